@@ -180,7 +180,7 @@ func (c *apiClient) ask(ctx context.Context, path string, query url.Values, head
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	c.system.Mark(r.Header)
+	c.system.SetHeaders(r.Header)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}

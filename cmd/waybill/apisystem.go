@@ -37,7 +37,7 @@ func findConsole(ctx context.Context, addr string, of console.System) string {
 		return ""
 	}
 	_ = resp.Body.Close() // its headers say what there is to know
-	if console.Marked(resp.Header) != of {
+	if console.SystemOf(resp.Header) != of {
 		return ""
 	}
 	return "http://" + addr
@@ -81,7 +81,7 @@ func clusterOf(ctx context.Context, cfg kafka.Config) string {
 // checkSystem refuses an answer of another system than the one that is meant. One that doesn't say
 // of which it is is taken from a console that was named: it may be of an older build.
 func (c *apiClient) checkSystem(answer http.Header) error {
-	of := console.Marked(answer)
+	of := console.SystemOf(answer)
 	switch {
 	case of == (console.System{}) && c.found && c.system != of:
 		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)

@@ -24,7 +24,7 @@ func TestFindConsole(t *testing.T) {
 		"no console":           {console.System{}, false},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c.of.Mark(w.Header())
+			c.of.SetHeaders(w.Header())
 			if r.Header.Get("Authorization") != "" {
 				t.Errorf("%s: it gets a token", name)
 			}
@@ -60,7 +60,7 @@ func TestCheckSystem(t *testing.T) {
 		"named, with its namespace":         {apiClient{system: console.System{Namespace: "waybill."}}, console.System{ClusterID: "d", Namespace: "waybill."}, exitOK},
 	} {
 		h := http.Header{}
-		c.of.Mark(h)
+		c.of.SetHeaders(h)
 		err := c.client.checkSystem(h)
 		if (err == nil) != (c.code == exitOK) || err != nil && codeOf(err) != c.code {
 			t.Errorf("%s: %v, want exit code %d", name, err, c.code)

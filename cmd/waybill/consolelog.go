@@ -45,7 +45,7 @@ func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (reco
 		damage = append(damage, console.Damage{From: d.Offset, Next: d.Next, Err: d})
 	})
 	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
-		err = fmt.Errorf("%w: %w", console.ErrAway, err)
+		err = fmt.Errorf("%w: %w", console.ErrUnavailable, err)
 	}
 	return records, damage, err
 }
@@ -113,12 +113,12 @@ func (l *consoleLog) write(ctx context.Context, r events.Record) error {
 	case err == nil:
 		return nil
 	case within.Err() == nil || ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+		return fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 	}
 	if unled := l.unled(ctx, &r); unled != nil {
-		return fmt.Errorf("%w within %s: %w", console.ErrUnwritten, writeWithin, unled)
+		return fmt.Errorf("%w within %s: %w", console.ErrNotAcknowledged, writeWithin, unled)
 	}
-	return fmt.Errorf("%w within %s", console.ErrUnwritten, writeWithin)
+	return fmt.Errorf("%w within %s", console.ErrNotAcknowledged, writeWithin)
 }
 
 // unled says of the partition of a record, if so, that no broker leads it.

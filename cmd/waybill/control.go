@@ -220,7 +220,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	defer cancel()
 	a, err := ask(ctx, l, x, record)
 	switch {
-	case errors.Is(err, console.ErrUnwritten) && cmd.Context().Err() == nil:
+	case errors.Is(err, console.ErrNotAcknowledged) && cmd.Context().Err() == nil:
 		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
 		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with --request-id %s", o.timeout, x.RequestID)
@@ -289,7 +289,7 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	written := false
 	defer func() {
 		if err != nil && !written && ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+			err = fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 		}
 	}()
 	topic := l.cfg.Namespace.Answers()

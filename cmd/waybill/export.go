@@ -220,7 +220,7 @@ func (x *exporting) pass(ctx context.Context, h eventSource, out io.Writer, with
 	x.submitted, x.headless, x.taken, x.events = map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
 	p := &passed{to: bufio.NewWriterSize(out, 1<<20)}
 	p.w = replay.NewWriter(p.to, h.head())
-	p.w.LeaveOut(without)
+	p.w.SetWithout(without)
 	err := h.read(ctx, x.only(), func(r *events.Record) error {
 		if !x.wants(r) {
 			return nil

@@ -106,7 +106,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
 	v.Broken, err = choice.Each(func(records []events.Record) error {
-		look, err := p.Look(records)
+		look, err := p.Evaluate(records)
 		var ends *endsPlan
 		switch {
 		case errors.As(err, &ends):

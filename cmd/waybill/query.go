@@ -70,7 +70,7 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 }
 
 func (l *logbook) learn(ctx context.Context) error {
-	if err := instance.Reach(ctx, l.admin); err != nil {
+	if err := instance.CheckReachable(ctx, l.admin); err != nil {
 		return err
 	}
 	return l.patiently(ctx, func(ctx context.Context) error {

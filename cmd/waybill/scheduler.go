@@ -37,14 +37,14 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console is no static member
+	if !r.reads { // a console is no group member
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
+		after := kafka.DefaultSessionTimeout
+		if !state {
+			after = kafka.DefaultAgentSessionTimeout
+		}
+		f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	}
-	after := kafka.DefaultSessionTimeout
-	if !state {
-		after = kafka.DefaultAgentSessionTimeout
-	}
-	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	if state {
 		f.StringVar(&r.dataDir, "data-dir", "", "directory of the local state; without it, the state is restored from the log at each start")
 	}
@@ -110,7 +110,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -127,7 +127,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
 	if r.drains {
 		var cancel context.CancelFunc
-		ctx, cancel = n.Drained(ctx)
+		ctx, cancel = n.DrainContext(ctx)
 		defer cancel()
 	}
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })

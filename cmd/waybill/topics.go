@@ -162,7 +162,7 @@ func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Reach(cmd.Context(), admin); err != nil {
+	if err := instance.CheckReachable(cmd.Context(), admin); err != nil {
 		admin.Close()
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	last = map[int32]*int64{}
 	r, err := replay.NewReader(in)
 	if err == nil {
-		err = r.EachApart(cmd.Context(), func(p int32) replay.Take {
+		err = r.EachParallel(cmd.Context(), func(p int32) replay.RecordFunc {
 			c, next := verify.New(options), new(int64)
 			checkers[p], last[p] = c, next
 			return func(r *events.Record, changed *replay.ChangedError) {

@@ -109,5 +109,5 @@ func (l *logbook) notTaken(ctx context.Context, id string) error {
 	case w == nil:
 		return notFound(id)
 	}
-	return exit(exitNotFound, "%s", w.Says(id))
+	return exit(exitNotFound, "%s", w.Describe(id))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seen is what a harness saw beside the log.
+// seen is what a test harness observed besides the log.
 type seen struct {
 	acked   []ack
 	reads   map[reader]int64
@@ -50,13 +50,13 @@ type hold struct {
 
 func newSeen() seen { return seen{reads: map[reader]int64{}, digests: map[view]Digest{}} }
 
-// Acknowledged says that a submission was acknowledged at an instant (P1, P12).
+// Acknowledged records when a submission was acknowledged (P1, P12).
 func (c *Checker) Acknowledged(id string, at time.Time) {
 	c.seen.acked = append(c.seen.acked, ack{id, at})
 }
 
-// Read says that a client was answered, as of an offset of a partition: all
-// below it is in the answer. What one client reads never goes back (P13).
+// Read records that a client received an answer that reflects a partition below an offset. The offsets that a
+// client observes never decrease (P13).
 func (c *Checker) Read(client string, partition int32, offset int64) {
 	key := reader{client, partition}
 	last, again := c.seen.reads[key]
@@ -72,7 +72,7 @@ func (c *Checker) Read(client string, partition int32, offset int64) {
 	}
 }
 
-// Digest is what a projection of a partition says of its content.
+// Digest is the digest of a projection of a partition.
 type Digest struct {
 	View      string // tasks, deadlines, timelines: what is compared with what
 	By        string // who says so: live, rebuilt, from a snapshot
@@ -82,10 +82,8 @@ type Digest struct {
 	Crashed   bool // of a store after a crash: P9; else P8
 }
 
-// Digest takes the digest of a projection. Whoever reflects the same offset of
-// a partition has the same digest, however it came to be: live, by a rebuild,
-// from a snapshot and the tail (P8), from what a crash left (P9). One digest of
-// a view at an offset says nothing.
+// Digest records the digest of a projection. All projections of a partition at one offset must have the same
+// digest, however they were built: live, by a rebuild, from a snapshot and the tail (P8), or after a crash (P9).
 func (c *Checker) Digest(d Digest) {
 	key := view{d.View, d.Partition, d.Offset}
 	first, ok := c.seen.digests[key]
@@ -105,10 +103,10 @@ func (c *Checker) Digest(d Digest) {
 		What: fmt.Sprintf("the digest of %s is %s (%s) and %s (%s)", d.View, first.Sum, first.By, d.Sum, d.By)})
 }
 
-// Quiet says that all faults are off from an instant on (P14).
+// Quiet records that all faults are off from an instant on (P14).
 func (c *Checker) Quiet(at time.Time) { c.seen.quiet = at }
 
-// Lag says how many records of the inboxes nobody had consumed at an instant.
+// Lag records how many records of the inboxes were unconsumed at an instant.
 func (c *Checker) Lag(at time.Time, records int64) {
 	s := &c.seen
 	s.lag, s.lagAt = records, at

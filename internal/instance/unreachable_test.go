@@ -29,8 +29,8 @@ func (h *heard) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// A supervisor and an index whose brokers go away say so: they go on without a word otherwise, and who
-// looks at their logs would take them for idle.
+// A supervisor and an index log that brokers don't respond. Otherwise their logs look like those of idle
+// processes.
 func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 	start := map[string]func(context.Context, *instance.Instance) error{
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
@@ -43,7 +43,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			part := "of=" + role
 			if role == "index" {
-				part = "the brokers don't answer"
+				part = "brokers don't respond"
 			}
 			l := newEventLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
 			h := &heard{told: told{Handler: slog.DiscardHandler}, part: part, came: make(chan struct{})}

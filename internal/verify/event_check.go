@@ -10,30 +10,28 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// turn is one event as it is held against what is known of its task: before the
-// fold takes it, and after.
-type turn struct {
+// eventCheck checks one event against what is known of its task, before and after the fold.
+type eventCheck struct {
 	c       *Checker
 	t       *task
 	e       *events.Event
 	r       *events.Record
-	first   bool  // of those that its cause led to
-	replied int64 // the offset of replies below which all were decided by now
+	first   bool  // first event of its cause
+	replied int64 // offset of replies below which all were decided by now
 
-	slot  events.Slot // whose timer and attempts it is about; of the task's own: empty
+	slot  events.Slot // the slot whose timer and attempts it is about; empty: the task itself
 	index int         // of the slot's step in the plan
-	run   *run        // of the slot; nil: the task's own
+	run   *run        // of the slot; nil: the event is about the task itself
 	timer events.Timer
 	erred []string // steps in error that a resubmit may name
 
-	about events.About // what the event's fact says of itself
+	about events.About // what the fact contains
 	rule  *factRule    // of its verb
 }
 
-// before holds the event against the state before it. It returns the promise
-// that it breaks, and how; empty: none. Where the fold will refuse the event
-// anyway, it says nothing.
-func (s *turn) before() (promise, what string) {
+// before checks the event against the state before it. It returns the broken promise and what is wrong, or empty
+// strings. It returns nothing if the fold will reject the event anyway.
+func (s *eventCheck) before() (promise, what string) {
 	o := s.t.open
 	if o.state == nil {
 		return s.origin()
@@ -75,17 +73,17 @@ func (s *turn) before() (promise, what string) {
 	if promise, what = s.once(); what != "" {
 		return promise, what
 	}
-	if promise, what = s.course(); what != "" {
+	if promise, what = s.checkPlan(); what != "" {
 		return promise, what
 	}
 	if promise, what = s.origin(); what != "" {
 		return promise, what
 	}
-	return s.arms()
+	return s.checkTimer()
 }
 
 // request is the request id of the control that led to the event.
-func (s *turn) request() string {
+func (s *eventCheck) request() string {
 	if s.about.By == nil {
 		return ""
 	}
@@ -110,7 +108,7 @@ func ended(a *events.About) int {
 
 // current: what ends an attempt names the one that runs (P3), and it ends once
 // (P2).
-func (s *turn) current() (promise, what string) {
+func (s *eventCheck) current() (promise, what string) {
 	n := ended(&s.about)
 	if n == 0 || s.run == nil {
 		return "", ""
@@ -134,7 +132,7 @@ func (s *turn) current() (promise, what string) {
 
 // recovered: the first event that an accepted recovery led to ends a timer that
 // was armed; a second recovery for it would find none (P4).
-func (s *turn) recovered() (promise, what string) {
+func (s *eventCheck) recovered() (promise, what string) {
 	if s.fires() && !s.timer.Armed() {
 		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
 	}
@@ -151,11 +149,11 @@ func (s *turn) recovered() (promise, what string) {
 }
 
 // fires reports whether the event is what a recovery led to.
-func (s *turn) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
+func (s *eventCheck) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
 
 // attempted: no more attempts than allowed, one more after a cool-down, none
 // before its wait is over, all under one key (P5, P7).
-func (s *turn) attempted() (promise, what string) {
+func (s *eventCheck) attempted() (promise, what string) {
 	if s.run == nil {
 		return "", ""
 	}
@@ -166,7 +164,7 @@ func (s *turn) attempted() (promise, what string) {
 }
 
 // waited: an attempt waits no shorter than its backoff, and no more often than its tries allow.
-func (s *turn) waited(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptWaiting)
 	if !ok {
 		return "", ""
@@ -187,7 +185,7 @@ func (s *turn) waited(attempts events.Attempts) (promise, what string) {
 }
 
 // unsent: a failure of what doesn't run is that of a request that couldn't be sent.
-func (s *turn) unsent(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	switch {
 	case !ok:
@@ -199,7 +197,7 @@ func (s *turn) unsent(attempts events.Attempts) (promise, what string) {
 }
 
 // gaveUp: a run is given up for its tries only when they are used.
-func (s *turn) gaveUp(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
 	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted && s.run.failures < attempts.MaxAttempts {
 		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, s.run.failures, attempts.MaxAttempts)
 	}
@@ -207,7 +205,7 @@ func (s *turn) gaveUp(attempts events.Attempts) (promise, what string) {
 }
 
 // begun: an attempt is within the budget, under its run's key, and of whom the plan names.
-func (s *turn) begun(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
 		return "", ""
@@ -223,7 +221,7 @@ func (s *turn) begun(attempts events.Attempts) (promise, what string) {
 
 // deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
 // and not without end.
-func (s *turn) deferrable(f *events.AttemptFailed) (promise, what string) {
+func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) {
 	switch number := s.run.attempt - s.run.failures; {
 	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
 		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
@@ -237,7 +235,7 @@ func (s *turn) deferrable(f *events.AttemptFailed) (promise, what string) {
 }
 
 // budget: one more attempt is allowed, and its wait is over.
-func (s *turn) budget(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
 	most := attempts.MaxAttempts
 	if s.run.cooled {
@@ -254,7 +252,7 @@ func (s *turn) budget(attempts events.Attempts) (promise, what string) {
 
 // asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
 // would take another's for what it has done already (P7). It has a token, or anybody could answer (P18).
-func (s *turn) asked(f *events.AttemptStarted) (promise, what string) {
+func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
 		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
@@ -291,7 +289,7 @@ func (f *facts) generationOf(k events.Kind) uint16 {
 }
 
 // early: no timer fires before it is due (P16).
-func (s *turn) early() (promise, what string) {
+func (s *eventCheck) early() (promise, what string) {
 	if !s.fires() {
 		return "", ""
 	}
@@ -308,7 +306,7 @@ func (s *turn) early() (promise, what string) {
 
 // once: a request of an operator, however often it is sent, is accepted once, as
 // far as the task remembers (P10).
-func (s *turn) once() (promise, what string) {
+func (s *eventCheck) once() (promise, what string) {
 	request := s.request()
 	for _, a := range s.t.open.state.Accepted {
 		if request != "" && a.RequestID == request {
@@ -320,7 +318,7 @@ func (s *turn) once() (promise, what string) {
 
 // origin: an event comes from an input that can lead to it (P10; P3 of what
 // replies bring, P4 of what timers do).
-func (s *turn) origin() (promise, what string) {
+func (s *eventCheck) origin() (promise, what string) {
 	from, only := s.rule.from, s.rule.only
 	switch {
 	case s.e.Queued && (only || s.rule.own):
@@ -337,7 +335,7 @@ func (s *turn) origin() (promise, what string) {
 
 // inTime: a task leaves processing within its time and the bound of recovery
 // (P1). state is the one before.
-func (s *turn) inTime(was events.TaskState) (promise, what string) {
+func (s *eventCheck) inTime(was events.TaskState) (promise, what string) {
 	now := s.t.open.state
 	bound := s.c.o.RecoverWithin
 	if bound == 0 || was != events.StateProcessing || now.State == was || now.CompleteBy.IsZero() {
@@ -350,7 +348,7 @@ func (s *turn) inTime(was events.TaskState) (promise, what string) {
 }
 
 // after takes the event over, and checks what it says of itself.
-func (s *turn) after() (promise, what string) {
+func (s *eventCheck) after() (promise, what string) {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
@@ -368,7 +366,7 @@ func (s *turn) after() (promise, what string) {
 	if o.timers.Evolve(s.e); o.timers.Armed == nil {
 		o.timers.Armed = armed[:0] // the room
 	}
-	if promise, what := s.policy(); what != "" {
+	if promise, what := s.checkPolicy(); what != "" {
 		return promise, what
 	}
 	switch s.about.Verb {

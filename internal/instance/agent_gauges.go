@@ -8,25 +8,25 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// flows sums up how the workers of a process use the agents.
-type flows struct {
-	outstanding, bound, queued, silent *prometheus.GaugeVec
+// agentGauges sums up, over the workers of a process, how they use each agent.
+type agentGauges struct {
+	outstanding, limit, queued, silent *prometheus.GaugeVec
 
-	mu sync.Mutex
-	of map[string][]scheduler.AgentFlow // by owner
+	mu      sync.Mutex
+	byOwner map[string][]scheduler.AgentFlow // workers by owner
 }
 
-// take is what a worker says of its agents.
-func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
+// update records a worker's view of its agents and updates the gauges.
+func (f *agentGauges) update(owner string, agents []scheduler.AgentFlow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sums := map[string]scheduler.AgentFlow{}
 	silent := map[string]int{}
-	for _, a := range f.of[owner] {
-		sums[a.Agent] = scheduler.AgentFlow{} // its share may be all that there was
+	for _, a := range f.byOwner[owner] {
+		sums[a.Agent] = scheduler.AgentFlow{} // drops to zero if no worker has this agent any more
 	}
-	f.of[owner] = agents
-	for _, worker := range f.of {
+	f.byOwner[owner] = agents
+	for _, worker := range f.byOwner {
 		for _, a := range worker {
 			s := sums[a.Agent]
 			s.Outstanding, s.Limit, s.Queued = s.Outstanding+a.Outstanding, s.Limit+a.Limit, s.Queued+a.Queued
@@ -38,7 +38,7 @@ func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
 	}
 	for agent, s := range sums {
 		f.outstanding.WithLabelValues(agent).Set(float64(s.Outstanding))
-		f.bound.WithLabelValues(agent).Set(float64(s.Limit))
+		f.limit.WithLabelValues(agent).Set(float64(s.Limit))
 		f.queued.WithLabelValues(agent).Set(float64(s.Queued))
 		f.silent.WithLabelValues(agent).Set(float64(silent[agent]))
 	}

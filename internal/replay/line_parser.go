@@ -12,50 +12,50 @@ import (
 // written reads a line as Writer writes most of them: its members in that order,
 // nothing in base64, no escapes by number. Of any other it says so, and the JSON of
 // the standard library reads that, several times as slowly.
-type written struct {
+type lineParser struct {
 	rest []byte
 	out  []byte // the strings so far: never longer than the line
 	ok   bool
 }
 
-// parseWritten reads such a line.
-func (h *Head) parseWritten(b []byte) (p parsed, ok bool) {
-	w := written{b, make([]byte, 0, len(b)), utf8.Valid(b)}
-	w.skip(`{"partition":`)
+// parseFast is the fast path for lines in Writer's usual form.
+func (h *Head) parseFast(b []byte) (p parsed, ok bool) {
+	w := lineParser{b, make([]byte, 0, len(b)), utf8.Valid(b)}
+	w.expect(`{"partition":`)
 	partition, err := strconv.ParseInt(string(w.digits()), 10, 32)
-	w.skip(`,"offset":"`)
+	w.expect(`,"offset":"`)
 	offset, err2 := strconv.ParseInt(string(w.digits()), 10, 64)
-	w.skip(`","timestamp":`)
+	w.expect(`","timestamp":`)
 	at, err3 := time.Parse(events.TimeLayout, string(w.text()))
-	p = parsed{r: events.Record{Topic: h.Namespace.Events(), Partition: int32(partition), Offset: offset, Time: at}, count: notSaid}
-	w.skip(`,"key":`)
+	p = parsed{r: events.Record{Topic: h.Namespace.Events(), Partition: int32(partition), Offset: offset, Time: at}, count: unknownCount}
+	w.expect(`,"key":`)
 	p.r.Key = w.text()
-	w.skip(`,"headers":[`)
+	w.expect(`,"headers":[`)
 	p.r.Headers = w.headers()
-	w.skip(`,"value":`)
+	w.expect(`,"value":`)
 	p.r.Value = w.text()
-	if w.has(`,"crc32c":`) {
+	if w.accept(`,"crc32c":`) {
 		p.sum = string(w.text())
 	}
 	var err4 error
-	if w.has(`,"count":`) {
+	if w.accept(`,"count":`) {
 		p.count, err4 = strconv.ParseInt(string(w.digits()), 10, 64)
 	}
-	w.skip(`}`)
+	w.expect(`}`)
 	return p, w.ok && len(w.rest) == 0 && err == nil && err2 == nil && err3 == nil && err4 == nil && p.r.Partition < h.Partitions
 }
 
-// has takes a text, if it is there.
-func (w *written) has(text string) bool {
+// accept consumes a text if it comes next.
+func (w *lineParser) accept(text string) bool {
 	is := bytes.HasPrefix(w.rest, []byte(text))
 	if is {
-		w.skip(text)
+		w.expect(text)
 	}
 	return is
 }
 
-// skip wants a text.
-func (w *written) skip(text string) {
+// expect consumes a text and fails if it doesn't come next.
+func (w *lineParser) expect(text string) {
 	if !w.ok || len(w.rest) < len(text) || string(w.rest[:len(text)]) != text {
 		w.ok = false
 		return
@@ -63,8 +63,8 @@ func (w *written) skip(text string) {
 	w.rest = w.rest[len(text):]
 }
 
-// digits takes a number without a sign, and as JSON has it without a zero before it.
-func (w *written) digits() []byte {
+// digits consumes a number without sign or leading zeros.
+func (w *lineParser) digits() []byte {
 	n := 0
 	for n < len(w.rest) && w.rest[n] >= '0' && w.rest[n] <= '9' {
 		n++
@@ -77,9 +77,9 @@ func (w *written) digits() []byte {
 	return d
 }
 
-// text takes a string.
-func (w *written) text() []byte {
-	w.skip(`"`)
+// text consumes a string.
+func (w *lineParser) text() []byte {
+	w.expect(`"`)
 	if !w.ok {
 		return nil
 	}
@@ -106,25 +106,25 @@ func (w *written) text() []byte {
 // unescaped are the short escapes.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// headers takes those of a record, after the bracket.
-func (w *written) headers() []events.Header {
+// headers consumes the headers of a record, after the bracket.
+func (w *lineParser) headers() []events.Header {
 	list := make([]events.Header, 0, 5) // as most records have
 	for w.ok && !bytes.HasPrefix(w.rest, []byte("]")) {
 		if len(list) > 0 {
-			w.skip(",")
+			w.expect(",")
 		}
-		w.skip("[")
+		w.expect("[")
 		name := w.text()
-		w.skip(",")
+		w.expect(",")
 		value := w.text()
-		w.skip("]")
+		w.expect("]")
 		list = append(list, events.Header{Key: headerName(name), Value: value})
 	}
-	w.skip("]")
+	w.expect("]")
 	return list
 }
 
-// headerName is a name without a copy, where it is one that every record has.
+// headerName converts a name, without a copy if it is a well-known one.
 func headerName(name []byte) string {
 	for _, known := range [...]string{events.HeaderSpecVersion, events.HeaderType, events.HeaderSource, events.HeaderID, events.HeaderContentType} {
 		if string(name) == known {

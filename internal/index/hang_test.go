@@ -13,14 +13,14 @@ import (
 )
 
 // stillLog has no partitions, and nothing comes.
-type stillLog struct{}
+type emptyLog struct{}
 
-func (stillLog) Close()                                    {}
-func (stillLog) Position(string, int32) (int64, bool)      { return 0, false }
-func (stillLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
-func (stillLog) Tail(string, int32) (int64, bool)          { return 0, false }
+func (emptyLog) Close()                                    {}
+func (emptyLog) Position(string, int32) (int64, bool)      { return 0, false }
+func (emptyLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
+func (emptyLog) Tail(string, int32) (int64, bool)          { return 0, false }
 
-func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
+func (emptyLog) Poll(ctx context.Context) ([]events.Record, error) {
 	select {
 	case <-time.After(time.Second):
 		return nil, nil
@@ -29,9 +29,9 @@ func (stillLog) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// A turn that never ends, as of a save on a disk that hangs, keeps the index's loop, and it would answer with what is old for ever: the
-// index ends without waiting, so that the process is started again. So it does where it is told to end. Here
-// who is shown the records hangs: of a goroutine that waits for a lock the virtual time doesn't go on.
+// A loop that hangs, such as in a save on a hanging disk, would leave the index with stale answers. The index ends
+// without waiting for the loop, so that the process is restarted; also after it was told to end. Here the observer
+// hangs, since virtual time doesn't advance while a goroutine waits for a lock.
 func TestHangingDiskEndsTheIndex(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestHangingDiskEndsTheIndex(t *testing.T) {
 					}
 				}
 				go func() {
-					ended <- x.Run(ctx, stillLog{}, "events", hang)
+					ended <- x.Run(ctx, emptyLog{}, "events", hang)
 				}()
 				<-hanging
 				if told {

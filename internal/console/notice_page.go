@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// sinceDefault is how far back alerts and dead letters are looked for.
+	// sinceDefault is how far back alerts and dead letters are listed.
 	sinceDefault = "24h"
-	// noticesMaxBytes is where a page of them ends, as JSON: one dead letter may have more than a MiB of it.
+	// noticesMaxBytes bounds a page of alerts or dead letters, as JSON. One dead letter may have more than 1 MiB.
 	noticesMaxBytes = 16 << 20
-	// noticeLeastBytes is more than the names in the JSON of one take.
-	noticeLeastBytes = 512
+	// noticeBaseBytes is an upper bound of the member names in the JSON of one alert or dead letter.
+	noticeBaseBytes = 512
 )
 
-// noticePlace is where an alert or a dead letter stands in its list. No two have the same,
-// and none changes: so a list goes on where its page ended, whatever has come meanwhile.
+// noticePlace is the place of an alert or dead letter in its list. Places are unique and never change, so that a
+// list continues where its page ended, whatever was added meanwhile.
 type noticePlace struct {
 	At        int64 `json:"a"` // Unix ms
 	Apart     bool  `json:"x,omitempty"`
@@ -31,7 +31,7 @@ type noticePlace struct {
 	Offset    int64 `json:"o"`
 }
 
-// compare is negative where p comes before q: the newest come first.
+// compare is negative if p comes before q: the newest come first.
 func (p noticePlace) compare(q noticePlace) int {
 	return cmp.Or(cmp.Compare(q.At, p.At), compareBools(p.Apart, q.Apart), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
 }
@@ -46,8 +46,8 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// placeOfHold is that of an alert that an event is of, placeOfAlert of any: those that
-// none is of stand apart, for their offsets are of another topic.
+// placeOfHold is the place of an alert that belongs to an event. placeOfAlert is that of any alert: those without
+// an event sort apart, since their offsets belong to another topic.
 func placeOfHold(a *projections.Alert) noticePlace {
 	return noticePlace{a.At.UnixMilli(), false, a.Partition, a.Offset}
 }
@@ -62,8 +62,8 @@ func placeOfAlert(v *AlertView) noticePlace {
 	return p
 }
 
-// ofHolds is the place among the alerts that an event is of.
-func (p *noticePlace) ofHolds() *projections.AlertPlace {
+// alertPlace is the place among the alerts that belong to an event.
+func (p *noticePlace) alertPlace() *projections.AlertPlace {
 	at := time.UnixMilli(p.At)
 	if p.Apart {
 		return &projections.AlertPlace{At: at, Partition: math.MaxInt32} // after all of that instant
@@ -71,32 +71,32 @@ func (p *noticePlace) ofHolds() *projections.AlertPlace {
 	return &projections.AlertPlace{At: at, Partition: p.Partition, Offset: p.Offset}
 }
 
-// noticeToken continues a list of alerts or dead letters. It holds the place, and what has
-// to stay the same: the question, and the instant that its durations count from.
+// noticeToken continues a list of alerts or dead letters. It contains the place, a digest of the query, and the
+// instant that durations count from.
 type noticeToken struct {
 	Question string `json:"q"` // digest
 	Now      int64  `json:"n"` // Unix ms
 	noticePlace
 }
 
-// parseNoticeToken reads a token that continues the answer to a question.
+// parseNoticeToken parses a token that continues the answer to a query.
 func parseNoticeToken(text, question string) (t noticeToken, err error) {
-	if err := readToken(text, &t); err != nil || t.Question != question || t.Now <= 0 || t.Partition < 0 || t.Offset < 0 {
+	if err := decodeToken(text, &t); err != nil || t.Question != question || t.Now <= 0 || t.Partition < 0 || t.Offset < 0 {
 		return t, errToken
 	}
 	return t, nil
 }
 
-// window is which alerts or dead letters are asked for.
+// window is the range of alerts or dead letters that a request asks for.
 type window struct {
-	question string // digest of all but the page
+	question string // digest of the query without its page
 	now      time.Time
 	since    time.Time
 	limit    int
 	after    *noticePlace // nil: from the newest on
 }
 
-// window reads since, limit and page_token; filter is the parameter that narrows the list.
+// window parses since, limit and page_token. filter is the parameter that narrows the list.
 func (c *call) window(filter string) (*window, error) {
 	q := c.r.URL.Query()
 	w := &window{now: c.cfg.Now(), limit: pageDefault}
@@ -109,7 +109,7 @@ func (c *call) window(filter string) (*window, error) {
 		w.now, w.after = time.UnixMilli(t.Now), &t.noticePlace
 	}
 	var err error
-	if w.since, err = parseBack("since", cmp.Or(q.Get("since"), sinceDefault), w.now); err != nil {
+	if w.since, err = parsePastTime("since", cmp.Or(q.Get("since"), sinceDefault), w.now); err != nil {
 		return nil, badRequest("%v", err)
 	}
 	if text := q.Get("limit"); text != "" {
@@ -120,52 +120,52 @@ func (c *call) window(filter string) (*window, error) {
 	return w, nil
 }
 
-// newest keeps a page of a list that is read in another order, in bounded memory.
+// newest selects a page of the newest items from a list in any order, in bounded memory.
 type newest[T any] struct {
 	*window
-	seen  int64 // on the page, or after it
-	list  []placed[T]
-	bytes int          // of the list, as JSON
-	until *noticePlace // where the page ends at the latest; nil: anywhere
+	seen   int64 // items on the page and after it
+	list   []placedItem[T]
+	bytes  int          // of list, as JSON
+	endsAt *noticePlace // upper bound of the page's end; nil: none
 }
 
-type placed[T any] struct {
+type placedItem[T any] struct {
 	at    noticePlace
 	bytes int
-	thing T
+	item  T
 }
 
-// add takes a thing of so many bytes as JSON.
+// add adds an item, of that many bytes as JSON.
 func (n *newest[T]) add(at noticePlace, bytes int, thing T) {
 	if n.after != nil && at.compare(*n.after) <= 0 {
 		return
 	}
 	n.seen++
 	n.bytes += bytes
-	n.list = append(n.list, placed[T]{at, bytes, thing})
+	n.list = append(n.list, placedItem[T]{at, bytes, thing})
 	if len(n.list) >= 2*n.limit || n.bytes >= 2*noticesMaxBytes {
-		n.cut()
+		n.trim()
 	}
 }
 
-// stop ends the page at a place, or before.
-func (n *newest[T]) stop(at noticePlace) {
-	if n.until == nil || at.compare(*n.until) < 0 {
-		n.until = &at
+// endAt ends the page at a place or before it.
+func (n *newest[T]) endAt(at noticePlace) {
+	if n.endsAt == nil || at.compare(*n.endsAt) < 0 {
+		n.endsAt = &at
 	}
 }
 
-// cut keeps what is on the page, of what has come. More can only push out of it.
-func (n *newest[T]) cut() {
-	slices.SortFunc(n.list, func(a, b placed[T]) int { return a.at.compare(b.at) })
+// trim drops items that are not on the page. Later items can only push more items out.
+func (n *newest[T]) trim() {
+	slices.SortFunc(n.list, func(a, b placedItem[T]) int { return a.at.compare(b.at) })
 	keep, bytes := 0, 0
 	for keep < min(n.limit, len(n.list)) {
 		next := &n.list[keep]
-		if n.until != nil && next.at.compare(*n.until) > 0 {
+		if n.endsAt != nil && next.at.compare(*n.endsAt) > 0 {
 			break
 		}
 		if keep > 0 && bytes+next.bytes > noticesMaxBytes {
-			n.stop(n.list[keep-1].at) // or a smaller one that is older, and comes now, would follow: without those that are cut off here
+			n.endAt(n.list[keep-1].at) // or a smaller one that is older, and comes now, would follow: without those that are cut off here
 			break
 		}
 		keep, bytes = keep+1, bytes+next.bytes
@@ -174,7 +174,7 @@ func (n *newest[T]) cut() {
 	n.list, n.bytes = n.list[:keep], bytes
 }
 
-// jsonBytes is how many bytes texts have in JSON.
+// jsonBytes is the size of texts in JSON.
 func jsonBytes(texts ...string) (n int) {
 	for _, text := range texts {
 		for _, r := range text {
@@ -191,16 +191,16 @@ func jsonBytes(texts ...string) (n int) {
 	return n
 }
 
-// page is the page, how many come after it, and the token that continues the list.
+// page returns the page, the number of items after it, and the token that continues the list.
 func (n *newest[T]) page() (list []T, left int64, next string) {
-	n.cut()
+	n.trim()
 	list = make([]T, len(n.list))
 	for i := range n.list {
-		list[i] = n.list[i].thing
+		list[i] = n.list[i].item
 	}
 	left = n.seen - int64(len(list))
 	if left > 0 && len(list) > 0 {
-		next = tokenText(noticeToken{n.question, n.now.UnixMilli(), n.list[len(list)-1].at})
+		next = encodeToken(noticeToken{n.question, n.now.UnixMilli(), n.list[len(list)-1].at})
 	}
 	return list, left, next
 }

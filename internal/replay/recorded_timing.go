@@ -9,14 +9,14 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// moment is when something comes: of one instant, what the log has first, and then by its rank.
+// moment is when something happens. Within one instant the order of the log decides, and then the rank.
 type moment struct {
 	at   time.Time
 	seq  uint64 // of the event that the log has of it
 	rank rank
 }
 
-// rank orders what is of one instant and one event.
+// rank orders what happens at one instant and one event.
 type rank int
 
 const (
@@ -27,7 +27,7 @@ const (
 // course is when the timers of a recorded task fired, and when what waited for its agent began:
 // supervisors come late, and agents have enough to do. None of it follows from the definition, and in a fork
 // what is the same comes when it did.
-type course struct {
+type recordedTiming struct {
 	task   *events.Task // nil: none yet, or an event can't be folded, and nothing more is known
 	broken bool
 	timers events.Timers
@@ -40,43 +40,44 @@ type course struct {
 	moved   bool // since they were looked for
 }
 
-// armedTimer names a timer of a task through all courses.
+// armedTimer identifies a timer of a task, in the recorded and in the forked course.
 type armedTimer struct {
 	events.Slot
 	attempt int
 	timer   events.TimerKind
-	due     int64 // in milliseconds
+	due     int64 // Unix ms
 }
 
-func nameOf(a *events.Armed) armedTimer {
+func timerName(a *events.Armed) armedTimer {
 	return armedTimer{a.Slot, a.Attempt, a.Policy.Timer, a.Timer.Due.UnixMilli()}
 }
 
-// fires is when an armed timer does: when it did, or not before it was disarmed, or when it is due.
-func (c *course) fires(a *events.Armed) moment {
-	if at, known := c.fired[nameOf(a)]; known {
+// firesAt is when an armed timer fires: when it did in the recording, or after it was disarmed there, or when it
+// is due.
+func (c *recordedTiming) firesAt(a *events.Armed) moment {
+	if at, known := c.fired[timerName(a)]; known {
 		return at
 	}
 	return moment{a.Timer.Due, math.MaxUint64, unrecorded}
 }
 
-// add takes in the next event.
-func (c *course) add(e *events.Event, hash string) {
+// add records the next event.
+func (c *recordedTiming) add(e *events.Event, hash string) {
 	begins := c.last == nil || !sameDecision(c.last, e) || c.last.Queued != e.Queued
 	if begins {
-		c.look()
+		c.findWaiting()
 		c.began = e.Seq
 	}
-	c.last, c.moved = e, c.moved || letsGo(e.Fact)
+	c.last, c.moved = e, c.moved || allowsStarts(e.Fact)
 	if begins && e.Cause.Inbox == events.Recoveries && !e.Queued {
-		c.fire(e)
+		c.recordFired(e)
 	}
-	c.disarm(e)
-	c.begin(e)
+	c.recordDisarmed(e)
+	c.recordStarts(e)
 	switch e.Fact.(type) {
 	case *events.TaskHeld, *events.TaskUndoing:
-		c.look() // what could have begun in the same decision
-		c.leave(e)
+		c.findWaiting() // what could have begun in the same decision
+		c.recordWaiting(e)
 	}
 	if c.broken {
 		return
@@ -87,18 +88,18 @@ func (c *course) add(e *events.Event, hash string) {
 	}
 }
 
-// fire takes down the timer that an event is decided by.
-func (c *course) fire(e *events.Event) {
+// recordFired records the timer that led to an event.
+func (c *recordedTiming) recordFired(e *events.Event) {
 	slot, _ := e.Slot() // of the task's own, none
 	for i := range c.timers.Armed {
 		if a := &c.timers.Armed[i]; a.Slot == slot {
-			c.fired[nameOf(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
+			c.fired[timerName(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
 		}
 	}
 }
 
-// disarm folds an event into the timers, and takes down which of them had been due, and didn't fire.
-func (c *course) disarm(e *events.Event) {
+// recordDisarmed folds an event into the timers, and records timers that were due but hadn't fired.
+func (c *recordedTiming) recordDisarmed(e *events.Event) {
 	var before []events.Armed
 	slot, one := e.Slot()
 	for i := range c.timers.Armed {
@@ -108,22 +109,22 @@ func (c *course) disarm(e *events.Event) {
 	}
 	c.timers.Evolve(e)
 	for i := range before {
-		still := func(a events.Armed) bool { return nameOf(&a) == nameOf(&before[i]) }
+		still := func(a events.Armed) bool { return timerName(&a) == timerName(&before[i]) }
 		if !slices.ContainsFunc(c.timers.Armed, still) {
-			c.idle(&before[i], e)
+			c.recordIdle(&before[i], e)
 		}
 	}
 }
 
-// idle takes down that a timer hadn't fired by an event.
-func (c *course) idle(a *events.Armed, e *events.Event) {
-	if _, fired := c.fired[nameOf(a)]; !fired {
-		c.fired[nameOf(a)] = moment{e.At, e.Seq, unrecorded}
+// recordIdle records that a timer hadn't fired before an event.
+func (c *recordedTiming) recordIdle(a *events.Armed, e *events.Event) {
+	if _, fired := c.fired[timerName(a)]; !fired {
+		c.fired[timerName(a)] = moment{e.At, e.Seq, unrecorded}
 	}
 }
 
-// begin takes down what an event begins that had to wait for its agent.
-func (c *course) begin(e *events.Event) {
+// recordStarts records the starts of steps that waited for their agent.
+func (c *recordedTiming) recordStarts(e *events.Event) {
 	slot, one := e.Slot()
 	if !one || slot.Step == "" || c.task == nil {
 		return
@@ -150,14 +151,14 @@ func (c *course) begin(e *events.Event) {
 	}
 }
 
-func (c *course) queue(i int, slot events.Slot, at moment) {
+func (c *recordedTiming) queue(i int, slot events.Slot, at moment) {
 	agent, _ := c.task.Plan.Agent(i, slot.Kind)
 	c.queued = append(c.queued, queuedStart{nextOf(c.task, i, slot.Kind), agent, at})
 	delete(c.waiting, slot)
 }
 
-// leave takes down that what waits hadn't begun by an event.
-func (c *course) leave(by *events.Event) {
+// recordWaiting records that waiting steps hadn't started before an event.
+func (c *recordedTiming) recordWaiting(by *events.Event) {
 	if c.task == nil {
 		return
 	}
@@ -170,8 +171,8 @@ func (c *course) leave(by *events.Event) {
 	}
 }
 
-// look finds, at the end of a decision, the steps that could have begun in it.
-func (c *course) look() {
+// findWaiting finds, at the end of a decision, the steps that could have started in it.
+func (c *recordedTiming) findWaiting() {
 	if c.task == nil || !c.moved {
 		return
 	}
@@ -183,19 +184,19 @@ func (c *course) look() {
 	}
 }
 
-// end takes down what was still to come when the log ended.
-func (c *course) end() {
-	c.look()
-	c.leave(c.last)
+// endRecording records what was still pending at the end of the log.
+func (c *recordedTiming) endRecording() {
+	c.findWaiting()
+	c.recordWaiting(c.last)
 	for i := range c.timers.Armed {
 		if a := &c.timers.Armed[i]; !c.last.At.Before(a.Timer.Due) {
-			c.idle(a, c.last)
+			c.recordIdle(a, c.last)
 		}
 	}
 }
 
-// letsGo reports whether steps may begin after an event.
-func letsGo(f events.Fact) bool {
+// allowsStarts reports whether steps may start after an event.
+func allowsStarts(f events.Fact) bool {
 	switch a := f.About(); a.Verb {
 	case events.VerbStarted:
 		return !a.OfStep()

@@ -24,34 +24,33 @@ var (
 	typeExpired   = (&events.AttemptExpired{Kind: events.Do}).Type()
 )
 
-// observer reads the log once, committed records only, and knows tasks by their
-// keys and events by their types: it decodes no value.
+// observer reads the committed records of the log. It identifies tasks by keys and events by types, and decodes no
+// values.
 type observer struct {
 	client *kgo.Client
 	orders *orders
 	tally  *tally
-	slots  chan struct{} // is given back what a task took; nil: nothing
+	slots  chan struct{} // an entry is released when a task ends; nil: none
 
-	// until is the type of the event that ends a task as far as this observer is
-	// concerned; empty: its last one.
-	until string
-	// also, if set, is shown every event of the observer's tasks, by its type.
-	also func(n int, what string, r *kgo.Record) error
+	// endType is the type of the event that counts as the end of a task; empty: its last event.
+	endType string
+	// onEvent, if set, receives all events of the observer's tasks, with their type.
+	onEvent func(n int, what string, r *kgo.Record) error
 
 	events, bytes atomic.Int64 // seen
 	ended         atomic.Int64 // tasks of the run
 	processed     atomic.Int64
 	undone        atomic.Int64
 	expired       atomic.Int64 // attempts
-	lastEnd       atomic.Int64 // of the tally's clock
+	lastEnd       atomic.Int64 // by the tally's clock
 
-	changed chan struct{} // holds one when something was seen
+	changed chan struct{} // holds a value after something was observed
 	mu      sync.Mutex
 	err     error
 }
 
-// observe opens an observer of a site's log from its end as of now.
-func observe(ctx context.Context, s *site, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
+// observe opens an observer that starts at the current end of the log.
+func observe(ctx context.Context, s *environment, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
 	topic := s.cfg.Namespace.Events()
 	ends, err := admin.EndOffsets(ctx, topic)
 	if err != nil {
@@ -69,7 +68,7 @@ func observe(ctx context.Context, s *site, admin *kafka.Admin, o *orders, t *tal
 	return &observer{client: client, orders: o, tally: t, slots: slots, changed: make(chan struct{}, 1)}, nil
 }
 
-// start reads beside the caller until stop, which returns when it is over.
+// start reads in the background until stop is called. stop waits for the end.
 func (o *observer) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -95,12 +94,12 @@ func (o *observer) run(ctx context.Context) {
 			return
 		}
 		at := o.tally.now()
-		fetches.EachRecord(func(r *kgo.Record) { o.take(r, at) })
-		o.tell()
+		fetches.EachRecord(func(r *kgo.Record) { o.observeRecord(r, at) })
+		o.signalChange()
 	}
 }
 
-func (o *observer) take(r *kgo.Record, at int64) {
+func (o *observer) observeRecord(r *kgo.Record, at int64) {
 	size := len(r.Key) + len(r.Value)
 	var ceType []byte
 	for i := range r.Headers {
@@ -112,34 +111,34 @@ func (o *observer) take(r *kgo.Record, at int64) {
 	}
 	o.events.Add(1)
 	o.bytes.Add(int64(size))
-	if o.also != nil {
+	if o.onEvent != nil {
 		if n, ours := o.orders.number(r.Key); ours {
-			if err := o.also(n, string(ceType), r); err != nil {
+			if err := o.onEvent(n, string(ceType), r); err != nil {
 				o.fail(err)
 			}
 		}
 	}
-	if o.until != "" {
-		if string(ceType) == o.until {
-			o.end(r, at, &o.processed)
+	if o.endType != "" {
+		if string(ceType) == o.endType {
+			o.recordEnd(r, at, &o.processed)
 		}
 		return
 	}
 	switch string(ceType) {
 	case typeProcessed:
-		o.end(r, at, &o.processed)
+		o.recordEnd(r, at, &o.processed)
 	case typeUndone, typeCancelled:
-		o.end(r, at, &o.undone)
+		o.recordEnd(r, at, &o.undone)
 	case typeExpired:
 		o.expired.Add(1)
 	case typeHeld:
-		o.fail(fmt.Errorf("task %s is held; no task of this load is to be: is an agent at work that isn't the bench's?", r.Key))
+		o.fail(fmt.Errorf("task %s is held, and no task of this load should be: does another agent consume the request topics?", r.Key))
 	}
 }
 
-func (o *observer) end(r *kgo.Record, at int64, as *atomic.Int64) {
+func (o *observer) recordEnd(r *kgo.Record, at int64, as *atomic.Int64) {
 	n, ours := o.orders.number(r.Key)
-	if !ours || !o.tally.done(n, at) {
+	if !ours || !o.tally.recordEnd(n, at) {
 		return
 	}
 	as.Add(1)
@@ -156,7 +155,7 @@ func (o *observer) fail(err error) {
 		o.err = err
 	}
 	o.mu.Unlock()
-	o.tell()
+	o.signalChange()
 }
 
 func (o *observer) failure() error {
@@ -165,7 +164,7 @@ func (o *observer) failure() error {
 	return o.err
 }
 
-func (o *observer) tell() {
+func (o *observer) signalChange() {
 	select {
 	case o.changed <- struct{}{}:
 	default:

@@ -8,18 +8,19 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// done are the flags of a step that those may follow which need it.
+// done are the flags of a step on which dependent steps may start.
 const done = completed | handSettled | skipped
 
-// course holds an event against the plan's graph, and against what the plan says of a task that can't go on (P2).
-func (s *turn) course() (promise, what string) {
+// checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue
+// (P2).
+func (s *eventCheck) checkPlan() (promise, what string) {
 	if s.rule.course == nil {
 		return "", ""
 	}
 	return s.rule.course(s)
 }
 
-func (s *turn) skips() (promise, what string) {
+func (s *eventCheck) checkSkip() (promise, what string) {
 	i, ok := s.t.open.state.Plan.Step(s.about.Step)
 	if !ok {
 		return "", ""
@@ -27,32 +28,33 @@ func (s *turn) skips() (promise, what string) {
 	if s.t.steps[i].flags.has(unknown) {
 		return "P6", fmt.Sprintf("step %q is skipped after an attempt that may have had an effect, which nothing would undo", s.about.Step)
 	}
-	return s.begins(i)
+	return s.checkStart(i)
 }
 
-func (s *turn) beginsAttempt() (promise, what string) { return s.beginsIf(true) }
-func (s *turn) beginsUnsent() (promise, what string)  { return s.beginsIf(!s.run.running) }
-func (s *turn) beginsErrored() (promise, what string) {
-	return s.beginsIf(s.t.open.state.State == events.StateProcessing)
+func (s *eventCheck) checkAttempt() (promise, what string) { return s.checkStartIf(true) }
+func (s *eventCheck) checkUnsent() (promise, what string)  { return s.checkStartIf(!s.run.running) }
+func (s *eventCheck) checkErrored() (promise, what string) {
+	return s.checkStartIf(s.t.open.state.State == events.StateProcessing)
 }
 
-// beginsIf is begins of a step's own operation.
-func (s *turn) beginsIf(begins bool) (promise, what string) {
+// checkStartIf is checkStart if the event is about the step's own operation.
+func (s *eventCheck) checkStartIf(begins bool) (promise, what string) {
 	if !begins || s.about.Kind != events.Do {
 		return "", ""
 	}
-	return s.begins(s.index)
+	return s.checkStart(s.index)
 }
 
-func (s *turn) processed() (promise, what string) {
+func (s *eventCheck) checkProcessed() (promise, what string) {
 	if i, ok := s.t.notDone(); ok {
 		return "P2", fmt.Sprintf("processed, and step %q is neither completed nor skipped", s.t.plan.Steps[i].ID)
 	}
 	return "", ""
 }
 
-// begins: a step begins, or is skipped, when those that it needs are done, and while none is in error.
-func (s *turn) begins(i int) (promise, what string) {
+// checkStart checks that a step starts, or is skipped, only when the steps that it needs are done and no step is
+// in error.
+func (s *eventCheck) checkStart(i int) (promise, what string) {
 	steps := s.t.open.state.Plan.Steps
 	for _, n := range steps[i].Needs {
 		if !s.t.steps[n].flags.has(done) {
@@ -65,7 +67,7 @@ func (s *turn) begins(i int) (promise, what string) {
 	return "", ""
 }
 
-// notDone is a step that isn't done.
+// notDone returns a step that isn't done, if there is one.
 func (t *task) notDone() (step int, ok bool) {
 	if t.open.done == len(t.steps) {
 		return 0, false
@@ -80,14 +82,14 @@ func (t *task) notDone() (step int, ok bool) {
 
 // How a task goes on, or ends, is what was decided of it, by its plan or by an operator: held to resumes.
 
-func (s *turn) held() (promise, what string) {
+func (s *eventCheck) checkHold() (promise, what string) {
 	if t := s.t.open.state; t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
 		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
 	}
-	return s.because(s.about.Error())
+	return s.checkReason(s.about.Error())
 }
 
-func (s *turn) undoing() (promise, what string) {
+func (s *eventCheck) checkUndoing() (promise, what string) {
 	f, ok := s.e.Fact.(*events.TaskUndoing)
 	if !ok {
 		return "", ""
@@ -101,24 +103,24 @@ func (s *turn) undoing() (promise, what string) {
 	case own && (f.Ending != events.StateUndone || f.Keep):
 		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
 	case own:
-		return s.because(f.Error)
+		return s.checkReason(f.Error)
 	}
 	return "", ""
 }
 
-func (s *turn) endsUndone() (promise, what string) { return s.endsAs(events.StateUndone) }
+func (s *eventCheck) checkUndone() (promise, what string) { return s.checkEnd(events.StateUndone) }
 
-func (s *turn) cancelled() (promise, what string) {
+func (s *eventCheck) checkCancelled() (promise, what string) {
 	switch t := s.t.open.state; {
 	case t.State != events.StateError:
-		return s.endsAs(events.StateCancelled)
+		return s.checkEnd(events.StateCancelled)
 	case t.Ending == "":
 		return "P2", "cancelled in a hold, and it wasn't being undone: that would come first"
 	}
 	return "", ""
 }
 
-func (s *turn) releases() (promise, what string) {
+func (s *eventCheck) checkRelease() (promise, what string) {
 	undoing := s.t.open.state.Ending != ""
 	if undoing != (s.about.As == events.StepUndone) {
 		return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", s.about.Step, s.about.As, undoing)
@@ -126,7 +128,7 @@ func (s *turn) releases() (promise, what string) {
 	return "", ""
 }
 
-func (s *turn) resumes() (promise, what string) {
+func (s *eventCheck) checkResume() (promise, what string) {
 	switch own := s.request() == ""; {
 	case own == s.first:
 		return "P10", fmt.Sprintf("resumed by the request %q; it is the first that %s led to: %v", s.request(), s.e.Cause, s.first)
@@ -136,8 +138,9 @@ func (s *turn) resumes() (promise, what string) {
 	return "", ""
 }
 
-// because: a task is held, or undone by itself, for the error of the step that gave up right before, or for one of its own.
-func (s *turn) because(err *events.Error) (promise, what string) {
+// checkReason checks that a task is held, or undone by itself, for the error of the step that just gave up, or for
+// an error of its own.
+func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	g := s.t.open.gaveUp
 	if err == nil || g.any || err.Code == events.CodeTooLarge {
 		return "", ""
@@ -158,14 +161,15 @@ func (s *turn) because(err *events.Error) (promise, what string) {
 	return "", ""
 }
 
-// skippedUnknown reports whether a step can't be undone, since it was skipped after an attempt (builds before did that).
+// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions
+// did.
 func (t *task) skippedUnknown(step string) bool {
 	i, ok := t.plan.Step(step)
 	return ok && t.steps[i].flags.has(skipped)
 }
 
-// endsAs: what was being undone ends as was decided, when nothing runs (P6).
-func (s *turn) endsAs(end events.TaskState) (promise, what string) {
+// checkEnd checks that an undo ends as was decided, once no attempt runs (P6).
+func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
 	o := s.t.open
 	if o.state.Ending != end {
 		return "P2", fmt.Sprintf("%s, and it was decided that it should be %s", end, o.state.Ending)
@@ -178,8 +182,8 @@ func (s *turn) endsAs(end events.TaskState) (promise, what string) {
 	return "", ""
 }
 
-// stillHeld reports whether a step holds the task: one in error while it is processed, one whose undo is in error
-// while it is undone.
+// stillHeld reports whether a step holds the task: one in error during processing, or one whose undo is in error
+// during the undo.
 func stillHeld(t *events.Task) bool {
 	for _, x := range t.Steps {
 		if t.Ending == "" && x.State == events.StepError || x.Undo != nil && x.Undo.State == events.StepError {
@@ -189,8 +193,8 @@ func stillHeld(t *events.Task) bool {
 	return false
 }
 
-// decision is what the last event of a partition is a part of: the events of one task that an input led to, or
-// those of a step whose turn it was.
+// decision is the decision that the last event of a partition belongs to: the events of one task that an input led
+// to, or those of a step that started in a freed slot.
 type decision struct {
 	task   *task // nil: of none that is looked at
 	cause  events.Cause
@@ -201,22 +205,22 @@ type decision struct {
 	loose bool
 }
 
-// holds reports whether an event is one more of the decision.
-func (d *decision) holds(e *events.Event) bool {
+// contains reports whether an event continues the decision.
+func (d *decision) contains(e *events.Event) bool {
 	return d.task != nil && d.task.id == e.Task && d.cause == e.Cause && d.queued == e.Queued
 }
 
-// goOn takes the last event over.
-func (s *turn) goOn(d *decision) {
+// extendDecision adds the event to the decision.
+func (s *eventCheck) extendDecision(d *decision) {
 	d.offset, d.fact, d.loose = s.r.Offset, s.e.Fact.Type(), false
 	if s.rule.loose {
-		d.loose = s.e.Policy == nil && s.goesOn()
+		d.loose = s.e.Policy == nil && s.mayRetry()
 	}
 }
 
-// cut says why a decision can't have ended with its last event: it is written in one transaction, and goes on until
-// an attempt, a timer or an operator is waited for (P10).
-func (d *decision) cut() string {
+// whyIncomplete returns why a decision can't end with its last event; empty: it can. A decision is written in one
+// transaction and continues until it waits for an attempt, a timer or an operator (P10).
+func (d *decision) whyIncomplete() string {
 	if d.task == nil || d.task.broken || d.task.open == nil {
 		return ""
 	}
@@ -252,22 +256,22 @@ func (d *decision) cut() string {
 	return fmt.Sprintf("what %s led to ends with %s: %s", d.cause, d.fact, why)
 }
 
-// end notes a decision that can't have ended so, until it shows whether its events are as they were written: the
-// next one of the task holds the hash of its last.
-func (d *decision) end() {
-	if what := d.cut(); what != "" {
-		d.task.open.cut = &cut{d.offset, what}
+// close keeps an incomplete decision until the task's next event shows, by the hash that it contains, whether the
+// last event was changed.
+func (d *decision) close() {
+	if what := d.whyIncomplete(); what != "" {
+		d.task.open.cut = &cutDecision{d.offset, what}
 	}
 }
 
-// cut is a decision of a task that can't have ended as it did.
-type cut struct {
+// cutDecision is a decision that can't have ended as it did.
+type cutDecision struct {
 	offset int64 // of its last event
 	what   string
 }
 
-// whole tells that the decision before the event was cut.
-func (c *Checker) whole(t *task, e *events.Event, r *events.Record) {
+// checkPreviousDecision reports that the decision before the event was incomplete.
+func (c *Checker) checkPreviousDecision(t *task, e *events.Event, r *events.Record) {
 	if t.open == nil || t.open.cut == nil {
 		return
 	}
@@ -276,8 +280,8 @@ func (c *Checker) whole(t *task, e *events.Event, r *events.Record) {
 		fmt.Sprintf("%s; the next, event %d at events/%d/%d, comes of %s", x.what, e.Seq, r.Partition, r.Offset, e.Cause)})
 }
 
-// cutOff are the decisions that no event of their task follows.
-func (f *finish) cutOff() {
+// reportCutDecisions reports incomplete decisions that no event of their task follows.
+func (f *finish) reportCutDecisions() {
 	for _, t := range f.c.order {
 		if t.open != nil && t.open.cut != nil && !t.broken {
 			f.faults.add(Fault{"P10", t.id, topicEvents, t.partition, t.open.cut.offset, t.open.cut.what})
@@ -288,13 +292,13 @@ func (f *finish) cutOff() {
 	}
 	for _, number := range slices.Sorted(maps.Keys(f.c.parts)) {
 		d := &f.c.parts[number].doing
-		if what := d.cut(); what != "" {
+		if what := d.whyIncomplete(); what != "" {
 			f.faults.add(Fault{"P10", d.task.id, topicEvents, number, d.offset, what})
 		}
 	}
 }
 
-// inError are the steps in error.
+// inError returns the steps in error.
 func inError(t *events.Task) (steps []string) {
 	for i, x := range t.Steps {
 		if x.State == events.StepError {

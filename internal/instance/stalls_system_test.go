@@ -23,7 +23,7 @@ func TestSchedulerThatStandsStillEnds(t *testing.T) {
 		b.KeepOffsetsUnstable(t, "somebody-"+string(ns), ns.SchedulerGroup(), ns.Inbox(events.Tasks), 0)
 		var said strings.Builder
 		n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), OwnClock: true,
-			Log: slog.New(slog.NewTextHandler(&said, nil)), Seams: instance.Seams{Standing: time.Second}})
+			Log: slog.New(slog.NewTextHandler(&said, nil)), Seams: instance.Seams{StallCheckEvery: time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,11 +31,11 @@ func TestSchedulerThatStandsStillEnds(t *testing.T) {
 		err = n.Run(t.Context(), func(ctx context.Context) error {
 			return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 1})
 		})
-		var standing *instance.StandingError
+		var standing *instance.InboxStalledError
 		if !errors.As(err, &standing) || standing.Inbox != ns.Inbox(events.Tasks)+"/0" || !strings.Contains(standing.Why, "__consumer_offsets") {
 			t.Errorf("it ends with %v", err)
 		}
-		for _, line := range []string{"records wait in a partition, and its worker stands still", "gets a new client"} {
+		for _, line := range []string{"records wait in an inbox, but its worker makes no progress", "gets a new client"} {
 			if !strings.Contains(said.String(), line) {
 				t.Errorf("it doesn't say that %q:\n%s", line, said.String())
 			}

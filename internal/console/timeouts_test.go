@@ -19,7 +19,7 @@ import (
 
 // hasty is the patience of a console that gives a client less time to send a request than itself
 // to answer it, as the usual one does.
-var hasty = patience{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, turn: time.Second, write: 10 * time.Second}
+var hasty = timeouts{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, topicRead: time.Second, write: 10 * time.Second}
 
 // readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
 func readTimePasses(t *testing.T, s server) {
@@ -50,8 +50,7 @@ func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take f
 	}
 }
 
-// The time in which a request must have come isn't the time of its answer: what takes longer
-// gets all of its own time, then an error, never an answer without a word.
+// The read timeout doesn't bound the answer. An answer that takes longer than its own timeout ends with an error.
 func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	late := func(t *testing.T) func(reply) {
 		return func(r reply) {
@@ -84,7 +83,7 @@ func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	})
 }
 
-// Who asks for a task's events and doesn't take them is given up.
+// A client that doesn't receive an export is cut off.
 func TestExportThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,8 +118,8 @@ func TestExportThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// A command that no scheduler answers stays in the log, and the answer says so, with the id to ask
-// again with, also where a client gave none.
+// A command without an answer stays in the log. The response says so, with the request id, also if the client sent
+// none.
 func TestCommandThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,11 +133,11 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-// A command that no broker has acknowledged in time isn't said to be in the log.
+// A command that no broker has acknowledged in time doesn't count as written.
 func TestCommandThatIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(*events.Control) (*events.Answer, error) {
-		return nil, fmt.Errorf("%w: %w", ErrUnwritten, context.DeadlineExceeded)
+		return nil, fmt.Errorf("%w: %w", ErrNotAcknowledged, context.DeadlineExceeded)
 	}
 	s := w.console(t, nil)
 	r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x","request_id":"r-1"}`)

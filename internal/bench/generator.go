@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// generator sends the submissions. One goroutine calls send.
+// generator sends submissions. One goroutine calls send.
 type generator struct {
 	tally *tally
-	slots chan struct{} // holds one for each task at once; nil: no bound
-	// pace says how long after the first of a part the i-th is to be sent; nil: when
-	// there is room for it.
-	pace func(i int) time.Duration
-	// write hands a submission over, of which written is told later; flush returns
-	// when it was told of all.
+	slots chan struct{} // one entry for each task in flight; nil: unbounded
+	// dueAfter is when the i-th submission of a part is to be sent, after its first one; nil: as soon as a slot is
+	// free.
+	dueAfter func(i int) time.Duration
+	// write passes a submission to the producer, and recordWritten is called with the result. flush returns once
+	// it was called for all.
 	write func(ctx context.Context, n int)
 	flush func(ctx context.Context) error
 
@@ -23,28 +23,27 @@ type generator struct {
 	failed atomic.Pointer[error]
 }
 
-// pauseLeast is the shortest wait that is worth one: what is due sooner is sent at
-// once. Its time counts from when it was to be sent all the same.
-const pauseLeast = 50 * time.Microsecond
+// pauseMin is the shortest wait. A submission that is due sooner is sent at once, but its time counts from when it
+// was due.
+const pauseMin = 50 * time.Microsecond
 
-// atRate is the pace of a load with a rate; nil without.
-func (l *Load) atRate() func(i int) time.Duration {
+// dueAtRate is generator.dueAfter of a load with a rate; nil without.
+func (l *Load) dueAtRate() func(i int) time.Duration {
 	if l.Rate == 0 {
 		return nil
 	}
 	return func(i int) time.Duration { return time.Duration(float64(i) * float64(time.Second) / l.Rate) }
 }
 
-// send sends the tasks from..to-1. With a pace their instants are fixed before the
-// first is sent; without, a task is to be sent when there is room for it.
+// send sends the tasks from..to-1. With dueAfter their instants are fixed before the first is sent.
 func (g *generator) send(ctx context.Context, from, to int) error {
 	began := g.tally.now()
 	for n := from; n < to; n++ {
 		var due int64
-		if g.pace != nil {
-			due = began + int64(g.pace(n-from))
+		if g.dueAfter != nil {
+			due = began + int64(g.dueAfter(n-from))
 		}
-		if err := g.room(ctx, n, due); err != nil {
+		if err := g.awaitTurn(ctx, n, due); err != nil {
 			return err
 		}
 		g.write(ctx, n)
@@ -55,11 +54,11 @@ func (g *generator) send(ctx context.Context, from, to int) error {
 	return g.failure()
 }
 
-// room returns when task n may be sent, and has noted when it was to be.
-func (g *generator) room(ctx context.Context, n int, due int64) error {
-	if g.pace != nil {
+// awaitTurn returns when task n may be sent. It records when the task was to be sent.
+func (g *generator) awaitTurn(ctx context.Context, n int, due int64) error {
+	if g.dueAfter != nil {
 		g.tally.intended[n].Store(due)
-		if wait := time.Duration(due - g.tally.now()); wait > pauseLeast {
+		if wait := time.Duration(due - g.tally.now()); wait > pauseMin {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -74,19 +73,19 @@ func (g *generator) room(ctx context.Context, n int, due int64) error {
 			return ctx.Err()
 		}
 	}
-	if g.pace == nil {
+	if g.dueAfter == nil {
 		g.tally.intended[n].Store(g.tally.now())
 	}
 	return g.failure()
 }
 
-// written is told what became of a submission.
-func (g *generator) written(n int, err error) {
+// recordWritten records the result of a submission.
+func (g *generator) recordWritten(n int, err error) {
 	if err != nil {
 		g.failed.CompareAndSwap(nil, &err)
 		return
 	}
-	g.tally.acked(n)
+	g.tally.recordAck(n)
 	g.acked.Add(1)
 }
 
@@ -99,10 +98,10 @@ func (g *generator) failure() error {
 
 // phase sends some tasks and waits until all have ended.
 type phase struct {
-	generator *generator
-	watch     *observer
-	progress  func(what string, done, total int64)
-	patience  time.Duration // without anything happening
+	generator    *generator
+	watch        *observer
+	progress     func(what string, done, total int64)
+	stallTimeout time.Duration // maximum time without progress
 }
 
 func (p *phase) run(ctx context.Context, what string, from, to int) error {
@@ -110,7 +109,7 @@ func (p *phase) run(ctx context.Context, what string, from, to int) error {
 	defer cancel()
 	sent := make(chan error, 1)
 	go func() { sent <- p.generator.send(ctx, from, to) }()
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	moved, before := time.Now(), int64(-1)
 	for sent != nil || p.watch.ended.Load() < int64(to) {
@@ -131,9 +130,9 @@ func (p *phase) run(ctx context.Context, what string, from, to int) error {
 		}
 		if n := p.watch.events.Load() + p.generator.acked.Load(); n != before {
 			moved, before = time.Now(), n
-		} else if time.Since(moved) > p.patience {
-			return fmt.Errorf("nothing has happened for %s: %d tasks were acknowledged, %d of %d have ended",
-				p.patience, p.generator.acked.Load(), p.watch.ended.Load()-int64(from), to-from)
+		} else if time.Since(moved) > p.stallTimeout {
+			return fmt.Errorf("no progress for %s: %d tasks were acknowledged, %d of %d have ended",
+				p.stallTimeout, p.generator.acked.Load(), p.watch.ended.Load()-int64(from), to-from)
 		}
 	}
 	p.progress(what, int64(to-from), int64(to-from))

@@ -14,18 +14,19 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// An inbox stands still while records wait in it and its position doesn't move. It is told after three looks, and again at
-// intervals that double; nothing is left of one that moves, and a gap between looks counts for nothing.
+// An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three
+// checks, and again at intervals that double. It ends when the position changes, and a gap between checks restarts
+// the count.
 func TestStands(t *testing.T) {
 	const every = 10 * time.Second
 	a, b := inbox{"tasks", 0}, inbox{"replies", 4}
-	s, now := stands{every: every}, time.Unix(1000, 0)
+	s, now := stallTracker{every: every}, time.Unix(1000, 0)
 	look := func(waits map[inbox]int64) (still, due []string) {
 		now = now.Add(every)
-		s.look(now, waits)
-		for _, at := range s.still(now) {
+		s.update(now, waits)
+		for _, at := range s.stalled(now) {
 			still = append(still, at.String())
-			if at.due(now) {
+			if at.logDue(now) {
 				due = append(due, at.String())
 			}
 		}
@@ -37,7 +38,7 @@ func TestStands(t *testing.T) {
 		if len(due) > 0 {
 			told = append(told, i)
 		}
-		if want := i >= standingTold; want != slices.Equal(still, []string{"tasks/0"}) || !want && len(still) > 0 {
+		if want := i >= stallLogChecks; want != slices.Equal(still, []string{"tasks/0"}) || !want && len(still) > 0 {
 			t.Errorf("look %d: %v stand still", i, still)
 		}
 	}
@@ -47,61 +48,61 @@ func TestStands(t *testing.T) {
 	if still, _ := look(map[inbox]int64{a: 8}); len(still) > 0 {
 		t.Errorf("%v stand still, and have moved", still)
 	}
-	for range standingTold {
+	for range stallLogChecks {
 		look(map[inbox]int64{a: 8})
 	}
 	now = now.Add(10 * every)
 	if still, _ := look(map[inbox]int64{a: 8}); len(still) > 0 {
 		t.Errorf("%v stand still after a gap", still)
 	}
-	if look(nil); len(s.of) > 0 {
-		t.Errorf("of inboxes in which nothing waits is kept %v", s.of)
+	if look(nil); len(s.byInbox) > 0 {
+		t.Errorf("of inboxes in which nothing waits is kept %v", s.byInbox)
 	}
 }
 
-// A worker that gets a new client owns nothing until that has joined. What stood still then doesn't begin anew, or the process
-// would never end, and the time between counts for nothing.
+// A worker with a new client owns nothing until it has joined. Its stalls continue to count from before, without
+// the time of the join; otherwise the process would never end.
 func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 	const every = 10 * time.Second
 	at := inbox{"tasks", 0}
-	s, now := stands{every: every}, time.Unix(1000, 0)
-	look := func(n int, waits map[inbox]int64) []*stand {
+	s, now := stallTracker{every: every}, time.Unix(1000, 0)
+	look := func(n int, waits map[inbox]int64) []*stall {
 		for range n {
 			now = now.Add(every)
-			s.look(now, waits)
+			s.update(now, waits)
 		}
-		return s.still(now)
+		return s.stalled(now)
 	}
-	if still := look(standingRenewed+1, map[inbox]int64{at: 7}); len(still) != 1 {
+	if still := look(stallRenewChecks+1, map[inbox]int64{at: 7}); len(still) != 1 {
 		t.Fatalf("%v stand still", still)
 	}
-	s.of[at].renewed = true
+	s.byInbox[at].clientRenewed = true
 	if still := look(2, nil); len(still) != 0 {
 		t.Errorf("%v stand still, and are nobody's here", still)
 	}
 	still := look(1, map[inbox]int64{at: 7})
-	if len(still) != 1 || !still[0].renewed || now.Sub(still[0].since) != (standingRenewed+1)*every {
-		t.Errorf("with the new client %+v stand still", s.of[at])
+	if len(still) != 1 || !still[0].clientRenewed || now.Sub(still[0].since) != (stallRenewChecks+1)*every {
+		t.Errorf("with the new client %+v stand still", s.byInbox[at])
 	}
-	if look(1, nil); len(s.of) != 1 {
-		t.Errorf("forgotten at once: %v", s.of)
+	if look(1, nil); len(s.byInbox) != 1 {
+		t.Errorf("forgotten at once: %v", s.byInbox)
 	}
-	if still := look(1, map[inbox]int64{at: 8}); len(still) != 0 || s.of[at].renewed {
-		t.Errorf("it has moved: %+v", s.of[at])
+	if still := look(1, map[inbox]int64{at: 8}); len(still) != 0 || s.byInbox[at].clientRenewed {
+		t.Errorf("it has moved: %+v", s.byInbox[at])
 	}
-	s.of[at].renewed = true
-	if look(standingRenewed, nil); len(s.of) != 0 {
-		t.Errorf("of what is another process's is kept %v", s.of)
+	s.byInbox[at].clientRenewed = true
+	if look(stallRenewChecks, nil); len(s.byInbox) != 0 {
+		t.Errorf("of what is another process's is kept %v", s.byInbox)
 	}
 }
 
 // A worker that failed owns nothing, until another is opened.
 func TestOwnerOfAPartition(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
-	s := newRestoring(n)
+	s := newPartitionStatus(n)
 	lost := n.schedulerListener(s).WorkerFailed
 	for range 2 {
-		s.opened("s.0", workerOf{"m0", map[int32]bool{1: true}})
+		s.workerOpened("s.0", workerOf{"m0", map[int32]bool{1: true}})
 		if owner, owns := s.owner(1); !owns || owner != "s.0" {
 			t.Errorf("its owner is %q", owner)
 		}
@@ -112,28 +113,28 @@ func TestOwnerOfAPartition(t *testing.T) {
 	}
 }
 
-// What can't be read is told of until it can, and no longer.
+// Read faults are reported while they last, and no longer.
 func TestUnreadableInboxes(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
-	s := newRestoring(n)
-	w := &standing{n: n, restoring: s}
+	s := newPartitionStatus(n)
+	w := &stallWatch{n: n, status: s}
 	worker := n.workerListener("s.0")
-	s.observe(worker)
+	s.wrapListener(worker)
 	expect := func(what string, unreadable bool) {
 		t.Helper()
-		if err := s.unreadable(topic, 4); (err != nil) != unreadable {
+		if err := s.readFault(topic, 4); (err != nil) != unreadable {
 			t.Errorf("%s: unreadable is %v", what, err)
 		}
 	}
-	commit := func(position int64) { w.take(map[string]map[int32]int64{topic: {4: position}}) }
+	commit := func(position int64) { w.updatePositions(map[string]map[int32]int64{topic: {4: position}}) }
 	cut := kafka.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
 	commit(7)
 	expect("at work", false)
 	worker.Position(cut, kafka.PositionTrimmed)
 	expect("trimmed", false)
 	worker.Position(cut, kafka.PositionCut)
-	s.lost(1) // the worker sees later that it went before
+	s.partitionLost(1) // the worker sees later that it went before
 	expect("cut off when it came again", true)
 	commit(8)
 	expect("cut off, and what was read before is committed", true)
@@ -147,17 +148,17 @@ func TestUnreadableInboxes(t *testing.T) {
 	expect("still damaged", true)
 	commit(9)
 	expect("read again", false)
-	for what, heals := range map[string]func(){"restored": func() { s.restored(1) }, "read": func() { commit(10) }} {
+	for what, heals := range map[string]func(){"restored": func() { s.restoreEnded(1) }, "read": func() { commit(10) }} {
 		commit(9)
-		s.damaged(log, 1, errors.New("checksum"))
+		s.recordCorrupt(log, 1, errors.New("checksum"))
 		expect("its events are damaged", true)
 		heals()
 		expect("its events are "+what, false)
 	}
 }
 
-// Records wait in an inbox where a reader of committed records has some to read after the group's position, or after the
-// log's start where that is above it. Other topics of the group don't count.
+// Records wait in an inbox if a reader of committed records finds some after the group's position, or after the
+// start of the log if that is higher. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
 	type offsets = map[string]map[int32]int64
 	topics := []string{"tasks", "replies"}
@@ -165,18 +166,18 @@ func TestWaiting(t *testing.T) {
 	starts := offsets{"tasks": {0: 0, 1: 0, 2: 150, 3: 150, 4: 0, 5: 0, 6: 7}, "replies": {0: 0}, "others": {0: 0}}
 	ends := offsets{"tasks": {0: 10, 1: 10, 2: 150, 3: 151, 4: 90, 5: 1, 6: 7}, "replies": {0: 3}, "others": {0: 9}}
 	want := map[inbox]int64{{"tasks", 0}: 5, {"tasks", 3}: 100, {"tasks", 5}: -1}
-	if got := waiting(topics, commits, starts, ends); !maps.Equal(got, want) {
+	if got := waitingPositions(topics, commits, starts, ends); !maps.Equal(got, want) {
 		t.Errorf("records wait in %v, want %v", got, want)
 	}
 }
 
-// What pauses inboxes on purpose excuses those that it pauses, for as long as it does.
+// An intended pause excuses the inboxes that it pauses, for as long as it lasts.
 func TestPausedOnPurpose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 		ns := n.Kafka.Namespace
-		s := newRestoring(n)
-		const every = standingEvery
+		s := newPartitionStatus(n)
+		const every = stallCheckEvery
 		expect := func(what string, tasks, replies, others bool) {
 			t.Helper()
 			if got := [...]bool{s.paused(ns.Inbox(events.Tasks), 4), s.paused(ns.Inbox(events.Replies), 4), s.paused(ns.Inbox(events.Replies), 2)}; got != [...]bool{tasks, replies, others} {
@@ -185,62 +186,62 @@ func TestPausedOnPurpose(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		expect("at work", false, false, false)
-		s.admission("s.0", false)
+		s.setAdmission("s.0", false)
 		expect("no room for submissions", true, false, false)
-		s.admission("s.0", true)
-		s.loads(1, true)
+		s.setAdmission("s.0", true)
+		s.setLoading(1, true)
 		expect("finished tasks are to come", true, true, false)
-		s.loads(1, false)
+		s.setLoading(1, false)
 		expect("they have come", false, false, false)
-		s.definitionsUnread()
+		s.definitionsReadFailed()
 		expect("definitions can't be read", true, true, true)
-		time.Sleep(standingTold * every)
+		time.Sleep(stallLogChecks * every)
 		expect("they can", false, false, false)
 
-		s.came(1)
-		s.came(2)
+		s.restoreStarted(1)
+		s.restoreStarted(2)
 		expect("no restore goes on", false, false, false)
-		s.underWay(ns.Events(), 2, 5, 10, nil)
+		s.restoreProgressed(ns.Events(), 2, 5, 10, nil)
 		expect("the other's goes on", true, true, true)
 		time.Sleep(every)
 		expect("the other's stands still", true, true, true)
-		s.restored(2)
+		s.restoreEnded(2)
 		time.Sleep(2 * every)
 		expect("the other's has ended", true, true, false)
 		time.Sleep(every)
 		expect("its turn doesn't come", false, false, false)
-		s.underWay(ns.Events(), 1, 5, 10, nil)
-		s.restored(1)
+		s.restoreProgressed(ns.Events(), 1, 5, 10, nil)
+		s.restoreEnded(1)
 		expect("it is restored", false, false, false)
-		s.came(1)
-		s.lost(1)
+		s.restoreStarted(1)
+		s.partitionLost(1)
 		expect("it came and went", false, false, false)
 	})
 }
 
-// Why an inbox stands still, and whether only the cluster can be helped.
+// Why an inbox is stalled, and whether a new client can help.
 func TestReasonsForStandingStill(t *testing.T) {
 	at := inbox{"w.tasks", 9} // of three partitions, some were added
 	hang := func(topic string, p int32) []*kafka.HangingError {
 		return []*kafka.HangingError{{Topic: topic, Partition: p, Start: 5}}
 	}
 	for name, c := range map[string]struct {
-		why      standingReasons
+		why      stallReasons
 		reason   string
 		helpless bool
 	}{
-		"unknown":                 {standingReasons{}, "nothing is known", false},
-		"no leader":               {standingReasons{leaderless: map[string][]int32{"w.tasks": {9}}}, "no broker leads it", true},
-		"no leader of the events": {standingReasons{leaderless: map[string][]int32{"w.events": {0}}}, "no broker leads w.events/0", true},
-		"offsets":                 {standingReasons{unstable: []int32{0}}, "__consumer_offsets", false},
-		"others' offsets":         {standingReasons{unstable: []int32{1}, hanging: hang("__consumer_offsets", 7)}, "nothing is known", false},
-		"offsets that hang":       {standingReasons{unstable: []int32{0}, hanging: hang("__consumer_offsets", 7)}, "abort --topic __consumer_offsets --partition 7 --start-offset 5", true},
-		"events that hang":        {standingReasons{hanging: hang("w.events", 0)}, "abort --topic w.events --partition 0", true},
-		"others' events":          {standingReasons{hanging: hang("w.events", 1)}, "nothing is known", false},
-		"not looked at":           {standingReasons{unknown: errors.New("not authorized")}, "not authorized", false},
+		"unknown":                 {stallReasons{}, "no reason was found", false},
+		"no leader":               {stallReasons{leaderless: map[string][]int32{"w.tasks": {9}}}, "no broker leads it", true},
+		"no leader of the events": {stallReasons{leaderless: map[string][]int32{"w.events": {0}}}, "no broker leads w.events/0", true},
+		"offsets":                 {stallReasons{unstable: []int32{0}}, "__consumer_offsets", false},
+		"others' offsets":         {stallReasons{unstable: []int32{1}, hanging: hang("__consumer_offsets", 7)}, "no reason was found", false},
+		"offsets that hang":       {stallReasons{unstable: []int32{0}, hanging: hang("__consumer_offsets", 7)}, "abort --topic __consumer_offsets --partition 7 --start-offset 5", true},
+		"events that hang":        {stallReasons{hanging: hang("w.events", 0)}, "abort --topic w.events --partition 0", true},
+		"others' events":          {stallReasons{hanging: hang("w.events", 1)}, "no reason was found", false},
+		"not looked at":           {stallReasons{unknown: errors.New("not authorized")}, "not authorized", false},
 	} {
 		c.why.events = "w.events"
-		if reason, helpless := c.why.of(at, 3); !strings.Contains(reason, c.reason) || helpless != c.helpless {
+		if reason, helpless := c.why.reasonFor(at, 3); !strings.Contains(reason, c.reason) || helpless != c.helpless {
 			t.Errorf("%s: %q, helpless: %v", name, reason, helpless)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Loss is a part of a partition of events that can't be read, because it isn't as it was written.
+// Loss is an unreadable part of a partition of events.
 type Loss struct {
 	Partition int32
 	Offset    int64 // of the first event that is lost
@@ -18,14 +18,13 @@ type Loss struct {
 	Err   error // why
 }
 
-// lost keeps what of a log can't be read, to tell of which tasks an event may be missing. The order in which losses
-// come is of no matter.
-type lost struct {
-	named map[string]Loss // the last of each task that one names
-	any   map[int32]Loss  // the last of each partition that may be of any task of it
+// lossIndex finds the tasks of which an event may be missing. Losses may be added in any order.
+type lossIndex struct {
+	named map[string]Loss // by task: the last loss that names it
+	any   map[int32]Loss  // by partition: the last loss that may concern any task
 }
 
-func (l *lost) add(at Loss) {
+func (l *lossIndex) add(at Loss) {
 	if l.named == nil {
 		l.named, l.any = map[string]Loss{}, map[int32]Loss{}
 	}
@@ -39,10 +38,10 @@ func (l *lost) add(at Loss) {
 	}
 }
 
-// of is a loss that an event of a task may be among, what was folded of which ends below next in its partition; nil: there is
-// none. A task has lost nothing if an event that follows on what was there comes after the loss; one that no loss names, if
-// it had ended, too.
-func (l *lost) of(id string, t *events.Task, partition int32, next int64) *Loss {
+// affecting returns a loss that may contain an event of a task; nil: none. next is the offset in its partition up
+// to which the task was folded. A task lost nothing if an event after the loss continues its history, or if it had
+// ended and no loss names it.
+func (l *lossIndex) affecting(id string, t *events.Task, partition int32, next int64) *Loss {
 	if at, is := l.named[id]; is && next <= at.Offset {
 		return &at
 	}
@@ -52,8 +51,7 @@ func (l *lost) of(id string, t *events.Task, partition int32, next int64) *Loss 
 	return nil
 }
 
-// LeftOut is a task that isn't shown, because an event of it may be lost: no state that it can be told to be in is
-// certain.
+// LeftOut is a task that isn't shown because an event may be lost, so that its state is uncertain.
 type LeftOut struct {
 	Task   string `json:"task"`
 	Reason string `json:"reason"`
@@ -68,14 +66,14 @@ func leftOut(id string, at *Loss) LeftOut {
 	return LeftOut{id, fmt.Sprintf("%s: %v", why, at.Err), *at}
 }
 
-// Survey finds the tasks of which an event may be lost. It is fed all that a log has, as far as it can be read. One
-// goroutine uses it.
+// Survey finds the tasks of which an event may be lost. It is fed all readable records of a log. One goroutine
+// uses it.
 type Survey struct {
-	lost  lost
+	lost  lossIndex
 	tasks map[string]*instantTask
 }
 
-// NewSurvey is of the losses that were met when the log was read first.
+// NewSurvey takes the losses that a first pass over the log has found.
 func NewSurvey(losses []Loss) *Survey {
 	s := &Survey{tasks: map[string]*instantTask{}}
 	for i := range losses {
@@ -84,7 +82,7 @@ func NewSurvey(losses []Loss) *Survey {
 	return s
 }
 
-// Add takes in a record of the events topic; those of a partition come in order.
+// Add takes a record of the events topic. Those of a partition come in order.
 func (s *Survey) Add(r *events.Record) {
 	id := string(r.Key)
 	_, named := s.lost.named[id]
@@ -99,7 +97,7 @@ func (s *Survey) Add(r *events.Record) {
 	if t.fault {
 		return
 	}
-	own := apartFrom(r)
+	own := copyRecord(r)
 	e, err := events.ReadEvent(own)
 	if err == nil {
 		err = t.evolve(e, own)
@@ -107,8 +105,8 @@ func (s *Survey) Add(r *events.Record) {
 	t.fault = err != nil
 }
 
-// LeftOut are the tasks of which an event may be lost, by their ids, and of which concerns says that they
-// matter: it is given what was folded of one before that, nil: nothing.
+// LeftOut returns the tasks of which an event may be lost, by id, if concerns selects them. concerns gets what was
+// folded of the task before the loss; nil: nothing.
 func (s *Survey) LeftOut(concerns func(id string, t *events.Task) bool) (list []LeftOut) {
 	for id := range s.lost.named {
 		if s.tasks[id] == nil {
@@ -117,12 +115,12 @@ func (s *Survey) LeftOut(concerns func(id string, t *events.Task) bool) (list []
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
 		t := s.tasks[id]
-		if at := s.lost.of(id, t.task, t.partition, t.next); at != nil && concerns(id, t.task) {
+		if at := s.lost.affecting(id, t.task, t.partition, t.next); at != nil && concerns(id, t.task) {
 			list = append(list, leftOut(id, at))
 		}
 	}
 	return list
 }
 
-// Unnamed are the partitions of which other tasks may have lost events, of which nothing else is known perhaps.
+// Unnamed returns the partitions in which other, possibly unknown, tasks may have lost events.
 func (s *Survey) Unnamed() []int32 { return slices.Sorted(maps.Keys(s.lost.any)) }

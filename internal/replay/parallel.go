@@ -19,7 +19,7 @@ const (
 	blocksWaiting = 8
 )
 
-// block is some lines, and the records that they are.
+// block is some lines, and the records parsed from them.
 type block struct {
 	lines   [][]byte
 	numbers []int // of the lines in the file
@@ -28,14 +28,14 @@ type block struct {
 	done    chan struct{}
 }
 
-// Take takes a record; changed, if not nil, says that it isn't as it was exported.
-type Take func(r *events.Record, changed *ChangedError)
+// RecordFunc takes a record. changed, if not nil, says that the record differs from what was exported.
+type RecordFunc func(r *events.Record, changed *ChangedError)
 
-// EachApart is Each by all processors: lines are parsed side by side, and each
-// partition's records are given, in order, to what of made for it, in a goroutine of
-// its own. of itself is called by one goroutine at a time, before the partition's first
-// record. Once it returns, a *CutError too, all has been taken.
-func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) error {
+// EachParallel is Each on all processors. Lines are parsed in parallel. The records of each partition are passed,
+// in order, to the function that of returned for it, in a goroutine of its own. of is called by one goroutine at a
+// time, before the partition's first record. When EachParallel returns, also with a *CutError, all records have
+// been passed.
+func (f *Reader) EachParallel(ctx context.Context, of func(partition int32) RecordFunc) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	parse, ordered := make(chan *block), make(chan *block, 2*workers)
@@ -51,7 +51,7 @@ func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) e
 		defer close(parse)
 		defer close(ordered)
 		for {
-			b, err := f.block()
+			b, err := f.nextBlock()
 			if len(b.lines) > 0 {
 				for _, to := range []chan *block{ordered, parse} {
 					select {
@@ -69,18 +69,18 @@ func (f *Reader) EachApart(ctx context.Context, of func(partition int32) Take) e
 			}
 		}
 	})
-	g.Go(func() error { return f.deal(ctx, g, ordered, of) })
+	g.Go(func() error { return f.distribute(ctx, g, ordered, of) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return f.whole()
+	return f.checkComplete()
 }
 
-// block takes the next lines; io.EOF after the last.
-func (f *Reader) block() (*block, error) {
+// nextBlock reads the next lines; io.EOF after the last.
+func (f *Reader) nextBlock() (*block, error) {
 	b := &block{done: make(chan struct{})}
 	for len(b.lines) < blockLines {
-		line, err := f.next()
+		line, err := f.nextLine()
 		if err != nil {
 			return b, err
 		}
@@ -103,8 +103,8 @@ func (b *block) parse(h *Head) {
 	}
 }
 
-// deal gives each partition's goroutine its records, in the order of the file.
-func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *block, of func(int32) Take) error {
+// distribute passes each partition's records to its goroutine, in the order of the file.
+func (f *Reader) distribute(ctx context.Context, g *errgroup.Group, ordered <-chan *block, of func(int32) RecordFunc) error {
 	parts := map[int32]chan []parsed{}
 	defer func() {
 		for _, to := range parts {
@@ -120,7 +120,7 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 		dealt := map[int32][]parsed{}
 		for i := range b.records {
 			p := &b.records[i]
-			if err := f.follows(p); err != nil {
+			if err := f.checkOrder(p); err != nil {
 				return fmt.Errorf("line %d: %w", b.numbers[i], err)
 			}
 			dealt[p.r.Partition] = append(dealt[p.r.Partition], *p)
@@ -135,7 +135,7 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 				parts[p] = to
 				fn := of(p)
 				g.Go(func() error {
-					take(to, fn)
+					deliver(to, fn)
 					return nil
 				})
 			}
@@ -149,8 +149,8 @@ func (f *Reader) deal(ctx context.Context, g *errgroup.Group, ordered <-chan *bl
 	return nil
 }
 
-// take gives fn what comes of a partition.
-func take(from <-chan []parsed, fn Take) {
+// deliver calls fn for the records of a partition.
+func deliver(from <-chan []parsed, fn RecordFunc) {
 	for rs := range from {
 		for i := range rs {
 			fn(&rs[i].r, rs[i].changed)

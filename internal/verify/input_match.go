@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lead says what an input led to, as far as the input can be held against it.
-func (s *turn) lead(l *lead, x *input) {
+// lead fills l with what the event says about its input.
+func (s *eventCheck) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
 		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(&s.about), timer: s.timer.Seq}
 	l.request, l.asks = s.request(), s.asking()
@@ -26,42 +26,42 @@ func (s *turn) lead(l *lead, x *input) {
 	}
 }
 
-func leadReceived(s *turn, l *lead, x *input) {
+func leadReceived(s *eventCheck, l *lead, x *input) {
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
 		l.submitted(s.t.id, f, x)
 	}
 }
 
-func leadCompleted(s *turn, l *lead, _ *input) {
+func leadCompleted(s *eventCheck, l *lead, _ *input) {
 	l.body, l.written, l.from = sumOf(*s.about.Raw), s.about.Kind == events.Do, s.about.Instance
 }
 
-func leadFailed(s *turn, l *lead, x *input) {
+func leadFailed(s *eventCheck, l *lead, x *input) {
 	if f, ok := s.e.Fact.(*events.AttemptFailed); ok {
 		l.effect, l.later = f.Effect, f.RetryAfter
 	}
 	leadRejected(s, l, x)
 }
 
-func leadRejected(s *turn, l *lead, _ *input) {
+func leadRejected(s *eventCheck, l *lead, _ *input) {
 	l.from = s.about.Instance
 	l.failure(s.about.Error())
 }
 
-func leadUndoing(s *turn, l *lead, _ *input) {
+func leadUndoing(s *eventCheck, l *lead, _ *input) {
 	if f, ok := s.e.Fact.(*events.TaskUndoing); ok {
 		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
 	}
 }
 
-func leadCancelled(s *turn, l *lead, _ *input) {
+func leadCancelled(s *eventCheck, l *lead, _ *input) {
 	l.by, l.ending, l.keep = sumOfBy(s.about.By), events.StateCancelled, true
 }
 
-func leadResumed(s *turn, l *lead, _ *input) { l.by, l.erred = sumOfBy(s.about.By), s.erred }
+func leadResumed(s *eventCheck, l *lead, _ *input) { l.by, l.erred = sumOfBy(s.about.By), s.erred }
 
-func leadReleased(s *turn, l *lead, _ *input) {
+func leadReleased(s *eventCheck, l *lead, _ *input) {
 	l.slot.Step, l.by, l.as, l.body, l.written = s.about.Step, sumOfBy(s.about.By), s.about.As, sumOf(*s.about.Raw), true
 }
 
@@ -93,28 +93,28 @@ var (
 
 // asking is what a recovery asks for that leads to an event as its first; nil: anything. To an attempt that ran
 // through a hold supervisors and scheduler may know other policies: what it is asked to give up may cool down.
-func (s *turn) asking() []events.Action {
+func (s *eventCheck) asking() []events.Action {
 	if s.rule.asks == nil {
 		return nil
 	}
 	return s.rule.asks(s)
 }
 
-func asksWait(s *turn) []events.Action {
+func asksWait(s *eventCheck) []events.Action {
 	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok && f.CoolDown {
 		return nil
 	}
 	return toGoOn
 }
 
-func asksErrored(s *turn) []events.Action {
+func asksErrored(s *eventCheck) []events.Action {
 	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted {
 		return toGiveUp
 	}
 	return nil
 }
 
-func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what string) {
+func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, what string) {
 	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
 	switch {
 	case x.poison != "":
@@ -141,7 +141,7 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 		if l.from != "" && c.o.Namespace.InstanceOf(l.agent, x.says) != l.from {
 			return "P3", fmt.Sprintf("%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
 		}
-		return x.replied(cause, l)
+		return x.checkReply(cause, l)
 	case events.Recoveries:
 		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
 			return "P4", fmt.Sprintf("%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
@@ -151,13 +151,14 @@ func (c *Checker) meeting(kind events.Inbox, x *input, l *lead) (promise, what s
 			return "P4", fmt.Sprintf("%s asks for %s; it led to %s", cause, x.action, l.fact)
 		}
 	case events.Controls:
-		return x.commanded(cause, l)
+		return x.checkCommand(cause, l)
 	}
 	return "", ""
 }
 
-// replied: the event ends the attempt that the reply names, as it says (P3), and the reply has its token (P18).
-func (x *input) replied(cause events.Cause, l *lead) (promise, what string) {
+// checkReply checks that the event ends the attempt that the reply names, with its outcome (P3), and that the
+// reply has the attempt's token (P18).
+func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
 		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
@@ -195,8 +196,8 @@ func verbOf(o events.Outcome) string {
 	return ".rejected."
 }
 
-// commanded: the event is what the control asks for (P10).
-func (x *input) commanded(cause events.Cause, l *lead) (promise, what string) {
+// checkCommand checks that the event is what the control asks for (P10).
+func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string) {
 	facts := map[events.Command][]string{
 		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
 		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
@@ -204,15 +205,15 @@ func (x *input) commanded(cause events.Cause, l *lead) (promise, what string) {
 		events.Release:  {(*events.RunReleased)(nil).Type()},
 	}
 	for _, f := range facts[x.command] {
-		if f == l.fact && x.request == l.request && x.by == l.by && x.settles(l) {
+		if f == l.fact && x.request == l.request && x.by == l.by && x.matchesCommand(l) {
 			return "", ""
 		}
 	}
 	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
 }
 
-// settles: what a control says of how is what the event says.
-func (x *input) settles(l *lead) bool {
+// matchesCommand reports whether the event has the parameters of the control.
+func (x *input) matchesCommand(l *lead) bool {
 	switch x.command {
 	case events.Cancel:
 		return l.ending == events.StateCancelled && x.keep == l.keep

@@ -15,18 +15,17 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// OpenOptions say how many tasks are to be open while a load is measured.
+// OpenOptions configure how many tasks are open while a load is measured.
 type OpenOptions struct {
 	Options
-	// Levels are numbers of open tasks, none below the one before.
+	// Levels are numbers of open tasks, in ascending order.
 	Levels []int
-	// Rounds is how often the load is measured at each level, each time after the first
-	// level's, on another log: a machine that others use differs more from one minute to the
-	// next than two levels do. At least 1.
+	// Rounds is how often the load is measured at each level, each time after the first level on another log. On a
+	// shared machine, results differ more from one minute to the next than between two levels. At least 1.
 	Rounds int
 }
 
-// OpenResult is a load's at each level.
+// OpenResult is the result of a load at each level.
 type OpenResult struct {
 	Rounds        int         `json:"rounds"`
 	Levels        []OpenLevel `json:"levels"`
@@ -34,32 +33,32 @@ type OpenResult struct {
 	VerifySeconds float64     `json:"verify_seconds"`
 }
 
-// OpenLevel is one of them: of several rounds, that with the median processor time.
+// OpenLevel is a level. Of several rounds it is the one with the median CPU time.
 type OpenLevel struct {
 	Open int `json:"open_tasks"`
-	// ParkCPU is the processor time of the whole process that it took to open those that
-	// the level before hadn't, until the stores had settled.
+	// ParkCPU is the CPU time of the process to open one of the tasks that the previous level hadn't, until the
+	// stores had settled.
 	ParkCPU float64 `json:"cpu_microseconds_to_open_one,omitempty"`
-	// CPURatio is the processor time of a task of the load by that of the first level, and
-	// ThroughputRatio so the tasks in a second: medians of the rounds.
+	// CPURatio is the CPU time per task of the load, relative to the first level. ThroughputRatio is the same for
+	// tasks per second. Both are medians of the rounds.
 	CPURatio        float64 `json:"cpu_ratio"`
 	ThroughputRatio float64 `json:"throughput_ratio"`
-	// RolesMemory is the resident memory that the roles gave back when they ended: what
-	// they held, without the broker's and the bench's. The median of the rounds.
+	// RolesMemory is the resident memory that the roles released when they ended: without that of the broker and
+	// the bench. It is the median of the rounds.
 	RolesMemory int64 `json:"roles_memory_bytes"`
-	// Bounded is the part of it that has a bound, however many tasks are open: caches, memtables, and what is
-	// kept decoded, as it is stored. Bounds is what the bounds come to.
+	// Bounded is the part of it that is bounded independently of the open tasks: caches, memtables and decoded
+	// tasks. Bounds is the sum of the bounds.
 	Bounded int64 `json:"bounded_memory_bytes"`
 	Bounds  int64 `json:"memory_bounds_bytes"`
-	// PerTask is what each open task adds to that of the first level, and
-	// PerTaskUnbounded to what has no bound.
+	// PerTask is what each open task adds, compared with the first level. PerTaskUnbounded is the part without a
+	// bound.
 	PerTask          float64 `json:"memory_bytes_per_open_task"`
 	PerTaskUnbounded float64 `json:"unbounded_memory_bytes_per_open_task"`
 	Result           *Result `json:"result"`
 }
 
-// atLevel is what the rounds at one level say, each beside one of the first level's.
-func atLevel(rounds, first []OpenLevel) OpenLevel {
+// summarizeLevel summarizes the rounds at one level, each compared with a round of the first level.
+func summarizeLevel(rounds, first []OpenLevel) OpenLevel {
 	var cpu, throughput, memory, bounded []float64
 	for i := range rounds {
 		cpu = append(cpu, rounds[i].Result.CPUPerTask/first[i].Result.CPUPerTask)
@@ -74,40 +73,40 @@ func atLevel(rounds, first []OpenLevel) OpenLevel {
 	return x
 }
 
-// median is the upper one of an even number.
+// median returns the upper one for an even number.
 func median(of []float64) float64 { return slices.Sorted(slices.Values(of))[len(of)/2] }
 
-// weighed says what each open task takes of memory.
-func (x *OpenLevel) weighed(first *OpenLevel) {
+// computePerTask computes the memory of each open task.
+func (x *OpenLevel) computePerTask(first *OpenLevel) {
 	if more := float64(x.Open - first.Open); more > 0 {
 		x.PerTask = float64(x.RolesMemory-first.RolesMemory) / more
 		x.PerTaskUnbounded = x.PerTask - float64(x.Bounded-first.Bounded)/more
 	}
 }
 
-// unsavedWithin is longer than any role keeps what it knows from its store.
-const unsavedWithin = 3 * time.Second
+// settleAfter exceeds the interval at which any role saves its state.
+const settleAfter = 3 * time.Second
 
-// unbounded lets all parked tasks be at work.
+// unbounded lets all parked tasks be runnable.
 const unbounded = 1 << 30
 
 // openLog is a log with open tasks.
 type openLog struct {
-	*site
+	*environment
 	open int
-	want map[events.TaskState]int // as the tasks of the log must be in the end
+	want map[events.TaskState]int // expected states of the log's tasks at the end
 }
 
-// beside is the folder of the log that isn't the first level's.
-const beside = "beside"
+// secondLogDir is the folder of the log of all levels but the first.
+const secondLogDir = "beside"
 
-// RunOpen measures a load while tasks are open, level by level on one log, and beside each
-// the first level on another.
+// RunOpen measures a load while tasks are open, level by level on one log, and before each level the first level
+// on another log.
 func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error) {
 	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels, o.Rounds)); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +117,17 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 			err = errors.Join(err, l.close())
 		}
 	}()
-	for _, dir := range []string{dir, filepath.Join(dir, beside)}[:min(len(o.Levels), 2)] {
-		s, err := openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log})
+	for _, dir := range []string{dir, filepath.Join(dir, secondLogDir)}[:min(len(o.Levels), 2)] {
+		s, err := openEnvironment(environmentOptions{dir: dir, cluster: o.Cluster, log: o.Log})
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, &openLog{site: s, want: map[events.TaskState]int{}})
+		logs = append(logs, &openLog{environment: s, want: map[events.TaskState]int{}})
 		if err := s.prepareAll(ctx, &o.Load); err != nil {
 			return nil, err
 		}
 	}
-	if result, err = openLevels(ctx, &o, logs); err != nil {
+	if result, err = measureLevels(ctx, &o, logs); err != nil {
 		return nil, err
 	}
 	for _, l := range logs {
@@ -147,14 +146,14 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 }
 
 // openLevels measures all levels: the first on the first log, the others on the second.
-func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
+func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
 	result := &OpenResult{Rounds: o.Rounds, Levels: make([]OpenLevel, 1)}
 	var first []OpenLevel // all of the first level
 	others := o.Levels[1:]
 	for i := range max(1, len(others)) {
 		var base, rounds []OpenLevel
 		for range result.Rounds {
-			x, err := logs[0].level(ctx, &o.Options, o.Levels[0])
+			x, err := logs[0].measureLevel(ctx, &o.Options, o.Levels[0])
 			if err != nil {
 				return nil, err
 			}
@@ -162,19 +161,19 @@ func openLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResu
 			if len(others) == 0 {
 				continue
 			}
-			if x, err = logs[1].level(ctx, &o.Options, others[i]); err != nil {
+			if x, err = logs[1].measureLevel(ctx, &o.Options, others[i]); err != nil {
 				return nil, err
 			}
 			rounds = append(rounds, *x)
 		}
 		first = append(first, base...)
 		if len(others) > 0 {
-			result.Levels = append(result.Levels, atLevel(rounds, base))
+			result.Levels = append(result.Levels, summarizeLevel(rounds, base))
 		}
 	}
-	result.Levels[0] = atLevel(first, first)
+	result.Levels[0] = summarizeLevel(first, first)
 	for i := range result.Levels {
-		result.Levels[i].weighed(&result.Levels[0])
+		result.Levels[i].computePerTask(&result.Levels[0])
 	}
 	return result, nil
 }
@@ -190,7 +189,7 @@ func checkLevels(levels []int, rounds int) error {
 }
 
 // prepareAll creates the topics and writes both definitions.
-func (s *site) prepareAll(ctx context.Context, l *Load) error {
+func (s *environment) prepareAll(ctx context.Context, l *Load) error {
 	d, err := l.Definition()
 	if err != nil {
 		return err
@@ -202,24 +201,24 @@ func (s *site) prepareAll(ctx context.Context, l *Load) error {
 	return s.prepare(ctx, l.Partitions, d, parked)
 }
 
-// level parks what is missing to so many open tasks, measures the load, and weighs the roles.
-func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
+// measureLevel parks tasks up to that many open ones, measures the load, and measures the roles' memory.
+func (s *openLog) measureLevel(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
 	more := open - s.open
 	r := newRun(o)
-	r.site, r.orders = s.site, spreadOrders(o.Load.Payload)
+	r.env, r.orders = s.environment, spreadOrders(o.Load.Payload)
 	part := r.roles()
 	part.parked = true
 	p := s.park(more, o.Load.Payload)
 	p.orders = spreadOrders(o.Load.Payload)
 	x := &OpenLevel{Open: open}
 	var held int64
-	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		before := cpuTime()
 		if more > 0 {
-			err := p.fill(ctx, n, o.progress)
+			err := p.submit(ctx, n, o.progress)
 			p.close() // its reader would read the load's events, too
 			if err != nil {
 				return err
@@ -234,10 +233,10 @@ func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, 
 		if err := r.measure(ctx, n); err != nil {
 			return err
 		}
-		if err := x.weigh(n); err != nil {
+		if err := x.addStoreMemory(n); err != nil {
 			return err
 		}
-		held = resident()
+		held = residentMemory()
 		return nil
 	})
 	if err != nil {
@@ -247,17 +246,16 @@ func (s *openLog) level(ctx context.Context, o *Options, open int) (*OpenLevel, 
 	for state, n := range o.Load.ends() {
 		s.want[state] += n
 	}
-	x.RolesMemory, x.Result = held-resident(), r.result
+	x.RolesMemory, x.Result = held-residentMemory(), r.result
 	runtime.KeepAlive(p) // what the bench holds weighs on both sides
 	runtime.KeepAlive(r)
 	return x, nil
 }
 
-// settle returns when what was opened has come to its place on disk: what that takes
-// is no cost of the load.
+// settle waits until the stores have written and compacted what was saved. That isn't a cost of the load.
 func settle(ctx context.Context, n *instance.Instance) error {
 	select { // roles tell nobody that they have saved
-	case <-time.After(unsavedWithin):
+	case <-time.After(settleAfter):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -269,8 +267,8 @@ func settle(ctx context.Context, n *instance.Instance) error {
 	return nil
 }
 
-// weigh takes note of what the stores hold within their bounds.
-func (x *OpenLevel) weigh(n *instance.Instance) error {
+// addStoreMemory adds the bounded memory of the stores.
+func (x *OpenLevel) addStoreMemory(n *instance.Instance) error {
 	for _, store := range n.Stores() {
 		held, most, err := store.MemoryUse()
 		if err != nil {
@@ -281,8 +279,8 @@ func (x *OpenLevel) weigh(n *instance.Instance) error {
 	return nil
 }
 
-// resident is what the process holds of memory when it has given back what it can.
-func resident() int64 {
+// residentMemory is the resident memory of the process, after it has returned free memory to the system.
+func residentMemory() int64 {
 	debug.FreeOSMemory()
-	return memory("VmRSS")
+	return statusMemory("VmRSS")
 }

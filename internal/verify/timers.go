@@ -7,10 +7,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// arms holds what an event arms against the plan: the timer that it has to arm, or none, due when the plan says.
-// An attempt without one would never end; with another it has more time than it may have, or less.
-func (s *turn) arms() (promise, what string) {
-	kind, due := s.armed()
+// checkTimer compares the timer that an event arms with the plan. Without a timer an attempt might never end; with
+// a wrong one its deadline would be wrong.
+func (s *eventCheck) checkTimer() (promise, what string) {
+	kind, due := s.requiredTimer()
 	promise = "P5"
 	if s.run == nil {
 		promise = "P1"
@@ -32,27 +32,27 @@ func (s *turn) arms() (promise, what string) {
 	return "", ""
 }
 
-// armed is the timer that an event has to arm, and when it is due; empty: none.
-func (s *turn) armed() (kind events.TimerKind, due time.Time) {
+// requiredTimer returns the timer that an event must arm, and when it is due; empty: none.
+func (s *eventCheck) requiredTimer() (kind events.TimerKind, due time.Time) {
 	if s.rule.arms == nil {
 		return "", time.Time{}
 	}
 	return s.rule.arms(s)
 }
 
-func armsStarted(s *turn) (events.TimerKind, time.Time) {
+func startedTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	t := s.t.open.state
 	return events.TimerTask, earlier(events.Millis(s.e.At.Add(t.Plan.CompleteWithin)), t.CompleteBy)
 }
 
-func armsResumed(s *turn) (kind events.TimerKind, due time.Time) {
+func resumedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 	if t := s.t.open.state; t.Ending == "" {
 		return events.TimerTask, events.Millis(s.e.At.Add(t.Plan.CompleteWithin))
 	}
 	return "", time.Time{}
 }
 
-func armsAttempt(s *turn) (events.TimerKind, time.Time) {
+func attemptTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	t := s.t.open.state
 	due := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
 	if s.about.Kind == events.Do {
@@ -61,16 +61,16 @@ func armsAttempt(s *turn) (events.TimerKind, time.Time) {
 	return events.TimerAttempt, due
 }
 
-func armsFailed(s *turn) (kind events.TimerKind, due time.Time) {
+func failedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 	err := s.about.Error()
 	tooLarge := s.e.Policy == nil && s.run.running && err != nil && err.Code == events.CodeTooLarge
-	if f, ok := s.e.Fact.(*events.AttemptFailed); ok && !tooLarge && s.goesOn() {
+	if f, ok := s.e.Fact.(*events.AttemptFailed); ok && !tooLarge && s.mayRetry() {
 		return events.TimerFailed, s.e.At.Add(f.RetryAfter)
 	}
 	return "", time.Time{}
 }
 
-func armsWaiting(s *turn) (events.TimerKind, time.Time) {
+func waitingTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	due := s.run.notBefore
 	if s.e.At.After(due) { // it waits for its agent alone, if for anything
 		due = s.e.At
@@ -78,7 +78,7 @@ func armsWaiting(s *turn) (events.TimerKind, time.Time) {
 	return events.TimerWaiting, due
 }
 
-// earlier is the earlier of two instants; that of a task may not be set.
+// earlier returns the earlier of two instants. That of a task may be unset.
 func earlier(due, task time.Time) time.Time {
 	if !task.IsZero() && task.Before(due) {
 		return task
@@ -86,17 +86,16 @@ func earlier(due, task time.Time) time.Time {
 	return due
 }
 
-// goesOn reports whether the run that the event is about may have further attempts.
-func (s *turn) goesOn() bool {
+// mayRetry reports whether the event's run may have further attempts.
+func (s *eventCheck) mayRetry() bool {
 	if s.slot.Kind == events.Undo {
 		return s.t.open.state.State == events.StateUndoing
 	}
 	return s.t.open.state.State == events.StateProcessing
 }
 
-// policy: what the event tells supervisors is the rule of the plan and how far
-// it is used up (P5).
-func (s *turn) policy() (promise, what string) {
+// checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).
+func (s *eventCheck) checkPolicy() (promise, what string) {
 	p := s.e.Policy
 	if p == nil {
 		return "", ""

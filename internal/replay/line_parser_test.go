@@ -39,7 +39,7 @@ func lines(t testing.TB) map[string]bool {
 // The short way reads what is written, and leaves what is written otherwise.
 func TestParseWritten(t *testing.T) {
 	for text, want := range lines(t) {
-		short, ok := lineHead.parseWritten([]byte(text))
+		short, ok := lineHead.parseFast([]byte(text))
 		long, err := lineHead.parseJSON([]byte(text))
 		if ok != want || ok && (err != nil || !reflect.DeepEqual(short, long)) {
 			t.Errorf("%s\nis read: %v as\n%+v, want %v and, by the standard library,\n%+v (%v)", text, ok, short, want, long, err)
@@ -53,7 +53,7 @@ func FuzzParseWritten(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		short, ok := lineHead.parseWritten(b)
+		short, ok := lineHead.parseFast(b)
 		if !ok {
 			return
 		}

@@ -25,44 +25,42 @@ import (
 )
 
 const (
-	// agentPartitions of each request topic, as `waybill up` has them.
+	// agentPartitions of each request topic, as `waybill up` creates them.
 	agentPartitions = 4
-	// agentConcurrency is how many handlers of an agent run at once, where none
-	// keeps its place.
+	// agentConcurrency is how many handlers of an agent run at once, if none blocks.
 	agentConcurrency = 256
-	// joinWithin is how long the roles may take to join their groups.
+	// joinWithin bounds the time of the roles to join their groups.
 	joinWithin = 30 * time.Second
 	joinPoll   = 20 * time.Millisecond
-	// deleteWithin bounds the end on a cluster: to delete what was created.
+	// deleteWithin bounds the deletion of what was created on a cluster.
 	deleteWithin = 30 * time.Second
 )
 
-// neverOpen: an attempt that isn't answered is asked for, and no reason for a
-// circuit to open.
+// neverOpen keeps circuits closed: unanswered attempts are intended here.
 var neverOpen = agent.Breaker{Failures: math.MaxUint32}
 
-// site is a broker with a namespace of its own on it, and a folder.
-type site struct {
+// environment is a broker with a namespace of its own, and a folder.
+type environment struct {
 	cfg    kafka.Config
-	broker *embedded.Broker // nil: a cluster of somebody
+	broker *embedded.Broker // nil: an external cluster
 	dir    string
 	meter  *meter
 	log    *slog.Logger
 
-	verified int64 // events, by the last verification
+	verified int64 // events, according to the latest verification
 }
 
-// siteOptions say where to measure.
-type siteOptions struct {
+// environmentOptions configure where to measure.
+type environmentOptions struct {
 	dir     string        // holds the log of an embedded broker, and the projections
 	cluster *kafka.Config // nil: an embedded broker
 	log     *slog.Logger
 	hooks   []kafka.Hook
 }
 
-// openSite starts the broker, or takes a namespace of the cluster that nobody has.
-func openSite(o siteOptions) (*site, error) {
-	s := &site{dir: o.dir, meter: &meter{}, log: o.log}
+// openEnvironment starts a broker, or chooses an unused namespace of the cluster.
+func openEnvironment(o environmentOptions) (*environment, error) {
+	s := &environment{dir: o.dir, meter: &meter{}, log: o.log}
 	if s.log == nil {
 		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -83,27 +81,26 @@ func openSite(o siteOptions) (*site, error) {
 }
 
 // kind names the broker.
-func (s *site) kind() string {
+func (s *environment) brokerKind() string {
 	if s.broker != nil {
 		return "embedded"
 	}
 	return "kafka"
 }
 
-// client is one of the load generator's own.
-func (s *site) client(opts ...kgo.Opt) (*kgo.Client, error) {
+// client creates a client of the load generator.
+func (s *environment) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(s.cfg.ClientOptions(), opts...)...)
 }
 
-// prepare creates the topics, and writes the definitions before anybody reads
-// them.
-func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
+// prepare creates the topics, and writes the definitions before any role reads them.
+func (s *environment) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(s.cfg)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	if err := instance.Reach(ctx, admin); err != nil {
+	if err := instance.CheckReachable(ctx, admin); err != nil {
 		return err
 	}
 	topics := kafka.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
@@ -130,8 +127,8 @@ func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*wo
 	return nil
 }
 
-// close ends the broker, or deletes what the namespace holds.
-func (s *site) close() error {
+// close stops the broker, or deletes the namespace.
+func (s *environment) close() error {
 	if s.broker != nil {
 		return s.broker.Close()
 	}
@@ -143,7 +140,7 @@ func (s *site) close() error {
 	}
 	defer client.Close()
 	if err := deleteAll(ctx, client, s.cfg.Namespace); err != nil {
-		return fmt.Errorf("take away what the bench created, %s*: %w; do it yourself", s.cfg.Namespace, err)
+		return fmt.Errorf("delete what the bench created (%s*): %w; delete it by hand", s.cfg.Namespace, err)
 	}
 	return nil
 }
@@ -174,7 +171,7 @@ func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) err
 	return nil
 }
 
-// roles are those that a run has.
+// roles are the roles of a run.
 type roles struct {
 	workers     int
 	parked      bool // tasks wait on purpose for an agent that doesn't answer
@@ -182,15 +179,14 @@ type roles struct {
 	index       bool
 	agents      map[string]agent.Handler
 	concurrency int
-	capacity    map[string]int // of agents, where it isn't to be found out
+	capacity    map[string]int // of agents, if it isn't to be measured
 	seams       instance.Seams
 	// before, if set, is called before the first role starts.
 	before func(ctx context.Context, n *instance.Instance) error
 }
 
-// serve runs the roles for as long as drive takes. When it returns, they have
-// ended.
-func (s *site) serve(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
+// runRoles runs the roles while drive runs. When it returns, they have ended.
+func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx context.Context, n *instance.Instance) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.seams.Worker == nil {
@@ -250,9 +246,8 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 	return nil
 }
 
-// joined returns when every role is a member of its group: from then on nothing
-// waits for a rebalance.
-func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
+// awaitJoined returns when every role has joined its group, so that no rebalance follows.
+func (r *roles) awaitJoined(ctx context.Context, n *instance.Instance) error {
 	ns := n.Kafka.Namespace
 	groups := []string{ns.SchedulerGroup()}
 	if r.supervisor {
@@ -261,12 +256,12 @@ func (r *roles) joined(ctx context.Context, n *instance.Instance) error {
 	for name := range r.agents {
 		groups = append(groups, ns.AgentGroup(name))
 	}
-	return joined(ctx, n.Admin, groups)
+	return awaitGroupsStable(ctx, n.Admin, groups)
 }
 
-// joined returns when the groups are stable. A cluster that has had no group before
-// needs a moment until it knows who coordinates them.
-func joined(ctx context.Context, admin *kafka.Admin, groups []string) error {
+// awaitGroupsStable returns when the groups are stable. A cluster without groups needs a moment until it has a
+// coordinator.
+func awaitGroupsStable(ctx context.Context, admin *kafka.Admin, groups []string) error {
 	waiting, cancel := context.WithTimeout(ctx, joinWithin)
 	defer cancel()
 	for len(groups) > 0 {

@@ -21,17 +21,17 @@ type workerOf struct {
 
 func (l workerOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
 
-// What is said of restores is what is so: of partitions that are owned here, by the member that
-// owns them, to the end once it was begun, and again after it could not be said.
+// Reports of restores are true: they cover owned partitions only, name the owning member, continue until the
+// restore ends, and are repeated after a failed write.
 func TestLongRestoresAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		n := &Instance{metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		events := n.Kafka.Namespace.Events()
-		s := newRestoring(n)
+		s := newPartitionStatus(n)
 		var failure error
 		said := map[int32]kafka.RestoreProgress{} // since the test looked last
-		s.write = func(_ context.Context, rs map[int32]kafka.RestoreProgress) error {
+		s.writeReports = func(_ context.Context, rs map[int32]kafka.RestoreProgress) error {
 			if failure == nil {
 				maps.Copy(said, rs)
 			}
@@ -39,7 +39,7 @@ func TestLongRestoresAreShown(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.run(ctx)
+		go s.runReports(ctx)
 		wait := func(what string, want map[int32]kafka.RestoreProgress) {
 			t.Helper()
 			synctest.Wait()
@@ -50,50 +50,50 @@ func TestLongRestoresAreShown(t *testing.T) {
 		}
 		none := map[int32]kafka.RestoreProgress{}
 
-		s.opened("s.0", workerOf{"m0", map[int32]bool{1: true}})
-		s.opened("s.1", workerOf{"m1", map[int32]bool{2: true}})
-		s.restored(1)
+		s.workerOpened("s.0", workerOf{"m0", map[int32]bool{1: true}})
+		s.workerOpened("s.1", workerOf{"m1", map[int32]bool{2: true}})
+		s.restoreEnded(1)
 		wait("a short restore", none)
-		s.underWay(events, 1, 3, 10, nil)
-		s.underWay(events, 2, 4, 11, nil)
-		s.underWay(events, 3, 5, 12, nil)
+		s.restoreProgressed(events, 1, 3, 10, nil)
+		s.restoreProgressed(events, 2, 4, 11, nil)
+		s.restoreProgressed(events, 3, 5, 12, nil)
 		wait("two that take long, and one that went", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 3, End: 10}, 2: {Member: "m1", Next: 4, End: 11}})
-		s.underWay("snapshots", 1, 8, 9, nil)
+		s.restoreProgressed("snapshots", 1, 8, 9, nil)
 		wait("a snapshot", none)
 
 		failure = errors.New("no coordinator")
-		s.underWay(events, 1, 9, 10, nil)
+		s.restoreProgressed(events, 1, 9, 10, nil)
 		wait("nobody listens", none)
 		failure = nil
-		time.Sleep(restoringShownWithin)
+		time.Sleep(restoreReportWithin)
 		wait("and again", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 9, End: 10}})
 
-		s.restored(1)
+		s.restoreEnded(1)
 		wait("the end", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 10, End: 10}})
-		s.restored(1)
+		s.restoreEnded(1)
 		wait("the next restore, a short one", none)
-		s.lost(2)
-		s.opened("s.1", workerOf{"m2", map[int32]bool{2: true}})
+		s.partitionLost(2)
+		s.workerOpened("s.1", workerOf{"m2", map[int32]bool{2: true}})
 		wait("a partition that went", none)
 
-		s.opened("s.3", workerOf{"m3", map[int32]bool{4: true}})
-		s.underWay("snapshots", 4, 8, 9, errors.New("no leader"))
+		s.workerOpened("s.3", workerOf{"m3", map[int32]bool{4: true}})
+		s.restoreProgressed("snapshots", 4, 8, 9, errors.New("no leader"))
 		wait("one that waits for its snapshot", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 0, End: 1}})
-		s.underWay(events, 4, 5, 12, nil)
-		s.underWay("snapshots", 4, 8, 9, nil)
+		s.restoreProgressed(events, 4, 5, 12, nil)
+		s.restoreProgressed("snapshots", 4, 8, 9, nil)
 		wait("the events after the snapshot", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 5, End: 12}})
-		s.restored(4)
+		s.restoreEnded(4)
 		wait("it acts", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 12, End: 12}})
-		s.underWay("snapshots", 4, 8, 9, nil)
+		s.restoreProgressed("snapshots", 4, 8, 9, nil)
 		wait("finished tasks come beside", none)
-		s.lost(4)
-		s.underWay("snapshots", 4, 8, 9, nil)
-		s.restored(4)
+		s.partitionLost(4)
+		s.restoreProgressed("snapshots", 4, 8, 9, nil)
+		s.restoreEnded(4)
 		wait("it came back, and had a snapshot only", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 1, End: 1}})
 
 		log.Reset()
-		s.underWay(events, 2, 4, 11, errors.New("quota"))
-		if lines := strings.Count(log.String(), "stands still"); lines != 1 {
+		s.restoreProgressed(events, 2, 4, 11, errors.New("quota"))
+		if lines := strings.Count(log.String(), "restore of a partition makes no progress"); lines != 1 {
 			t.Errorf("logged: %s", log.String())
 		}
 	})

@@ -16,8 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A page holds the newest of what came in any order, as many as fit, and in memory there is never much
-// more than it.
+// A page has the newest items of any order, as many as fit, and little more is in memory.
 func TestNewestIsBoundedInBytes(t *testing.T) {
 	const n, each = 100, 1 << 20
 	for name, order := range map[string][]int{"the oldest first": nil, "the newest first": nil, "in any order": rand.New(rand.NewPCG(1, 2)).Perm(n)} {
@@ -45,7 +44,7 @@ func TestNewestIsBoundedInBytes(t *testing.T) {
 				t.Errorf("%s: %d at %d", name, got, i)
 			}
 		}
-		if rest := found.list[:cap(found.list)][len(list):]; slices.ContainsFunc(rest, func(p placed[int]) bool { return p.bytes > 0 }) {
+		if rest := found.list[:cap(found.list)][len(list):]; slices.ContainsFunc(rest, func(p placedItem[int]) bool { return p.bytes > 0 }) {
 			t.Errorf("%s: what was cut off is held still", name)
 		}
 	}
@@ -55,8 +54,7 @@ func TestNewestIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// However large the things are, and in whatever order they come, the pages have each of them once, the
-// newest first.
+// Pages contain each item once, the newest first, whatever their sizes and order.
 func TestPagesOfNoticesOfAllSizes(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -92,15 +90,14 @@ func TestPagesOfNoticesOfAllSizes(t *testing.T) {
 	}
 }
 
-// Where another console's page ended for its bytes, what it has after that may come before what is
-// known: so the merged page ends there.
+// If a source ends for its bytes, its next items may come before known ones, so the merged page ends there.
 func TestMergedNoticesEndAtTheFirstStop(t *testing.T) {
 	found := newest[int]{window: &window{limit: 10, now: time.UnixMilli(1)}}
 	for i := range 8 {
 		found.add(noticePlace{At: int64(i)}, 1, i)
 	}
-	found.stop(noticePlace{At: 5})
-	found.stop(noticePlace{At: 3})
+	found.endAt(noticePlace{At: 5})
+	found.endAt(noticePlace{At: 3})
 	if list, left, next := found.page(); !slices.Equal(list, []int{7, 6, 5}) || left != 5 || next == "" {
 		t.Errorf("%v, %d left, token %q", list, left, next)
 	}
@@ -158,10 +155,10 @@ func TestLargeDeadletters(t *testing.T) {
 	}
 }
 
-// So many lists are made of a topic at once, and no more: who comes then waits for a while.
+// Concurrent reads of a topic are bounded. Further ones wait for a while.
 func TestTopicReadsAreBounded(t *testing.T) {
 	w := newWorld(t)
-	w.within.turn = 50 * time.Millisecond
+	w.within.topicRead = 50 * time.Millisecond
 	s := w.console(t, nil)
 	reading, on := make(chan bool), make(chan bool)
 	w.topic = func() { reading <- true; <-on }
@@ -192,7 +189,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 	}
 }
 
-// Who asks and doesn't take the answer doesn't keep others from theirs.
+// A client that doesn't receive its answer doesn't delay others.
 func TestAnswerThatNobodyTakes(t *testing.T) {
 	w := newWorld(t)
 	w.within.write = time.Second

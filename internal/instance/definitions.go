@@ -7,10 +7,9 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// Catalog is the definitions that were applied, followed from now on; those that
-// were there are in it when it returns.
+// Catalog returns the definitions that were applied. It returns once they are read, and they stay up to date.
 func (n *Instance) Catalog(ctx context.Context) (*scheduler.CompiledDefinitions, error) {
-	if err := n.follow(ctx); err != nil {
+	if err := n.followDefinitions(ctx); err != nil {
 		return nil, fmt.Errorf("read the workflow definitions: %w", err)
 	}
 	return n.catalog.CompiledDefinitions, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// What a harness saw beside the log.
+// Observations besides the log.
 func TestWhatWasSeen(t *testing.T) {
 	digest := func(by, sum string, crashed bool) Digest {
 		return Digest{View: "tasks", By: by, Offset: 7, Sum: sum, Crashed: crashed}
@@ -239,8 +239,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// What is missing as a whole is said before what may follow from it, and is about no record: there is no
-// timeline to show.
+// A missing part is reported before what may follow from it. It belongs to no record, so there is no timeline.
 func TestIncomplete(t *testing.T) {
 	h := newHistory(t, Options{Faults: 2})
 	c := h.processed().c
