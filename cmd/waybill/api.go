@@ -22,8 +22,8 @@ import (
 const (
 	apiAuto = "auto"
 	apiOff  = "off"
-	// apiWithin bounds one question to a console.
-	apiWithin   = 30 * time.Second
+	// apiTimeout bounds one question to a console.
+	apiTimeout  = 30 * time.Second
 	apiMaxBytes = 256 << 20
 )
 
@@ -40,15 +40,15 @@ func (a *apiFlags) flags(cmd *cobra.Command) {
 
 // apiClient asks a console.
 type apiClient struct {
-	base   string
-	token  string
-	found  bool           // rather than named: the log answers where it doesn't
-	system console.System // that it should be of; what is empty isn't known
+	base       string
+	token      string
+	discovered bool           // rather than named: the log answers where it doesn't
+	system     console.System // that it should be of; what is empty isn't known
 }
 
 // named is the console that the user named; nil: none, and one may be found, or the log
 // is read.
-func (a *apiFlags) named() (*apiClient, error) {
+func (a *apiFlags) namedConsole() (*apiClient, error) {
 	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
 	if a.tokenFile != "" {
 		token, err := readSecret("api-token-file", a.tokenFile)
@@ -71,7 +71,7 @@ func (a *apiFlags) named() (*apiClient, error) {
 
 // found is the console of the cluster on this machine, where none was named; nil: none, so the
 // log.
-func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
+func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient {
 	if a.url != apiAuto {
 		return nil
 	}
@@ -84,18 +84,18 @@ func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
 	if base == "" {
 		return nil
 	}
-	return &apiClient{base: base, found: true, system: of}
+	return &apiClient{base: base, discovered: true, system: of}
 }
 
 // consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
-// one that is found. Where there is none, or it can't answer (fallBack), read reads the log.
+// one that is found. Where there is none, or it can't answer (shouldReadLog), read reads the log.
 func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
-	c, err := a.named()
+	c, err := a.namedConsole()
 	if err != nil {
 		return err
 	}
 	if c != nil {
-		t.expect(cmd, c)
+		t.expectSystem(cmd, c)
 		return ask(c)
 	}
 	l, err := t.open(cmd)
@@ -103,17 +103,17 @@ func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient
 		return err
 	}
 	defer l.close()
-	if c := a.found(cmd.Context(), l); c != nil {
-		if err := ask(c); err == nil || !c.fallBack(l.note, err) {
+	if c := a.findLocalConsole(cmd.Context(), l); c != nil {
+		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
 			return err
 		}
 	}
 	return read(l)
 }
 
-// noConsole refuses a named console for what no console answers.
-func (a *apiFlags) noConsole(what string) error {
-	if c, err := a.named(); err != nil || c == nil {
+// refuseConsole refuses a named console for what no console answers.
+func (a *apiFlags) refuseConsole(what string) error {
+	if c, err := a.namedConsole(); err != nil || c == nil {
 		return err
 	}
 	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
@@ -121,20 +121,20 @@ func (a *apiFlags) noConsole(what string) error {
 
 // get asks for a path under /api/v1, and gives take the body of the answer.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	within, cancel := context.WithTimeout(ctx, apiWithin)
+	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return orInterrupted(ctx, c.getWithin(within, path, query, take))
 }
 
 func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	resp, err := c.ask(ctx, path, query, nil)
+	resp, err := c.send(ctx, path, query, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	body := io.LimitReader(resp.Body, apiMaxBytes)
 	if resp.StatusCode != http.StatusOK {
-		return c.refused(resp.StatusCode, body)
+		return c.readRefusal(resp.StatusCode, body)
 	}
 	if err := take(body); err != nil {
 		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
@@ -168,7 +168,7 @@ var apiHTTP = &http.Client{
 }
 
 // ask sends a question; whoever asks reads the answer, and closes it.
-func (c *apiClient) ask(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
+func (c *apiClient) send(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + "/api/v1" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -203,12 +203,12 @@ type apiRefusal struct {
 
 func (e *apiRefusal) Error() string {
 	if what, is := e.NoTask(); is {
-		return what + "; " + whereTasksAre(what)
+		return what + "; " + whereToLook(what)
 	}
 	return e.Title + ": " + e.Detail
 }
 
-func (c *apiClient) refused(status int, body io.Reader) error {
+func (c *apiClient) readRefusal(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}
 	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
 		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
@@ -236,23 +236,23 @@ func decode(into any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
 }
 
-// errPart says that a console has a part only of what was asked for, and the log all.
-var errPart = errors.New("the console has a part of it only")
+// errPartialAnswer says that a console has a part only of what was asked for, and the log all.
+var errPartialAnswer = errors.New("the console has a part of it only")
 
 // lacks are the partitions that a list of a console lacks something of.
-type lacks []console.Incomplete
+type incompletePartitions []console.Incomplete
 
 // add records those of a page. They are an error of a console that was found, for then the log may tell.
-func (l *lacks) add(c *apiClient, more []console.Incomplete) error {
+func (l *incompletePartitions) add(c *apiClient, more []console.Incomplete) error {
 	*l = append(*l, more...)
-	if c.found {
-		return l.partial()
+	if c.discovered {
+		return l.partialError()
 	}
 	return nil
 }
 
 // partial is the error of a list that lacks something; nil: it is whole.
-func (l *lacks) partial() error {
+func (l *incompletePartitions) partialError() error {
 	if len(*l) == 0 {
 		return nil
 	}
@@ -272,14 +272,14 @@ func (l *lacks) partial() error {
 	return exit(exitUnreachable, "the answer is incomplete%s; `waybill doctor` says what is wrong", text)
 }
 
-// fallBack reports whether the log is to be read instead, and says so, where it isn't a
+// shouldReadLog reports whether the log is to be read instead, and says so, where it isn't a
 // matter of course. A console that was named by the user isn't passed over.
-func (c *apiClient) fallBack(note io.Writer, err error) bool {
+func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	var refusal *apiRefusal
-	if !c.found || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
+	if !c.discovered || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
 		return false
 	}
-	if errors.Is(err, errPart) {
+	if errors.Is(err, errPartialAnswer) {
 		return true
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
@@ -289,17 +289,17 @@ func (c *apiClient) fallBack(note io.Writer, err error) bool {
 // taskPath is the path of a task, and what follows it.
 func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 
-// upToNow asks for what the log holds when the console is asked, or more.
-func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }
+// atLogEnd asks for what the log holds when the console is asked, or more.
+func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
 
-// askedTask is a task as a console shows it.
-type askedTask struct {
+// consoleTask is a task as a console shows it.
+type consoleTask struct {
 	events.TaskView
 	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
 }
 
 // warnAsked says of tasks that aren't shown whole what can't be.
-func warnAsked(note io.Writer, tasks ...askedTask) {
+func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 	poison := map[string]error{}
 	for i := range tasks {
 		if p := tasks[i].Poison; p != nil {
@@ -310,7 +310,7 @@ func warnAsked(note io.Writer, tasks ...askedTask) {
 }
 
 // task asks for one task's view.
-func (c *apiClient) task(ctx context.Context, id string) (v askedTask, err error) {
-	err = c.get(ctx, taskPath(id, ""), upToNow(), decode(&v))
+func (c *apiClient) task(ctx context.Context, id string) (v consoleTask, err error) {
+	err = c.get(ctx, taskPath(id, ""), atLogEnd(), decode(&v))
 	return v, err
 }

@@ -26,7 +26,7 @@ func loopbackURL(text string) bool {
 // findConsole is the URL of the console at an address, if it is of a system; empty: there is none.
 // Whatever listens there is asked without a token.
 func findConsole(ctx context.Context, addr string, of console.System) string {
-	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+instance.LivePath, nil)
 	if err != nil {
@@ -43,25 +43,25 @@ func findConsole(ctx context.Context, addr string, of console.System) string {
 	return "http://" + addr
 }
 
-// systemWithin is how long it is asked which system a console is of, and which a named one should be of. Neither the
+// systemTimeout is how long it is asked which system a console is of, and which a named one should be of. Neither the
 // console nor the brokers need be there.
-const systemWithin = time.Second
+const systemTimeout = time.Second
 
 // expect has a console that the user named refused, if it isn't of the system that the command
 // knows of besides, by its brokers or its namespace.
-func (c *connection) expect(cmd *cobra.Command, a *apiClient) {
+func (c *connection) expectSystem(cmd *cobra.Command, a *apiClient) {
 	brokers := len(c.brokers) > 0 || c.properties != ""
 	if brokers || cmd.Flags().Changed("namespace") {
 		a.system.Namespace = events.Namespace(c.namespace)
 	}
 	if cfg, err := c.kafka("waybill"); err == nil && brokers {
-		a.system.ClusterID = clusterOf(cmd.Context(), cfg)
+		a.system.ClusterID = clusterIDOf(cmd.Context(), cfg)
 	}
 }
 
-// clusterOf is the id of a cluster; empty: it can't be told at once.
-func clusterOf(ctx context.Context, cfg kafka.Config) string {
-	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+// clusterIDOf is the id of a cluster; empty: it can't be told at once.
+func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	if !slices.ContainsFunc(cfg.Brokers, func(addr string) bool {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -83,11 +83,11 @@ func clusterOf(ctx context.Context, cfg kafka.Config) string {
 func (c *apiClient) checkSystem(answer http.Header) error {
 	of := console.Marked(answer)
 	switch {
-	case of == (console.System{}) && c.found && c.system != of:
+	case of == (console.System{}) && c.discovered && c.system != of:
 		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)
 	case !of.Differs(c.system):
 		return nil
-	case c.found:
+	case c.discovered:
 		return exit(exitUnreachable, "what answers at %s is of another system, %s", c.base, of)
 	}
 	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}

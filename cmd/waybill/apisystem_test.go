@@ -48,10 +48,10 @@ func TestCheckSystem(t *testing.T) {
 		of     console.System
 		code   int
 	}{
-		"found":                             {apiClient{found: true, system: mine}, mine, exitOK},
-		"found, of another cluster":         {apiClient{found: true, system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUnreachable},
-		"found, of another namespace":       {apiClient{found: true, system: mine}, console.System{ClusterID: "c", Namespace: "other."}, exitUnreachable},
-		"found, says nothing":               {apiClient{found: true, system: mine}, console.System{}, exitUnreachable},
+		"found":                             {apiClient{discovered: true, system: mine}, mine, exitOK},
+		"found, of another cluster":         {apiClient{discovered: true, system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUnreachable},
+		"found, of another namespace":       {apiClient{discovered: true, system: mine}, console.System{ClusterID: "c", Namespace: "other."}, exitUnreachable},
+		"found, says nothing":               {apiClient{discovered: true, system: mine}, console.System{}, exitUnreachable},
 		"named":                             {apiClient{}, mine, exitOK},
 		"named, and nothing else":           {apiClient{}, console.System{}, exitOK},
 		"named, says nothing":               {apiClient{system: mine}, console.System{}, exitOK},

@@ -57,7 +57,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
   waybill bench --tasks 5000 --inflight 1`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -90,14 +90,14 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 }
 
 // begin makes options of the flags.
-func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
-	if typed(cmd, "namespace") { // an environment or a file may name one for other verbs
+func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
+	if onCommandLine(cmd, "namespace") { // an environment or a file may name one for other verbs
 		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
 	}
 	if err := o.output.check(); err != nil {
 		return bench.Options{}, err
 	}
-	if err := o.settleLoad(cmd); err != nil {
+	if err := o.setLoadDefaults(cmd); err != nil {
 		return bench.Options{}, err
 	}
 	log, err := (&roleFlags{logLevel: o.logLevel}).logger()
@@ -105,7 +105,7 @@ func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
 		return bench.Options{}, err
 	}
 	o.bar.out = cmd.ErrOrStderr()
-	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.begin, Progress: o.bar.set}
+	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.start, Progress: o.bar.set}
 	if len(o.brokers) > 0 || o.properties != "" {
 		if o.dataDir != "" {
 			return options, usage("--data-dir is the embedded broker's; with --brokers the log is on the cluster")
@@ -119,8 +119,8 @@ func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
 	return options, nil
 }
 
-// settleLoad gives the defaults that depend on other flags, and checks.
-func (o *benchOptions) settleLoad(cmd *cobra.Command) error {
+// setLoadDefaults gives the defaults that depend on other flags, and checks.
+func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	l := &o.load
 	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
 		return usage("--shape %q: chain or fan-out", o.shape)

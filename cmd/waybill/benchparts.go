@@ -28,7 +28,7 @@ are bounded, however many tasks are open.`,
 		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ store. Times count from the start of the scheduler.`,
 		Example: `  waybill bench restore --tasks 100000`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ armed: some one after another, and many at the same time.`,
 		Example: `  waybill bench timers --armed 1000000 --burst 100000`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}

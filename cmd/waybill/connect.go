@@ -68,10 +68,10 @@ func (c *connection) kafka(clientID string) (kafka.Config, error) {
 			return cfg, usage("--brokers %q: %v; give host:port", b, err)
 		}
 	}
-	return c.secured(cfg)
+	return c.withSecurity(cfg)
 }
 
-func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
+func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {
 	if c.tls || c.ca != "" || c.cert != "" || c.key != "" {
 		t, err := kafka.TLSFromFiles(c.ca, c.cert, c.key)
 		if err != nil {

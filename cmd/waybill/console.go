@@ -117,10 +117,10 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 	if err != nil {
 		return "", err
 	}
-	url := o.scheme() + "://" + reachable(listener.Addr())
+	url := o.scheme() + "://" + reachableAddr(listener.Addr())
 	c, err := o.open(ctx, n, tokens, observe)
 	if err == nil && o.cert != "" {
-		listener, err = o.secured(ctx, n, listener)
+		listener, err = o.listenTLS(ctx, n, listener)
 	}
 	if err == nil && tokens != nil {
 		err = o.watchTokens(ctx, n, tokens)
@@ -143,7 +143,7 @@ func (o *consoleFlags) scheme() string {
 }
 
 // secured is a listener of TLS, whose certificate follows the files.
-func (o *consoleFlags) secured(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
+func (o *consoleFlags) listenTLS(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
 	var c certificate
 	files := &watchedFiles{paths: []string{o.cert, o.key}, load: func() error { return c.load(o.cert, o.key) }, log: n.Logger(), what: "the console's certificate"}
 	files.last = files.content()
@@ -213,7 +213,7 @@ func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener
 
 // reachable is an address by which others reach it: that of all interfaces is the
 // host's name.
-func reachable(addr net.Addr) string {
+func reachableAddr(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
 		return addr.String()

@@ -35,12 +35,12 @@ func (w *watchedFiles) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			w.look()
+			w.reloadIfChanged()
 		}
 	}
 }
 
-func (w *watchedFiles) look() {
+func (w *watchedFiles) reloadIfChanged() {
 	now := w.content()
 	if bytes.Equal(now, w.last) {
 		return

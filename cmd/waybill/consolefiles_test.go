@@ -59,7 +59,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 	} {
 		step.change()
 		said.Reset()
-		files.look()
+		files.reloadIfChanged()
 		if taken != step.taken || (step.said == "") != (said.Len() == 0) || !strings.Contains(said.String(), step.said) || strings.Contains(said.String(), "fedcba") {
 			t.Errorf("%d times taken, want %d; said %q, want %q", taken, step.taken, &said, step.said)
 		}

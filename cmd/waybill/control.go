@@ -168,7 +168,7 @@ func releaseResult(as events.StepState, result string, none bool) (json.RawMessa
 }
 
 // answered is what is printed of a control.
-type answered struct {
+type controlResult struct {
 	Task      string           `json:"task"`
 	Command   events.Command   `json:"command"`
 	RequestID string           `json:"request_id"`
@@ -198,7 +198,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 		return err
 	}
 	x.Task = id
-	if err := o.sign(x); err != nil {
+	if err := o.setIssuer(x); err != nil {
 		return err
 	}
 	if err := x.Check(); err != nil {
@@ -218,7 +218,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	defer l.close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	a, err := ask(ctx, l, x, record)
+	a, err := sendAndAwaitAnswer(ctx, l, x, record)
 	switch {
 	case errors.Is(err, console.ErrUnwritten) && cmd.Context().Err() == nil:
 		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
@@ -227,7 +227,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	case err != nil:
 		return err
 	}
-	return o.report(cmd.OutOrStdout(), x, a)
+	return o.printAnswer(cmd.OutOrStdout(), x, a)
 }
 
 // confirm asks on a terminal whether the command is meant.
@@ -235,7 +235,7 @@ func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
 	if o.yes || !onTerminal(cmd.InOrStdin()) {
 		return nil
 	}
-	return confirmed(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
+	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
 }
 
 // commandText is a command as a question puts it.
@@ -257,10 +257,10 @@ func commandText(x *events.Control) string {
 }
 
 // sign says who commands, and under which request id.
-func (o *controlOptions) sign(x *events.Control) error {
+func (o *controlOptions) setIssuer(x *events.Control) error {
 	x.By = events.By{Claimed: o.who, Why: o.why, RequestID: o.requestID}
 	if x.Claimed == "" {
-		x.Claimed = whoami()
+		x.Claimed = currentUser()
 	}
 	if x.RequestID == "" {
 		id, err := uuid.NewV7()
@@ -272,7 +272,7 @@ func (o *controlOptions) sign(x *events.Control) error {
 	return nil
 }
 
-func whoami() string {
+func currentUser() string {
 	who, host := os.Getenv("USER"), "unknown host"
 	if u, err := user.Current(); who == "" && err == nil {
 		who = u.Username
@@ -285,7 +285,7 @@ func whoami() string {
 
 // ask writes the control and follows the answers, from before it was written. Where ctx ends before that is known to be
 // so the error is console.ErrUnwritten.
-func ask(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
+func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
 	written := false
 	defer func() {
 		if err != nil && !written && ctx.Err() != nil {
@@ -306,13 +306,13 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
-	at, err := write(ctx, l.cfg, record)
+	at, err := appendRecord(ctx, l.cfg, record)
 	if err != nil {
 		return nil, err
 	}
 	written = true
 	answers.startAt(at)
-	err = l.until(ctx, func() (bool, error) {
+	err = l.pollUntil(ctx, func() (bool, error) {
 		return answers.poll(ctx, func(r *events.Record) {
 			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {
 				found = a
@@ -323,18 +323,18 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 }
 
 // write writes one record, and returns when the broker appended it.
-func write(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
+func appendRecord(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
 	producer, err := kafka.OpenProducer(cfg)
 	if err != nil {
 		return time.Time{}, err
 	}
 	defer producer.Close()
-	written, err := sent(ctx, producer, r)
+	written, err := produceRecord(ctx, producer, r)
 	return written.Time, err
 }
 
-func (o *controlOptions) report(out io.Writer, x *events.Control, a *events.Answer) error {
-	v := answered{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
+func (o *controlOptions) printAnswer(out io.Writer, x *events.Control, a *events.Answer) error {
+	v := controlResult{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
 	err := o.printObject(out, v, func(out io.Writer) error {
 		if !a.Accepted {
 			return nil // the error says it

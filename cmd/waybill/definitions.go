@@ -24,11 +24,11 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definiti
 	}
 	defer admin.Close()
 	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
-		had, body := writtenUnder(all, d.Name, d.Version), d.JSON()
+		had, body := findVersions(all, d.Name, d.Version), d.JSON()
 		switch {
-		case had.first != nil && !same(had.first.Value, body):
+		case had.first != nil && !sameDefinition(had.first.Value, body):
 			return nil, exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
-		case had.first == nil && had.kept != nil && !same(had.kept.Value, body):
+		case had.first == nil && had.kept != nil && !sameDefinition(had.kept.Value, body):
 			return nil, exit(exitRefused, "%s was deleted, and had another body, which its tasks keep; give the change a new version (version: %d)", d.Key(), had.newest+1)
 		}
 		// Also of a definition that is there: a topic of it may have been deleted.
@@ -37,7 +37,7 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definiti
 				return nil, fmt.Errorf("create the request topic of agent %s: %w", name, err)
 			}
 		}
-		if had.first != nil && same(had.last.Value, body) {
+		if had.first != nil && sameDefinition(had.last.Value, body) {
 			return nil, nil
 		}
 		return []events.Record{definitionRecord(cfg.Namespace, d.Key(), d.Stored())}, nil
@@ -52,12 +52,12 @@ func definitionRecord(ns events.Namespace, key string, body []byte) events.Recor
 
 // under is what the log has under a definition's key, since it was deleted last, and the copy that schedulers
 // keep of a deleted one; nil: nothing.
-type under struct {
+type versionsInLog struct {
 	first, last, kept *events.Record
 	newest            int // version under the definition's name, of its own and those that were ever written
 }
 
-func writtenUnder(all []events.Record, name string, version int) (u under) {
+func findVersions(all []events.Record, name string, version int) (u versionsInLog) {
 	u.newest = version
 	key := events.DefinitionKey(name, version)
 	for i := range all {
@@ -125,7 +125,7 @@ func agentsOf(definitions map[string][]string) []string {
 }
 
 // same compares two bodies, the older one as this build would write it.
-func same(old, body []byte) bool {
+func sameDefinition(old, body []byte) bool {
 	if d, err := workflow.ParseJSON(old); err == nil {
 		old = d.JSON()
 	}

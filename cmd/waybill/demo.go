@@ -103,7 +103,7 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
 		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
 	}
-	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),
+	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
 		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
 	return r.run(cmd.Context())
 }
@@ -114,7 +114,7 @@ type demoRun struct {
 	dir       string
 	out, note io.Writer
 	sys       *local
-	watch     *watcher
+	checker   *demoChecker
 	orders    []demo.Order
 	started   time.Time
 	told      []events.Line // the timeline of an order
@@ -126,17 +126,17 @@ func (r *demoRun) run(whole context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
+		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.checker.checkRecords}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return orInterrupted(whole, err)
 	}
-	r.sayStart()
+	r.printStart()
 	err = r.sys.Run(ctx, func(ctx context.Context) error {
 		if err := r.sys.startRoles(ctx, o); err != nil {
 			return err
 		}
-		if err := r.drive(ctx); err != nil {
+		if err := r.runOrders(ctx); err != nil {
 			return err
 		}
 		cancel()
@@ -170,14 +170,14 @@ func demoWorkflow() *workflow.Definition {
 	return d
 }
 
-func (r *demoRun) sayStart() {
+func (r *demoRun) printStart() {
 	d := demoDurations
 	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", r.dir)
 	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
 }
 
 // drive submits the orders, plays the operator, and waits for the end.
-func (r *demoRun) drive(ctx context.Context) error {
+func (r *demoRun) runOrders(ctx context.Context) error {
 	if err := r.sys.joined(ctx); err != nil {
 		return err
 	}
@@ -196,13 +196,13 @@ func (r *demoRun) drive(ctx context.Context) error {
 				return fmt.Errorf("submit: %w", err)
 			}
 			submitted = nil
-		case <-r.watch.changed:
+		case <-r.checker.changed:
 		case <-tick.C:
 			r.progress(false)
 		}
-		if !operated && r.stuckAreHeld() {
+		if !operated && r.allStuckHeld() {
 			operated = true
-			if err := r.operate(ctx); err != nil {
+			if err := r.resubmitHeld(ctx); err != nil {
 				return err
 			}
 		}
@@ -234,10 +234,10 @@ func (r *demoRun) submit(ctx context.Context) error {
 	return nil
 }
 
-// stuckAreHeld: every order whose undo is stuck waits for an operator.
-func (r *demoRun) stuckAreHeld() bool {
+// allStuckHeld: every order whose undo is stuck waits for an operator.
+func (r *demoRun) allStuckHeld() bool {
 	for i := range r.orders {
-		if r.orders[i].Card == demo.CardStuckUndo && r.watch.state(r.orders[i].ID) != events.StateError {
+		if r.orders[i].Card == demo.CardStuckUndo && r.checker.state(r.orders[i].ID) != events.StateError {
 			return false
 		}
 	}
@@ -246,7 +246,7 @@ func (r *demoRun) stuckAreHeld() bool {
 
 // operate is the operator: refunds work again, so he resubmits some orders. The
 // others stay held, as they would for as long as nobody comes.
-func (r *demoRun) operate(ctx context.Context) error {
+func (r *demoRun) resubmitHeld(ctx context.Context) error {
 	r.sys.world.Repair()
 	var batch []events.Record
 	for _, o := range r.orders {
@@ -264,7 +264,7 @@ func (r *demoRun) operate(ctx context.Context) error {
 
 func (r *demoRun) finished() bool {
 	for i := range r.orders {
-		if r.watch.state(r.orders[i].ID) != r.orders[i].Ends() {
+		if r.checker.state(r.orders[i].ID) != r.orders[i].Ends() {
 			return false
 		}
 	}
@@ -274,7 +274,7 @@ func (r *demoRun) finished() bool {
 func (r *demoRun) unfinished() string {
 	n, example := 0, ""
 	for i := range r.orders {
-		if s := r.watch.state(r.orders[i].ID); s != r.orders[i].Ends() {
+		if s := r.checker.state(r.orders[i].ID); s != r.orders[i].Ends() {
 			if n++; n == 1 {
 				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].Ends())
 			}
@@ -284,9 +284,9 @@ func (r *demoRun) unfinished() string {
 }
 
 func (r *demoRun) eventCount() int {
-	r.watch.mu.Lock()
-	defer r.watch.mu.Unlock()
-	return r.watch.log.Events
+	r.checker.mu.Lock()
+	defer r.checker.mu.Unlock()
+	return r.checker.log.Events
 }
 
 // progress shows how far it is: a line that is written over on a terminal, and
@@ -295,7 +295,7 @@ func (r *demoRun) progress(last bool) {
 	if !isTerminal(r.note) {
 		return
 	}
-	seen, ended, held := r.watch.progress()
+	seen, ended, held := r.checker.progress()
 	fmt.Fprintf(r.note, "%s  %d of %d orders received, %d ended, %d held, %.0f/s", clearLine(r.note), seen, len(r.orders), ended, held,
 		float64(ended)/time.Since(r.started).Seconds())
 	if last {
@@ -333,7 +333,7 @@ type demoResult struct {
 
 // report prints the summary and one timeline, and says whether all is well.
 func (r *demoRun) report() error {
-	w := r.watch
+	w := r.checker
 	took := w.lastEnd.Sub(r.started).Seconds()
 	res := demoResult{Tasks: len(w.of), Processed: w.states[events.StateProcessed], Undone: w.states[events.StateUndone],
 		Error: w.states[events.StateError], Cancelled: w.states[events.StateCancelled], Steps: w.steps, Events: w.log.Events,
@@ -368,7 +368,7 @@ func (r *demoRun) report() error {
 // and in how the orders ended.
 func (r *demoRun) faults() ([]string, error) {
 	var faults []string
-	for _, f := range r.watch.log.Faults {
+	for _, f := range r.checker.log.Faults {
 		faults = append(faults, f.String())
 	}
 	ledger, err := demo.ReadLedger(filepath.Join(r.dir, "ledger.jsonl"))
@@ -379,7 +379,7 @@ func (r *demoRun) faults() ([]string, error) {
 	for i := range r.orders {
 		ids[i] = r.orders[i].ID
 	}
-	faults = append(faults, demo.Audit(ledger, r.watch.log.Task, ids)...)
+	faults = append(faults, demo.Audit(ledger, r.checker.log.Task, ids)...)
 	if !r.finished() {
 		faults = append(faults, "P1: "+r.unfinished())
 	}

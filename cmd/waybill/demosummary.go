@@ -49,21 +49,21 @@ func (r *demoRun) summary(res demoResult) error {
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "CARD\tORDERS\tENDED\tHOW")
 	for _, c := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, c.ends, demoHow(c.card, c.ends))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, c.ends, demoExplanation(c.card, c.ends))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.out, "\n%d orders: %d processed, %d undone, %d held for an operator. %d steps, %d retries (%d time-outs, %d cool-downs), %d events in %.1f s: %.0f orders/s.\n",
-		res.Tasks, res.Processed, res.Undone, res.Error, res.Steps, res.Retries, r.watch.kinds["timed out"], r.watch.kinds["cooled down"], res.Events, res.Duration, res.TasksPerSecond)
+		res.Tasks, res.Processed, res.Undone, res.Error, res.Steps, res.Retries, r.checker.kinds["timed out"], r.checker.kinds["cooled down"], res.Events, res.Duration, res.TasksPerSecond)
 	if res.Verified {
 		fmt.Fprintln(r.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
 	}
-	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOf())
+	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOrder())
 	return printTimeline(r.out, r.told)
 }
 
-func demoHow(card string, ends events.TaskState) string {
+func demoExplanation(card string, ends events.TaskState) string {
 	switch {
 	case card == demo.CardDeclined:
 		return "charge rejected; the reservation was released"
@@ -82,8 +82,8 @@ func demoHow(card string, ends events.TaskState) string {
 // timelineCards is whose timeline is worth showing, the best first.
 var timelineCards = []string{demo.CardSlow, demo.CardDeclined, demo.CardWorks}
 
-// timelineOf chooses the order whose timeline is shown.
-func (r *demoRun) timelineOf() string {
+// timelineOrder chooses the order whose timeline is shown.
+func (r *demoRun) timelineOrder() string {
 	for _, card := range timelineCards {
 		for _, o := range r.orders {
 			if o.Card == card {
@@ -94,15 +94,15 @@ func (r *demoRun) timelineOf() string {
 	return r.orders[0].ID
 }
 
-// timelineWithin bounds the reading of a timeline.
-const timelineWithin = 10 * time.Second
+// timelineTimeout bounds the reading of a timeline.
+const timelineTimeout = 10 * time.Second
 
 // readTimeline reads a timeline from the log, where the projection on disk says, as
 // it was left by the index.
 func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
-	ctx, cancel := context.WithTimeout(ctx, timelineWithin)
+	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
-	n, id := r.sys.Instance, r.timelineOf()
+	n, id := r.sys.Instance, r.timelineOrder()
 	partition := events.Partition([]byte(id), n.Partitions)
 	places, err := r.storedPlaces(partition, id)
 	if err != nil {
@@ -173,7 +173,7 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 			attempt = fmt.Sprint(l.Attempt)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", seq, clock, since, shortType(l.Type), l.Step, attempt,
-			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
+			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
 	}
 	return w.Flush()
 }
@@ -189,8 +189,8 @@ func instanceOf(l *events.Line) string {
 	return shorten(printable(data.Instance), 40)
 }
 
-// spanText is a duration, if it is told.
-func spanText(d *time.Duration) string {
+// durationText is a duration, if it is told.
+func durationText(d *time.Duration) string {
 	if d == nil {
 		return ""
 	}

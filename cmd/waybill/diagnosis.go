@@ -27,7 +27,7 @@ type symptom struct {
 }
 
 // condition is all that the doctor goes by.
-type condition struct {
+type observation struct {
 	namespace string
 	there     bool // it has topics
 	brokers   int
@@ -39,19 +39,19 @@ type condition struct {
 	workflows  []string // name/version of those that can be used
 	positions  []kafka.PositionFinding
 	// Of roles and agents, and of the partitions of events.
-	scheduler, supervisor, notifier groupCondition
-	console                         string // the URL of the one on this machine; empty: none is found
-	agents                          map[string]groupCondition
-	hanging                         []*kafka.HangingError
-	unhung                          error             // why it isn't known what hangs
-	unstable                        []int32           // partitions whose offsets an open transaction holds back
-	held                            map[int32]int64   // where readers of committed events stand, behind an open transaction
-	restoring                       map[int32]float64 // how far a scheduler is that doesn't act yet
-	deadletters, alerts, noAlerts   int               // in the last hour; noAlerts are records among the alerts that are none
+	scheduler, supervisor, notifier    groupObservation
+	console                            string // the URL of the one on this machine; empty: none is found
+	agents                             map[string]groupObservation
+	hanging                            []*kafka.HangingError
+	hangingUnknown                     error             // why it isn't known what hangs
+	unstable                           []int32           // partitions whose offsets an open transaction holds back
+	held                               map[int32]int64   // where readers of committed events stand, behind an open transaction
+	restoring                          map[int32]float64 // how far a scheduler is that doesn't act yet
+	deadletters, alerts, invalidAlerts int               // in the last hour; invalidAlerts are records among the alerts that are none
 }
 
-// groupCondition is how a consumer group is.
-type groupCondition struct {
+// groupObservation is how a consumer group is.
+type groupObservation struct {
 	members int
 	unowned []int32 // partitions that no member has
 	lag     int64
@@ -67,7 +67,7 @@ type groupCondition struct {
 }
 
 // waits reports whether something does that ought to move.
-func (c *condition) waits() bool {
+func (c *observation) hasBacklog() bool {
 	lag := c.scheduler.lag + c.supervisor.lag + c.notifier.lag + int64(len(c.held))
 	for _, a := range c.agents {
 		lag += a.lag
@@ -76,14 +76,14 @@ func (c *condition) waits() bool {
 }
 
 // since takes note of what has moved since an earlier look.
-func (c *condition) since(before *condition) {
-	c.scheduler.since(before.scheduler)
+func (c *observation) compareWith(before *observation) {
+	c.scheduler.compareWith(before.scheduler)
 	tasks := events.Namespace(c.namespace).Inbox(events.Tasks)
 	c.scheduler.taken = !maps.Equal(c.scheduler.commits[tasks], before.scheduler.commits[tasks])
-	c.supervisor.since(before.supervisor)
-	c.notifier.since(before.notifier)
+	c.supervisor.compareWith(before.supervisor)
+	c.notifier.compareWith(before.notifier)
 	for name, a := range c.agents {
-		a.since(before.agents[name])
+		a.compareWith(before.agents[name])
 		c.agents[name] = a
 	}
 	for p, at := range c.held {
@@ -93,7 +93,7 @@ func (c *condition) since(before *condition) {
 	}
 }
 
-func (g *groupCondition) since(before groupCondition) {
+func (g *groupObservation) compareWith(before groupObservation) {
 	for topic, ps := range g.commits {
 		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
 	}
@@ -110,7 +110,7 @@ func (g *groupCondition) since(before groupCondition) {
 }
 
 // diagnose says what is fine and what isn't; pure.
-func diagnose(c *condition) []symptom {
+func diagnose(c *observation) []symptom {
 	list := brokerSymptoms(c.brokers, &c.copies)
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
@@ -245,7 +245,7 @@ func workflowSymptom(workflows []string) symptom {
 const restoringShown = 5
 
 // schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
-func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
+func schedulerSymptom(g groupObservation, restoring map[int32]float64) symptom {
 	if g.members > 0 && len(restoring) > 0 {
 		parts := make([]string, 0, len(restoring))
 		for _, p := range slices.Sorted(maps.Keys(restoring)) {
@@ -258,7 +258,7 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 			"wait; its log says how far it is, and what holds it up"}
 	}
 	if g.members > 0 && len(g.unowned) == 0 && g.submissions > 0 && !g.taken && (g.moved || g.lag == g.submissions) {
-		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was consumed in %v; lag %d", g.submissions, lookAgain, g.lag),
+		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was consumed in %v; lag %d", g.submissions, progressInterval, g.lag),
 			"agents may have as much to do as --max-runnable allows: waybill_submissions_paused is then above 0, and its log names the busiest agents; start missing agents, or read its log"}
 	}
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
@@ -274,22 +274,22 @@ func unstableSymptom(s symptom, unstable []int32) symptom {
 }
 
 // roleSymptom judges a role without which nothing of what waits goes on.
-func roleSymptom(role string, g groupCondition, without, start string) symptom {
+func roleSymptom(role string, g groupObservation, without, start string) symptom {
 	switch {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
 		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "run this again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
-		return symptom{role, fault, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "read its log"}
+		return symptom{role, fault, fmt.Sprintf("lag %d, and no progress in %v", g.lag, progressInterval), "read its log"}
 	case len(g.still) > 0:
-		return symptom{role, note, fmt.Sprintf("no progress in %v in %s, where records wait", lookAgain, shortList(g.still)),
+		return symptom{role, note, fmt.Sprintf("no progress in %v in %s, where records wait", progressInterval, shortList(g.still)),
 			"run this again; if they stay, its log says since when and why, and so does waybill_partition_standing_seconds"}
 	}
 	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
-func agentSymptom(name string, g groupCondition) symptom {
+func agentSymptom(name string, g groupObservation) symptom {
 	check := "agent " + name
 	switch {
 	case g.members == 0 && g.lag == 0:
@@ -299,7 +299,7 @@ func agentSymptom(name string, g groupCondition) symptom {
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
 		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "check the service behind it; the agent's log (circuit) and waybill_agent_circuit name the operation"}
 	case g.lag > 0 && !g.moved:
-		return symptom{check, note, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "calls may take longer than that; otherwise read its log"}
+		return symptom{check, note, fmt.Sprintf("lag %d, and no progress in %v", g.lag, progressInterval), "calls may take longer than that; otherwise read its log"}
 	}
 	return symptom{check, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
@@ -323,19 +323,19 @@ func shortList(of []string) string {
 }
 
 // transactionSymptoms judges transactions that nobody will end.
-func transactionSymptoms(c *condition) (list []symptom) {
+func transactionSymptoms(c *observation) (list []symptom) {
 	for _, h := range c.hanging {
 		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
 			"abort each that is listed here, then look again: " + h.Abort()})
 	}
-	if c.unhung != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
-		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which of them hang: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+	if c.hangingUnknown != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which of them hang: %v", c.hangingUnknown), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
 	}
 	return list
 }
 
 // logSymptoms judges what stands in the log.
-func logSymptoms(c *condition) (list []symptom) {
+func logSymptoms(c *observation) (list []symptom) {
 	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {
 		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: an open transaction holds readers at offset %d", p, c.held[p]),
@@ -347,8 +347,8 @@ func logSymptoms(c *condition) (list []symptom) {
 	if c.alerts > 0 {
 		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
 	}
-	if c.noAlerts > 0 {
-		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour are none", c.noAlerts), "waybill alerts --since 1h --api off names them; look who else writes to " + events.Namespace(c.namespace).Alerts()})
+	if c.invalidAlerts > 0 {
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour are none", c.invalidAlerts), "waybill alerts --since 1h --api off names them; look who else writes to " + events.Namespace(c.namespace).Alerts()})
 	}
 	return list
 }

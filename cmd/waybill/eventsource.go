@@ -26,25 +26,25 @@ func (t *historyTool) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.file, "file", "", "read a file of 'waybill export' (-: standard input) instead of the log")
 }
 
-// askingTool is one about one task, of which a console knows the events.
-type askingTool struct {
+// oneTaskTool is one about one task, of which a console knows the events.
+type oneTaskTool struct {
 	historyTool
 	api apiFlags
 }
 
-func (t *askingTool) flags(cmd *cobra.Command) {
+func (t *oneTaskTool) flags(cmd *cobra.Command) {
 	t.historyTool.flags(cmd)
 	t.api.flags(cmd)
 }
 
 // named is the console that the user named; nil: none.
-func (t *askingTool) named(cmd *cobra.Command) (*apiClient, error) {
-	c, err := t.api.named()
+func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
+	c, err := t.api.namedConsole()
 	switch {
 	case c != nil && t.file != "":
 		return nil, usage("--file reads a file, and --api asks a console: one of them")
 	case c != nil:
-		t.expect(cmd, c)
+		t.expectSystem(cmd, c)
 	}
 	return c, err
 }
@@ -77,7 +77,7 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 		if f.stdin, err = replay.NewReader(cmd.InOrStdin()); err != nil {
 			return nil, exit(exitUsage, "--file -: %w", err)
 		}
-		f.first, f.stdin.Changed = f.stdin.Head(), f.changed
+		f.first, f.stdin.Changed = f.stdin.Head(), f.warnChanged
 		return f, nil
 	}
 	return f, f.each(nil) // learns the head
@@ -86,51 +86,51 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 // logHistory is the events topic.
 type logHistory struct {
 	*logbook
-	places   map[int32]place // where the last read ended
-	console  *apiClient      // knows where a task's events are; nil: the partition is read
-	unledToo bool            // partitions that no broker leads are left out, which the logbook's partial says
+	places          map[int32]readPosition // where the last read ended
+	console         *apiClient             // knows where a task's events are; nil: the partition is read
+	allowLeaderless bool                   // partitions that no broker leads are left out, which the logbook's partial says
 }
 
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
-	in := kafka.Range{Damaged: h.passing(lost)}
+	in := kafka.Range{Damaged: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
 			for i := range records {
-				h.places = map[int32]place{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
+				h.places = map[int32]readPosition{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
 				if err := fn(&records[i]); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
-		if !h.console.fallBack(h.note, err) {
+		if !h.console.shouldReadLog(h.note, err) {
 			return err
 		}
 	}
 	if id != "" {
 		in.Partitions = []int32{h.partition(id)}
 	}
-	if h.unledToo {
-		in.Away = h.without(h.cfg.Namespace.Events())
+	if h.allowLeaderless {
+		in.Away = h.skipLeaderless(h.cfg.Namespace.Events())
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
 }
 
 // passing is kafka.Range.Damaged of who shows the rest, and is told of each; nil: nobody does.
-func (l *logbook) passing(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
+func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
 	if lost == nil {
 		return nil
 	}
 	return func(d *kafka.DamagedError) {
-		l.tellDamaged(d)
+		l.warnDamaged(d)
 		lost(d)
 	}
 }
 
-// tellDamaged says of what can't be read, of each once, that it can't.
-func (l *logbook) tellDamaged(d *kafka.DamagedError) {
+// warnDamaged says of what can't be read, of each once, that it can't.
+func (l *logbook) warnDamaged(d *kafka.DamagedError) {
 	l.damage.Lock() // several partitions are read at once
 	defer l.damage.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
@@ -162,7 +162,7 @@ type fileHistory struct {
 }
 
 // without says once of a file that it was exported without some tasks.
-func (h *fileHistory) without(w *replay.Without) {
+func (h *fileHistory) warnWithout(w *replay.Without) {
 	if w != nil && !h.lacks {
 		h.lacks = true
 		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // likewise
@@ -170,7 +170,7 @@ func (h *fileHistory) without(w *replay.Without) {
 }
 
 // changed says once of a file that it isn't as it was exported: it is shown as it is.
-func (h *fileHistory) changed(e *replay.ChangedError) {
+func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	if !h.noted {
 		h.noted = true
 		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
@@ -178,7 +178,7 @@ func (h *fileHistory) changed(e *replay.ChangedError) {
 }
 
 // whole says once of a file that it isn't whole: what is left of it is shown.
-func (h *fileHistory) whole(err error) error {
+func (h *fileHistory) warnTruncated(err error) error {
 	cut, is := errors.AsType[*replay.CutError](err)
 	if !is {
 		return err
@@ -198,8 +198,8 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 		return fn(r)
 	}
 	if h.stdin != nil {
-		h.without(h.stdin.Without())
-		return h.whole(h.stdin.Each(until))
+		h.warnWithout(h.stdin.Without())
+		return h.warnTruncated(h.stdin.Each(until))
 	}
 	return h.each(until)
 }
@@ -213,9 +213,9 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	defer func() { _ = f.Close() }() // it was only read
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
-		h.without(r.Without())
-		r.Changed = h.changed
-		err = h.whole(r.Each(fn))
+		h.warnWithout(r.Without())
+		r.Changed = h.warnChanged
+		err = h.warnTruncated(r.Each(fn))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.path, err)
@@ -230,36 +230,36 @@ func (h *fileHistory) warnings() io.Writer { return h.note }
 
 func (h *fileHistory) close() {}
 
-// openOne begins a tool about one task.
-func (t *askingTool) openOne(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
+// openTask begins a tool about one task.
+func (t *oneTaskTool) openTask(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
 	}
-	c, err := t.named(cmd)
+	c, err := t.namedConsole(cmd)
 	switch {
 	case err != nil:
 		return "", nil, err
 	case c != nil:
-		return id, &askedHistory{console: c, note: cmd.ErrOrStderr()}, nil
+		return id, &consoleHistory{console: c, note: cmd.ErrOrStderr()}, nil
 	}
 	if h, err = t.openHistory(cmd); err != nil {
 		return "", nil, err
 	}
 	if l, is := h.(*logHistory); is {
-		l.console = t.api.found(cmd.Context(), l.logbook)
+		l.console = t.api.findLocalConsole(cmd.Context(), l.logbook)
 	}
 	return id, h, nil
 }
 
-// notThere says that no event of a task was found.
-func (t *historyTool) notThere(id string) error {
+// taskNotFound says that no event of a task was found.
+func (t *historyTool) taskNotFound(id string) error {
 	if t.file != "" {
 		return exit(exitNotFound, "no task %q in %s", id, t.file)
 	}
 	return notFound(id)
 }
 
-// noEvent tells of a record that can't be an event.
-func noEvent(note io.Writer, r *events.Record, err error) {
+// warnNotAnEvent tells of a record that can't be an event.
+func warnNotAnEvent(note io.Writer, r *events.Record, err error) {
 	fmt.Fprintf(note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
 }

@@ -17,7 +17,7 @@ import (
 
 type exportOptions struct {
 	connection
-	span
+	timeRange
 	out string
 }
 
@@ -40,7 +40,7 @@ named, also in the file's first line. The exit code is then 7.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
 	}
 	o.connection.flags(cmd)
-	o.span.flags(cmd, "only tasks submitted")
+	o.timeRange.flags(cmd, "only tasks submitted")
 	cmd.Flags().StringVar(&o.out, "out", "", "file to write; it must not exist (default: standard output)")
 	return cmd
 }
@@ -54,7 +54,7 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 		x.ids[id] = false
 	}
 	var err error
-	if x.from, x.until, err = o.instants(time.Now()); err != nil {
+	if x.from, x.until, err = o.bounds(time.Now()); err != nil {
 		return err
 	}
 	if x.ranged() && len(args) > 0 {
@@ -72,13 +72,13 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 // write writes to where it was asked for. A file is there whole, but for what its head says that it is without, or not at all.
 func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) error {
 	if o.out == "" {
-		out := &counted{out: cmd.OutOrStdout()}
-		x.restart = out.unused
+		out := &countingWriter{out: cmd.OutOrStdout()}
+		x.restart = out.errIfWritten
 		left, err := x.run(cmd, h, out)
 		if err != nil {
 			return err
 		}
-		return left.partial()
+		return left.partialError()
 	}
 	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -97,23 +97,23 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
-	return left.partial()
+	return left.partialError()
 }
 
 // counted counts the bytes that go to what can't be written over.
-type counted struct {
+type countingWriter struct {
 	out io.Writer
 	n   int
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *countingWriter) Write(b []byte) (int, error) {
 	n, err := c.out.Write(b)
 	c.n += n
 	return n, err
 }
 
 // unused is an error if there are any.
-func (c *counted) unused() error {
+func (c *countingWriter) errIfWritten() error {
 	if c.n == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ type exporting struct {
 	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
 	from, until time.Time       // of submission; zero: no bound
 	restart     func() error    // makes out empty again
-	left        *incomplete     // isn't exported; nil: it isn't known yet
+	left        *leftOut        // isn't exported; nil: it isn't known yet
 	submitted   map[string]bool // in the range? Of tasks whose first event was seen
 	headless    map[string]bool // the others
 	taken       map[string]bool // tasks that are exported
@@ -135,7 +135,7 @@ type exporting struct {
 func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
 
 // only is the one task that is exported; empty: all partitions are read.
-func (x *exporting) only() string {
+func (x *exporting) singleTask() string {
 	if len(x.ids) == 1 {
 		for id := range x.ids {
 			return id
@@ -145,13 +145,13 @@ func (x *exporting) only() string {
 }
 
 // run writes what was asked for. Where events can't be read, that is begun anew, without the tasks that may have lost one.
-func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*incomplete, error) {
-	gone := &losses{}
-	p, err := x.pass(cmd.Context(), h, out, replay.Without{}, gone)
+func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*leftOut, error) {
+	gone := &unreadableEvents{}
+	p, err := x.writePass(cmd.Context(), h, out, replay.Without{}, gone)
 	if err != nil {
 		return nil, err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, x.only(), x.concerns)
+	left, err := gone.findLeftOut(cmd.Context(), h, x.singleTask(), x.concerns)
 	if err != nil {
 		return nil, err
 	}
@@ -159,11 +159,11 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*inco
 		left.unnamed = nil // of no other tasks
 	}
 	left.warn(cmd.ErrOrStderr())
-	if err := x.seen(cmd.ErrOrStderr(), left); err != nil {
+	if err := x.checkFound(cmd.ErrOrStderr(), left); err != nil {
 		return nil, err
 	}
 	x.left = left
-	switch partial := left.partial(); {
+	switch partial := left.partialError(); {
 	case partial == nil:
 		return left, p.end()
 	case len(x.ids) > 0 && len(left.tasks) == len(x.ids):
@@ -172,26 +172,26 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*inco
 	if err := x.restart(); err != nil {
 		return nil, err
 	}
-	again := &losses{}
-	if p, err = x.pass(cmd.Context(), h, out, left.without(gone), again); err != nil {
+	again := &unreadableEvents{}
+	if p, err = x.writePass(cmd.Context(), h, out, left.exportHead(gone), again); err != nil {
 		return nil, err
 	}
-	if more := again.beside(gone); more != nil {
+	if more := again.notIn(gone); more != nil {
 		return nil, fmt.Errorf("more can't be read than a moment ago, so run it again: %w", more.Err)
 	}
 	return left, p.end()
 }
 
 // seen says of which tasks nothing was found, and which can't be told to be in the range.
-func (x *exporting) seen(note io.Writer, left *incomplete) error {
+func (x *exporting) checkFound(note io.Writer, left *leftOut) error {
 	for id, seen := range x.ids {
-		if !seen && !left.has(id) {
+		if !seen && !left.contains(id) {
 			return notFound(id)
 		}
 	}
 	n := 0
 	for id := range x.headless {
-		if !left.has(id) {
+		if !left.contains(id) {
 			n++
 		}
 	}
@@ -203,12 +203,12 @@ func (x *exporting) seen(note io.Writer, left *incomplete) error {
 }
 
 // passed is a file that is written but for its end.
-type passed struct {
+type exportPass struct {
 	to *bufio.Writer
 	w  *replay.Writer
 }
 
-func (p *passed) end() error {
+func (p *exportPass) end() error {
 	if err := p.w.End(); err != nil {
 		return err
 	}
@@ -216,12 +216,12 @@ func (p *passed) end() error {
 }
 
 // pass writes all that is wanted and can be read.
-func (x *exporting) pass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *losses) (*passed, error) {
+func (x *exporting) writePass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *unreadableEvents) (*exportPass, error) {
 	x.submitted, x.headless, x.taken, x.events = map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
-	p := &passed{to: bufio.NewWriterSize(out, 1<<20)}
+	p := &exportPass{to: bufio.NewWriterSize(out, 1<<20)}
 	p.w = replay.NewWriter(p.to, h.head())
 	p.w.LeaveOut(without)
-	err := h.read(ctx, x.only(), func(r *events.Record) error {
+	err := h.read(ctx, x.singleTask(), func(r *events.Record) error {
 		if !x.wants(r) {
 			return nil
 		}
@@ -250,7 +250,7 @@ func (x *exporting) wants(r *events.Record) bool {
 	switch {
 	case id == "":
 		return true
-	case x.left != nil && x.left.has(id):
+	case x.left != nil && x.left.contains(id):
 		return false
 	case len(x.ids) > 0:
 		if _, wanted = x.ids[id]; wanted {

@@ -37,7 +37,7 @@ func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Progra
 	if o.workflow == "" {
 		return nil, usage("--workflow FILE: the definition to run under")
 	}
-	if _, err := os.Stat(o.workflow); err == nil || !inLog.MatchString(o.workflow) {
+	if _, err := os.Stat(o.workflow); err == nil || !definitionKey.MatchString(o.workflow) {
 		return compileFile(o.workflow)
 	}
 	d, err := c.definition(cmd, o.workflow)
@@ -47,8 +47,8 @@ func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Progra
 	return workflow.Compile(d)
 }
 
-// inLog is the key of a definition.
-var inLog = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
+// definitionKey is the key of a definition.
+var definitionKey = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
 
 // compileFile reads and compiles a definition.
 func compileFile(path string) (*workflow.Program, error) {
@@ -64,7 +64,7 @@ func compileFile(path string) (*workflow.Program, error) {
 }
 
 type forkOptions struct {
-	askingTool
+	oneTaskTool
 	forkFlags
 	at uint64
 }
@@ -89,7 +89,7 @@ as it went. A fork inside a decision starts before that decision.`,
 		Args:    arguments("a task's id"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
-	o.askingTool.flags(cmd)
+	o.oneTaskTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event to keep (default: the last event of the task)")
 	return cmd
@@ -103,7 +103,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	id, h, err := o.openOne(cmd, args)
+	id, h, err := o.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	case lost != nil:
 		return fmt.Errorf("task %q can't be forked, for an event of it may be lost: %w", id, lost)
 	case len(records) == 0:
-		return o.notThere(id)
+		return o.taskNotFound(id)
 	}
 	if err := sameWorkflow(&records[0], program); err != nil {
 		return err

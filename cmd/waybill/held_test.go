@@ -109,7 +109,7 @@ func TestImportIsComparedOnceItCanBeRead(t *testing.T) {
 	cmd.SetContext(t.Context())
 	m := &importing{cmd: cmd, file: &fileHistory{first: replay.Head{Namespace: cfg.Namespace, Partitions: 2}}}
 	var err error
-	if m.sums, err = m.back(l); err != nil || len(m.sums) != 1 || waited.do != nil {
+	if m.sums, err = m.readBack(l); err != nil || len(m.sums) != 1 || waited.do != nil {
 		t.Errorf("%d partitions, %v, said %q", len(m.sums), err, waited)
 	}
 	if err := m.compare(l); err != nil {

@@ -85,7 +85,7 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 		return err
 	}
 	defer l.close()
-	if err := m.empty(l); err != nil {
+	if err := m.checkEmpty(l); err != nil {
 		return err
 	}
 	if err := m.write(l); err != nil {
@@ -108,7 +108,7 @@ type importing struct {
 	path   string
 	file   *fileHistory
 	report *verify.Report // of the file
-	sums   sums           // of the file
+	sums   digests        // of the file
 	waits  sync.Once      // is said
 }
 
@@ -121,7 +121,7 @@ func (m *importing) check(o *importOptions) error {
 		return usage("%s says that its events are of a namespace with %d partitions, and each topic would be created with as many; at most %d, unless --max-partitions allows more", m.path, n, o.partitions)
 	}
 	options := verify.Options{Namespace: m.file.head().Namespace, Partitions: m.file.head().Partitions, ReplyTolerance: math.MaxInt64, Whole: true}
-	c, _, err := feedApart(m.cmd, m.path, options)
+	c, _, err := checkFile(m.cmd, m.path, options)
 	if err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ func (m *importing) create(conn *connection) error {
 
 // empty refuses a namespace that has events. What an import that was interrupted
 // left was never committed.
-func (m *importing) empty(l *logbook) error {
-	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Held: soon}, func(*events.Record) error {
+func (m *importing) checkEmpty(l *logbook) error {
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Held: ignoreHeld}, func(*events.Record) error {
 		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
 	})
 	return err
@@ -161,10 +161,10 @@ func (m *importing) write(l *logbook) (err error) {
 	ctx, topic := m.cmd.Context(), l.cfg.Namespace.Events()
 	w, err := kafka.OpenHistoryWriter(ctx, l.cfg)
 	if err != nil {
-		return l.lost(err)
+		return l.connectionLost(err)
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	m.sums = sums{}
+	m.sums = digests{}
 	err = m.file.read(ctx, "", func(r *events.Record) error {
 		r.Topic = topic
 		m.sums.add(r)
@@ -173,12 +173,12 @@ func (m *importing) write(l *logbook) (err error) {
 	if err != nil {
 		return err
 	}
-	return l.lost(w.Commit(ctx))
+	return l.connectionLost(w.Commit(ctx))
 }
 
 // compare reads back what was written.
 func (m *importing) compare(l *logbook) error {
-	back, err := m.back(l)
+	back, err := m.readBack(l)
 	if err != nil {
 		return err
 	}
@@ -193,9 +193,9 @@ func (m *importing) compare(l *logbook) error {
 
 // back reads what is in the namespace to its end. The end of a transaction that was committed may still
 // be on its way, and nothing of it can be read before.
-func (m *importing) back(l *logbook) (sums, error) {
+func (m *importing) readBack(l *logbook) (digests, error) {
 	for began := time.Now(); ; {
-		back, held := sums{}, atomic.Bool{}
+		back, held := digests{}, atomic.Bool{}
 		in := kafka.Range{Held: func(int32, int64, int64) { held.Store(true) }}
 		_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), in, func(r *events.Record) error {
 			back.add(r)
@@ -204,9 +204,9 @@ func (m *importing) back(l *logbook) (sums, error) {
 		switch {
 		case err != nil || !held.Load():
 			return back, err
-		case time.Since(began) > stallWithin:
+		case time.Since(began) > stallTimeout:
 			return nil, fmt.Errorf("what was written to %s can't be read back to its end: a transaction has been open there for %s; "+
-				"look for it with `waybill doctor`, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallWithin)
+				"look for it with `waybill doctor`, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallTimeout)
 		}
 		m.waits.Do(func() {
 			fmt.Fprintf(l.note, "waybill: waiting for the end of a transaction in %s\n", l.cfg.Namespace.Events())
@@ -215,9 +215,9 @@ func (m *importing) back(l *logbook) (sums, error) {
 }
 
 // sums are digests of all that is kept of records, by partition, in their order.
-type sums map[int32]hash.Hash
+type digests map[int32]hash.Hash
 
-func (s sums) add(r *events.Record) {
+func (s digests) add(r *events.Record) {
 	h := s[r.Partition]
 	if h == nil {
 		h = sha256.New()
@@ -238,7 +238,7 @@ func (s sums) add(r *events.Record) {
 	}
 }
 
-func (s sums) of(p int32) (sum [sha256.Size]byte) {
+func (s digests) of(p int32) (sum [sha256.Size]byte) {
 	if h := s[p]; h != nil {
 		h.Sum(sum[:0])
 	}

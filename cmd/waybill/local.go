@@ -47,9 +47,9 @@ type localOptions struct {
 	anyPort     bool                  // where the console's port is taken
 }
 
-// neverOpen: the simulated services fail where a card asks for it, not because
+// noBreaker: the simulated services fail where a card asks for it, not because
 // they are down; a circuit would punish the other orders.
-var neverOpen = agent.Breaker{Failures: math.MaxUint32}
+var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
 // The request topics of a local system.
 const localAgentPartitions = 4
@@ -120,7 +120,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 		return nil
 	}
 	for _, name := range demo.Services {
-		l.StartAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
+		l.StartAgent(ctx, name, o.concurrency, noBreaker, l.world.Handler(name))
 	}
 	return nil
 }
@@ -135,8 +135,8 @@ func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	return err
 }
 
-// joinWithin is how long the roles of one process may take to join their groups.
-const joinWithin = 30 * time.Second
+// joinTimeout is how long the roles of one process may take to join their groups.
+const joinTimeout = 30 * time.Second
 
 // joined returns when every role is a member of its group: from then on nothing
 // waits for a rebalance.
@@ -148,7 +148,7 @@ func (l *local) joined(ctx context.Context) error {
 			groups = append(groups, ns.AgentGroup(name))
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	for len(groups) > 0 {
 		state, err := l.Admin.DescribeGroup(ctx, groups[0])
@@ -162,7 +162,7 @@ func (l *local) joined(ctx context.Context) error {
 		select { // a group tells nobody that it is stable
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinWithin, ctx.Err())
+			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinTimeout, ctx.Err())
 		}
 	}
 	return nil

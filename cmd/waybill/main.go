@@ -79,7 +79,7 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetIn(&interruptible{ctx: ctx, in: os.Stdin})
+	root.SetIn(&interruptibleReader{ctx: ctx, in: os.Stdin})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -135,7 +135,7 @@ func newRoot() *cobra.Command {
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return settle(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applySettings(cmd) },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())

@@ -123,15 +123,15 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// idShown is how much of an id a table shows: one of 256 bytes would widen every row.
-const idShown = 64
+// idTextMax is how much of an id a table shows: one of 256 bytes would widen every row.
+const idTextMax = 64
 
 // idText is an id for a table: of a long one the beginning and the end, by which it differs from others
 // that began alike. As JSON it is whole.
 func idText(id string) string {
-	const end = idShown / 3
-	if r := []rune(id); len(r) > idShown {
-		return string(r[:idShown-end-1]) + "…" + string(r[len(r)-end:])
+	const end = idTextMax / 3
+	if r := []rune(id); len(r) > idTextMax {
+		return string(r[:idTextMax-end-1]) + "…" + string(r[len(r)-end:])
 	}
 	return id
 }

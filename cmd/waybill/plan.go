@@ -60,7 +60,7 @@ number of assumed answers.`,
 }
 
 // planned is what is printed of a plan.
-type planned struct {
+type planResult struct {
 	Workflow string `json:"workflow"`
 	Version  int    `json:"version"`
 	Tasks    int    `json:"tasks"`
@@ -86,7 +86,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if o.finished < 0 {
 		return usage("--finished %d: how many of those that ended", o.finished)
 	}
-	named, err := o.files()
+	named, err := o.oldDefinitions()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	defer h.close()
 	def := program.Definition()
-	v := &planned{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
+	v := &planResult{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
 	choice, left, err := o.choose(cmd.Context(), h, def.Name)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
 	v.Broken, err = choice.Each(func(records []events.Record) error {
 		look, err := p.Look(records)
-		var ends *endsPlan
+		var ends *fatalPlanError
 		switch {
 		case errors.As(err, &ends):
 			return ends.err
@@ -125,12 +125,12 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err == nil && v.Failed > 0 {
 		err = exit(codeOf(v.first), "%d of %d tasks could not be run on; the first, %w", v.Failed, v.Tasks, v.first)
 	}
-	return cmp.Or(err, left.partial())
+	return cmp.Or(err, left.partialError())
 }
 
 // choose finds the tasks to look at, and those of which that can't be told, since events can't be read.
-func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *incomplete, error) {
-	choice, gone := replay.NewChoice(name, o.finished), &losses{}
+func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *leftOut, error) {
+	choice, gone := replay.NewChoice(name, o.finished), &unreadableEvents{}
 	err := h.read(ctx, "", func(r *events.Record) error {
 		choice.Add(r)
 		return nil
@@ -138,7 +138,7 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	left, err := gone.leftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
+	left, err := gone.findLeftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,14 +148,14 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	return choice, left, nil
 }
 
-// endsPlan is an error that isn't of one task.
-type endsPlan struct{ err error }
+// fatalPlanError is an error that isn't of one task.
+type fatalPlanError struct{ err error }
 
-func (e *endsPlan) Error() string { return e.err.Error() }
-func (e *endsPlan) Unwrap() error { return e.err }
+func (e *fatalPlanError) Error() string { return e.err.Error() }
+func (e *fatalPlanError) Unwrap() error { return e.err }
 
 // fail lists a task that could not be run on.
-func (v *planned) fail(id string, err error) {
+func (v *planResult) fail(id string, err error) {
 	v.Tasks++
 	if v.Failed++; v.first == nil {
 		v.first = fmt.Errorf("%q: %w", id, err)
@@ -163,7 +163,7 @@ func (v *planned) fail(id string, err error) {
 	v.Outlooks = append(v.Outlooks, replay.Outlook{Task: id, Failed: err.Error()})
 }
 
-func (v *planned) add(o *replay.Outlook, all bool) {
+func (v *planResult) add(o *replay.Outlook, all bool) {
 	v.Tasks++
 	if o.Changed {
 		v.Changed++
@@ -180,7 +180,7 @@ func (v *planned) add(o *replay.Outlook, all bool) {
 }
 
 // files compiles the definitions that were named, by their keys.
-func (o *planOptions) files() (map[string]*workflow.Program, error) {
+func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 	named := map[string]*workflow.Program{}
 	for _, path := range o.old {
 		p, err := compileFile(path)
@@ -196,12 +196,12 @@ func (o *planOptions) files() (map[string]*workflow.Program, error) {
 // log, which is read when the first is asked for. That it can't be read is no fault of the task.
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
-	there := sync.OnceValues(func() (map[string]stored, error) {
+	there := sync.OnceValues(func() (map[string]storedDefinition, error) {
 		list, err := l.keptDefinitions(ctx)
 		if err != nil {
-			return nil, &endsPlan{err}
+			return nil, &fatalPlanError{err}
 		}
-		byKey := map[string]stored{}
+		byKey := map[string]storedDefinition{}
 		for _, d := range list {
 			byKey[d.Workflow+"/"+strconv.Itoa(d.Version)] = d
 		}
@@ -240,7 +240,7 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 }
 
 // planTable shows a plan to people.
-func planTable(out io.Writer, v *planned) error {
+func planTable(out io.Writer, v *planResult) error {
 	w := newTable(out, "")
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
 	failed := ""

@@ -19,7 +19,7 @@ func (o *profiles) flags(f *pflag.FlagSet, whose string) {
 }
 
 // begin begins what was asked for, and returns how to end it.
-func (o *profiles) begin() (stop func() error, err error) {
+func (o *profiles) start() (stop func() error, err error) {
 	var cpu *os.File
 	if o.cpu != "" {
 		if cpu, err = os.Create(o.cpu); err != nil {
@@ -36,11 +36,11 @@ func (o *profiles) begin() (stop func() error, err error) {
 				return fmt.Errorf("--cpuprofile: %w", err)
 			}
 		}
-		return o.allocations()
+		return o.writeAllocations()
 	}, nil
 }
 
-func (o *profiles) allocations() error {
+func (o *profiles) writeAllocations() error {
 	if o.memory == "" {
 		return nil
 	}

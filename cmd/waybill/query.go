@@ -18,9 +18,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// stallWithin is how long a tool waits for brokers that have answered before
+// stallTimeout is how long a tool waits for brokers that have answered before
 // and are silent now: longer than a fail-over takes.
-const stallWithin = 20 * time.Second
+const stallTimeout = 20 * time.Second
 
 // tool is the flags that every tool has.
 type tool struct {
@@ -45,7 +45,7 @@ type logbook struct {
 	told       map[string]bool
 	damage     sync.Mutex
 	damaged    map[string]bool    // what can't be read, that was told
-	unled      map[string][]int32 // partitions without a leader that a list was made without, by topic
+	leaderless map[string][]int32 // partitions without a leader that a list was made without, by topic
 }
 
 // open connects, and learns the partition count from the format record.
@@ -62,18 +62,18 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 		l.admin.Close()
 		return nil, err
 	}
-	if err := l.learn(cmd.Context()); err != nil {
+	if err := l.readFormat(cmd.Context()); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *logbook) learn(ctx context.Context) error {
+func (l *logbook) readFormat(ctx context.Context) error {
 	if err := instance.Reach(ctx, l.admin); err != nil {
 		return err
 	}
-	return l.patiently(ctx, func(ctx context.Context) error {
+	return l.askBrokers(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
 		l.partitions, l.history = format.Partitions, format.History
 		return err
@@ -96,36 +96,36 @@ func (l *logbook) close() {
 // partition is where a task lives.
 func (l *logbook) partition(id string) int32 { return events.Partition([]byte(id), l.partitions) }
 
-// patiently runs a question to the brokers, and says so if they are silent.
-func (l *logbook) patiently(ctx context.Context, ask func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, stallWithin)
+// askBrokers runs a question to the brokers, and says so if they are silent.
+func (l *logbook) askBrokers(ctx context.Context, ask func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	err := ask(within)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return l.silent(err)
+		return l.brokersSilent(err)
 	}
-	return l.lost(err)
+	return l.connectionLost(err)
 }
 
 // away reports whether an error means that brokers are away, perhaps for a moment.
-func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
+func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
 // lost says what to do where a connection was lost.
-func (l *logbook) lost(err error) error {
-	_, unled := errors.AsType[*kafka.AwayError](err) // which says so itself
-	if !away(err) || unled || errors.Is(err, instance.ErrUnreachable) {
+func (l *logbook) connectionLost(err error) error {
+	_, leaderless := errors.AsType[*kafka.AwayError](err) // which says so itself
+	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
 	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
 }
 
-func (l *logbook) silent(err error) error {
-	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallWithin, err)
+func (l *logbook) brokersSilent(err error) error {
+	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallTimeout, err)
 }
 
 // ends is where each partition of a topic ends now, of those of which the brokers say it.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
-	err = l.patiently(ctx, func(ctx context.Context) error {
+	err = l.askBrokers(ctx, func(ctx context.Context) error {
 		ends, err = l.admin.EndsKnown(ctx, topic)
 		return err
 	})
@@ -136,19 +136,19 @@ func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64,
 }
 
 // place is where a reader is in a partition.
-type place struct {
+type readPosition struct {
 	next int64     // offset
 	time time.Time // no record before next is younger
 }
 
 // read gives fn the records of a topic, with a progress bar, and returns where
 // the read ended in each partition. Where that isn't the end, it says so.
-func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]place, error) {
+func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(stallWithin, func() { cancel(instance.ErrUnreachable) })
+	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
 	var mu sync.Mutex // with Apart, fn is called from several goroutines
 	last, held := map[int32]time.Time{}, map[int32]int64{}
@@ -160,7 +160,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		}
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
-		watchdog.Reset(stallWithin)
+		watchdog.Reset(stallTimeout)
 		youngest := time.Time{} // a fetch is of one partition
 		for i := range rs {
 			youngest = later(rs[i].Time, youngest)
@@ -175,37 +175,37 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	}, bar.set)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), instance.ErrUnreachable) {
-			return nil, l.silent(err)
+			return nil, l.brokersSilent(err)
 		}
-		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))
+		return nil, fmt.Errorf("read %s: %w", topic, l.connectionLost(err))
 	}
-	l.tellHeld(topic, held)
-	places := make(map[int32]place, len(reached))
+	l.warnOpenTransaction(topic, held)
+	places := make(map[int32]readPosition, len(reached))
 	for p, next := range reached {
-		places[p] = place{next, later(last[p], in.Since)}
+		places[p] = readPosition{next, later(last[p], in.Since)}
 	}
 	return places, nil
 }
 
 // without is kafka.Range.Away of a list that is made of the partitions that can be read; partial says of
 // which others.
-func (l *logbook) without(topic string) func(int32) {
-	if l.unled == nil {
-		l.unled = map[string][]int32{}
+func (l *logbook) skipLeaderless(topic string) func(int32) {
+	if l.leaderless == nil {
+		l.leaderless = map[string][]int32{}
 	}
-	return func(p int32) { l.unled[topic] = append(l.unled[topic], p) }
+	return func(p int32) { l.leaderless[topic] = append(l.leaderless[topic], p) }
 }
 
 // partial is the error of a list that was made without some partitions; nil: it is whole.
-func (l *logbook) partial() error {
-	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
-		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.unled[topic]))), Err: kafka.ErrNoLeader})
+func (l *logbook) partialError() error {
+	for _, topic := range slices.Sorted(maps.Keys(l.leaderless)) {
+		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
 	}
 	return nil
 }
 
-// tellHeld says of partitions, of each once, that they couldn't be read to their ends.
-func (l *logbook) tellHeld(topic string, held map[int32]int64) {
+// warnOpenTransaction says of partitions, of each once, that they couldn't be read to their ends.
+func (l *logbook) warnOpenTransaction(topic string, held map[int32]int64) {
 	for _, p := range slices.Sorted(maps.Keys(held)) {
 		at := fmt.Sprintf("%s/%d", topic, p)
 		if l.told[at] {
@@ -220,8 +220,8 @@ func (l *logbook) tellHeld(topic string, held map[int32]int64) {
 	}
 }
 
-// wasHeld reports whether a topic couldn't be read to its end.
-func (l *logbook) wasHeld(topic string) bool {
+// readIncomplete reports whether a topic couldn't be read to its end.
+func (l *logbook) readIncomplete(topic string) bool {
 	for at := range l.told {
 		if strings.HasPrefix(at, topic+"/") {
 			return true
@@ -231,7 +231,7 @@ func (l *logbook) wasHeld(topic string) bool {
 }
 
 // soon is kafka.Range.Held of who reads again anyway.
-func soon(int32, int64, int64) {}
+func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -242,21 +242,21 @@ func later(a, b time.Time) time.Time {
 
 // folding makes tasks of events. A task whose history can't be read to its end
 // is shown as of the last event that could, and said to be.
-type folding struct {
+type taskFold struct {
 	tasks  map[string]*events.Task
 	owners map[int32]string
 	// unreadable is, by task, the first event that can't be folded; alien counts records of no task that can't.
 	unreadable map[string]error
-	alien      int
+	noTask     int
 }
 
-func newFolding() *folding {
-	return &folding{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
+func newTaskFold() *taskFold {
+	return &taskFold{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
 }
 
 // add folds one record of the events topic; of wanted tasks only, if wanted is
 // given.
-func (f *folding) add(r *events.Record, wanted func(id string) bool) {
+func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	id := string(r.Key)
 	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
 		return
@@ -264,7 +264,7 @@ func (f *folding) add(r *events.Record, wanted func(id string) bool) {
 	t, e, err := events.FoldRecord(f.tasks[id], r)
 	switch {
 	case err != nil && id == "":
-		f.alien++
+		f.noTask++
 	case err != nil:
 		f.unreadable[id] = err
 	default:
@@ -277,7 +277,7 @@ func (f *folding) add(r *events.Record, wanted func(id string) bool) {
 }
 
 // lost takes note of what can't be read of some tasks.
-func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
+func (f *taskFold) onUnreadable(ids ...string) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		for _, id := range ids {
 			if d.Of(id) && f.unreadable[id] == nil {
@@ -288,7 +288,7 @@ func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
 }
 
 // leave drops the tasks that are left out.
-func (f *folding) leave(left *incomplete) {
+func (f *taskFold) dropLeftOut(left *leftOut) {
 	for i := range left.tasks {
 		delete(f.tasks, left.tasks[i].Task)
 		delete(f.unreadable, left.tasks[i].Task)
@@ -296,10 +296,10 @@ func (f *folding) leave(left *incomplete) {
 }
 
 // warn says what could not be read.
-func (f *folding) warn(note io.Writer) {
+func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
-	if f.alien > 0 {
-		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
+	if f.noTask > 0 {
+		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.noTask)
 	}
 }
 
@@ -320,17 +320,19 @@ func warnUnreadable(note io.Writer, poison map[string]error, shown func(id strin
 }
 
 // since is a --since flag: a duration back from now, or an instant.
-type since struct{ text string }
+type sinceFlag struct{ text string }
 
-func (s *since) flags(cmd *cobra.Command, what string) {
+func (s *sinceFlag) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration back from now (10m), or an RFC 3339 time")
-	narrow(cmd.Flags(), "since")
+	commandLineOnly(cmd.Flags(), "since")
 }
 
-func (s *since) instant(now time.Time) (time.Time, error) { return instantOf("--since", s.text, now) }
+func (s *sinceFlag) instant(now time.Time) (time.Time, error) {
+	return parseInstant("--since", s.text, now)
+}
 
-// instantOf reads the instant of a flag: a duration back from now, or as in RFC 3339; zero: nothing is said.
-func instantOf(flag, text string, now time.Time) (time.Time, error) {
+// parseInstant reads the instant of a flag: a duration back from now, or as in RFC 3339; zero: nothing is said.
+func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -356,11 +358,11 @@ func idArgument(args []string) (string, error) {
 }
 
 func notFound(id string) error {
-	return exit(exitNotFound, "no task %q in the log; %s", id, whereTasksAre(id))
+	return exit(exitNotFound, "no task %q in the log; %s", id, whereToLook(id))
 }
 
-// whereTasksAre says where to look for a task that isn't there, by what was said of it.
-func whereTasksAre(said string) string {
+// whereToLook says where to look for a task that isn't there, by what was said of it.
+func whereToLook(said string) string {
 	if strings.Contains(said, "…") { // of idText
 		return "a table shows the beginning and the end of a long id, and -o json all of it"
 	}

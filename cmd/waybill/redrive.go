@@ -17,7 +17,7 @@ import (
 
 type redriveOptions struct {
 	tool
-	since
+	sinceFlag
 	reasons []string
 	execute bool
 }
@@ -44,15 +44,15 @@ A second redrive changes nothing: a task id, an attempt and a request id count o
 		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only dead letters since")
+	o.sinceFlag.flags(cmd, "only dead letters since")
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
-	narrow(cmd.Flags(), "reason")
+	commandLineOnly(cmd.Flags(), "reason")
 	cmd.Flags().BoolVar(&o.execute, "execute", false, "write the records; without it, only show what would be written")
 	return cmd
 }
 
 // redriven is what is printed of a dead letter.
-type redriven struct {
+type redriveResult struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Reason    string `json:"reason"`
@@ -61,7 +61,7 @@ type redriven struct {
 	Done      string `json:"done"` // written, would_write or refused
 	Why       string `json:"why"`  // of a refusal
 
-	at  deadPlace
+	at  deadletterPosition
 	sum string // of the original's bytes
 }
 
@@ -76,7 +76,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	places, err := placesOf(args)
+	places, err := parsePositions(args)
 	if err != nil {
 		return err
 	}
@@ -104,17 +104,17 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 			return err
 		}
 	}
-	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
+	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriveResult) []string {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
-	if n := refusedOf(list); err == nil && o.execute && len(places) > 0 && n > 0 {
+	if n := countRefused(list); err == nil && o.execute && len(places) > 0 && n > 0 {
 		return exit(exitRefused, "%d of the %d dead letters that were named can't be written again, as it says beside them", n, len(list))
 	}
 	return err
 }
 
-// refusedOf is how many can't be written again.
-func refusedOf(list []redriven) (n int) {
+// countRefused is how many can't be written again.
+func countRefused(list []redriveResult) (n int) {
 	for i := range list {
 		if list[i].Done == redriveRefused {
 			n++
@@ -123,31 +123,31 @@ func refusedOf(list []redriven) (n int) {
 	return n
 }
 
-// deadPlace is where a dead letter is.
-type deadPlace struct {
+// deadletterPosition is where a dead letter is.
+type deadletterPosition struct {
 	partition int32
 	offset    int64
 }
 
-func placesOf(args []string) (map[deadPlace]bool, error) {
-	places := map[deadPlace]bool{}
+func parsePositions(args []string) (map[deadletterPosition]bool, error) {
+	places := map[deadletterPosition]bool{}
 	for _, arg := range args {
 		// A cause is written the same way, behind the name of its inbox.
 		at, err := events.ParseCause(events.Tasks.String() + "/" + arg)
 		if err != nil {
 			return nil, usage("%q: a dead letter's place is its partition and offset, as 3/17; `waybill deadletters -o json` shows them", arg)
 		}
-		places[deadPlace{at.Partition, at.Offset}] = false
+		places[deadletterPosition{at.Partition, at.Offset}] = false
 	}
 	return places, nil
 }
 
 // chooseRedriven reads the dead letters that were asked for, and decides on each.
-func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, reasons []string, from time.Time) ([]redriven, error) {
-	var list []redriven
-	newer := redrives{map[deadPlace]redriveOf{}, map[string]deadPlace{}}
+func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPosition]bool, reasons []string, from time.Time) ([]redriveResult, error) {
+	var list []redriveResult
+	newer := redriveChain{map[deadletterPosition]redriveOf{}, map[string]deadletterPosition{}}
 	_, err := l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
-		d, at := console.ViewDeadletter(r), deadPlace{r.Partition, r.Offset}
+		d, at := console.ViewDeadletter(r), deadletterPosition{r.Partition, r.Offset}
 		newer.add(r, at, d.SHA256)
 		if _, named := places[at]; len(places) > 0 && !named || len(reasons) > 0 && !slices.Contains(reasons, d.Reason) {
 			return nil
@@ -155,7 +155,7 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 		if len(places) > 0 {
 			places[at] = true
 		}
-		x := redriven{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould, at: at, sum: d.SHA256}
+		x := redriveResult{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould, at: at, sum: d.SHA256}
 		again, err := events.Redrive(l.cfg.Namespace, toolSource, r)
 		if err != nil {
 			x.Done, x.Why = redriveRefused, err.Error()
@@ -175,26 +175,26 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 	}
 	newer.refuse(list)
 	// Partitions are read side by side, each in order.
-	slices.SortStableFunc(list, func(a, b redriven) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortStableFunc(list, func(a, b redriveResult) int { return cmp.Compare(a.Partition, b.Partition) })
 	return list, nil
 }
 
 // redrives are the dead letters that are redrives of others. Only the last counts: or each redrive
 // that comes too early would double what the next has to write.
-type redrives struct {
-	of            map[deadPlace]redriveOf
-	notifications map[string]deadPlace // the last of each
+type redriveChain struct {
+	of            map[deadletterPosition]redriveOf
+	notifications map[string]deadletterPosition // the last of each
 }
 
 // redriveOf is what became of a dead letter that was written again.
 type redriveOf struct {
-	at  deadPlace
+	at  deadletterPosition
 	sum string
 }
 
-func (rs *redrives) add(r *events.Record, at deadPlace, sum string) {
+func (rs *redriveChain) add(r *events.Record, at deadletterPosition, sum string) {
 	if p, offset, again := events.RedriveOf(r); again {
-		rs.of[deadPlace{p, offset}] = redriveOf{at, sum}
+		rs.of[deadletterPosition{p, offset}] = redriveOf{at, sum}
 	}
 	if name := events.NotificationOf(r); name != "" { // by its key: those of one are in one partition, in order
 		if before, again := rs.notifications[name]; again {
@@ -205,7 +205,7 @@ func (rs *redrives) add(r *events.Record, at deadPlace, sum string) {
 }
 
 // refuse refuses those that were written again and are others by now.
-func (rs *redrives) refuse(list []redriven) {
+func (rs *redriveChain) refuse(list []redriveResult) {
 	for i := range list {
 		x := &list[i]
 		if again, is := rs.of[x.at]; is && again.sum == x.sum && x.Done == redriveWould {
@@ -222,18 +222,18 @@ const (
 
 // redriving writes dead letters again while their topic is read anew: it may hold more than
 // there is memory for.
-type redriving struct {
+type redriveWriter struct {
 	logbook *logbook
 	send    func(context.Context, ...events.Record) error
-	left    map[deadPlace]*redriven // that haven't been read
-	read    []*redriven             // and are to be written together
+	left    map[deadletterPosition]*redriveResult // that haven't been read
+	read    []*redriveResult                      // and are to be written together
 	records []events.Record
 	bytes   int
 }
 
 // writeRedriven writes what isn't refused: of each partition one after the other. After an error it is
 // safe to run again: what is written twice counts once.
-func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.Time) error {
+func writeRedriven(ctx context.Context, l *logbook, list []redriveResult, from time.Time) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
@@ -242,13 +242,13 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.T
 		return err
 	}
 	defer producer.Close()
-	w := redriving{logbook: l, send: producer.Send, left: map[deadPlace]*redriven{}}
+	w := redriveWriter{logbook: l, send: producer.Send, left: map[deadletterPosition]*redriveResult{}}
 	for i := range list {
 		if list[i].Done == redriveWould {
 			w.left[list[i].at] = &list[i]
 		}
 	}
-	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error { return w.take(ctx, r) })
+	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error { return w.add(ctx, r) })
 	if err == nil {
 		err = w.write(ctx)
 	}
@@ -261,8 +261,8 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.T
 }
 
 // take takes in a dead letter, which may be one of those that are to be written.
-func (w *redriving) take(ctx context.Context, r *events.Record) error {
-	at := deadPlace{r.Partition, r.Offset}
+func (w *redriveWriter) add(ctx context.Context, r *events.Record) error {
+	at := deadletterPosition{r.Partition, r.Offset}
 	d := w.left[at]
 	if d == nil {
 		return nil
@@ -280,11 +280,11 @@ func (w *redriving) take(ctx context.Context, r *events.Record) error {
 }
 
 // write writes what was taken in.
-func (w *redriving) write(ctx context.Context) error {
+func (w *redriveWriter) write(ctx context.Context) error {
 	if len(w.records) == 0 {
 		return nil
 	}
-	err := w.logbook.patiently(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
+	err := w.logbook.askBrokers(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
 	if err != nil {
 		first := w.read[0].at
 		return fmt.Errorf("of %d dead letters, the first of which is %d/%d, not all were written: %w; run it again: what is written twice counts once",

@@ -18,7 +18,7 @@ import (
 )
 
 type replayOptions struct {
-	askingTool
+	oneTaskTool
 	limit
 	until  string
 	at     string
@@ -45,14 +45,14 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 		Args: replayArguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
 	}
-	o.askingTool.flags(cmd)
+	o.oneTaskTool.flags(cmd)
 	o.limit.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.until, "until", "", "with ID: stop after an event number, offset:N, a duration back from now (15m), or an RFC 3339 time")
 	f.BoolVar(&o.states, "states", false, "with ID: include the whole state after each event (json and jsonl)")
 	f.StringVar(&o.at, "at", "", "show all tasks as of a duration back from now (15m), or an RFC 3339 time")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list tasks in one of these states (default: open tasks)")
-	narrow(f, "until", "state")
+	commandLineOnly(f, "until", "state")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
 }
@@ -86,7 +86,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	if len(o.state) > 0 {
 		return usage("--state goes with --at")
 	}
-	id, h, err := o.openOne(cmd, args)
+	id, h, err := o.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		}
 		steps = append(steps, *step)
 		if err != nil {
-			noEvent(h.warnings(), r, err)
+			warnNotAnEvent(h.warnings(), r, err)
 		} else {
 			usable++
 		}
@@ -123,7 +123,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	case err != nil:
 		return err
 	case seen == 0:
-		return o.notThere(id)
+		return o.taskNotFound(id)
 	case usable == 0 && o.until == "":
 		return fmt.Errorf("of task %q no record is an event that can be read; `waybill verify` says what is wrong with them", id)
 	case len(steps) == 0:
@@ -190,7 +190,7 @@ func jsonText(raw json.RawMessage) string {
 }
 
 func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
-	at, err := instantOf("--at", o.at, time.Now())
+	at, err := parseInstant("--at", o.at, time.Now())
 	switch {
 	case err != nil:
 		return err
@@ -200,7 +200,7 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if o.until != "" || o.states {
 		return usage("--until and --states go with a task's id")
 	}
-	if err := o.api.noConsole("replay --at"); err != nil {
+	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err
 	}
 	if err := checkStates(o.state); err != nil {
@@ -217,7 +217,7 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if now := time.Now(); at.After(now) {
 		fmt.Fprintf(h.warnings(), "waybill: --at %s is yet to come: this is what the log has by now\n", o.at)
 	}
-	in, gone := replay.NewInstant(at), &losses{}
+	in, gone := replay.NewInstant(at), &unreadableEvents{}
 	if l, is := h.(*logHistory); is && !l.history { // a file, and what was imported of one, may have some tasks only
 		in.WholeLog()
 	}
@@ -237,10 +237,10 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		}
 		return slices.Contains(o.state, string(t.State))
 	})
-	v.Tasks = cut(&o.limit, h.warnings(), "tasks", v.Tasks)
-	left := &incomplete{v.LeftOut, v.Unnamed}
+	v.Tasks = limitRows(&o.limit, h.warnings(), "tasks", v.Tasks)
+	left := &leftOut{v.LeftOut, v.Unnamed}
 	left.warn(h.warnings())
-	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partial())
+	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partialError())
 }
 
 // statesText counts tasks by state, in the order of the states.

@@ -27,22 +27,22 @@ var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": tru
 var serviceLink = regexp.MustCompile(`^` + envPrefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // narrowing marks flags that narrow what a command shows or takes in.
-const narrowing = "waybill_narrowing"
+const commandLineOnlyMark = "waybill_narrowing"
 
 // narrow has some flags taken from the command line only: a list that were short by a variable that was meant for
 // another command would be taken for a whole one.
-func narrow(flags *pflag.FlagSet, names ...string) {
+func commandLineOnly(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		f := flags.Lookup(name)
 		if f.Annotations == nil {
 			f.Annotations = map[string][]string{}
 		}
-		f.Annotations[narrowing] = []string{}
+		f.Annotations[commandLineOnlyMark] = []string{}
 	}
 }
 
-func narrows(f *pflag.Flag) bool {
-	_, is := f.Annotations[narrowing]
+func isCommandLineOnly(f *pflag.Flag) bool {
+	_, is := f.Annotations[commandLineOnlyMark]
 	return is
 }
 
@@ -51,7 +51,7 @@ func narrows(f *pflag.Flag) bool {
 // either are errors, and so are those of flags that narrow alone: a setting without effect is worse than none.
 //
 // The root command calls it before any command runs. So a command can't forget it, nor copy its options before.
-func settle(cmd *cobra.Command) error {
+func applySettings(cmd *cobra.Command) error {
 	if !hasSettings(cmd) {
 		return nil
 	}
@@ -61,11 +61,11 @@ func settle(cmd *cobra.Command) error {
 	}
 	var faults []string
 	flags := cmd.Flags()
-	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
+	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !isCommandLineOnly(f) }
 	take := func(name string, values []string, where, unknown string) {
 		switch f := flags.Lookup(name); {
-		case f != nil && !narrows(f):
-			faults = append(faults, apply(flags, f, values, where)...)
+		case f != nil && !isCommandLineOnly(f):
+			faults = append(faults, setFlag(flags, f, values, where)...)
 		case f != nil && !hasFlag(cmd.Root(), name, settable):
 			faults = append(faults, fmt.Sprintf("%s: --%s narrows what is shown, and is taken from the command line only", where, name))
 		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
@@ -75,7 +75,7 @@ func settle(cmd *cobra.Command) error {
 	for name, value := range environment() {
 		values := []string{value}
 		if f := flags.Lookup(name); f != nil {
-			values = split(f, value)
+			values = variableValues(f, value)
 		}
 		take(name, values, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
 	}
@@ -103,7 +103,7 @@ func hasSettings(cmd *cobra.Command) bool {
 const fromSettings = "waybill_from_settings"
 
 // typed reports whether a flag was given on the command line, and not by a setting.
-func typed(cmd *cobra.Command, name string) bool {
+func onCommandLine(cmd *cobra.Command, name string) bool {
 	f := cmd.Flags().Lookup(name)
 	_, settled := f.Annotations[fromSettings]
 	return f.Changed && !settled
@@ -115,7 +115,7 @@ func repeatable(f *pflag.Flag) bool {
 	return many
 }
 
-func apply(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) []string {
+func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) []string {
 	if f.Changed {
 		return nil
 	}
@@ -136,7 +136,7 @@ func apply(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) [
 
 // split is the values in one variable: of a flag that may be given several times there is one a line. Such a flag may
 // take more than one in a value, with commas, as --brokers does.
-func split(f *pflag.Flag, value string) []string {
+func variableValues(f *pflag.Flag, value string) []string {
 	if !repeatable(f) {
 		return []string{value}
 	}
@@ -160,8 +160,8 @@ func environment() map[string]string {
 	return set
 }
 
-// withoutMark is a text without the byte order mark that some editors begin UTF-8 with.
-func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
+// trimBOM is a text without the byte order mark that some editors begin UTF-8 with.
+func trimBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
 
 // settingsFile is what --config names, or else the environment; empty: nothing.
 func settingsFile(cmd *cobra.Command) string {
@@ -183,7 +183,7 @@ func readSettings(cmd *cobra.Command) (map[string][]string, error) {
 		return nil, usage("--config: %v", err)
 	}
 	var raw map[string]setting
-	if err := yaml.Unmarshal(withoutMark(src), &raw); err != nil {
+	if err := yaml.Unmarshal(trimBOM(src), &raw); err != nil {
 		return nil, usage("--config %s: %v", path, err)
 	}
 	out := map[string][]string{}

@@ -49,7 +49,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := settle(list); err != nil {
+	if err := applySettings(list); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"workflow": "", "agent": "", "label": "", "limit": "7"} {
@@ -59,7 +59,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	}
 	submit, _, err := root.Find([]string{"submit"})
 	if err == nil {
-		err = settle(submit)
+		err = applySettings(submit)
 	}
 	if got := submit.Flags().Lookup("workflow").Value.String(); err != nil || got != "order" {
 		t.Errorf("submit has --workflow %q, %v", got, err)
@@ -67,10 +67,10 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	for _, name := range []string{"WAYBILL_STATE", "WAYBILL_SINCE", "WAYBILL_STEP_IN_ERROR"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "1h")
-			if err := settle(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "narrows what is shown, and is taken from the command line only") {
+			if err := applySettings(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "narrows what is shown, and is taken from the command line only") {
 				t.Errorf("exit code %d, %v", codeOf(err), err)
 			}
-			if err := settle(submit); err != nil {
+			if err := applySettings(submit); err != nil {
 				t.Errorf("of a command that has no such flag: %v", err)
 			}
 		})
@@ -150,7 +150,7 @@ func TestEverySettingIsHonoured(t *testing.T) {
 			value := sampleOf(f)
 			all, want[f.Name] = append(all, f.Name), printed(f, value)
 			typed = append(typed, "--"+f.Name+"="+value)
-			if narrows(f) {
+			if isCommandLineOnly(f) {
 				return
 			}
 			file[f.Name], env[f.Name] = value, value

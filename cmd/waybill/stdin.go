@@ -22,7 +22,7 @@ func onTerminal(in io.Reader) bool {
 }
 
 // confirmed asks a question that is answered with y or yes; anything else means no.
-func confirmed(in io.Reader, out io.Writer, what string) error {
+func askConfirmation(in io.Reader, out io.Writer, what string) error {
 	fmt.Fprintf(out, "%s? [y/N] ", what)
 	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -34,9 +34,9 @@ func confirmed(in io.Reader, out io.Writer, what string) error {
 	return nil
 }
 
-// interruptible is standard input whose reading ends with the context: nothing else ends the Read of a terminal at
+// interruptibleReader is standard input whose reading ends with the context: nothing else ends the Read of a terminal at
 // which nobody writes. What is read when that happens is lost; the process ends.
-type interruptible struct {
+type interruptibleReader struct {
 	ctx    context.Context
 	in     io.Reader
 	chunks chan chunk // nil: nothing was read yet
@@ -50,14 +50,14 @@ type chunk struct {
 }
 
 // Fd is the descriptor of the file that is read; where that is no file it is none.
-func (i *interruptible) Fd() uintptr {
+func (i *interruptibleReader) Fd() uintptr {
 	if f, is := i.in.(descriptor); is {
 		return f.Fd()
 	}
 	return ^uintptr(0)
 }
 
-func (i *interruptible) Read(p []byte) (int, error) {
+func (i *interruptibleReader) Read(p []byte) (int, error) {
 	if i.chunks == nil {
 		i.chunks = make(chan chunk)
 		go i.pump()
@@ -81,7 +81,7 @@ func (i *interruptible) Read(p []byte) (int, error) {
 }
 
 // pump reads until an error, with which it ends, or until nobody takes any more.
-func (i *interruptible) pump() {
+func (i *interruptibleReader) pump() {
 	defer close(i.chunks)
 	for {
 		text := make([]byte, 64<<10)

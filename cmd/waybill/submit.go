@@ -130,7 +130,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		}
 	}
 	if o.wait {
-		if w, err = watchEnds(ctx, l); err != nil {
+		if w, err = newSubmissionWaiter(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -146,8 +146,8 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	return o.waitFor(cmd, w, subs)
 }
 
-// definitionsWithin bounds how long submit looks for the workflows.
-const definitionsWithin = 5 * time.Second
+// definitionsTimeout bounds how long submit looks for the workflows.
+const definitionsTimeout = 5 * time.Second
 
 // checkWorkflows refuses submissions of workflows that aren't there: nobody waits for the scheduler's refusal. Where the
 // definitions can't be read whole it says so, and the scheduler decides: an order must not depend on a check.
@@ -155,7 +155,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, definitionsWithin)
+	within, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
 	names, err := workflowNames(within, l)
 	switch {
@@ -213,7 +213,7 @@ func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
 // submissions reads and checks what is to be sent.
 func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	if o.file == "" {
-		return o.one(cmd.Flags().Changed("id"))
+		return o.fromFlags(cmd.Flags().Changed("id"))
 	}
 	for _, name := range []string{"id", "workflow", "version", "input", "reply-to", "priority", "label", "complete-by"} {
 		if cmd.Flags().Changed(name) {
@@ -237,7 +237,7 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 }
 
 // one makes the submission of the flags. Without --id its id is made up.
-func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
+func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 	if o.workflow == "" {
 		return nil, usage("give -f FILE, or --workflow and --input for one task")
 	}
@@ -257,7 +257,7 @@ func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 		if err != nil {
 			return nil, exit(exitUsage, "--input: %w", err)
 		}
-		s.Input = withoutMark(body)
+		s.Input = trimBOM(body)
 	}
 	if err := events.CheckJSON(s.Input); err != nil {
 		return nil, usage("--input: %v: %s", err, shorten(string(s.Input), 60))
@@ -273,7 +273,7 @@ func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 		return nil, exit(exitUsage, "%w", err)
 	}
 	ns := events.Namespace(o.namespace)
-	sub, err := checked(s.Record(ns, toolSource).Value, ns)
+	sub, err := parseSubmission(s.Record(ns, toolSource).Value, ns)
 	if err != nil {
 		return nil, exit(exitUsage, "%w", err)
 	}
@@ -294,13 +294,13 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 		number++
 		line := scanner.Bytes()
 		if number == 1 {
-			line = withoutMark(line)
+			line = trimBOM(line)
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
-		s, err := checked(bytes.Clone(line), ns)
+		s, err := parseSubmission(bytes.Clone(line), ns)
 		if err == nil {
 			if at, twice := seen[s.ID]; twice && subs[at].Digest() != s.Digest() {
 				err = fmt.Errorf("id %q was in line %d, with another body", s.ID, lines[s.ID])
@@ -332,7 +332,7 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 }
 
 // checked is a submission as a scheduler would read it.
-func checked(line []byte, ns events.Namespace) (*submission, error) {
+func parseSubmission(line []byte, ns events.Namespace) (*submission, error) {
 	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
 	if err != nil {
 		return nil, err
@@ -420,9 +420,9 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 	})
 }
 
-// watchEnds begins to wait: from before the submissions, so that nothing is
+// newSubmissionWaiter begins to wait: from before the submissions, so that nothing is
 // missed. A partition that no broker leads now is read from the time of the submissions on.
-func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
+func newSubmissionWaiter(ctx context.Context, l *logbook) (*waiter, error) {
 	w := newWaiter(l)
 	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
 		ends, err := l.ends(ctx, topic)
@@ -469,7 +469,7 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submissio
 	case err != nil:
 		return err
 	}
-	return w.verdict()
+	return w.exitError()
 }
 
 // waitContext is ctx with a bound, if there is one.
@@ -481,15 +481,15 @@ func waitContext(ctx context.Context, timeout time.Duration) (context.Context, c
 }
 
 // verdict is the exit code of all that was waited for.
-func (w *waiter) verdict() error {
+func (w *waiter) exitError() error {
 	var refused, failed, undone int
 	for id, a := range w.want {
 		switch t := w.fold.tasks[id]; {
 		case a.refused != "":
 			refused++
-		case w.fold.unreadable[id] != nil || exitOf(t.State) == exitError:
+		case w.fold.unreadable[id] != nil || stateExitCode(t.State) == exitError:
 			failed++
-		case exitOf(t.State) == exitUndone:
+		case stateExitCode(t.State) == exitUndone:
 			undone++
 		}
 	}

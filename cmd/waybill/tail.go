@@ -26,7 +26,7 @@ const (
 type tail struct {
 	log    *logbook
 	topic  string
-	places map[int32]place
+	places map[int32]readPosition
 	// whole: a partition that no broker leads is waited for, as brokers are that are away. Else it is passed
 	// over until one leads it.
 	whole bool
@@ -35,9 +35,9 @@ type tail struct {
 // tailFrom follows a topic from offsets that were its ends at an instant of
 // the broker's clock.
 func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *tail {
-	t := &tail{log: l, topic: topic, places: make(map[int32]place, len(ends))}
+	t := &tail{log: l, topic: topic, places: make(map[int32]readPosition, len(ends))}
 	for p, next := range ends {
-		t.places[p] = place{next, at.Add(-clockSpread)}
+		t.places[p] = readPosition{next, at.Add(-clockSpread)}
 	}
 	return t
 }
@@ -56,12 +56,12 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 		if ends[p] <= at.next {
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Held: soon}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Held: ignoreHeld}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)
 				// At once: a read that fails on the way is tried again from here.
-				at = place{r.Offset + 1, later(r.Time, at.time)}
+				at = readPosition{r.Offset + 1, later(r.Time, at.time)}
 				t.places[p] = at
 			}
 			return nil
@@ -78,14 +78,14 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 
 // until polls until done says so, or ctx ends; of an imported history, until there is no more. Brokers that are away are waited
 // for, as long as a fail-over may take.
-func (l *logbook) until(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
+func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
 	var failing time.Time
 	for {
 		news, err := poll()
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && !away(err), err != nil && !failing.IsZero() && time.Since(failing) > stallWithin:
+		case err != nil && !brokersUnavailable(err), err != nil && !failing.IsZero() && time.Since(failing) > stallTimeout:
 			return err
 		case err != nil && failing.IsZero():
 			failing = time.Now()

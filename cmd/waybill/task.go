@@ -28,36 +28,36 @@ func newTask() *cobra.Command {
 }
 
 // limit is a --limit flag: by default tableLimit in a table, else none.
-type limit struct{ most int }
+type limit struct{ max int }
 
 // limitNotGiven is what no user gives.
 const limitNotGiven = math.MinInt
 
 func (l *limit) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.most, "limit", limitNotGiven, fmt.Sprintf("maximum number to show, newest first; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+	cmd.Flags().IntVar(&l.max, "limit", limitNotGiven, fmt.Sprintf("maximum number to show, newest first; 0: all (default %d as table, all as json and jsonl)", tableLimit))
 	hideDefault(cmd.Flags(), "limit")
 }
 
 // check resolves the default.
 func (l *limit) check(o *output) error {
 	switch {
-	case l.most == limitNotGiven && o.format == formatTable:
-		l.most = tableLimit
-	case l.most == limitNotGiven:
-		l.most = 0
-	case l.most < 0:
-		return usage("--limit %d: 0 for all, or more", l.most)
+	case l.max == limitNotGiven && o.format == formatTable:
+		l.max = tableLimit
+	case l.max == limitNotGiven:
+		l.max = 0
+	case l.max < 0:
+		return usage("--limit %d: 0 for all, or more", l.max)
 	}
 	return nil
 }
 
 // cut takes the first of a list, and says on note what it left out.
-func cut[T any](l *limit, note io.Writer, what string, list []T) []T {
-	if l.most == 0 || len(list) <= l.most {
+func limitRows[T any](l *limit, note io.Writer, what string, list []T) []T {
+	if l.max == 0 || len(list) <= l.max {
 		return list
 	}
-	fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", l.most, len(list), what)
-	return list[:l.most]
+	fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", l.max, len(list), what)
+	return list[:l.max]
 }
 
 // checkStates checks the values of a --state flag.
@@ -109,7 +109,7 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 		return err
 	}
 	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.ask(cmd, c, id) },
+		func(c *apiClient) error { return o.askConsole(cmd, c, id) },
 		func(l *logbook) error { return o.readLog(cmd, l, id) })
 }
 
@@ -117,7 +117,7 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) error {
 	w := newWaiter(l)
 	w.add(id, "", "")
-	if err := w.history(cmd.Context(), l.partition(id)); err != nil {
+	if err := w.readHistory(cmd.Context(), l.partition(id)); err != nil {
 		return err
 	}
 	w.fold.warn(l.note)
@@ -125,12 +125,12 @@ func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) erro
 }
 
 // ask has a console answer.
-func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error {
+func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string) error {
 	v, err := c.task(cmd.Context(), id)
 	if err != nil {
 		return err
 	}
-	warnAsked(cmd.ErrOrStderr(), v)
+	warnConsoleTasks(cmd.ErrOrStderr(), v)
 	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
@@ -141,7 +141,7 @@ func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	case task == nil && w.fold.unreadable[id] != nil:
 		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
 	case task == nil:
-		return w.log.notTaken(cmd.Context(), id)
+		return w.log.explainMissing(cmd.Context(), id)
 	}
 	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
 	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
@@ -227,7 +227,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	defer cancel()
 	w := newWaiter(l)
 	w.add(id, "", "")
-	if err = w.history(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
+	if err = w.readHistory(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
 		err = w.findSubmission(ctx, id)
 	}
 	if err == nil {
@@ -248,7 +248,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	if w.fold.unreadable[id] != nil {
 		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
 	}
-	if code := exitOf(w.fold.tasks[id].State); code != exitOK {
+	if code := stateExitCode(w.fold.tasks[id].State); code != exitOK {
 		return exit(code, "task %q: %s", id, w.fold.tasks[id].State)
 	}
 	return nil
@@ -259,7 +259,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	ns := w.log.cfg.Namespace
 	found := false
-	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Away: w.log.without(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
+	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Away: w.log.skipLeaderless(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
 		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
 			w.origins[events.Origin(r)], found = id, true
 		}
@@ -269,10 +269,10 @@ func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	case !found:
-		return cmp.Or(w.log.partial(), notFound(id))
+		return cmp.Or(w.log.partialError(), notFound(id))
 	}
 	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Away: func(int32) {}}, func(r *events.Record) error {
-		w.refuse(r)
+		w.recordRefusal(r)
 		return nil
 	})
 	w.dead = &tail{log: w.log, topic: ns.Deadletters(), places: places}

@@ -78,24 +78,24 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 			return columns, lines
 		}
 	}
-	return o.watch(cmd.Context(), c, out, live)
+	return o.redraw(cmd.Context(), c, out, live)
 }
 
 // watch draws the view; live: again and again, over the one before, until ctx ends. A console that
 // has answered and doesn't any more is asked again, and what it said last is shown meanwhile.
-func (o *topOptions) watch(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
+func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
 	var last, before *overview
 	for {
-		now, err := c.overview(ctx)
+		now, err := c.readOverview(ctx)
 		switch {
 		case err == nil:
 			last, before = now, last
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !live || last == nil || !mayPass(err):
+		case !live || last == nil || !isTransient(err):
 			return err
 		default:
-			last.trouble = err
+			last.lastError = err
 		}
 		var view bytes.Buffer
 		if !live {
@@ -160,9 +160,9 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	if o.api.url == apiOff {
 		return nil, usage("top asks a console: name one with --api")
 	}
-	c, err := o.api.named()
+	c, err := o.api.namedConsole()
 	if c != nil {
-		o.expect(cmd, c)
+		o.expectSystem(cmd, c)
 	}
 	if err != nil || c != nil {
 		return c, err
@@ -173,7 +173,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 		return nil, err
 	}
 	defer l.close()
-	if c = o.api.found(cmd.Context(), l); c == nil {
+	if c = o.api.findLocalConsole(cmd.Context(), l); c == nil {
 		err = exit(exitUnreachable, "no console runs that can be asked: start one with `waybill console`, or name one with --api URL")
 	}
 	return c, err
@@ -183,10 +183,10 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 type overview struct {
 	at        time.Time
 	base      string
-	trouble   error // why there is nothing newer; nil: this is what it said when it was asked last
+	lastError error // why there is nothing newer; nil: this is what it said when it was asked last
 	workflows struct {
 		Workflows  []console.WorkflowView `json:"workflows"`
-		Incomplete lacks                  `json:"incomplete"`
+		Incomplete incompletePartitions   `json:"incomplete"`
 	}
 	agents struct {
 		Agents []console.AgentView `json:"agents"`
@@ -197,7 +197,7 @@ type overview struct {
 	alerts alertPage
 }
 
-func (c *apiClient) overview(ctx context.Context) (*overview, error) {
+func (c *apiClient) readOverview(ctx context.Context) (*overview, error) {
 	v := &overview{at: time.Now(), base: c.base}
 	for path, into := range map[string]any{"/workflows": &v.workflows, "/agents": &v.agents, "/partitions": &v.partitions, "/alerts": &v.alerts} {
 		if err := c.get(ctx, path, nil, decode(into)); err != nil {
@@ -208,7 +208,7 @@ func (c *apiClient) overview(ctx context.Context) (*overview, error) {
 }
 
 // ended is how many tasks of a version have ended.
-func ended(v console.WorkflowView) (n int64) {
+func endedTasks(v console.WorkflowView) (n int64) {
 	for state, tasks := range v.Tasks {
 		if state.Terminal() {
 			n += tasks
@@ -220,10 +220,10 @@ func ended(v console.WorkflowView) (n int64) {
 // print shows the view, with so many partitions at most; rates are those since the one before.
 func (v *overview) print(out io.Writer, before *overview, most int) error {
 	fmt.Fprintf(out, "Waybill, %s, asked of %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
-	if v.trouble != nil {
-		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.trouble.Error()))
+	if v.lastError != nil {
+		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.lastError.Error()))
 	}
-	if err := v.workflows.Incomplete.partial(); err != nil {
+	if err := v.workflows.Incomplete.partialError(); err != nil {
 		fmt.Fprintf(out, "Not all is counted: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
@@ -256,7 +256,7 @@ func (v *overview) rate(f console.WorkflowView, before *overview) string {
 	if i < 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f", float64(ended(f)-ended(before.workflows.Workflows[i]))/v.at.Sub(before.at).Seconds())
+	return fmt.Sprintf("%.1f", float64(endedTasks(f)-endedTasks(before.workflows.Workflows[i]))/v.at.Sub(before.at).Seconds())
 }
 
 func (v *overview) printAgents(out io.Writer, _ *overview) error {

@@ -85,7 +85,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			o.metricsListen = addr.String() // port 0 is any
 		}
 		sys.broker.Open()
-		o.sayUp(cmd.OutOrStdout(), sys)
+		o.printStarted(cmd.OutOrStdout(), sys)
 		return nil
 	})
 	if cerr := sys.close(); err == nil {
@@ -146,7 +146,7 @@ func (o *upOptions) local() (localOptions, error) {
 	return lo, nil
 }
 
-func (o *upOptions) sayUp(out io.Writer, sys *local) {
+func (o *upOptions) printStarted(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.console)

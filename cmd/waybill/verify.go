@@ -22,7 +22,7 @@ import (
 
 type verifyOptions struct {
 	historyTool
-	span
+	timeRange
 	dataDir    string
 	partitions []int
 	latest     time.Duration
@@ -72,7 +72,7 @@ log that is too large for memory in parts, with --partition, or with --since and
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
 	}
 	o.historyTool.flags(cmd)
-	o.span.flags(cmd, "only tasks submitted")
+	o.timeRange.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "check the log in the directory of a 'waybill up' that isn't running")
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default: all)")
@@ -88,8 +88,8 @@ log that is too large for memory in parts, with --partition, or with --since and
 
 // choose keeps one log to verify. A log that the command line names goes before those that settings name. Of those
 // a directory comes last: the same settings are for other verbs, and for those it is their own.
-func (o *verifyOptions) choose(cmd *cobra.Command) {
-	named := func(name string) bool { return typed(cmd, name) }
+func (o *verifyOptions) chooseLog(cmd *cobra.Command) {
+	named := func(name string) bool { return onCommandLine(cmd, name) }
 	dir, file, brokers, cluster := named("data-dir"), named("file"), named("brokers"), named("kafka-config")
 	switch {
 	case dir && !file && !brokers:
@@ -105,11 +105,11 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	o.choose(cmd)
+	o.chooseLog(cmd)
 	if o.latest < 0 {
 		return usage("--late-timers %s: a duration has no sign", o.latest)
 	}
-	ended, err := o.profiles.begin()
+	ended, err := o.profiles.start()
 	if err != nil {
 		return err
 	}
@@ -125,13 +125,13 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 }
 
 // verify checks the log, or a file.
-func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
+func (o *verifyOptions) verify(cmd *cobra.Command) (*verifyResult, error) {
 	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance, Whole: true}
 	if o.tolerance < 0 {
 		options.ReplyTolerance = math.MaxInt64
 	}
 	var err error
-	if options.Since, options.Until, err = o.instants(time.Now()); err != nil {
+	if options.Since, options.Until, err = o.bounds(time.Now()); err != nil {
 		return nil, err
 	}
 	switch {
@@ -144,14 +144,14 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 }
 
 // verifyLog checks what the brokers have.
-func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verified, error) {
+func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	l, err := o.open(cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close()
 	v := &verification{logbook: l}
-	if err := v.choose(o.partitions); err != nil {
+	if err := v.choosePartitions(o.partitions); err != nil {
 		return nil, err
 	}
 	options.Namespace, options.Partitions, options.Inputs = l.cfg.Namespace, l.partitions, true
@@ -160,7 +160,7 @@ func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*
 
 // verifyDirectory checks the log of an embedded broker that doesn't run: it runs for that
 // long. It doesn't start on a log that isn't as it was written, and says where.
-func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verified, err error) {
+func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verifyResult, err error) {
 	if o.file != "" || o.brokers != nil {
 		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
 	}
@@ -185,7 +185,7 @@ type verification struct {
 }
 
 // choose takes the partitions that were asked for; none: all.
-func (v *verification) choose(partitions []int) error {
+func (v *verification) choosePartitions(partitions []int) error {
 	for _, p := range partitions {
 		if p < 0 || p >= int(v.partitions) {
 			return usage("--partition %d: the namespace %s has the partitions 0 to %d", p, v.cfg.Namespace, v.partitions-1)
@@ -207,7 +207,7 @@ func (v *verification) choose(partitions []int) error {
 // the events were read has left its dead letter by then. What was consumed since the
 // inboxes were read may have been forwarded past that, so it asks before up to where
 // there are events.
-func (v *verification) run(ctx context.Context, o verify.Options) (*verified, error) {
+func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult, error) {
 	ns := v.cfg.Namespace
 	kept, err := v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets)
 	if err != nil {
@@ -226,7 +226,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		c.EventsThere(p, there[p])
 	}
 	for i := range events.Inboxes {
-		if err := v.inbox(ctx, checkers, i); err != nil {
+		if err := v.readInbox(ctx, checkers, i); err != nil {
 			return nil, err
 		}
 	}
@@ -237,7 +237,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
-	c := merged(checkers, o)
+	c := mergeCheckers(checkers, o)
 	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{Lend: true}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
@@ -245,15 +245,15 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
-	if v.wasHeld(ns.Deadletters()) {
+	if v.readIncomplete(ns.Deadletters()) {
 		c.DeadlettersMissing()
 	}
 	report := c.Finish(time.Now())
-	view := verifiedOf(report, v.parts, places)
+	view := newVerifyResult(report, v.parts, places)
 	if line := report.Timeline(); line != nil {
-		view.Timeline, err = v.timeline(ctx, line)
+		view.Timeline, err = v.readTimeline(ctx, line)
 	}
-	return view.within(o), err
+	return view.withRange(o), err
 }
 
 // damagedOf tells the checker of each partition what can't be read of it.
@@ -273,7 +273,7 @@ func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
 }
 
 // merged is one checker that has seen what all have, in the order of the partitions.
-func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
+func mergeCheckers(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
 	all := verify.New(o)
 	for _, p := range slices.Sorted(maps.Keys(checkers)) {
 		all.Merge(checkers[p])
@@ -283,7 +283,7 @@ func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checke
 
 // offsets is what the brokers say of each partition of a topic now.
 func (v *verification) offsets(ctx context.Context, what, topic string, ask func(context.Context, string) (map[int32]int64, error)) (at map[int32]int64, err error) {
-	err = v.patiently(ctx, func(ctx context.Context) error {
+	err = v.askBrokers(ctx, func(ctx context.Context) error {
 		at, err = ask(ctx, topic)
 		return err
 	})
@@ -294,7 +294,7 @@ func (v *verification) offsets(ctx context.Context, what, topic string, ask func
 }
 
 // inbox feeds what is left of an inbox, which may be trimmed meanwhile.
-func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
+func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
 	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
 	for _, p := range v.parts {
@@ -320,7 +320,7 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 }
 
 // timeline reads the events around a fault.
-func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
+func (v *verification) readTimeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
 	p := line.Fault.Partition
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
 		p = v.partition(line.Fault.Task)
@@ -334,7 +334,7 @@ func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]e
 
 // verified is what is printed of a verification. Offsets are strings: they pass
 // 2^53.
-type verified struct {
+type verifyResult struct {
 	Tasks       int                      `json:"tasks"`
 	States      map[events.TaskState]int `json:"states"`
 	Events      int                      `json:"events"`
@@ -374,7 +374,7 @@ type verifiedRange struct {
 }
 
 // within says what was looked at, if that isn't all.
-func (v *verified) within(o verify.Options) *verified {
+func (v *verifyResult) withRange(o verify.Options) *verifyResult {
 	if o.Since.IsZero() && o.Until.IsZero() {
 		return v
 	}
@@ -392,8 +392,8 @@ type verifiedFault struct {
 	What      string `json:"what"`
 }
 
-func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verified {
-	v := &verified{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
+func newVerifyResult(r *verify.Report, parts []int32, places map[int32]readPosition) *verifyResult {
+	v := &verifyResult{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
 		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, others: r.Others, Faults: []verifiedFault{}, Timeline: []events.Line{}}
 	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
 	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()
@@ -424,7 +424,7 @@ func atMost(n int) string {
 const faultsShown = 10
 
 // verifiedTable shows a verification to people.
-func verifiedTable(out io.Writer, v *verified) error {
+func verifiedTable(out io.Writer, v *verifyResult) error {
 	w := newTable(out, "")
 	w.row("Tasks", statesText(v.States))
 	if r := v.Range; r != nil {

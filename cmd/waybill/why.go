@@ -14,7 +14,7 @@ import (
 )
 
 func newTaskWhy() *cobra.Command {
-	var t askingTool
+	var t oneTaskTool
 	cmd := &cobra.Command{
 		Use:   "why ID",
 		Short: "Show why a task doesn't advance, since when, and what would unblock it",
@@ -41,30 +41,30 @@ With --file, and in an imported namespace, the state of agents is unknown.`,
 	return cmd
 }
 
-func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
+func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 	if err := t.output.check(); err != nil {
 		return err
 	}
-	c, err := t.named(cmd)
+	c, err := t.namedConsole(cmd)
 	if err != nil {
 		return err
 	}
 	if c != nil {
 		return t.askWhy(cmd, c, args)
 	}
-	id, h, err := t.openOne(cmd, args)
+	id, h, err := t.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	f, since := newFolding(), &replay.Since{}
+	f, since := newTaskFold(), &replay.Since{}
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			since.Add(r)
 		}
 		f.add(r, func(key string) bool { return key == id })
 		return nil
-	}, f.lost(id))
+	}, f.onUnreadable(id))
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 		return fmt.Errorf("task %q: its first event can't be used: %s", id, poison)
 	case task == nil:
 		if l, is := h.(*logHistory); is {
-			return l.notTaken(cmd.Context(), id)
+			return l.explainMissing(cmd.Context(), id)
 		}
-		return t.notThere(id)
+		return t.taskNotFound(id)
 	}
 	agents, now := map[string]replay.AgentState{}, time.Now()
 	if l, is := h.(*logHistory); is && !l.history { // of an imported one the agents are elsewhere
@@ -92,13 +92,13 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 }
 
 // askWhy has a console explain: it knows of the agents, too.
-func (t *askingTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
+func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
 	id, err := idArgument(args)
 	if err != nil {
 		return err
 	}
 	w := &replay.Why{}
-	if err := c.get(cmd.Context(), taskPath(id, "/why"), upToNow(), decode(w)); err != nil {
+	if err := c.get(cmd.Context(), taskPath(id, "/why"), atLogEnd(), decode(w)); err != nil {
 		return err
 	}
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
@@ -116,7 +116,7 @@ func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, 
 }
 
 func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
-	err = h.patiently(ctx, func(ctx context.Context) error {
+	err = h.askBrokers(ctx, func(ctx context.Context) error {
 		a, err = agentState(ctx, h.admin, h.cfg.Namespace, name)
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 
 // history asks for the events of a task, and where they are from.
 func (c *apiClient) history(ctx context.Context, id string) (records []events.Record, head replay.Head, err error) {
-	err = c.get(ctx, taskPath(id, "/export"), upToNow(), func(body io.Reader) error {
+	err = c.get(ctx, taskPath(id, "/export"), atLogEnd(), func(body io.Reader) error {
 		r, err := replay.NewReader(body)
 		if err != nil {
 			return err
@@ -34,17 +34,17 @@ func (c *apiClient) history(ctx context.Context, id string) (records []events.Re
 	return records, head, err
 }
 
-// askedHistory is the events of one task, of a console that was named: no broker is
+// consoleHistory is the events of one task, of a console that was named: no broker is
 // asked.
-type askedHistory struct {
-	console *apiClient
-	note    io.Writer
-	first   replay.Head
-	last    int64         // offset of the last event that was read
-	silence time.Duration // after which a stream of which nothing comes is given up; zero: streamSilence
+type consoleHistory struct {
+	console     *apiClient
+	note        io.Writer
+	first       replay.Head
+	last        int64         // offset of the last event that was read
+	idleTimeout time.Duration // after which a stream of which nothing comes is given up; zero: streamIdleTimeout
 }
 
-func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
+func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
 	records, head, err := h.console.history(ctx, id)
 	if err != nil {
 		return err
@@ -59,33 +59,33 @@ func (h *askedHistory) read(ctx context.Context, id string, fn func(*events.Reco
 	return nil
 }
 
-func (h *askedHistory) head() replay.Head   { return h.first }
-func (h *askedHistory) warnings() io.Writer { return h.note }
-func (h *askedHistory) close()              {}
+func (h *consoleHistory) head() replay.Head   { return h.first }
+func (h *consoleHistory) warnings() io.Writer { return h.note }
+func (h *consoleHistory) close()              {}
 
-// streamSilence is how long a stream may be silent: a console writes something every 15 s, whatever happens.
-const streamSilence = 45 * time.Second
+// streamIdleTimeout is how long a stream may be silent: a console writes something every 15 s, whatever happens.
+const streamIdleTimeout = 45 * time.Second
 
 // streamLineMax bounds one line of a stream: an event, with escapes.
 const streamLineMax = 4 << 20
 
-// errStreamOver: the task has ended, and the console has told all of it.
-var errStreamOver = errors.New("the stream is over")
+// errStreamEnded: the task has ended, and the console has told all of it.
+var errStreamEnded = errors.New("the stream is over")
 
 // follow gives fn the events of a task that come after those that were read, until done
 // says so, the task has ended, or ctx ends. A console that goes away is waited for, as
 // long as brokers are.
-func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
-	var b breaks
+func (h *consoleHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
+	var b streamRetry
 	for !done() {
 		before := h.last
-		opened, err := h.stream(ctx, id, fn, done)
+		opened, err := h.readStream(ctx, id, fn, done)
 		switch {
-		case errors.Is(err, errStreamOver):
+		case errors.Is(err, errStreamEnded):
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case b.last(opened, time.Now(), h.last > before, err):
+		case b.shouldGiveUp(opened, time.Now(), h.last > before, err):
 			return cmp.Or(err, exit(exitUnreachable, "the console at %s ends the stream of the task at once, again and again, and tells nothing; --api off reads the log", h.console.base))
 		}
 		if done() {
@@ -94,64 +94,64 @@ func (h *askedHistory) follow(ctx context.Context, id string, fn func(timelineLi
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(b.pause()):
+		case <-time.After(b.backoff()):
 		}
 	}
 	return nil
 }
 
-// streamSteady is how long a stream is open before it counts as one that worked, whether or not
+// streamStableAfter is how long a stream is open before it counts as one that worked, whether or not
 // anything happened to the task.
-const streamSteady = 5 * time.Second
+const streamStableAfter = 5 * time.Second
 
-// streamAgainMax bounds how long a stream that doesn't work is left alone.
-const streamAgainMax = 2 * time.Second
+// streamBackoffMax bounds how long a stream that doesn't work is left alone.
+const streamBackoffMax = 2 * time.Second
 
 // breaks judges the ends of streams that follow one another.
-type breaks struct {
-	since time.Time // when none has worked any more; zero: the last one did
-	tries int       // since then
+type streamRetry struct {
+	failingSince time.Time // when none has worked any more; zero: the last one did
+	tries        int       // since then
 }
 
 // last reports whether a stream that has ended was the last: because of its error, or because
 // none has worked for as long as brokers are waited for. opened is zero if it never was; came: it
 // brought events.
-func (b *breaks) last(opened, ended time.Time, came bool, err error) bool {
-	if came || !opened.IsZero() && ended.Sub(opened) > streamSteady {
-		*b = breaks{} // a console that ends cuts its streams
+func (b *streamRetry) shouldGiveUp(opened, ended time.Time, came bool, err error) bool {
+	if came || !opened.IsZero() && ended.Sub(opened) > streamStableAfter {
+		*b = streamRetry{} // a console that ends cuts its streams
 	}
 	switch {
 	case came:
 		return false
-	case err != nil && !mayPass(err):
+	case err != nil && !isTransient(err):
 		return true
-	case b.since.IsZero():
-		b.since = ended
+	case b.failingSince.IsZero():
+		b.failingSince = ended
 	}
 	b.tries++
-	return ended.Sub(b.since) > stallWithin
+	return ended.Sub(b.failingSince) > stallTimeout
 }
 
 // pause is how long it is until the next stream is asked for: twice as long as before, while none works.
-func (b *breaks) pause() time.Duration {
+func (b *streamRetry) backoff() time.Duration {
 	pause := tailEvery
 	for range b.tries - 1 {
-		pause = min(2*pause, streamAgainMax)
+		pause = min(2*pause, streamBackoffMax)
 	}
 	return pause
 }
 
-// mayPass reports whether an error of a console may pass by itself.
-func mayPass(err error) bool {
+// isTransient reports whether an error of a console may pass by itself.
+func isTransient(err error) bool {
 	var refusal *apiRefusal
 	return !errors.As(err, &refusal) || refusal.status >= http.StatusInternalServerError
 }
 
 // stream reads one stream to where it ends. opened is when it began; zero: it didn't.
-func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
+func (h *consoleHistory) readStream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	within := cmp.Or(h.silence, streamSilence)
+	within := cmp.Or(h.idleTimeout, streamIdleTimeout)
 	silence := exit(exitUnreachable, "the console at %s has said nothing of the stream for %s; --api off reads the log", h.console.base, within)
 	silent := time.AfterFunc(within, func() { cancel(silence) })
 	defer silent.Stop()
@@ -160,38 +160,38 @@ func (h *askedHistory) stream(ctx context.Context, id string, fn func(timelineLi
 			opened, err = time.Time{}, silence // however long it was open
 		}
 	}()
-	resp, err := h.console.ask(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
+	resp, err := h.console.send(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
 	if err != nil {
 		return opened, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	switch resp.StatusCode {
 	case http.StatusNoContent:
-		return opened, errStreamOver
+		return opened, errStreamEnded
 	case http.StatusOK:
 	default:
-		return opened, h.console.refused(resp.StatusCode, resp.Body)
+		return opened, h.console.readRefusal(resp.StatusCode, resp.Body)
 	}
 	opened = time.Now()
-	return opened, h.lines(&heard{resp.Body, func() { silent.Reset(within) }}, fn, done)
+	return opened, h.readEvents(&activityReader{resp.Body, func() { silent.Reset(within) }}, fn, done)
 }
 
 // heard tells of each part that is read.
-type heard struct {
+type activityReader struct {
 	io.Reader
-	tell func()
+	onRead func()
 }
 
-func (h *heard) Read(p []byte) (int, error) {
+func (h *activityReader) Read(p []byte) (int, error) {
 	n, err := h.Reader.Read(p)
 	if n > 0 {
-		h.tell()
+		h.onRead()
 	}
 	return n, err
 }
 
 // lines gives fn the events of a stream.
-func (h *askedHistory) lines(body io.Reader, fn func(timelineLine) error, done func() bool) error {
+func (h *consoleHistory) readEvents(body io.Reader, fn func(timelineLine) error, done func() bool) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)
 	name := ""

@@ -15,25 +15,25 @@ import (
 )
 
 // losses are parts of the events that can't be read.
-type losses struct {
+type unreadableEvents struct {
 	mu   sync.Mutex // several partitions are read at once
 	list []replay.Loss
 }
 
-func (l *losses) add(d *kafka.DamagedError) {
+func (l *unreadableEvents) add(d *kafka.DamagedError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
 }
 
 // incomplete is what is left out of an answer about many tasks, because events can't be read.
-type incomplete struct {
+type leftOut struct {
 	tasks   []replay.LeftOut
 	unnamed []int32 // partitions of which other tasks may have lost all their events
 }
 
 // beside is one that isn't among others; nil: all are.
-func (l *losses) beside(others *losses) *replay.Loss {
+func (l *unreadableEvents) notIn(others *unreadableEvents) *replay.Loss {
 	for i := range l.list {
 		is := func(o replay.Loss) bool { return o.Partition == l.list[i].Partition && o.Offset == l.list[i].Offset }
 		if !slices.ContainsFunc(others.list, is) {
@@ -45,9 +45,9 @@ func (l *losses) beside(others *losses) *replay.Loss {
 
 // leftOut finds out of which tasks events may be lost, for which the partition of id (empty: all) is read again where it
 // isn't whole. concerns says which of them matter: it is given what a task was before that, nil: nothing.
-func (l *losses) leftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*incomplete, error) {
+func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*leftOut, error) {
 	if len(l.list) == 0 {
-		return &incomplete{}, nil
+		return &leftOut{}, nil
 	}
 	s := replay.NewSurvey(l.list)
 	err := h.read(ctx, id, func(r *events.Record) error {
@@ -57,11 +57,11 @@ func (l *losses) leftOut(ctx context.Context, h eventSource, id string, concerns
 	if err != nil {
 		return nil, err
 	}
-	return &incomplete{s.LeftOut(concerns), s.Unnamed()}, nil
+	return &leftOut{s.LeftOut(concerns), s.Unnamed()}, nil
 }
 
 // has reports whether a task is left out.
-func (i *incomplete) has(id string) bool {
+func (i *leftOut) contains(id string) bool {
 	_, is := slices.BinarySearchFunc(i.tasks, id, func(l replay.LeftOut, id string) int { return strings.Compare(l.Task, id) })
 	return is
 }
@@ -71,7 +71,7 @@ func (i *incomplete) has(id string) bool {
 const leftOutNamed = 20
 
 // warn names what is left out.
-func (i *incomplete) warn(note io.Writer) {
+func (i *leftOut) warn(note io.Writer) {
 	var reasons []string
 	byReason := map[string][]string{}
 	named := map[string]bool{}
@@ -93,7 +93,7 @@ func (i *incomplete) warn(note io.Writer) {
 }
 
 // partial is the error of an answer that isn't whole; nil: it is whole.
-func (i *incomplete) partial() error {
+func (i *leftOut) partialError() error {
 	if len(i.tasks)+len(i.unnamed) == 0 {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (i *incomplete) partial() error {
 const leftOutInHead = 2000
 
 // without is what the head of a file says of it.
-func (i *incomplete) without(gone *losses) (w replay.Without) {
+func (i *leftOut) exportHead(gone *unreadableEvents) (w replay.Without) {
 	for j := range i.tasks[:min(len(i.tasks), leftOutInHead)] {
 		w.Tasks = append(w.Tasks, i.tasks[j].Task)
 	}

@@ -19,7 +19,7 @@ import (
 type consoleLog struct {
 	n       *instance.Instance
 	reader  *kafka.Restorer
-	answers *answers
+	answers *controlAnswers
 }
 
 func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, error) {
@@ -27,8 +27,8 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleLog{n: n, reader: reader, answers: &answers{n: n, waiting: map[string][]chan *events.Answer{}}}
-	if err := l.answers.begin(ctx); err != nil {
+	l := &consoleLog{n: n, reader: reader, answers: &controlAnswers{n: n, waiting: map[string][]chan *events.Answer{}}}
+	if err := l.answers.start(ctx); err != nil {
 		reader.Close()
 		return nil, fmt.Errorf("follow the answers of schedulers: %w", err)
 	}
@@ -36,7 +36,7 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 }
 
 func (l *consoleLog) close() {
-	l.answers.end()
+	l.answers.stop()
 	l.reader.Close()
 }
 
@@ -73,15 +73,15 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 }
 
 func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.since(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+	return l.readSince(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
 }
 
 func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
 }
 
 // since reads a topic, but for partitions that no broker leads.
-func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Away: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
@@ -94,36 +94,36 @@ func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, f
 }
 
 func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
-	return findWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+	return findPendingSubmission(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
 }
 
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
 
-// writeWithin is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and
+// writeTimeout is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and
 // may write the same again.
-const writeWithin = 5 * time.Second
+const writeTimeout = 5 * time.Second
 
 // write writes a record to an inbox. Where that isn't acknowledged the error is console.ErrUnwritten, for the client goes on with
 // it for DefaultDeliveryTimeout.
 func (l *consoleLog) write(ctx context.Context, r events.Record) error {
-	within, giveUp := context.WithTimeout(ctx, writeWithin)
+	within, giveUp := context.WithTimeout(ctx, writeTimeout)
 	defer giveUp()
-	_, err := sent(within, l.n.Producer, r)
+	_, err := produceRecord(within, l.n.Producer, r)
 	switch {
 	case err == nil:
 		return nil
 	case within.Err() == nil || ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", console.ErrUnwritten, err)
 	}
-	if unled := l.unled(ctx, &r); unled != nil {
-		return fmt.Errorf("%w within %s: %w", console.ErrUnwritten, writeWithin, unled)
+	if unled := l.leaderlessError(ctx, &r); unled != nil {
+		return fmt.Errorf("%w within %s: %w", console.ErrUnwritten, writeTimeout, unled)
 	}
-	return fmt.Errorf("%w within %s", console.ErrUnwritten, writeWithin)
+	return fmt.Errorf("%w within %s", console.ErrUnwritten, writeTimeout)
 }
 
 // unled says of the partition of a record, if so, that no broker leads it.
-func (l *consoleLog) unled(ctx context.Context, r *events.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, unledWithin)
+func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderCheckTimeout)
 	defer cancel()
 	unled, err := l.n.Admin.Leaderless(ctx)
 	p := events.Partition(r.Key, l.n.Partitions)
@@ -133,11 +133,11 @@ func (l *consoleLog) unled(ctx context.Context, r *events.Record) error {
 	return &kafka.AwayError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 }
 
-// unledWithin bounds the question why something wasn't written.
-const unledWithin = time.Second
+// leaderCheckTimeout bounds the question why something wasn't written.
+const leaderCheckTimeout = time.Second
 
 // sent writes a record, and returns what was acknowledged.
-func sent(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
+func produceRecord(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
 	type ack struct {
 		r   events.Record
 		err error
@@ -166,11 +166,11 @@ func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Re
 	}
 }
 
-// answersAgain is how long after a tail broke the next is opened.
-const answersAgain = time.Second
+// answersReopenDelay is how long after a tail broke the next is opened.
+const answersReopenDelay = time.Second
 
 // answers hands the answers of schedulers to those who wait for them.
-type answers struct {
+type controlAnswers struct {
 	n    *instance.Instance
 	stop context.CancelFunc
 	done chan struct{}
@@ -180,7 +180,7 @@ type answers struct {
 }
 
 // begin follows the topic from its end as it is now.
-func (a *answers) begin(ctx context.Context) error {
+func (a *controlAnswers) start(ctx context.Context) error {
 	tail, err := a.open(ctx)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (a *answers) begin(ctx context.Context) error {
 	return nil
 }
 
-func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
+func (a *controlAnswers) open(ctx context.Context) (*kafka.Tail, error) {
 	topic := a.n.Kafka.Namespace.Answers()
 	ends, err := a.n.Admin.EndsKnown(ctx, topic)
 	if err != nil {
@@ -207,14 +207,14 @@ func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
 
 // run reads until life ends. A tail that breaks is opened anew at the end: who
 // waits for an answer in between asks again, by its request id.
-func (a *answers) run(life context.Context, tail *kafka.Tail) {
+func (a *controlAnswers) run(life context.Context, tail *kafka.Tail) {
 	defer close(a.done)
 	for {
 		var err error
 		for err == nil && tail != nil {
 			var rs []events.Record
 			if rs, err = tail.Poll(life); err == nil {
-				a.give(rs)
+				a.deliver(rs)
 			}
 		}
 		if tail != nil {
@@ -225,7 +225,7 @@ func (a *answers) run(life context.Context, tail *kafka.Tail) {
 		}
 		a.n.Logger().Warn("the answers of schedulers are followed anew", "error", err)
 		select {
-		case <-time.After(answersAgain):
+		case <-time.After(answersReopenDelay):
 		case <-life.Done():
 			return
 		}
@@ -235,7 +235,7 @@ func (a *answers) run(life context.Context, tail *kafka.Tail) {
 	}
 }
 
-func (a *answers) give(rs []events.Record) {
+func (a *controlAnswers) deliver(rs []events.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range rs {
@@ -255,7 +255,7 @@ func answerKey(request, task string) string { return request + "\x00" + task }
 
 // await has the answer to a control sent to a channel. stop is to be called when
 // nobody waits any more.
-func (a *answers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
+func (a *controlAnswers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
 	key, to := answerKey(x.RequestID, x.Task), make(chan *events.Answer, 1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -275,7 +275,7 @@ func (a *answers) await(x *events.Control) (answer <-chan *events.Answer, stop f
 	}
 }
 
-func (a *answers) end() {
+func (a *controlAnswers) stop() {
 	a.stop()
 	<-a.done
 }

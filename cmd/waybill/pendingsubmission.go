@@ -10,23 +10,23 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// waitingLookMost bounds the submissions that are read to find one.
-const waitingLookMost = 200_000
+// submissionSearchMax bounds the submissions that are read to find one.
+const submissionSearchMax = 200_000
 
-// errLookedEnough ends a read that has found its record, or looked at as many as it may.
-var errLookedEnough = errors.New("enough was read")
+// errSearchDone ends a read that has found its record, or looked at as many as it may.
+var errSearchDone = errors.New("enough was read")
 
-// waitingLook looks for a task's submission among those that no scheduler has taken.
-type waitingLook struct {
+// submissionSearch looks for a task's submission among those that no scheduler has taken.
+type submissionSearch struct {
 	topic, id string
 	looked    int // at as many
 	found     *console.Waiting
 }
 
-// findWaiting looks for a task's submission among those that no scheduler has taken; nil: there is none. It lies in the
+// findPendingSubmission looks for a task's submission among those that no scheduler has taken; nil: there is none. It lies in the
 // task's own partition, unless a foreign client chose another, with the id as the key or without one.
-func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
-	look := &waitingLook{topic: ns.Inbox(events.Tasks), id: id}
+func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
+	look := &submissionSearch{topic: ns.Inbox(events.Tasks), id: id}
 	ends, err := admin.EndsKnown(ctx, look.topic)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer
 		case led && end <= from:
 			continue // nothing waits there
 		}
-		if err := look.in(ctx, reader, p, from); err != nil || look.found != nil {
+		if err := look.searchPartition(ctx, reader, p, from); err != nil || look.found != nil {
 			return look.found, err
 		}
 	}
@@ -59,33 +59,33 @@ func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer
 }
 
 // in looks in one partition.
-func (l *waitingLook) in(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
+func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
 	in := kafka.Range{Partitions: []int32{p}, From: from, Lend: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
 	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
-			if l.looked++; l.looked > waitingLookMost {
-				return errLookedEnough
+			if l.looked++; l.looked > submissionSearchMax {
+				return errSearchDone
 			}
-			if submits(&rs[i], l.id) {
+			if isSubmissionOf(&rs[i], l.id) {
 				l.found = &console.Waiting{Topic: l.topic, Partition: p, Offset: rs[i].Offset, Before: before}
-				return errLookedEnough
+				return errSearchDone
 			}
 			before++
 		}
 		return nil
 	}, nil)
 	switch {
-	case !errors.Is(err, errLookedEnough):
+	case !errors.Is(err, errSearchDone):
 		return err
 	case l.found == nil:
-		return fmt.Errorf("it isn't among the first %d that wait, and no more are looked at", waitingLookMost)
+		return fmt.Errorf("it isn't among the first %d that wait, and no more are looked at", submissionSearchMax)
 	}
 	return nil
 }
 
 // submits reports whether a record is the submission of a task: its key says so, or, of one without a key, its value.
-func submits(r *events.Record, id string) bool {
+func isSubmissionOf(r *events.Record, id string) bool {
 	if len(r.Key) > 0 {
 		return string(r.Key) == id
 	}
@@ -93,14 +93,14 @@ func submits(r *events.Record, id string) bool {
 	return err == nil && task == id
 }
 
-// notTaken says that a task isn't in the log, and whether its submission waits for a scheduler.
-func (l *logbook) notTaken(ctx context.Context, id string) error {
+// explainMissing says that a task isn't in the log, and whether its submission waits for a scheduler.
+func (l *logbook) explainMissing(ctx context.Context, id string) error {
 	if l.history {
 		return notFound(id)
 	}
 	var w *console.Waiting
-	err := l.patiently(ctx, func(ctx context.Context) (err error) {
-		w, err = findWaiting(ctx, l.admin, l.reader, l.cfg.Namespace, l.partitions, id)
+	err := l.askBrokers(ctx, func(ctx context.Context) (err error) {
+		w, err = findPendingSubmission(ctx, l.admin, l.reader, l.cfg.Namespace, l.partitions, id)
 		return err
 	})
 	switch {
