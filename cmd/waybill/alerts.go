@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// alert is what is printed of an alert.
+// alert is an alert as commands print it.
 type alert = console.AlertView
 
 type alertsOptions struct {
@@ -87,10 +87,10 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		})
 }
 
-// noticePageSize is how many alerts or dead letters a console gives on a page, at most.
+// noticePageSize is the page size of alerts and dead letters, when a console answers.
 const noticePageSize = 1000
 
-// asking is the question for alerts or dead letters, as far back as the flags say.
+// consoleQuery selects alerts or dead letters by --since and --limit.
 func (l *limit) consoleQuery(from time.Time) url.Values {
 	if from.IsZero() {
 		from = time.UnixMilli(0)
@@ -102,8 +102,8 @@ func (l *limit) consoleQuery(from time.Time) url.Values {
 	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
 }
 
-// pages asks on until there is nothing left, or as many as are wanted; ask asks for a page and
-// says how many came, how many come after them, and the token of the next one.
+// eachPage requests pages until none is left or --limit is reached. request reads one page; it returns the
+// number of its entries, the number of entries after them, and the token of the next page.
 func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
 	for all := 0; ; {
 		n, left, next, err := ask()
@@ -128,7 +128,7 @@ func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string
 	}
 }
 
-// alertPage is a console's answer.
+// alertPage is the console's response to GET /alerts.
 type alertPage struct {
 	Alerts        []alert              `json:"alerts"`
 	Left          int64                `json:"left_off"`
@@ -136,7 +136,7 @@ type alertPage struct {
 	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
-// ask has a console answer.
+// askConsole prints the alerts that a console returns.
 func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
 	q.Set("min_offset", "end")
@@ -160,7 +160,7 @@ func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.T
 	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError())
 }
 
-// readOpen finds the alerts of tasks that are held still in the events.
+// readOpen reads the events and prints the alerts of tasks that are still held.
 func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
 	f, held, gone := newTaskFold(), map[string]alert{}, &unreadableEvents{}
 	h := &logHistory{logbook: l, allowLeaderless: true}
@@ -197,7 +197,7 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partialError(), left.partialError())
 }
 
-// readTopic reads the alerts' topic.
+// readTopic prints the alerts of the alerts topic.
 func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
 	take := func(r *events.Record) error {
@@ -231,7 +231,7 @@ func alertRow(a alert) []string {
 	return []string{tableTime(a.At), dash(idText(a.Task)), dash(a.Step), dash(a.Code), shorten(a.Message, 120)}
 }
 
-// readAlert takes an alert of a record; what is none is said and passed over.
+// readAlert decodes an alert. It reports and skips a record that isn't one.
 func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	a, err := events.DecodeAlert(r)
 	if err != nil {
@@ -241,7 +241,7 @@ func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	return console.ViewAlert(a, r), true
 }
 
-// compareInstants orders what events.InstantText wrote; none is the oldest.
+// compareInstants orders texts of events.InstantText; nil is the oldest.
 func compareInstants(a, b *string) int {
 	switch {
 	case a == nil && b == nil:
@@ -258,7 +258,7 @@ func compareInstants(a, b *string) int {
 	return 0
 }
 
-// tail prints what there is and then what comes, until interrupted.
+// followTopic prints the list, and then new alerts as they arrive, until interrupted.
 func (o *alertsOptions) followTopic(cmd *cobra.Command, l *logbook, list []alert, t *tail) error {
 	out, head := cmd.OutOrStdout(), alertHead
 	show := func() error { // columns line up among those that come together

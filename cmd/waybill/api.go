@@ -27,7 +27,7 @@ const (
 	apiMaxBytes = 256 << 20
 )
 
-// apiFlags say which console a tool asks.
+// apiFlags select the console that a tool queries.
 type apiFlags struct {
 	url, tokenFile string
 }
@@ -38,7 +38,7 @@ func (a *apiFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
-// apiClient asks a console.
+// apiClient sends requests to one console.
 type apiClient struct {
 	base       string
 	token      string
@@ -46,8 +46,8 @@ type apiClient struct {
 	system     console.System // that it should be of; what is empty isn't known
 }
 
-// named is the console that the user named; nil: none, and one may be found, or the log
-// is read.
+// namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
+// reads the log.
 func (a *apiFlags) namedConsole() (*apiClient, error) {
 	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
 	if a.tokenFile != "" {
@@ -69,8 +69,8 @@ func (a *apiFlags) namedConsole() (*apiClient, error) {
 	return c, nil
 }
 
-// found is the console of the cluster on this machine, where none was named; nil: none, so the
-// log.
+// findLocalConsole returns the console of the same cluster on this machine, or nil. It is used if --api names
+// none.
 func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient {
 	if a.url != apiAuto {
 		return nil
@@ -87,8 +87,8 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	return &apiClient{base: base, discovered: true, system: of}
 }
 
-// consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
-// one that is found. Where there is none, or it can't answer (shouldReadLog), read reads the log.
+// consoleOrLog answers by a console or from the log. A console that --api names is the only source. Without
+// one, a local console is queried, and read reads the log if there is none or it can't answer (shouldReadLog).
 func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
 	c, err := a.namedConsole()
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient
 	return read(l)
 }
 
-// refuseConsole refuses a named console for what no console answers.
+// refuseConsole returns an error if --api names a console, for a command that no console can answer.
 func (a *apiFlags) refuseConsole(what string) error {
 	if c, err := a.namedConsole(); err != nil || c == nil {
 		return err
@@ -119,7 +119,7 @@ func (a *apiFlags) refuseConsole(what string) error {
 	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
 }
 
-// get asks for a path under /api/v1, and gives take the body of the answer.
+// get requests a path under /api/v1, and passes the body of the response to decode.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
 	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -142,7 +142,8 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 	return nil
 }
 
-// nextPage is the token of the page that follows; an error: the console would give the same page for ever.
+// nextPage sets the page token of the next request. A repeated token is an error, because the same page would
+// come for ever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
 		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
@@ -151,8 +152,8 @@ func (c *apiClient) nextPage(q url.Values, next string) error {
 	return nil
 }
 
-// apiHTTP asks consoles. What goes to loopback goes through no proxy, whatever the environment names. A redirect isn't
-// followed: the token is for the address that was named.
+// apiHTTP is the client for consoles. Requests to loopback bypass the proxies of the environment. Redirects
+// aren't followed: the token is for the address that the user named.
 var apiHTTP = &http.Client{
 	Transport: func() http.RoundTripper {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -167,7 +168,7 @@ var apiHTTP = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// ask sends a question; whoever asks reads the answer, and closes it.
+// send sends a request. The caller reads and closes the body.
 func (c *apiClient) send(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + "/api/v1" + path
 	if len(query) > 0 {
@@ -195,7 +196,7 @@ func (c *apiClient) send(ctx context.Context, path string, query url.Values, hea
 	return resp, nil
 }
 
-// apiRefusal is a console's problem.
+// apiRefusal is an error response of a console (application/problem+json).
 type apiRefusal struct {
 	console.Problem
 	status int
@@ -231,18 +232,19 @@ func (c *apiClient) readRefusal(status int, body io.Reader) error {
 	return exit(code, "%s: %w", c.base, e)
 }
 
-// decode takes an answer in JSON.
+// decode returns a function that decodes a JSON response.
 func decode(into any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
 }
 
-// errPartialAnswer says that a console has a part only of what was asked for, and the log all.
+// errPartialAnswer is returned if the console has only a part of the answer and the log has all.
 var errPartialAnswer = errors.New("the console has a part of it only")
 
-// lacks are the partitions that a list of a console lacks something of.
+// incompletePartitions lists partitions for which a console's list is incomplete.
 type incompletePartitions []console.Incomplete
 
-// add records those of a page. They are an error of a console that was found, for then the log may tell.
+// add adds those of a page. If the console was found rather than named, it returns an error, so that the log is
+// read.
 func (l *incompletePartitions) add(c *apiClient, more []console.Incomplete) error {
 	*l = append(*l, more...)
 	if c.discovered {
@@ -251,7 +253,7 @@ func (l *incompletePartitions) add(c *apiClient, more []console.Incomplete) erro
 	return nil
 }
 
-// partial is the error of a list that lacks something; nil: it is whole.
+// partialError returns an error if the list is incomplete, else nil.
 func (l *incompletePartitions) partialError() error {
 	if len(*l) == 0 {
 		return nil
@@ -272,8 +274,8 @@ func (l *incompletePartitions) partialError() error {
 	return exit(exitUnreachable, "the answer is incomplete%s; `waybill doctor` says what is wrong", text)
 }
 
-// shouldReadLog reports whether the log is to be read instead, and says so, where it isn't a
-// matter of course. A console that was named by the user isn't passed over.
+// shouldReadLog reports whether the log is to be read after err, and prints a note unless there simply was no
+// console. It is false for a console that the user named.
 func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	var refusal *apiRefusal
 	if !c.discovered || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
@@ -286,19 +288,19 @@ func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	return true
 }
 
-// taskPath is the path of a task, and what follows it.
+// taskPath returns the path of a task's resource, with a suffix.
 func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 
-// atLogEnd asks for what the log holds when the console is asked, or more.
+// atLogEnd asks for an answer as of the log's current end or later.
 func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
 
-// consoleTask is a task as a console shows it.
+// consoleTask is a console's view of a task.
 type consoleTask struct {
 	events.TaskView
 	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
 }
 
-// warnAsked says of tasks that aren't shown whole what can't be.
+// warnConsoleTasks prints which tasks are shown incompletely, and why.
 func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 	poison := map[string]error{}
 	for i := range tasks {
@@ -309,7 +311,7 @@ func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
-// task asks for one task's view.
+// task requests the view of one task.
 func (c *apiClient) task(ctx context.Context, id string) (v consoleTask, err error) {
 	err = c.get(ctx, taskPath(id, ""), atLogEnd(), decode(&v))
 	return v, err

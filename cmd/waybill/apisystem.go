@@ -17,14 +17,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// loopbackURL reports whether a URL leads to the machine that uses it.
+// loopbackURL reports whether the host of a URL is a loopback address.
 func loopbackURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && isLoopback(net.JoinHostPort(u.Hostname(), "0"))
 }
 
-// findConsole is the URL of the console at an address, if it is of a system; empty: there is none.
-// Whatever listens there is asked without a token.
+// findConsole returns the URL of the console at an address, or "" if none of that system listens there. The
+// request carries no token.
 func findConsole(ctx context.Context, addr string, of console.System) string {
 	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
@@ -43,12 +43,12 @@ func findConsole(ctx context.Context, addr string, of console.System) string {
 	return "http://" + addr
 }
 
-// systemTimeout is how long it is asked which system a console is of, and which a named one should be of. Neither the
-// console nor the brokers need be there.
+// systemTimeout bounds the requests that compare a console's system with the cluster's. Neither has to be
+// reachable.
 const systemTimeout = time.Second
 
-// expect has a console that the user named refused, if it isn't of the system that the command
-// knows of besides, by its brokers or its namespace.
+// expectSystem makes the client refuse a console of another system than the one that --brokers or --namespace
+// name.
 func (c *connection) expectSystem(cmd *cobra.Command, a *apiClient) {
 	brokers := len(c.brokers) > 0 || c.properties != ""
 	if brokers || cmd.Flags().Changed("namespace") {
@@ -59,7 +59,7 @@ func (c *connection) expectSystem(cmd *cobra.Command, a *apiClient) {
 	}
 }
 
-// clusterIDOf is the id of a cluster; empty: it can't be told at once.
+// clusterIDOf returns the id of a cluster, or "" if the brokers don't answer within systemTimeout.
 func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
@@ -78,8 +78,8 @@ func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 	return id
 }
 
-// checkSystem refuses an answer of another system than the one that is meant. One that doesn't say
-// of which it is is taken from a console that was named: it may be of an older build.
+// checkSystem refuses a response of another system. A named console that doesn't send its system is accepted:
+// it may be of an older release.
 func (c *apiClient) checkSystem(answer http.Header) error {
 	of := console.Marked(answer)
 	switch {

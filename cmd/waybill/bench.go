@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/bench"
 )
 
-// benchOptions are the flags that every bench has.
+// benchOptions are the flags of all benchmarks.
 type benchOptions struct {
 	connection
 	output
@@ -79,7 +79,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 	return cmd
 }
 
-// loadFlags say how the load comes.
+// loadFlags adds the flags of the load: its size, shape and rate.
 func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
 	f.IntVar(&l.Tasks, "tasks", tasks, "number of tasks to measure")
@@ -89,7 +89,7 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f.Float64Var(&l.Rate, "rate", 0, "tasks per second, sent at fixed times (default: as fast as they end)")
 }
 
-// begin makes options of the flags.
+// options builds the benchmark's options from the flags.
 func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 	if onCommandLine(cmd, "namespace") { // an environment or a file may name one for other verbs
 		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
@@ -119,7 +119,7 @@ func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 	return options, nil
 }
 
-// setLoadDefaults gives the defaults that depend on other flags, and checks.
+// setLoadDefaults sets the defaults that depend on other flags, and checks the flags.
 func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	l := &o.load
 	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
@@ -138,7 +138,7 @@ func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	return nil
 }
 
-// runBench runs a bench, and prints its result: if there is one.
+// runBench runs a benchmark, and prints its result if it succeeds.
 func runBench[O, R any](cmd *cobra.Command, o *benchOptions, options O, run func(context.Context, O) (*R, error), table func(io.Writer, *R) error) error {
 	result, err := run(cmd.Context(), options)
 	o.bar.end()
@@ -148,7 +148,7 @@ func runBench[O, R any](cmd *cobra.Command, o *benchOptions, options O, run func
 	return o.printObject(cmd.OutOrStdout(), result, func(out io.Writer) error { return table(out, result) })
 }
 
-// benchProgress is a bar for each part of a bench.
+// benchProgress shows a progress bar for each phase of a benchmark.
 type benchProgress struct {
 	out  io.Writer
 	what string

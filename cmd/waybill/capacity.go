@@ -33,7 +33,7 @@ func checkMaxRunnable(n int) error {
 	return nil
 }
 
-// capacities are the values of --agent-capacity, by agent.
+// capacities is the value of --agent-capacity: a limit for each agent.
 type capacities map[string]int
 
 // Set implements pflag.Value. Several values may be given at once, with commas.

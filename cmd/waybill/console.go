@@ -18,10 +18,10 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// defaultConsole is where a console listens, and where the tools look for one.
+// defaultConsole is the default address of a console, and the address where tools look for one.
 const defaultConsole = "127.0.0.1:8080"
 
-// consoleFlags are those of a console.
+// consoleFlags are the flags of a console.
 type consoleFlags struct {
 	listen    string
 	tokens    string
@@ -80,8 +80,7 @@ In a namespace that 'waybill import' created, a console is read-only.`,
 	return cmd
 }
 
-// check refuses what can be judged without a broker, and reads the tokens; nil: there
-// are none.
+// check checks the flags without a broker, and reads the tokens; nil if there are none.
 func (o *consoleFlags) check() (*console.Tokens, error) {
 	if err := checkListen("listen", o.listen); err != nil {
 		return nil, err
@@ -106,8 +105,8 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 	return tokens, err
 }
 
-// start listens, begins to read the log, and answers until ctx ends. It returns
-// the URL of the console. Where the default address is taken another port will do.
+// start listens, starts the index, and serves until ctx ends. It returns the console's URL. With anyPort it
+// takes a free port if the default one is in use.
 func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
 	tokens, err := o.check()
 	if err != nil {
@@ -142,7 +141,7 @@ func (o *consoleFlags) scheme() string {
 	return "http"
 }
 
-// secured is a listener of TLS, whose certificate follows the files.
+// listenTLS wraps a listener in TLS. The certificate is reloaded when its files change.
 func (o *consoleFlags) listenTLS(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
 	var c certificate
 	files := &watchedFiles{paths: []string{o.cert, o.key}, load: func() error { return c.load(o.cert, o.key) }, log: n.Logger(), what: "the console's certificate"}
@@ -154,7 +153,7 @@ func (o *consoleFlags) listenTLS(ctx context.Context, n *instance.Instance, l ne
 	return tls.NewListener(l, c.config()), nil
 }
 
-// watchTokens has a console follow its file of tokens.
+// watchTokens reloads the tokens when their file changes.
 func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, tokens *console.Tokens) error {
 	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
 		again, err := o.readTokens()
@@ -211,8 +210,7 @@ func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener
 	return l, nil
 }
 
-// reachable is an address by which others reach it: that of all interfaces is the
-// host's name.
+// reachableAddr returns the address for clients: the host's name replaces an unspecified address.
 func reachableAddr(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
@@ -225,7 +223,7 @@ func reachableAddr(addr net.Addr) string {
 	return net.JoinHostPort(host, fmt.Sprint(tcp.Port))
 }
 
-// consoleServer is a console, and what it holds.
+// consoleServer is a console and the connections that it closes.
 type consoleServer struct {
 	*console.Console
 	log *consoleLog

@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// history asks for the events of a task, and where they are from.
+// history requests the events of a task, and the head of the export that holds them.
 func (c *apiClient) history(ctx context.Context, id string) (records []events.Record, head replay.Head, err error) {
 	err = c.get(ctx, taskPath(id, "/export"), atLogEnd(), func(body io.Reader) error {
 		r, err := replay.NewReader(body)
@@ -34,8 +34,7 @@ func (c *apiClient) history(ctx context.Context, id string) (records []events.Re
 	return records, head, err
 }
 
-// consoleHistory is the events of one task, of a console that was named: no broker is
-// asked.
+// consoleHistory is the eventSource of one task that --api URL provides. It needs no broker.
 type consoleHistory struct {
 	console     *apiClient
 	note        io.Writer
@@ -63,18 +62,18 @@ func (h *consoleHistory) head() replay.Head   { return h.first }
 func (h *consoleHistory) warnings() io.Writer { return h.note }
 func (h *consoleHistory) close()              {}
 
-// streamIdleTimeout is how long a stream may be silent: a console writes something every 15 s, whatever happens.
+// streamIdleTimeout is the time after which a silent stream is closed. A console writes something at least
+// every 15 s.
 const streamIdleTimeout = 45 * time.Second
 
-// streamLineMax bounds one line of a stream: an event, with escapes.
+// streamLineMax bounds one line of a stream, in bytes: one event, with JSON escapes.
 const streamLineMax = 4 << 20
 
-// errStreamEnded: the task has ended, and the console has told all of it.
+// errStreamEnded is returned when the task has ended and the console has sent all its events.
 var errStreamEnded = errors.New("the stream is over")
 
-// follow gives fn the events of a task that come after those that were read, until done
-// says so, the task has ended, or ctx ends. A console that goes away is waited for, as
-// long as brokers are.
+// follow passes new events of a task to fn, until done returns true, the task ends, or ctx ends. It reconnects
+// to an unavailable console for as long as tools wait for brokers (stallTimeout).
 func (h *consoleHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
 	var b streamRetry
 	for !done() {
@@ -100,22 +99,20 @@ func (h *consoleHistory) follow(ctx context.Context, id string, fn func(timeline
 	return nil
 }
 
-// streamStableAfter is how long a stream is open before it counts as one that worked, whether or not
-// anything happened to the task.
+// streamStableAfter is the time after which an open stream counts as stable, even without an event.
 const streamStableAfter = 5 * time.Second
 
-// streamBackoffMax bounds how long a stream that doesn't work is left alone.
+// streamBackoffMax bounds the wait between attempts to reconnect.
 const streamBackoffMax = 2 * time.Second
 
-// breaks judges the ends of streams that follow one another.
+// streamRetry decides whether to reconnect after a stream has ended.
 type streamRetry struct {
 	failingSince time.Time // when none has worked any more; zero: the last one did
 	tries        int       // since then
 }
 
-// last reports whether a stream that has ended was the last: because of its error, or because
-// none has worked for as long as brokers are waited for. opened is zero if it never was; came: it
-// brought events.
+// shouldGiveUp reports whether not to reconnect: the error is permanent, or no stream was stable for
+// stallTimeout. opened is zero if the stream wasn't opened; came reports whether it brought events.
 func (b *streamRetry) shouldGiveUp(opened, ended time.Time, came bool, err error) bool {
 	if came || !opened.IsZero() && ended.Sub(opened) > streamStableAfter {
 		*b = streamRetry{} // a console that ends cuts its streams
@@ -132,7 +129,7 @@ func (b *streamRetry) shouldGiveUp(opened, ended time.Time, came bool, err error
 	return ended.Sub(b.failingSince) > stallTimeout
 }
 
-// pause is how long it is until the next stream is asked for: twice as long as before, while none works.
+// backoff returns the wait before the next stream. It doubles while none is stable, up to streamBackoffMax.
 func (b *streamRetry) backoff() time.Duration {
 	pause := tailEvery
 	for range b.tries - 1 {
@@ -141,13 +138,13 @@ func (b *streamRetry) backoff() time.Duration {
 	return pause
 }
 
-// isTransient reports whether an error of a console may pass by itself.
+// isTransient reports whether the error of a request to a console may pass without action.
 func isTransient(err error) bool {
 	var refusal *apiRefusal
 	return !errors.As(err, &refusal) || refusal.status >= http.StatusInternalServerError
 }
 
-// stream reads one stream to where it ends. opened is when it began; zero: it didn't.
+// readStream reads one stream to its end. opened is the time of the response, or zero if there was none.
 func (h *consoleHistory) readStream(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) (opened time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -176,7 +173,7 @@ func (h *consoleHistory) readStream(ctx context.Context, id string, fn func(time
 	return opened, h.readEvents(&activityReader{resp.Body, func() { silent.Reset(within) }}, fn, done)
 }
 
-// heard tells of each part that is read.
+// activityReader calls onRead after each read that returned bytes.
 type activityReader struct {
 	io.Reader
 	onRead func()
@@ -190,7 +187,7 @@ func (h *activityReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lines gives fn the events of a stream.
+// readEvents passes the events of a stream to fn.
 func (h *consoleHistory) readEvents(body io.Reader, fn func(timelineLine) error, done func() bool) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, streamLineMax)

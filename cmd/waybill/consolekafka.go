@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// consoleLog is the log as a console asks for it.
+// consoleLog implements console.Log: it reads the topics of the log, and writes submissions and controls.
 type consoleLog struct {
 	n       *instance.Instance
 	reader  *kafka.Restorer
@@ -36,7 +36,7 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 }
 
 func (l *consoleLog) close() {
-	l.answers.stop()
+	l.answers.close()
 	l.reader.Close()
 }
 
@@ -80,7 +80,7 @@ func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*
 	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
 }
 
-// since reads a topic, but for partitions that no broker leads.
+// readSince reads a topic. It skips partitions without a leader, and returns them.
 func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Away: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
@@ -99,12 +99,12 @@ func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, 
 
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
 
-// writeTimeout is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and
-// may write the same again.
+// writeTimeout bounds the wait for the acknowledgement of a record. A client waits for the response, and may
+// send the same record again.
 const writeTimeout = 5 * time.Second
 
-// write writes a record to an inbox. Where that isn't acknowledged the error is console.ErrUnwritten, for the client goes on with
-// it for DefaultDeliveryTimeout.
+// write appends a record to an inbox. Without an acknowledgement it returns console.ErrUnwritten. The record
+// may still be appended later: the client retries for DefaultDeliveryTimeout.
 func (l *consoleLog) write(ctx context.Context, r events.Record) error {
 	within, giveUp := context.WithTimeout(ctx, writeTimeout)
 	defer giveUp()
@@ -121,7 +121,7 @@ func (l *consoleLog) write(ctx context.Context, r events.Record) error {
 	return fmt.Errorf("%w within %s", console.ErrUnwritten, writeTimeout)
 }
 
-// unled says of the partition of a record, if so, that no broker leads it.
+// leaderlessError returns an error if the partition of a record has no leader, else nil.
 func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, leaderCheckTimeout)
 	defer cancel()
@@ -133,10 +133,10 @@ func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) erro
 	return &kafka.AwayError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 }
 
-// leaderCheckTimeout bounds the question why something wasn't written.
+// leaderCheckTimeout bounds the request that finds out why a record wasn't written.
 const leaderCheckTimeout = time.Second
 
-// sent writes a record, and returns what was acknowledged.
+// produceRecord appends a record, and returns it as acknowledged, with partition, offset and time.
 func produceRecord(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
 	type ack struct {
 		r   events.Record
@@ -166,10 +166,11 @@ func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Re
 	}
 }
 
-// answersReopenDelay is how long after a tail broke the next is opened.
+// answersReopenDelay is the wait before the answers are followed again after an error.
 const answersReopenDelay = time.Second
 
-// answers hands the answers of schedulers to those who wait for them.
+// controlAnswers follows the answers of schedulers to controls, and passes each to the requests that wait for
+// it.
 type controlAnswers struct {
 	n    *instance.Instance
 	stop context.CancelFunc
@@ -179,7 +180,7 @@ type controlAnswers struct {
 	waiting map[string][]chan *events.Answer // by request id and task
 }
 
-// begin follows the topic from its end as it is now.
+// start follows the topic from its current end.
 func (a *controlAnswers) start(ctx context.Context) error {
 	tail, err := a.open(ctx)
 	if err != nil {
@@ -205,8 +206,8 @@ func (a *controlAnswers) open(ctx context.Context) (*kafka.Tail, error) {
 	return kafka.OpenTail(a.n.Kafka, topic, ends)
 }
 
-// run reads until life ends. A tail that breaks is opened anew at the end: who
-// waits for an answer in between asks again, by its request id.
+// run reads answers until life ends. After an error it reopens the topic at its end: a request that missed its
+// answer is sent again with the same request id.
 func (a *controlAnswers) run(life context.Context, tail *kafka.Tail) {
 	defer close(a.done)
 	for {
@@ -253,8 +254,7 @@ func (a *controlAnswers) deliver(rs []events.Record) {
 
 func answerKey(request, task string) string { return request + "\x00" + task }
 
-// await has the answer to a control sent to a channel. stop is to be called when
-// nobody waits any more.
+// await returns a channel that receives the answer to a control. The caller calls stop when it no longer waits.
 func (a *controlAnswers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
 	key, to := answerKey(x.RequestID, x.Task), make(chan *events.Answer, 1)
 	a.mu.Lock()
@@ -275,7 +275,7 @@ func (a *controlAnswers) await(x *events.Control) (answer <-chan *events.Answer,
 	}
 }
 
-func (a *controlAnswers) stop() {
+func (a *controlAnswers) close() {
 	a.stop()
 	<-a.done
 }

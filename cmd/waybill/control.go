@@ -20,7 +20,7 @@ import (
 
 const defaultAnswerTimeout = 30 * time.Second
 
-// controlOptions are what every control has.
+// controlOptions are the flags of all control commands.
 type controlOptions struct {
 	tool
 	who, why  string
@@ -149,8 +149,8 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 	return cmd
 }
 
-// releaseResult is the output of a step that is released as completed: later steps may read it, so it is said, or said
-// that there is none.
+// releaseResult checks --result and --no-result. With --as completed one of them is required, because later
+// steps may read the output.
 func releaseResult(as events.StepState, result string, none bool) (json.RawMessage, error) {
 	switch {
 	case as == events.StepUndone && (result != "" || none):
@@ -167,7 +167,7 @@ func releaseResult(as events.StepState, result string, none bool) (json.RawMessa
 	return json.RawMessage(result), nil
 }
 
-// answered is what is printed of a control.
+// controlResult is the answer to a control as commands print it.
 type controlResult struct {
 	Task      string           `json:"task"`
 	Command   events.Command   `json:"command"`
@@ -178,7 +178,7 @@ type controlResult struct {
 	Reason    string           `json:"reason,omitempty"`
 }
 
-// run sends a control and waits for its answer.
+// run sends a control, waits for its answer and prints it.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
 	if err := o.output.check(); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	return o.printAnswer(cmd.OutOrStdout(), x, a)
 }
 
-// confirm asks on a terminal whether the command is meant.
+// confirm asks for confirmation on a terminal.
 func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
 	if o.yes || !onTerminal(cmd.InOrStdin()) {
 		return nil
@@ -238,7 +238,7 @@ func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
 	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
 }
 
-// commandText is a command as a question puts it.
+// commandText describes a command in a question.
 func commandText(x *events.Control) string {
 	text := string(x.Command) + " " + printable(x.Task)
 	if x.Step != "" {
@@ -256,7 +256,7 @@ func commandText(x *events.Control) string {
 	return text
 }
 
-// sign says who commands, and under which request id.
+// setIssuer sets the operator's name and the request id.
 func (o *controlOptions) setIssuer(x *events.Control) error {
 	x.By = events.By{Claimed: o.who, Why: o.why, RequestID: o.requestID}
 	if x.Claimed == "" {
@@ -283,8 +283,8 @@ func currentUser() string {
 	return who + "@" + host
 }
 
-// ask writes the control and follows the answers, from before it was written. Where ctx ends before that is known to be
-// so the error is console.ErrUnwritten.
+// sendAndAwaitAnswer writes a control and waits for its answer. It follows the answers from before the write.
+// If ctx ends before the write is acknowledged, the error is console.ErrUnwritten.
 func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
 	written := false
 	defer func() {
@@ -322,7 +322,7 @@ func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, reco
 	return found, err
 }
 
-// write writes one record, and returns when the broker appended it.
+// appendRecord writes one record, and returns the time at which the broker appended it.
 func appendRecord(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
 	producer, err := kafka.OpenProducer(cfg)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// deadletter is what is printed of a dead letter.
+// deadletter is a dead letter as commands print it.
 type deadletter = console.DeadletterView
 
 type deadletterOptions struct {
@@ -78,7 +78,7 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 		func(l *logbook) error { return o.readTopic(cmd, l, from) })
 }
 
-// ask has a console answer.
+// askConsole prints the dead letters that a console returns.
 func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
 	if len(o.reasons) > 0 {
@@ -109,7 +109,7 @@ func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from ti
 	return cmp.Or(o.print(cmd.OutOrStdout(), all), missing.partialError())
 }
 
-// readTopic reads the dead letters' topic.
+// readTopic prints the dead letters of their topic.
 func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	found := newestBuffer[deadletter]{limit: &o.limit, instant: func(d *deadletter) *string { return d.At }}
 	topic := l.cfg.Namespace.Deadletters()

@@ -14,9 +14,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// applyDefinition writes a definition, unless it is there already. A changed body under an old version is
-// refused, also of one that was deleted: tasks keep the version that they started with. Of several who apply
-// a version at once one comes first, and whose body is another is refused.
+// applyDefinition writes a definition unless it exists. Another body for an existing or deleted version is
+// refused, because tasks keep the version that they started with. Of concurrent writers one wins; another with
+// a different body is refused.
 func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
@@ -44,14 +44,14 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definiti
 	})
 }
 
-// definitionRecord is a definition as it is written, or that it is deleted: without a body.
+// definitionRecord is the record of a definition; without a body it is a tombstone.
 func definitionRecord(ns events.Namespace, key string, body []byte) events.Record {
 	return events.Record{Topic: ns.Definitions(), Partition: -1, Key: []byte(key), Value: body,
 		Headers: events.CloudHeaders(events.TypeDefinition, string(ns)+"workflow", key)}
 }
 
-// under is what the log has under a definition's key, since it was deleted last, and the copy that schedulers
-// keep of a deleted one; nil: nothing.
+// versionsInLog is what the log holds for a definition's key: the current record, the copy that schedulers keep
+// of a deleted one (nil if none), and the newest version of the workflow.
 type versionsInLog struct {
 	first, last, kept *events.Record
 	newest            int // version under the definition's name, of its own and those that were ever written
@@ -88,8 +88,8 @@ func findVersions(all []events.Record, name string, version int) (u versionsInLo
 	return u
 }
 
-// agentsOfDefinitions are the agents that the namespace's definitions name, of those that
-// this build can use; none where there is no namespace yet.
+// agentsOfDefinitions returns the agents that usable definitions of the namespace name. It returns none if the
+// namespace doesn't exist.
 func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]string, error) {
 	if _, there, err := admin.TopicPartitions(ctx, ns.Definitions()); err != nil || !there {
 		return nil, err
@@ -98,7 +98,7 @@ func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Name
 	return agentsOf(usable), err
 }
 
-// usableDefinitions are those that this build can use: the agents that each names, by its key.
+// usableDefinitions returns the agents of each definition that this build can use, by the definition's key.
 func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) (map[string][]string, error) {
 	agents := map[string][]string{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
@@ -117,14 +117,14 @@ func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namesp
 	return agents, nil
 }
 
-// agentsOf are the agents of definitions, each once.
+// agentsOf returns the agents of definitions without duplicates.
 func agentsOf(definitions map[string][]string) []string {
 	all := slices.Concat(slices.Collect(maps.Values(definitions))...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// same compares two bodies, the older one as this build would write it.
+// sameDefinition reports whether two bodies are equal after the older one is written as this build writes it.
 func sameDefinition(old, body []byte) bool {
 	if d, err := workflow.ParseJSON(old); err == nil {
 		old = d.JSON()

@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// The durations that the demo uses in place of the sample workflow's.
+// demoDurations replace the durations of the sample workflow.
 var demoDurations = struct {
 	task, attempt, backoff, max, coolDown time.Duration
 	attempts                              int
@@ -176,7 +176,7 @@ func (r *demoRun) printStart() {
 	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
 }
 
-// drive submits the orders, plays the operator, and waits for the end.
+// runOrders submits the orders, acts as the operator, and waits for the end.
 func (r *demoRun) runOrders(ctx context.Context) error {
 	if err := r.sys.joined(ctx); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (r *demoRun) submit(ctx context.Context) error {
 	return nil
 }
 
-// allStuckHeld: every order whose undo is stuck waits for an operator.
+// allStuckHeld reports whether every order whose undo can't succeed is held.
 func (r *demoRun) allStuckHeld() bool {
 	for i := range r.orders {
 		if r.orders[i].Card == demo.CardStuckUndo && r.checker.state(r.orders[i].ID) != events.StateError {
@@ -244,8 +244,8 @@ func (r *demoRun) allStuckHeld() bool {
 	return true
 }
 
-// operate is the operator: refunds work again, so he resubmits some orders. The
-// others stay held, as they would for as long as nobody comes.
+// resubmitHeld acts as an operator after refunds work again: it resubmits some of the held orders. The others
+// stay held.
 func (r *demoRun) resubmitHeld(ctx context.Context) error {
 	r.sys.world.Repair()
 	var batch []events.Record
@@ -289,8 +289,7 @@ func (r *demoRun) eventCount() int {
 	return r.checker.log.Events
 }
 
-// progress shows how far it is: a line that is written over on a terminal, and
-// nothing elsewhere until the end.
+// progress prints the progress: on a terminal in place, elsewhere once at the end.
 func (r *demoRun) progress(last bool) {
 	if !isTerminal(r.note) {
 		return
@@ -303,7 +302,7 @@ func (r *demoRun) progress(last bool) {
 	}
 }
 
-// isTerminal reports whether an output can be drawn on.
+// isTerminal reports whether an output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
@@ -331,7 +330,7 @@ type demoResult struct {
 	Verified       bool    `json:"verified"`
 }
 
-// report prints the summary and one timeline, and says whether all is well.
+// report prints the summary and one timeline, and returns an error if a check failed.
 func (r *demoRun) report() error {
 	w := r.checker
 	took := w.lastEnd.Sub(r.started).Seconds()
@@ -364,8 +363,7 @@ func (r *demoRun) report() error {
 	return nil
 }
 
-// faults is everything that is not as it must be: in the log, in the ledger,
-// and in how the orders ended.
+// faults lists what is wrong in the log, in the services' ledger, and in the ends of the orders.
 func (r *demoRun) faults() ([]string, error) {
 	var faults []string
 	for _, f := range r.checker.log.Faults {

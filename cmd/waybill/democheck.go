@@ -8,8 +8,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// watcher sees the events of the demo as the index reads them, committed and in
-// order, and checks them as they come.
+// demoChecker receives the demo's committed events from the index, in order, and checks them.
 type demoChecker struct {
 	mu      sync.Mutex
 	log     *verify.Log
@@ -27,7 +26,7 @@ func newDemoChecker() *demoChecker {
 	return &demoChecker{log: verify.NewLog(), states: map[events.TaskState]int{}, of: map[string]events.TaskState{}, kinds: map[string]int{}, changed: make(chan struct{}, 1)}
 }
 
-// take looks at records that were read from the log.
+// checkRecords checks records of the log.
 func (w *demoChecker) checkRecords(records []events.Record) {
 	if len(records) == 0 {
 		return
@@ -73,14 +72,14 @@ func (w *demoChecker) checkRecord(r *events.Record) {
 	}
 }
 
-// state is the state of a task as it was seen last.
+// state returns the last state of a task.
 func (w *demoChecker) state(id string) events.TaskState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of[id]
 }
 
-// progress is how many tasks have been seen, have ended, and are held.
+// progress counts the tasks that were received, have ended, and are held.
 func (w *demoChecker) progress() (seen, ended, held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// quietLog writes warnings only, each on a line of its own.
+// quietLog logs warnings and errors only.
 func quietLog(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// summary prints how the orders ended, by card.
+// summary prints the ends of the orders, by card.
 func (r *demoRun) summary(res demoResult) error {
 	type row struct {
 		card string
@@ -79,10 +79,10 @@ func demoExplanation(card string, ends events.TaskState) string {
 	return "as it should"
 }
 
-// timelineCards is whose timeline is worth showing, the best first.
+// timelineCards are the cards whose timelines are worth showing, best first.
 var timelineCards = []string{demo.CardSlow, demo.CardDeclined, demo.CardWorks}
 
-// timelineOrder chooses the order whose timeline is shown.
+// timelineOrder returns the id of the order whose timeline is shown.
 func (r *demoRun) timelineOrder() string {
 	for _, card := range timelineCards {
 		for _, o := range r.orders {
@@ -97,8 +97,7 @@ func (r *demoRun) timelineOrder() string {
 // timelineTimeout bounds the reading of a timeline.
 const timelineTimeout = 10 * time.Second
 
-// readTimeline reads a timeline from the log, where the projection on disk says, as
-// it was left by the index.
+// readTimeline reads a task's events from the log, at the offsets that the index stored on disk.
 func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
 	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
@@ -142,10 +141,10 @@ func (r *demoRun) storedPlaces(partition int32, id string) (_ []projections.Plac
 	return v.Timeline(id)
 }
 
-// printTimeline prints a timeline for people.
+// printTimeline prints a timeline as a table.
 func printTimeline(out io.Writer, lines []events.Line) error { return printTimelineFrom(out, lines, 0) }
 
-// printTimelineFrom prints the lines from an index on; the head with the first.
+// printTimelineFrom prints the lines from an index on; the first call prints the head.
 func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	if from == 0 {
@@ -178,7 +177,7 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	return w.Flush()
 }
 
-// instanceOf is the agent's instance that replied, if the event says it.
+// instanceOf returns the agent instance that replied, or "" if the event has none.
 func instanceOf(l *events.Line) string {
 	var data struct {
 		Instance string `json:"instance"`
@@ -189,7 +188,7 @@ func instanceOf(l *events.Line) string {
 	return shorten(printable(data.Instance), 40)
 }
 
-// durationText is a duration, if it is told.
+// durationText formats a duration; nil is "".
 func durationText(d *time.Duration) string {
 	if d == nil {
 		return ""
@@ -197,7 +196,7 @@ func durationText(d *time.Duration) string {
 	return d.String()
 }
 
-// shortType is an event's type as tables show it.
+// shortType returns an event's type as tables show it.
 func shortType(ceType string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(ceType, "waybill."), ".v1")
 }

@@ -18,7 +18,7 @@ const (
 	fault = "fault" // orders wait, or could be lost
 )
 
-// symptom is what the doctor says of one thing.
+// symptom is one line of the doctor's output.
 type symptom struct {
 	Check  string `json:"check"`
 	Result string `json:"result"`
@@ -26,7 +26,7 @@ type symptom struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// condition is all that the doctor goes by.
+// observation is everything that the doctor measured. diagnose judges it.
 type observation struct {
 	namespace string
 	there     bool // it has topics
@@ -50,7 +50,7 @@ type observation struct {
 	deadletters, alerts, invalidAlerts int               // in the last hour; invalidAlerts are records among the alerts that are none
 }
 
-// groupObservation is how a consumer group is.
+// groupObservation is the state of a consumer group.
 type groupObservation struct {
 	members int
 	unowned []int32 // partitions that no member has
@@ -66,7 +66,7 @@ type groupObservation struct {
 	still   []string                   // topic/partition of what waits and didn't move between two looks
 }
 
-// waits reports whether something does that ought to move.
+// hasBacklog reports whether a group has a lag, so that the doctor must measure its progress.
 func (c *observation) hasBacklog() bool {
 	lag := c.scheduler.lag + c.supervisor.lag + c.notifier.lag + int64(len(c.held))
 	for _, a := range c.agents {
@@ -75,7 +75,7 @@ func (c *observation) hasBacklog() bool {
 	return lag > 0
 }
 
-// since takes note of what has moved since an earlier look.
+// compareWith records what moved since an earlier observation.
 func (c *observation) compareWith(before *observation) {
 	c.scheduler.compareWith(before.scheduler)
 	tasks := events.Namespace(c.namespace).Inbox(events.Tasks)
@@ -109,7 +109,7 @@ func (g *groupObservation) compareWith(before groupObservation) {
 	slices.Sort(g.still)
 }
 
-// diagnose says what is fine and what isn't; pure.
+// diagnose judges an observation. It does no I/O.
 func diagnose(c *observation) []symptom {
 	list := brokerSymptoms(c.brokers, &c.copies)
 	if !c.there {
@@ -157,7 +157,7 @@ func brokerSymptoms(n int, copies *kafka.Copies) (list []symptom) {
 	return list
 }
 
-// partitionsText is partitions by topic on one line, of the first topics.
+// partitionsText lists partitions by topic on one line. It shortens a long list.
 func partitionsText(of map[string][]int32) string {
 	const most = 3
 	topics := slices.Sorted(maps.Keys(of))
@@ -174,7 +174,7 @@ func partitionsText(of map[string][]int32) string {
 	return text
 }
 
-// numbersText is the numbers of partitions, of the first ones.
+// numbersText lists partition numbers. It shortens a long list.
 func numbersText(ps []int32) string {
 	const most = 12
 	if len(ps) <= most {
@@ -202,7 +202,7 @@ func topicSymptoms(findings []kafka.Finding) []symptom {
 	return list
 }
 
-// positionSymptoms judges where schedulers go on reading their inboxes.
+// positionSymptoms judges the committed offsets of schedulers in their inboxes.
 func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
 	foreign := map[string][]int32{}
 	for _, f := range found {
@@ -241,10 +241,10 @@ func workflowSymptom(workflows []string) symptom {
 	return symptom{"workflows", fine, text, ""}
 }
 
-// restoringShown is how many partitions that are restored are named.
+// restoringShown bounds the restoring partitions that are listed.
 const restoringShown = 5
 
-// schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
+// schedulerSymptom judges schedulers. A partition waits while a scheduler restores its tasks from the log.
 func schedulerSymptom(g groupObservation, restoring map[int32]float64) symptom {
 	if g.members > 0 && len(restoring) > 0 {
 		parts := make([]string, 0, len(restoring))
@@ -264,7 +264,7 @@ func schedulerSymptom(g groupObservation, restoring map[int32]float64) symptom {
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
 
-// unstableSymptom adds to what is wrong with schedulers that their offsets are held back.
+// unstableSymptom adds the partitions whose committed offsets an open transaction holds back.
 func unstableSymptom(s symptom, unstable []int32) symptom {
 	if s.Result != fine && len(unstable) > 0 {
 		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and no new owner goes on with them", unstable)
@@ -273,7 +273,7 @@ func unstableSymptom(s symptom, unstable []int32) symptom {
 	return s
 }
 
-// roleSymptom judges a role without which nothing of what waits goes on.
+// roleSymptom judges a role. without says what waits if none runs, and start how to start one.
 func roleSymptom(role string, g groupObservation, without, start string) symptom {
 	switch {
 	case g.members == 0:
@@ -314,7 +314,7 @@ func consoleSymptom(url string) symptom {
 // shownPartitions bounds a list of partitions.
 const shownPartitions = 8
 
-// shortList is the first of a list.
+// shortList joins the first entries of a list.
 func shortList(of []string) string {
 	if len(of) > shownPartitions {
 		return fmt.Sprintf("%s and %d others", strings.Join(of[:shownPartitions], ", "), len(of)-shownPartitions)
@@ -322,7 +322,7 @@ func shortList(of []string) string {
 	return strings.Join(of, ", ")
 }
 
-// transactionSymptoms judges transactions that nobody will end.
+// transactionSymptoms judges transactions that no client will end.
 func transactionSymptoms(c *observation) (list []symptom) {
 	for _, h := range c.hanging {
 		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
@@ -334,7 +334,7 @@ func transactionSymptoms(c *observation) (list []symptom) {
 	return list
 }
 
-// logSymptoms judges what stands in the log.
+// logSymptoms judges what the log contains: open transactions, dead letters and alerts.
 func logSymptoms(c *observation) (list []symptom) {
 	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {

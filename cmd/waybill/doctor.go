@@ -15,11 +15,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// progressInterval is how long the doctor waits to see whether something moves: longer than any role lets
-// its commits wait (a supervisor for 5 s).
+// progressInterval is the time over which the doctor measures progress. It exceeds the commit interval of every
+// role (a supervisor commits every 5 s).
 const progressInterval = 6 * time.Second
 
-// recently is how far back dead letters and alerts are counted.
+// recentWindow is the period for which dead letters and alerts are counted.
 const recentWindow = time.Hour
 
 type doctorOptions struct {
@@ -88,7 +88,7 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 	return nil
 }
 
-// doctor looks at a namespace.
+// doctor examines one namespace.
 type doctor struct {
 	admin  *kafka.Admin
 	reader *kafka.Restorer
@@ -150,7 +150,7 @@ func (d *doctor) examine(ctx context.Context) (c *observation, err error) {
 	})
 }
 
-// definitions takes note of the workflows, and returns the agents that they name.
+// definitions records the usable workflows, and returns the agents that they name.
 func (d *doctor) definitions(ctx context.Context, c *observation) (agents []string, err error) {
 	if _, there, err := d.admin.TopicPartitions(ctx, d.ns.Definitions()); err != nil || !there {
 		return nil, err
@@ -163,9 +163,8 @@ func (d *doctor) definitions(ctx context.Context, c *observation) (agents []stri
 	return agentsOf(usable), nil
 }
 
-// lately gives fn the records that were written to a topic since an instant, as far as its partitions
-// have leaders; none, where there is no topic. They are read: among offsets there are markers, and
-// after a kill they are in every partition.
+// readRecent passes the records that were written to a topic since an instant to fn. It skips partitions
+// without a leader and a missing topic. It reads the records because offsets also count transaction markers.
 func (d *doctor) readRecent(ctx context.Context, topic string, since time.Time, leaderless []int32, fn func(*events.Record)) error {
 	partitions, there, err := d.admin.TopicPartitions(ctx, topic)
 	if err != nil || !there {
@@ -186,7 +185,7 @@ func (d *doctor) readRecent(ctx context.Context, topic string, since time.Time, 
 	return err
 }
 
-// groups looks at all groups and at the log's end, and where something waits once more.
+// groups observes all groups and the ends of the log, and observes them again if there is a backlog.
 func (d *doctor) groups(ctx context.Context, c *observation, agents []string, partitions int32) error {
 	look := func() (*observation, error) { return d.observe(ctx, agents, partitions) }
 	first, err := look()
@@ -211,7 +210,7 @@ func (d *doctor) groups(ctx context.Context, c *observation, agents []string, pa
 	return nil
 }
 
-// look is one look at all groups, and at where readers stand.
+// observe describes all groups and reads their committed offsets once.
 func (d *doctor) observe(ctx context.Context, agents []string, partitions int32) (c *observation, err error) {
 	c = &observation{namespace: string(d.ns), agents: map[string]groupObservation{}, held: map[int32]int64{}}
 	for _, role := range []struct {
@@ -252,7 +251,7 @@ func (d *doctor) observe(ctx context.Context, agents []string, partitions int32)
 	return c, err
 }
 
-// restoring is how far schedulers are that don't act yet, by partition.
+// restoring returns the progress of schedulers that still restore, by partition.
 func (d *doctor) restoring(ctx context.Context) (map[int32]float64, error) {
 	restores, err := d.admin.Restores(ctx)
 	if err != nil || len(restores) == 0 {
@@ -277,8 +276,8 @@ func (d *doctor) agent(ctx context.Context, name string) (g groupObservation, er
 	return g, err
 }
 
-// group looks at a group that reads topics; each of so many partitions of them needs an owner.
-// Topics that aren't there are the check of topics' to tell.
+// group observes a consumer group of topics with that many partitions each. A missing topic is reported by the
+// topic check, not here.
 func (d *doctor) group(ctx context.Context, group string, topics []string, partitions int32) (g groupObservation, err error) {
 	state, err := d.admin.DescribeGroup(ctx, group)
 	if err != nil {
@@ -317,13 +316,12 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	return g, nil
 }
 
-// lagReadMax is the longest lag whose records are counted. More offsets than that aren't left by
-// processes that were killed.
+// lagReadMax bounds the lag, in offsets, whose records are counted. Killed processes leave fewer markers than
+// that.
 const lagReadMax = 2000
 
-// records is how many records a group's lag in a partition is of. A transaction's markers, and
-// what was rolled back, have offsets too: after a kill they are all that lies behind the position of a group that has
-// done everything. Where they can't be read, it is the lag.
+// lagRecords counts the records within a group's lag in a partition. Markers and aborted records also have
+// offsets; after a kill they may be the whole lag. It returns lag if the records can't be read.
 func (d *doctor) lagRecords(ctx context.Context, topic string, p int32, commits map[string]map[int32]int64, lag int64) int64 {
 	from, committed := commits[topic][p]
 	if lag <= 0 || lag > lagReadMax || !committed || from < 0 {

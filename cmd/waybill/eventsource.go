@@ -14,8 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// historyTool is a tool that reads events: of the log, or of a file that
-// `waybill export` wrote, without a broker.
+// historyTool is a tool that reads events from the log or from a file of `waybill export`.
 type historyTool struct {
 	tool
 	file string
@@ -26,7 +25,7 @@ func (t *historyTool) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.file, "file", "", "read a file of 'waybill export' (-: standard input) instead of the log")
 }
 
-// oneTaskTool is one about one task, of which a console knows the events.
+// oneTaskTool is a historyTool for one task. A console can provide the events, too.
 type oneTaskTool struct {
 	historyTool
 	api apiFlags
@@ -37,7 +36,7 @@ func (t *oneTaskTool) flags(cmd *cobra.Command) {
 	t.api.flags(cmd)
 }
 
-// named is the console that the user named; nil: none.
+// namedConsole returns the console that --api names, or nil.
 func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 	c, err := t.api.namedConsole()
 	switch {
@@ -49,7 +48,7 @@ func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 	return c, err
 }
 
-// eventSource is where events come from.
+// eventSource provides events: the log, a file, or a console.
 type eventSource interface {
 	// read gives fn the events of a task's partition (id empty: of all), in the
 	// order of their partition. lost is told of those that aren't as they were written, in
@@ -62,7 +61,7 @@ type eventSource interface {
 	close()
 }
 
-// openHistory opens the file, or connects.
+// openHistory opens the file, or connects to the brokers.
 func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 	if t.file == "" {
 		l, err := t.open(cmd)
@@ -83,7 +82,7 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 	return f, f.each(nil) // learns the head
 }
 
-// logHistory is the events topic.
+// logHistory is the eventSource of the events topic.
 type logHistory struct {
 	*logbook
 	places          map[int32]readPosition // where the last read ended
@@ -118,7 +117,8 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	return err
 }
 
-// passing is kafka.Range.Damaged of who shows the rest, and is told of each; nil: nobody does.
+// corruptionHandler returns the kafka.Range.Damaged of a read that continues after corruption: it warns and
+// calls lost. It returns nil, which ends the read, if lost is nil.
 func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
 	if lost == nil {
 		return nil
@@ -129,7 +129,7 @@ func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.
 	}
 }
 
-// warnDamaged says of what can't be read, of each once, that it can't.
+// warnDamaged warns of records that can't be read, once for each place.
 func (l *logbook) warnDamaged(d *kafka.DamagedError) {
 	l.damage.Lock() // several partitions are read at once
 	defer l.damage.Unlock()
@@ -150,7 +150,7 @@ func (h *logHistory) head() replay.Head {
 
 func (h *logHistory) warnings() io.Writer { return h.note }
 
-// fileHistory is an exported file, or standard input, which can be read once.
+// fileHistory is the eventSource of an exported file. Standard input can be read once only.
 type fileHistory struct {
 	path  string
 	stdin *replay.Reader // nil: read the file at path, each time from its start
@@ -161,7 +161,7 @@ type fileHistory struct {
 	lacks bool // it was said what it was exported without
 }
 
-// without says once of a file that it was exported without some tasks.
+// warnWithout warns once that the file was exported without some tasks.
 func (h *fileHistory) warnWithout(w *replay.Without) {
 	if w != nil && !h.lacks {
 		h.lacks = true
@@ -169,7 +169,7 @@ func (h *fileHistory) warnWithout(w *replay.Without) {
 	}
 }
 
-// changed says once of a file that it isn't as it was exported: it is shown as it is.
+// warnChanged warns once that a line differs from what was exported. The line is used as it is.
 func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	if !h.noted {
 		h.noted = true
@@ -177,7 +177,7 @@ func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	}
 }
 
-// whole says once of a file that it isn't whole: what is left of it is shown.
+// warnTruncated warns once that the file is truncated. Its complete lines are used.
 func (h *fileHistory) warnTruncated(err error) error {
 	cut, is := errors.AsType[*replay.CutError](err)
 	if !is {
@@ -204,7 +204,7 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 	return h.each(until)
 }
 
-// each opens the file and gives fn its records; fn nil: only the head is read.
+// each passes the records of the file to fn. With a nil fn it reads the head only.
 func (h *fileHistory) each(fn func(*events.Record) error) error {
 	f, err := os.Open(h.path)
 	if err != nil {
@@ -230,7 +230,7 @@ func (h *fileHistory) warnings() io.Writer { return h.note }
 
 func (h *fileHistory) close() {}
 
-// openTask begins a tool about one task.
+// openTask checks the id, and opens the source of the task's events.
 func (t *oneTaskTool) openTask(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
@@ -251,7 +251,7 @@ func (t *oneTaskTool) openTask(cmd *cobra.Command, args []string) (id string, h 
 	return id, h, nil
 }
 
-// taskNotFound says that no event of a task was found.
+// taskNotFound is the error if no event of a task was found.
 func (t *historyTool) taskNotFound(id string) error {
 	if t.file != "" {
 		return exit(exitNotFound, "no task %q in %s", id, t.file)
@@ -259,7 +259,7 @@ func (t *historyTool) taskNotFound(id string) error {
 	return notFound(id)
 }
 
-// warnNotAnEvent tells of a record that can't be an event.
+// warnNotAnEvent warns of a record in the events topic that isn't an event.
 func warnNotAnEvent(note io.Writer, r *events.Record, err error) {
 	fmt.Fprintf(note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
 }

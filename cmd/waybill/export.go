@@ -69,7 +69,8 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 	return o.write(cmd, &logHistory{logbook: l}, x)
 }
 
-// write writes to where it was asked for. A file is there whole, but for what its head says that it is without, or not at all.
+// write exports to the file of --out or to standard output. A file is complete, except for tasks that its head
+// lists as left out, or it is removed.
 func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) error {
 	if o.out == "" {
 		out := &countingWriter{out: cmd.OutOrStdout()}
@@ -100,7 +101,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 	return left.partialError()
 }
 
-// counted counts the bytes that go to what can't be written over.
+// countingWriter counts the bytes written to an output that can't be overwritten.
 type countingWriter struct {
 	out io.Writer
 	n   int
@@ -112,7 +113,7 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unused is an error if there are any.
+// errIfWritten returns an error if bytes were written.
 func (c *countingWriter) errIfWritten() error {
 	if c.n == 0 {
 		return nil
@@ -120,7 +121,7 @@ func (c *countingWriter) errIfWritten() error {
 	return exit(exitUnreachable, "what was written isn't whole, lacks its last line, and has events of tasks that were named above as left out: throw it away, and write to a file with --out, which is without them")
 }
 
-// exporting is one run of export.
+// exporting is one export.
 type exporting struct {
 	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
 	from, until time.Time       // of submission; zero: no bound
@@ -134,7 +135,7 @@ type exporting struct {
 
 func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
 
-// only is the one task that is exported; empty: all partitions are read.
+// singleTask returns the id of the task to export, or "" if there are several: then all partitions are read.
 func (x *exporting) singleTask() string {
 	if len(x.ids) == 1 {
 		for id := range x.ids {
@@ -144,7 +145,8 @@ func (x *exporting) singleTask() string {
 	return ""
 }
 
-// run writes what was asked for. Where events can't be read, that is begun anew, without the tasks that may have lost one.
+// run writes the export. If events can't be read, it starts again without the tasks that may have lost an
+// event.
 func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*leftOut, error) {
 	gone := &unreadableEvents{}
 	p, err := x.writePass(cmd.Context(), h, out, replay.Without{}, gone)
@@ -182,7 +184,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*left
 	return left, p.end()
 }
 
-// seen says of which tasks nothing was found, and which can't be told to be in the range.
+// checkFound reports tasks that weren't found, and tasks whose time of submission is unknown.
 func (x *exporting) checkFound(note io.Writer, left *leftOut) error {
 	for id, seen := range x.ids {
 		if !seen && !left.contains(id) {
@@ -202,7 +204,7 @@ func (x *exporting) checkFound(note io.Writer, left *leftOut) error {
 	return nil
 }
 
-// passed is a file that is written but for its end.
+// exportPass is a file that is written except for its last line.
 type exportPass struct {
 	to *bufio.Writer
 	w  *replay.Writer
@@ -215,7 +217,7 @@ func (p *exportPass) end() error {
 	return p.to.Flush()
 }
 
-// pass writes all that is wanted and can be read.
+// writePass reads the source once, and writes the selected events that can be read.
 func (x *exporting) writePass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *unreadableEvents) (*exportPass, error) {
 	x.submitted, x.headless, x.taken, x.events = map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
 	p := &exportPass{to: bufio.NewWriterSize(out, 1<<20)}
@@ -231,7 +233,7 @@ func (x *exporting) writePass(ctx context.Context, h eventSource, out io.Writer,
 	return p, err
 }
 
-// concerns reports whether a task that is left out was asked for, as far as is known.
+// concerns reports whether a task that is left out was selected, as far as is known.
 func (x *exporting) concerns(id string, _ *events.Task) bool {
 	if len(x.ids) > 0 {
 		_, asked := x.ids[id]
@@ -241,9 +243,9 @@ func (x *exporting) concerns(id string, _ *events.Task) bool {
 	return !x.ranged() || in || !known
 }
 
-// wants reports whether a record is to be exported. The claims of partitions are:
-// they say who owned a task. Of all tasks, everything is: what is wrong with a log is to
-// be found in the file, too.
+// wants reports whether a record is exported. Claims of partitions are, because they name the owners of tasks.
+// An export of all tasks contains every record, also unusable ones, so that the file shows what is wrong with a
+// log.
 func (x *exporting) wants(r *events.Record) bool {
 	id := string(r.Key)
 	wanted := true
@@ -265,8 +267,8 @@ func (x *exporting) wants(r *events.Record) bool {
 	return wanted
 }
 
-// inRange reports whether a task was submitted in the range, as far as is known: its first
-// event comes first, if the log has it.
+// inRange reports whether a task was submitted within the range. It is known from the task's first event, which
+// precedes the others unless it was lost.
 func (x *exporting) inRange(id string, r *events.Record) bool {
 	if _, seq, err := events.EventName(r); err == nil && seq == 1 {
 		x.submitted[id] = x.submitted[id] || !x.from.After(r.Time) && (x.until.IsZero() || !r.Time.After(x.until))

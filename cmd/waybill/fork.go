@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// forkFlags are those of every fork.
+// forkFlags are the flags of fork and plan.
 type forkFlags struct {
 	workflow string
 	assume   string
@@ -47,7 +47,7 @@ func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Progra
 	return workflow.Compile(d)
 }
 
-// definitionKey is the key of a definition.
+// definitionKey matches the key of a definition in the log, NAME/VERSION.
 var definitionKey = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
 
 // compileFile reads and compiles a definition.
@@ -138,7 +138,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	return o.printObject(cmd.OutOrStdout(), f, func(out io.Writer) error { return forkTable(out, f) })
 }
 
-// sameWorkflow refuses a definition of something else.
+// sameWorkflow refuses a definition of another workflow than the task's.
 func sameWorkflow(first *events.Record, p *workflow.Program) error {
 	e, err := events.ReadEvent(first)
 	if err != nil {
@@ -150,7 +150,7 @@ func sameWorkflow(first *events.Record, p *workflow.Program) error {
 	return nil
 }
 
-// forkTable shows both courses side by side.
+// forkTable prints the recorded and the forked events in two columns.
 func forkTable(out io.Writer, f *replay.Forked) error {
 	w := newTable(out, "")
 	w.row("Task", f.Task)
@@ -206,7 +206,7 @@ func eventText(l *events.Line, assumed bool) string {
 	return text
 }
 
-// clock is the time of day of an instant of the log.
+// clock returns the time of day of an instant of the log.
 func clock(at string) string {
 	_, t, _ := strings.Cut(at, "T")
 	return strings.TrimSuffix(t, "Z")

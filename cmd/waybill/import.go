@@ -18,8 +18,8 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// importPartitions is how many partitions a file may ask for, unless more are taken: whoever made it
-// says how many, and each of a namespace's topics is created with so many.
+// importPartitions is the default of --max-partitions. The file chooses the number of partitions, and an import
+// creates every topic with it.
 const importPartitions = 1000
 
 type importOptions struct {
@@ -53,7 +53,7 @@ is incomplete or doesn't verify, unless --broken is given.`,
 	return cmd
 }
 
-// imported is what is printed of an import. Broken counts faults, as verify does.
+// imported is the result of an import as it is printed. Broken counts faults, as verify does.
 type imported struct {
 	Namespace  events.Namespace `json:"namespace"`
 	From       events.Namespace `json:"from"` // where the file's events were
@@ -133,7 +133,7 @@ func (m *importing) check(o *importOptions) error {
 	return nil
 }
 
-// create makes the namespace, unless it is somebody's.
+// create creates the namespace. It fails if another cluster role uses it.
 func (m *importing) create(conn *connection) error {
 	admin, err := openAdmin(m.cmd, conn)
 	if err != nil {
@@ -147,8 +147,8 @@ func (m *importing) create(conn *connection) error {
 	return err
 }
 
-// empty refuses a namespace that has events. What an import that was interrupted
-// left was never committed.
+// checkEmpty refuses a namespace that has events. Records of an interrupted import don't count: they were never
+// committed.
 func (m *importing) checkEmpty(l *logbook) error {
 	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Held: ignoreHeld}, func(*events.Record) error {
 		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
@@ -156,7 +156,7 @@ func (m *importing) checkEmpty(l *logbook) error {
 	return err
 }
 
-// write writes the file's records, all or none.
+// write writes the file's records in one transaction.
 func (m *importing) write(l *logbook) (err error) {
 	ctx, topic := m.cmd.Context(), l.cfg.Namespace.Events()
 	w, err := kafka.OpenHistoryWriter(ctx, l.cfg)
@@ -176,7 +176,7 @@ func (m *importing) write(l *logbook) (err error) {
 	return l.connectionLost(w.Commit(ctx))
 }
 
-// compare reads back what was written.
+// compare reads the namespace back and compares it with what was written.
 func (m *importing) compare(l *logbook) error {
 	back, err := m.readBack(l)
 	if err != nil {
@@ -191,8 +191,8 @@ func (m *importing) compare(l *logbook) error {
 	return nil
 }
 
-// back reads what is in the namespace to its end. The end of a transaction that was committed may still
-// be on its way, and nothing of it can be read before.
+// readBack reads the namespace to its end. It waits for the end of the import's transaction, before which
+// brokers return none of its records.
 func (m *importing) readBack(l *logbook) (digests, error) {
 	for began := time.Now(); ; {
 		back, held := digests{}, atomic.Bool{}
@@ -214,7 +214,7 @@ func (m *importing) readBack(l *logbook) (digests, error) {
 	}
 }
 
-// sums are digests of all that is kept of records, by partition, in their order.
+// digests are hashes of the records of each partition, in order, over all fields that an import keeps.
 type digests map[int32]hash.Hash
 
 func (s digests) add(r *events.Record) {

@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// losses are parts of the events that can't be read.
+// unreadableEvents are the ranges of events that can't be read. It is safe for concurrent use.
 type unreadableEvents struct {
 	mu   sync.Mutex // several partitions are read at once
 	list []replay.Loss
@@ -26,13 +26,13 @@ func (l *unreadableEvents) add(d *kafka.DamagedError) {
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
 }
 
-// incomplete is what is left out of an answer about many tasks, because events can't be read.
+// leftOut is what an answer about many tasks leaves out, because events can't be read.
 type leftOut struct {
 	tasks   []replay.LeftOut
 	unnamed []int32 // partitions of which other tasks may have lost all their events
 }
 
-// beside is one that isn't among others; nil: all are.
+// notIn returns the first range that others don't have, or nil.
 func (l *unreadableEvents) notIn(others *unreadableEvents) *replay.Loss {
 	for i := range l.list {
 		is := func(o replay.Loss) bool { return o.Partition == l.list[i].Partition && o.Offset == l.list[i].Offset }
@@ -43,8 +43,9 @@ func (l *unreadableEvents) notIn(others *unreadableEvents) *replay.Loss {
 	return nil
 }
 
-// leftOut finds out of which tasks events may be lost, for which the partition of id (empty: all) is read again where it
-// isn't whole. concerns says which of them matter: it is given what a task was before that, nil: nothing.
+// findLeftOut finds the tasks that may have lost an event. It reads the partition of id again, or all if id is
+// empty. concerns selects the tasks that matter: it receives each task as it was before the loss, or nil if
+// nothing is known of it.
 func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*leftOut, error) {
 	if len(l.list) == 0 {
 		return &leftOut{}, nil
@@ -60,17 +61,17 @@ func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id st
 	return &leftOut{s.LeftOut(concerns), s.Unnamed()}, nil
 }
 
-// has reports whether a task is left out.
+// contains reports whether a task is left out.
 func (i *leftOut) contains(id string) bool {
 	_, is := slices.BinarySearchFunc(i.tasks, id, func(l replay.LeftOut, id string) int { return strings.Compare(l.Task, id) })
 	return is
 }
 
-// leftOutNamed bounds how many tasks are named of which an event may be lost, for one reason. Those that it names are
-// all named.
+// leftOutNamed bounds how many ids are listed for one reason, unless the corrupt records themselves name the
+// tasks: then all are listed.
 const leftOutNamed = 20
 
-// warn names what is left out.
+// warn lists the tasks that are left out.
 func (i *leftOut) warn(note io.Writer) {
 	var reasons []string
 	byReason := map[string][]string{}
@@ -92,7 +93,7 @@ func (i *leftOut) warn(note io.Writer) {
 	}
 }
 
-// partial is the error of an answer that isn't whole; nil: it is whole.
+// partialError returns an error if the answer is incomplete, else nil.
 func (i *leftOut) partialError() error {
 	if len(i.tasks)+len(i.unnamed) == 0 {
 		return nil
@@ -104,10 +105,10 @@ func (i *leftOut) partialError() error {
 	return exit(exitUnreachable, "%d tasks are left out, because events of them can't be read, or may not be%s; `waybill timeline ID` shows what is left of one", len(i.tasks), others)
 }
 
-// leftOutInHead bounds the ids in a file's first line, which has a bound.
+// leftOutInHead bounds the ids in the first line of an export, whose size is bounded.
 const leftOutInHead = 2000
 
-// without is what the head of a file says of it.
+// exportHead returns the part of an export's first line that lists what is left out.
 func (i *leftOut) exportHead(gone *unreadableEvents) (w replay.Without) {
 	for j := range i.tasks[:min(len(i.tasks), leftOutInHead)] {
 		w.Tasks = append(w.Tasks, i.tasks[j].Task)

@@ -19,8 +19,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// local is the whole system in one process, on the embedded broker: what `demo`
-// and `up` run.
+// local is the whole system in one process, on the embedded broker. `demo` and `up` run it.
 type local struct {
 	*instance.Instance
 	broker  *embedded.Broker
@@ -28,7 +27,7 @@ type local struct {
 	console string      // its URL; empty: none
 }
 
-// localOptions say what a local system is made of.
+// localOptions configure a local system.
 type localOptions struct {
 	dataDir     string
 	listen      string // for clients outside of the process; empty: none
@@ -47,18 +46,18 @@ type localOptions struct {
 	anyPort     bool                  // where the console's port is taken
 }
 
-// noBreaker: the simulated services fail where a card asks for it, not because
-// they are down; a circuit would punish the other orders.
+// noBreaker disables circuit breakers. The demo's services fail for certain cards only; an open circuit would
+// delay the other orders.
 var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
 // The request topics of a local system.
 const localAgentPartitions = 4
 
-// kafkaDir is where the embedded broker keeps its log, of a --data-dir.
+// kafkaDir is the directory of the embedded broker's log within --data-dir.
 func kafkaDir(dataDir string) string { return filepath.Join(dataDir, "kafka") }
 
-// startLocal starts the broker, creates the topics and applies the
-// definitions. The door for other clients stays closed.
+// startLocal starts the broker, creates the topics and applies the definitions. Other clients can't connect
+// yet.
 func startLocal(ctx context.Context, o localOptions) (*local, error) {
 	broker, err := embedded.Start(embedded.Options{DataDir: kafkaDir(o.dataDir), Listen: o.listen, Partitions: o.partitions,
 		WriteFailed: func(err error) { o.log.Error("a write was refused", "error", err) }})
@@ -125,7 +124,7 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 	return nil
 }
 
-// startIndex starts the index, within a console where one is asked for.
+// startIndex starts the index, within a console if one is configured.
 func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	if o.console == nil {
 		_, err = l.StartIndex(ctx, o.observe)
@@ -135,11 +134,10 @@ func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	return err
 }
 
-// joinTimeout is how long the roles of one process may take to join their groups.
+// joinTimeout bounds the time in which the roles of one process join their groups.
 const joinTimeout = 30 * time.Second
 
-// joined returns when every role is a member of its group: from then on nothing
-// waits for a rebalance.
+// joined returns when every role is a member of its group, so that no later rebalance delays work.
 func (l *local) joined(ctx context.Context) error {
 	ns := l.Kafka.Namespace
 	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
@@ -177,7 +175,7 @@ func (l *local) close() error {
 	return errors.Join(err, l.broker.Close())
 }
 
-// temporaryDir makes a folder that goes with the process.
+// temporaryDir creates a folder that is removed when the process ends.
 func temporaryDir() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "waybill-demo-"); err != nil {
 		return "", nil, err

@@ -47,7 +47,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCode is an error that ends the process with a code of its own.
+// exitCode is an error with its own exit code.
 type exitCode struct {
 	code int
 	err  error
@@ -62,8 +62,8 @@ func exit(code int, format string, args ...any) error {
 
 func usage(format string, args ...any) error { return exit(exitUsage, format, args...) }
 
-// gcPercent is for processes that keep little and pass on much: collecting less
-// often takes a tenth of the processor's time off an order (GOGC overrides it).
+// gcPercent is the GOGC of processes with small heaps and many short-lived objects. Collecting less often saves
+// a tenth of the processor time per order. GOGC overrides it.
 const gcPercent = 400
 
 func main() {
@@ -73,7 +73,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run is main, as a function: it returns the exit code.
+// run runs a command and returns the exit code.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -93,7 +93,7 @@ func run(args []string) int {
 	return codeOf(err)
 }
 
-// errSilent is wrapped by errors whose message is on the terminal already.
+// errSilent is wrapped by errors that were already printed.
 var errSilent = errors.New("said already")
 
 func codeOf(err error) int {
@@ -110,8 +110,8 @@ func codeOf(err error) int {
 	return exitOther
 }
 
-// orInterrupted is err, unless the process was told to end: whatever was under way failed by
-// that, each thing in its own way.
+// orInterrupted returns err, or context.Canceled if the process was interrupted: then whatever was in progress
+// failed for that reason.
 func orInterrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -119,7 +119,7 @@ func orInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// newRoot is the command tree. Every verb has a file of its own.
+// newRoot builds the command tree. Every verb has a file of its own.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "waybill",

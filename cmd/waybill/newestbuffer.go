@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// newest keeps what a limit shows of a list that is read in another order, and no more than
-// twice as much on the way.
+// newestBuffer keeps the newest entries up to --limit of a list that arrives in another order. It holds at most
+// twice the limit.
 type newestBuffer[T any] struct {
 	*limit
 	instant func(*T) *string // the instant, as events.InstantText writes it
@@ -15,7 +15,7 @@ type newestBuffer[T any] struct {
 	total   int // that came
 }
 
-// add takes one more.
+// add adds an entry.
 func (n *newestBuffer[T]) add(v T) {
 	n.total++
 	n.list = append(n.list, v)
@@ -24,8 +24,8 @@ func (n *newestBuffer[T]) add(v T) {
 	}
 }
 
-// sort puts the newest first, and lets go of what isn't shown. Of one instant, those that came
-// first come first.
+// sort orders the entries newest first, and drops those beyond the limit. Entries of the same instant keep
+// their order.
 func (n *newestBuffer[T]) sort() {
 	slices.SortStableFunc(n.list, func(a, b T) int { return compareInstants(n.instant(&b), n.instant(&a)) })
 	if n.max > 0 && len(n.list) > n.max {
@@ -33,7 +33,7 @@ func (n *newestBuffer[T]) sort() {
 	}
 }
 
-// shown is the list, and says on note what is left out.
+// newestRows returns the entries, and prints how many were dropped.
 func (n *newestBuffer[T]) newestRows(note io.Writer, what string) []T {
 	n.sort()
 	if n.total > len(n.list) {

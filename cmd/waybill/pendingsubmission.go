@@ -10,21 +10,21 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// submissionSearchMax bounds the submissions that are read to find one.
+// submissionSearchMax bounds the records that are read to find a submission.
 const submissionSearchMax = 200_000
 
-// errSearchDone ends a read that has found its record, or looked at as many as it may.
+// errSearchDone ends a read that found its record or reached submissionSearchMax.
 var errSearchDone = errors.New("enough was read")
 
-// submissionSearch looks for a task's submission among those that no scheduler has taken.
+// submissionSearch looks for a task's submission among those that no scheduler has consumed.
 type submissionSearch struct {
 	topic, id string
 	looked    int // at as many
 	found     *console.Waiting
 }
 
-// findPendingSubmission looks for a task's submission among those that no scheduler has taken; nil: there is none. It lies in the
-// task's own partition, unless a foreign client chose another, with the id as the key or without one.
+// findPendingSubmission returns the submission of a task that no scheduler has consumed, or nil. It is in the
+// task's own partition, unless a foreign client used another partitioner.
 func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
 	look := &submissionSearch{topic: ns.Inbox(events.Tasks), id: id}
 	ends, err := admin.EndsKnown(ctx, look.topic)
@@ -58,7 +58,7 @@ func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafk
 	return nil, nil
 }
 
-// in looks in one partition.
+// searchPartition searches one partition.
 func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
 	in := kafka.Range{Partitions: []int32{p}, From: from, Lend: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
@@ -84,7 +84,8 @@ func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Re
 	return nil
 }
 
-// submits reports whether a record is the submission of a task: its key says so, or, of one without a key, its value.
+// isSubmissionOf reports whether a record is the submission of a task, by its key or, without one, by its
+// value.
 func isSubmissionOf(r *events.Record, id string) bool {
 	if len(r.Key) > 0 {
 		return string(r.Key) == id
@@ -93,7 +94,8 @@ func isSubmissionOf(r *events.Record, id string) bool {
 	return err == nil && task == id
 }
 
-// explainMissing says that a task isn't in the log, and whether its submission waits for a scheduler.
+// explainMissing returns the error for a task that isn't in the log. It says whether its submission waits for a
+// scheduler.
 func (l *logbook) explainMissing(ctx context.Context, id string) error {
 	if l.history {
 		return notFound(id)

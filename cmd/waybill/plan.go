@@ -59,7 +59,7 @@ number of assumed answers.`,
 	return cmd
 }
 
-// planned is what is printed of a plan.
+// planResult is the result of a plan as it is printed.
 type planResult struct {
 	Workflow string `json:"workflow"`
 	Version  int    `json:"version"`
@@ -128,7 +128,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	return cmp.Or(err, left.partialError())
 }
 
-// choose finds the tasks to look at, and those of which that can't be told, since events can't be read.
+// choose returns the tasks to run, and the tasks that are left out because events can't be read.
 func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *leftOut, error) {
 	choice, gone := replay.NewChoice(name, o.finished), &unreadableEvents{}
 	err := h.read(ctx, "", func(r *events.Record) error {
@@ -148,13 +148,13 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	return choice, left, nil
 }
 
-// fatalPlanError is an error that isn't of one task.
+// fatalPlanError is an error that ends the whole plan, not only one task.
 type fatalPlanError struct{ err error }
 
 func (e *fatalPlanError) Error() string { return e.err.Error() }
 func (e *fatalPlanError) Unwrap() error { return e.err }
 
-// fail lists a task that could not be run on.
+// fail adds a task that could not be run.
 func (v *planResult) fail(id string, err error) {
 	v.Tasks++
 	if v.Failed++; v.first == nil {
@@ -179,7 +179,7 @@ func (v *planResult) add(o *replay.Outlook, all bool) {
 	}
 }
 
-// files compiles the definitions that were named, by their keys.
+// oldDefinitions compiles the files of --old, by the keys of their definitions.
 func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 	named := map[string]*workflow.Program{}
 	for _, path := range o.old {
@@ -192,8 +192,8 @@ func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 	return named, nil
 }
 
-// definitionsOf finds the one that a task has: in the files that were named, or in the
-// log, which is read when the first is asked for. That it can't be read is no fault of the task.
+// definitionsOf returns a lookup of definitions: first in the files of --old, then in the log, which is read on
+// first use. A failure to read the log is a fatalPlanError.
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
 	there := sync.OnceValues(func() (map[string]storedDefinition, error) {
@@ -239,7 +239,7 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 	}
 }
 
-// planTable shows a plan to people.
+// planTable prints a plan.
 func planTable(out io.Writer, v *planResult) error {
 	w := newTable(out, "")
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))

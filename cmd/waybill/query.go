@@ -18,11 +18,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// stallTimeout is how long a tool waits for brokers that have answered before
-// and are silent now: longer than a fail-over takes.
+// stallTimeout is how long a tool waits for brokers that have answered before. A failover of a partition's
+// leader takes less.
 const stallTimeout = 20 * time.Second
 
-// tool is the flags that every tool has.
+// tool holds the flags of every tool.
 type tool struct {
 	connection
 	output
@@ -33,8 +33,7 @@ func (t *tool) flags(cmd *cobra.Command) {
 	t.output.flags(cmd)
 }
 
-// logbook is what a tool reads the log with: each query that no console answers
-// reads the records that answer it, committed ones only.
+// logbook reads the log for tools. Each query reads the committed records that answer it.
 type logbook struct {
 	cfg        kafka.Config
 	admin      *kafka.Admin
@@ -48,7 +47,7 @@ type logbook struct {
 	leaderless map[string][]int32 // partitions without a leader that a list was made without, by topic
 }
 
-// open connects, and learns the partition count from the format record.
+// open connects, and reads the partition count from the format record.
 func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 	cfg, err := t.kafka("waybill")
 	if err != nil {
@@ -80,7 +79,7 @@ func (l *logbook) readFormat(ctx context.Context) error {
 	})
 }
 
-// writable refuses a namespace in which no role runs.
+// writable returns an error for an imported namespace, in which no role runs.
 func (l *logbook) writable() error {
 	if l.history {
 		return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nobody would take a command or a submission there", l.cfg.Namespace)
@@ -93,10 +92,10 @@ func (l *logbook) close() {
 	l.admin.Close()
 }
 
-// partition is where a task lives.
+// partition returns the partition of a task.
 func (l *logbook) partition(id string) int32 { return events.Partition([]byte(id), l.partitions) }
 
-// askBrokers runs a question to the brokers, and says so if they are silent.
+// askBrokers runs a request to brokers with stallTimeout. Its error says what to check.
 func (l *logbook) askBrokers(ctx context.Context, ask func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
@@ -107,10 +106,10 @@ func (l *logbook) askBrokers(ctx context.Context, ask func(context.Context) erro
 	return l.connectionLost(err)
 }
 
-// away reports whether an error means that brokers are away, perhaps for a moment.
+// brokersUnavailable reports whether err means that brokers don't answer, perhaps for a moment.
 func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
-// lost says what to do where a connection was lost.
+// connectionLost adds to the error of a lost connection what to do.
 func (l *logbook) connectionLost(err error) error {
 	_, leaderless := errors.AsType[*kafka.AwayError](err) // which says so itself
 	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
@@ -123,7 +122,7 @@ func (l *logbook) brokersSilent(err error) error {
 	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallTimeout, err)
 }
 
-// ends is where each partition of a topic ends now, of those of which the brokers say it.
+// ends returns the current end of each partition of a topic that has a leader.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
 	err = l.askBrokers(ctx, func(ctx context.Context) error {
 		ends, err = l.admin.EndsKnown(ctx, topic)
@@ -135,14 +134,14 @@ func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64,
 	return ends, nil
 }
 
-// place is where a reader is in a partition.
+// readPosition is a reader's position in a partition.
 type readPosition struct {
 	next int64     // offset
 	time time.Time // no record before next is younger
 }
 
-// read gives fn the records of a topic, with a progress bar, and returns where
-// the read ended in each partition. Where that isn't the end, it says so.
+// read passes the records of a topic to fn, shows a progress bar, and returns the position in each partition at
+// which the read ended. It warns if that isn't the end.
 func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
@@ -187,8 +186,8 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	return places, nil
 }
 
-// without is kafka.Range.Away of a list that is made of the partitions that can be read; partial says of
-// which others.
+// skipLeaderless returns the kafka.Range.Away of a list that omits partitions without a leader. partialError
+// reports them.
 func (l *logbook) skipLeaderless(topic string) func(int32) {
 	if l.leaderless == nil {
 		l.leaderless = map[string][]int32{}
@@ -196,7 +195,7 @@ func (l *logbook) skipLeaderless(topic string) func(int32) {
 	return func(p int32) { l.leaderless[topic] = append(l.leaderless[topic], p) }
 }
 
-// partial is the error of a list that was made without some partitions; nil: it is whole.
+// partialError returns an error if a list was made without some partitions, else nil.
 func (l *logbook) partialError() error {
 	for _, topic := range slices.Sorted(maps.Keys(l.leaderless)) {
 		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
@@ -204,7 +203,7 @@ func (l *logbook) partialError() error {
 	return nil
 }
 
-// warnOpenTransaction says of partitions, of each once, that they couldn't be read to their ends.
+// warnOpenTransaction warns, once for each partition, that an open transaction hides its last records.
 func (l *logbook) warnOpenTransaction(topic string, held map[int32]int64) {
 	for _, p := range slices.Sorted(maps.Keys(held)) {
 		at := fmt.Sprintf("%s/%d", topic, p)
@@ -220,7 +219,7 @@ func (l *logbook) warnOpenTransaction(topic string, held map[int32]int64) {
 	}
 }
 
-// readIncomplete reports whether a topic couldn't be read to its end.
+// readIncomplete reports whether a partition of a topic wasn't read to its end.
 func (l *logbook) readIncomplete(topic string) bool {
 	for at := range l.told {
 		if strings.HasPrefix(at, topic+"/") {
@@ -230,7 +229,7 @@ func (l *logbook) readIncomplete(topic string) bool {
 	return false
 }
 
-// soon is kafka.Range.Held of who reads again anyway.
+// ignoreHeld is the kafka.Range.Held of readers that read again later.
 func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {
@@ -240,8 +239,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// folding makes tasks of events. A task whose history can't be read to its end
-// is shown as of the last event that could, and said to be.
+// taskFold folds events into tasks. A task with an unreadable event stays as of the event before it, and warn
+// reports that.
 type taskFold struct {
 	tasks  map[string]*events.Task
 	owners map[int32]string
@@ -254,8 +253,7 @@ func newTaskFold() *taskFold {
 	return &taskFold{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
 }
 
-// add folds one record of the events topic; of wanted tasks only, if wanted is
-// given.
+// add folds one record of the events topic. A wanted function selects the tasks.
 func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	id := string(r.Key)
 	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
@@ -276,7 +274,7 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	}
 }
 
-// lost takes note of what can't be read of some tasks.
+// onUnreadable returns a handler that records which of some tasks may have lost an event.
 func (f *taskFold) onUnreadable(ids ...string) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		for _, id := range ids {
@@ -287,7 +285,7 @@ func (f *taskFold) onUnreadable(ids ...string) func(*kafka.DamagedError) {
 	}
 }
 
-// leave drops the tasks that are left out.
+// dropLeftOut removes the tasks that are left out.
 func (f *taskFold) dropLeftOut(left *leftOut) {
 	for i := range left.tasks {
 		delete(f.tasks, left.tasks[i].Task)
@@ -295,7 +293,7 @@ func (f *taskFold) dropLeftOut(left *leftOut) {
 	}
 }
 
-// warn says what could not be read.
+// warn prints what could not be read.
 func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
 	if f.noTask > 0 {
@@ -303,7 +301,7 @@ func (f *taskFold) warn(note io.Writer) {
 	}
 }
 
-// warnUnreadable says of which tasks an event can't be used, and why: of each while they are few.
+// warnUnreadable prints for which tasks an event is unreadable, and why. It names the first few.
 func warnUnreadable(note io.Writer, poison map[string]error, shown func(id string) bool) {
 	const most = 5
 	for i, id := range slices.Sorted(maps.Keys(poison)) {
@@ -319,7 +317,7 @@ func warnUnreadable(note io.Writer, poison map[string]error, shown func(id strin
 	}
 }
 
-// since is a --since flag: a duration back from now, or an instant.
+// sinceFlag is a --since flag: a duration back from now, or an instant.
 type sinceFlag struct{ text string }
 
 func (s *sinceFlag) flags(cmd *cobra.Command, what string) {
@@ -331,7 +329,7 @@ func (s *sinceFlag) instant(now time.Time) (time.Time, error) {
 	return parseInstant("--since", s.text, now)
 }
 
-// parseInstant reads the instant of a flag: a duration back from now, or as in RFC 3339; zero: nothing is said.
+// parseInstant parses a duration back from now or an RFC 3339 instant; zero if the flag isn't set.
 func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -349,7 +347,7 @@ func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// idArgument is the one argument of many tools: a task's id.
+// idArgument checks a task id that is given as the only argument.
 func idArgument(args []string) (string, error) {
 	if err := events.CheckTaskID(args[0]); err != nil {
 		return "", exit(exitUsage, "task %w", err)
@@ -361,7 +359,7 @@ func notFound(id string) error {
 	return exit(exitNotFound, "no task %q in the log; %s", id, whereToLook(id))
 }
 
-// whereToLook says where to look for a task that isn't there, by what was said of it.
+// whereToLook says how to find a task whose id wasn't found.
 func whereToLook(said string) string {
 	if strings.Contains(said, "…") { // of idText
 		return "a table shows the beginning and the end of a long id, and -o json all of it"

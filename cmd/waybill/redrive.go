@@ -51,7 +51,7 @@ A second redrive changes nothing: a task id, an attempt and a request id count o
 	return cmd
 }
 
-// redriven is what is printed of a dead letter.
+// redriveResult is a dead letter and what was done with it, as it is printed.
 type redriveResult struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
@@ -113,7 +113,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	return err
 }
 
-// countRefused is how many can't be written again.
+// countRefused counts the dead letters that can't be written again.
 func countRefused(list []redriveResult) (n int) {
 	for i := range list {
 		if list[i].Done == redriveRefused {
@@ -123,7 +123,7 @@ func countRefused(list []redriveResult) (n int) {
 	return n
 }
 
-// deadletterPosition is where a dead letter is.
+// deadletterPosition is the position of a dead letter in its topic.
 type deadletterPosition struct {
 	partition int32
 	offset    int64
@@ -142,7 +142,7 @@ func parsePositions(args []string) (map[deadletterPosition]bool, error) {
 	return places, nil
 }
 
-// chooseRedriven reads the dead letters that were asked for, and decides on each.
+// chooseRedriven reads the selected dead letters, and decides on each.
 func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPosition]bool, reasons []string, from time.Time) ([]redriveResult, error) {
 	var list []redriveResult
 	newer := redriveChain{map[deadletterPosition]redriveOf{}, map[string]deadletterPosition{}}
@@ -179,14 +179,14 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPositi
 	return list, nil
 }
 
-// redrives are the dead letters that are redrives of others. Only the last counts: or each redrive
-// that comes too early would double what the next has to write.
+// redriveChain finds dead letters that are redrives of others. Only the last one counts. Otherwise each early
+// redrive would double what the next one writes.
 type redriveChain struct {
 	of            map[deadletterPosition]redriveOf
 	notifications map[string]deadletterPosition // the last of each
 }
 
-// redriveOf is what became of a dead letter that was written again.
+// redriveOf is the latest redrive of a dead letter.
 type redriveOf struct {
 	at  deadletterPosition
 	sum string
@@ -204,7 +204,7 @@ func (rs *redriveChain) add(r *events.Record, at deadletterPosition, sum string)
 	}
 }
 
-// refuse refuses those that were written again and are others by now.
+// refuse marks dead letters that were already redriven as refused.
 func (rs *redriveChain) refuse(list []redriveResult) {
 	for i := range list {
 		x := &list[i]
@@ -220,8 +220,8 @@ const (
 	redriveBytes   = 16 << 20
 )
 
-// redriving writes dead letters again while their topic is read anew: it may hold more than
-// there is memory for.
+// redriveWriter writes dead letters again while it reads their topic a second time. The topic may not fit into
+// memory.
 type redriveWriter struct {
 	logbook *logbook
 	send    func(context.Context, ...events.Record) error
@@ -231,8 +231,8 @@ type redriveWriter struct {
 	bytes   int
 }
 
-// writeRedriven writes what isn't refused: of each partition one after the other. After an error it is
-// safe to run again: what is written twice counts once.
+// writeRedriven writes the dead letters that aren't refused, in order within each partition. After an error it
+// is safe to run it again: a record that is written twice counts once.
 func writeRedriven(ctx context.Context, l *logbook, list []redriveResult, from time.Time) error {
 	if err := l.writable(); err != nil {
 		return err
@@ -260,7 +260,7 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriveResult, from t
 	return err
 }
 
-// take takes in a dead letter, which may be one of those that are to be written.
+// add adds a dead letter if it is one of those to write.
 func (w *redriveWriter) add(ctx context.Context, r *events.Record) error {
 	at := deadletterPosition{r.Partition, r.Offset}
 	d := w.left[at]
@@ -279,7 +279,7 @@ func (w *redriveWriter) add(ctx context.Context, r *events.Record) error {
 	return w.write(ctx)
 }
 
-// write writes what was taken in.
+// write writes the dead letters added so far.
 func (w *redriveWriter) write(ctx context.Context) error {
 	if len(w.records) == 0 {
 		return nil

@@ -57,7 +57,7 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 	return cmd
 }
 
-// replayArguments: a task's id, or --at.
+// replayArguments accepts one task id, or none with --at.
 func replayArguments(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("at") {
 		if len(args) > 0 {
@@ -146,10 +146,10 @@ func parseUntil(text string) (replay.Until, error) {
 	return until, nil
 }
 
-// changeShown is how much of a value a table shows.
+// changeShown bounds the characters of a value in a table.
 const changeShown = 100
 
-// printSteps shows each event, and below it what it changed.
+// printSteps prints each event and the changes that it made.
 func printSteps(out io.Writer, steps []replay.Step) error {
 	for i := range steps {
 		s := &steps[i]
@@ -179,8 +179,7 @@ func printSteps(out io.Writer, steps []replay.Step) error {
 	return nil
 }
 
-// jsonText shows a value of JSON to people: a string without its quotes, what
-// isn't there as a dash.
+// jsonText formats a JSON value for a table: a string without quotes, a missing value as a dash.
 func jsonText(raw json.RawMessage) string {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil { // null too
@@ -256,7 +255,7 @@ func statesText(states map[events.TaskState]int) string {
 	return strings.TrimSuffix(fmt.Sprintf("%d: %s", n, strings.Join(list, ", ")), ": ")
 }
 
-// instantTable shows all tasks at an instant to people.
+// instantTable prints all tasks at an instant.
 func instantTable(out io.Writer, v *replay.InstantView) error {
 	w := newTable(out, "")
 	w.row("At", v.At)

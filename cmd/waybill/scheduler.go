@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// roleFlags are the flags that every role's command has.
+// roleFlags are the flags of every role's command.
 type roleFlags struct {
 	connection
 	instance      string
@@ -64,8 +64,7 @@ const (
 	timeoutMost  = 24 * time.Hour
 )
 
-// check refuses what can be judged without a broker: a role would begin anew again and
-// again with what can't do.
+// check checks the flags before connecting: a role with an invalid timeout would restart for ever.
 func (r *roleFlags) check() error {
 	for _, d := range []struct {
 		flag  string
@@ -84,7 +83,7 @@ func (r *roleFlags) check() error {
 	return checkListen("metrics-listen", r.metricsListen)
 }
 
-// checkListen refuses what is no address to listen on.
+// checkListen refuses an address that can't be listened on.
 func checkListen(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -96,7 +95,7 @@ func checkListen(flag, addr string) error {
 	return nil
 }
 
-// runRole connects, starts one role, and waits for its end.
+// runRole connects, starts one role, and waits until it ends.
 func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
 	if err := r.check(); err != nil {
 		return err
@@ -138,7 +137,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	return err
 }
 
-// checkScheduler refuses what a worker would, each time that it is opened.
+// checkScheduler checks the flags that a worker would refuse each time it is opened.
 func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err

@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// readSecret reads a file that holds a secret, which a flag names. It refuses one that others on this machine may use.
+// readSecret reads the file of a flag that holds a secret. It refuses a file that others on this machine can
+// use.
 func readSecret(flag, path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

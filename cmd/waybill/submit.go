@@ -27,7 +27,7 @@ const (
 	submitMaxFaults = 20 // that are listed
 )
 
-// toolSource is the ce_source of what the tools write.
+// toolSource is the ce_source of records that tools write.
 const toolSource = "waybill/cli"
 
 type submitOptions struct {
@@ -88,14 +88,14 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 	return cmd
 }
 
-// submission is one that is sent, and where it is.
+// submission is a record to submit, and its position after the write.
 type submission struct {
 	*events.Submission
 	record events.Record
 	there  bool // all in-sync replicas have it: record says where
 }
 
-// submitted is what is printed of a submission.
+// submitted is a submission as it is printed.
 type submitted struct {
 	ID        string           `json:"id"`
 	Partition int32            `json:"partition"`
@@ -146,11 +146,11 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	return o.waitFor(cmd, w, subs)
 }
 
-// definitionsTimeout bounds how long submit looks for the workflows.
+// definitionsTimeout bounds the check of workflow names before a submit.
 const definitionsTimeout = 5 * time.Second
 
-// checkWorkflows refuses submissions of workflows that aren't there: nobody waits for the scheduler's refusal. Where the
-// definitions can't be read whole it says so, and the scheduler decides: an order must not depend on a check.
+// checkWorkflows refuses submissions of unknown workflows, so that the user needn't wait for the scheduler's
+// refusal. If definitions can't be read completely, it warns and submits: the scheduler decides.
 func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	if err := l.writable(); err != nil {
 		return err
@@ -182,7 +182,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 		strings.Join(unknown, ", "))
 }
 
-// workflowNames are the workflows that there are, by name and by name/version.
+// workflowNames returns the workflows in the log, as NAME and NAME/VERSION.
 func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
 	topic := l.cfg.Namespace.Definitions()
 	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
@@ -210,7 +210,7 @@ func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
 	return names, err
 }
 
-// submissions reads and checks what is to be sent.
+// submissions reads and checks the submissions.
 func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	if o.file == "" {
 		return o.fromFlags(cmd.Flags().Changed("id"))
@@ -236,7 +236,7 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	return subs, err
 }
 
-// one makes the submission of the flags. Without --id its id is made up.
+// fromFlags builds one submission from the flags. Without --id it generates an id.
 func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 	if o.workflow == "" {
 		return nil, usage("give -f FILE, or --workflow and --input for one task")
@@ -280,8 +280,7 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 	return []*submission{sub}, nil
 }
 
-// readSubmissions reads JSON lines, and lists what is wrong by line. Blank lines
-// are passed over.
+// readSubmissions reads JSON lines, and reports faults by line. It skips blank lines.
 func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submission, error) {
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(make([]byte, 0, 64<<10), events.MaxSubmissionBytes+2)
@@ -331,7 +330,7 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 	return nil, usage("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))
 }
 
-// checked is a submission as a scheduler would read it.
+// parseSubmission parses and checks a submission as a scheduler does.
 func parseSubmission(line []byte, ns events.Namespace) (*submission, error) {
 	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
 	if err != nil {
@@ -384,8 +383,7 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 	return nil
 }
 
-// print prints the submissions that were acknowledged, and with a waiter what
-// became of their tasks.
+// print prints the acknowledged submissions, and with a waiter the states of their tasks.
 func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
 	list := make([]submitted, 0, len(subs))
 	for _, s := range subs {
@@ -420,8 +418,8 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 	})
 }
 
-// newSubmissionWaiter begins to wait: from before the submissions, so that nothing is
-// missed. A partition that no broker leads now is read from the time of the submissions on.
+// newSubmissionWaiter returns a waiter that starts before the submissions, so that it misses no event. A
+// partition without a leader is read from the time of the submissions on.
 func newSubmissionWaiter(ctx context.Context, l *logbook) (*waiter, error) {
 	w := newWaiter(l)
 	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
@@ -472,7 +470,7 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submissio
 	return w.exitError()
 }
 
-// waitContext is ctx with a bound, if there is one.
+// waitContext returns ctx with a timeout, if there is one.
 func waitContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -480,7 +478,7 @@ func waitContext(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeout(ctx, timeout)
 }
 
-// verdict is the exit code of all that was waited for.
+// exitError returns the error, with its exit code, for the states of all awaited tasks.
 func (w *waiter) exitError() error {
 	var refused, failed, undone int
 	for id, a := range w.want {

@@ -17,12 +17,11 @@ const (
 	clockSpread = time.Minute
 )
 
-// tail follows partitions of a topic by asking for what is new. It joins no
-// consumer group: an operator's command needs no rights on groups, leaves none
-// behind, and doesn't wait the three seconds that Kafka gives a new group.
+// tail follows partitions of a topic by polling. It needs no consumer group: so no rights on groups are
+// required, none is left behind, and the three seconds that Kafka waits for a new group don't apply.
 //
-// A read begins by time, at the last record that was seen, and what was seen is
-// passed over by its offset: so nothing is missed, whatever the clocks say.
+// Each read starts by time, at the last record that was seen, and skips records by offset. So no record is
+// missed, whatever the clocks of the brokers.
 type tail struct {
 	log    *logbook
 	topic  string
@@ -32,8 +31,7 @@ type tail struct {
 	whole bool
 }
 
-// tailFrom follows a topic from offsets that were its ends at an instant of
-// the broker's clock.
+// tailFrom follows a topic from its ends at an instant of the broker's clock.
 func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *tail {
 	t := &tail{log: l, topic: topic, places: make(map[int32]readPosition, len(ends))}
 	for p, next := range ends {
@@ -42,7 +40,7 @@ func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *ta
 	return t
 }
 
-// poll gives fn what is new, and reports whether anything was.
+// poll passes new records to fn, and reports whether there were any.
 func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, err error) {
 	ends, err := t.log.ends(ctx, t.topic)
 	if err != nil {
@@ -76,8 +74,8 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// until polls until done says so, or ctx ends; of an imported history, until there is no more. Brokers that are away are waited
-// for, as long as a fail-over may take.
+// pollUntil polls until done returns true or ctx ends. In an imported namespace it ends when there are no more
+// records. It tolerates unavailable brokers for stallTimeout.
 func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
 	var failing time.Time
 	for {
@@ -108,7 +106,7 @@ func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err err
 	}
 }
 
-// startAt says by the broker's clock when the places were taken.
+// startAt sets the time of the positions by the broker's clock.
 func (t *tail) startAt(at time.Time) {
 	for p, place := range t.places {
 		place.time = at.Add(-clockSpread)

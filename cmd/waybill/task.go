@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// tableLimit is how many rows a table shows unless --limit says otherwise.
+// tableLimit is the default of --limit in a table.
 const tableLimit = 50
 
 func newTask() *cobra.Command {
@@ -27,10 +27,10 @@ func newTask() *cobra.Command {
 	return cmd
 }
 
-// limit is a --limit flag: by default tableLimit in a table, else none.
+// limit is a --limit flag. Its default is tableLimit in a table, else none.
 type limit struct{ max int }
 
-// limitNotGiven is what no user gives.
+// limitNotGiven marks a --limit that wasn't given.
 const limitNotGiven = math.MinInt
 
 func (l *limit) flags(cmd *cobra.Command) {
@@ -38,7 +38,7 @@ func (l *limit) flags(cmd *cobra.Command) {
 	hideDefault(cmd.Flags(), "limit")
 }
 
-// check resolves the default.
+// check sets the default.
 func (l *limit) check(o *output) error {
 	switch {
 	case l.max == limitNotGiven && o.format == formatTable:
@@ -51,7 +51,7 @@ func (l *limit) check(o *output) error {
 	return nil
 }
 
-// cut takes the first of a list, and says on note what it left out.
+// limitRows returns the first rows of a list, and prints how many it dropped.
 func limitRows[T any](l *limit, note io.Writer, what string, list []T) []T {
 	if l.max == 0 || len(list) <= l.max {
 		return list
@@ -60,7 +60,7 @@ func limitRows[T any](l *limit, note io.Writer, what string, list []T) []T {
 	return list[:l.max]
 }
 
-// checkStates checks the values of a --state flag.
+// checkStates checks the values of --state.
 func checkStates(states []string) error {
 	for _, s := range states {
 		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
@@ -70,7 +70,7 @@ func checkStates(states []string) error {
 	return nil
 }
 
-// taskHead is the head of a list of tasks.
+// taskHead is the header of a task list.
 const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
 func taskRow(v events.TaskView) []string {
@@ -113,7 +113,7 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 		func(l *logbook) error { return o.readLog(cmd, l, id) })
 }
 
-// readLog makes the task of its events.
+// readLog folds the task from its events.
 func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) error {
 	w := newWaiter(l)
 	w.add(id, "", "")
@@ -124,7 +124,7 @@ func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) erro
 	return o.printTask(cmd, w, id)
 }
 
-// ask has a console answer.
+// askConsole prints the task that a console returns.
 func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string) error {
 	v, err := c.task(cmd.Context(), id)
 	if err != nil {
@@ -134,7 +134,7 @@ func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string)
 	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
-// printTask prints a task as a waiter knows it.
+// printTask prints a task as a waiter folded it.
 func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
@@ -147,7 +147,7 @@ func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
 }
 
-// taskTable shows a task to people.
+// taskTable prints one task.
 func taskTable(out io.Writer, v events.TaskView) error {
 	w := newTable(out, "")
 	w.row("Task", v.ID)
@@ -254,8 +254,8 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	return nil
 }
 
-// findSubmission looks for a task without events among the submissions that
-// schedulers have not taken yet, and among those that they refused.
+// findSubmission looks for the submission of a task without events: among those that no scheduler has consumed,
+// and among the dead letters.
 func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	ns := w.log.cfg.Namespace
 	found := false

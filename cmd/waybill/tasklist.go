@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// listPageSize is how many tasks are asked of a console at once.
+// listPageSize is the page size of task lists when a console answers.
 const listPageSize = 1000
 
 type taskListOptions struct {
@@ -101,7 +101,7 @@ func (o *taskListOptions) check() error {
 	return o.limit.check(&o.output)
 }
 
-// readLog makes the list of the events.
+// readLog builds the list from the events.
 func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
 	f, gone := newTaskFold(), &unreadableEvents{}
 	h := &logHistory{logbook: l, allowLeaderless: true}
@@ -154,7 +154,7 @@ func (o *taskListOptions) shows(t *events.Task, from, now time.Time) bool {
 	return true
 }
 
-// mayShow is shows, of what stays of a task whatever comes.
+// mayShow is the part of shows that depends only on values which a task never changes.
 func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	name, version, _ := strings.Cut(o.workflow, "/")
 	switch {
@@ -171,7 +171,7 @@ func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	return true
 }
 
-// hasStepInError reports whether a step is in error, or its undo.
+// hasStepInError reports whether a step or its undo is held.
 func hasStepInError(t *events.Task, step string) bool {
 	for i := range t.Steps {
 		if t.Plan.Steps[i].ID != step {
@@ -183,7 +183,7 @@ func hasStepInError(t *events.Task, step string) bool {
 	return false
 }
 
-// filter is what a console is asked for.
+// filter returns the filter expression for a console.
 func (o *taskListOptions) filter(from time.Time) string {
 	var terms []string
 	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
@@ -211,14 +211,14 @@ func (o *taskListOptions) filter(from time.Time) string {
 	return strings.Join(terms, " ")
 }
 
-// summaries is a page of a console's list.
+// summaries is one page of a console's task list.
 type summaries struct {
 	Tasks         []events.SummaryView `json:"tasks"`
 	NextPageToken string               `json:"next_page_token"`
 	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
-// ask has a console make the list.
+// askConsole prints the list that a console returns.
 func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := atLogEnd()
 	q.Set("filter", o.filter(from))
@@ -257,7 +257,7 @@ func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time
 	return cmp.Or(err, missing.partialError())
 }
 
-// warnStopped says of tasks that aren't shown whole what can't be.
+// warnStopped prints which tasks of a list are shown incompletely, and why.
 func warnStopped(note io.Writer, list []events.SummaryView) {
 	poison := map[string]error{}
 	for i := range list {
@@ -268,10 +268,10 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
-// concurrentTaskQueries is how many tasks are asked for at the same time.
+// concurrentTaskQueries bounds concurrent requests for single tasks.
 const concurrentTaskQueries = 8
 
-// tasks asks for everything about each task of a list.
+// tasks requests the full view of each task of a list.
 func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleTask, error) {
 	whole := make([]consoleTask, len(list))
 	g, ctx := errgroup.WithContext(ctx)
@@ -285,7 +285,7 @@ func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]con
 	return whole, g.Wait()
 }
 
-// pages goes through the pages, to the limit.
+// pages requests pages up to --limit.
 func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *incompletePartitions) (list []events.SummaryView, more bool, err error) {
 	for {
 		size := listPageSize

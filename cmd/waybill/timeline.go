@@ -77,7 +77,7 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	return t.followLog(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
 }
 
-// timeline is one that is shown, and perhaps followed.
+// timeline is a timeline that is printed, and optionally followed.
 type timeline struct {
 	options *timelineOptions
 	id      string
@@ -87,13 +87,13 @@ type timeline struct {
 	ended   bool
 }
 
-// timelineLine is an event of a task, or with an error a record that is none.
+// timelineLine is an event of a task; with Error set, it is a record that isn't an event.
 type timelineLine struct {
 	events.Line
 	Error string `json:"error,omitempty"`
 }
 
-// add takes a record of the task.
+// addRecord adds a record of the task.
 func (t *timeline) addRecord(r *events.Record) {
 	if string(r.Key) != t.id {
 		return
@@ -110,14 +110,14 @@ func (t *timeline) addRecord(r *events.Record) {
 	t.addLine(timelineLine{Line: line})
 }
 
-// lost takes what can't be read, in its place.
+// addUnreadable adds a line for a range that can't be read, at its position.
 func (t *timeline) addUnreadable(d *kafka.DamagedError) {
 	if d.Of(t.id) {
 		t.addLine(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
 	}
 }
 
-// take takes a line.
+// addLine adds a line.
 func (t *timeline) addLine(line timelineLine) {
 	if t.options.format == formatTable {
 		line.Type, line.Step = printable(line.Type), printable(line.Step)
@@ -131,7 +131,7 @@ func (t *timeline) addLine(line timelineLine) {
 	}
 }
 
-// show prints what wasn't shown yet.
+// show prints the lines that weren't printed yet.
 func (t *timeline) show(out io.Writer) error {
 	from := t.shown
 	t.shown = len(t.lines)
@@ -145,7 +145,7 @@ func (t *timeline) show(out io.Writer) error {
 	return printList(&t.options.output, out, "", t.lines[from:], nil)
 }
 
-// stream shows what a console tells of as it comes, until the task has ended or is held.
+// followConsole prints new events from a console's stream until the task has ended or is held.
 func (t *timeline) followConsole(ctx context.Context, h *consoleHistory, out io.Writer) error {
 	return h.follow(ctx, t.id, func(line timelineLine) error {
 		t.addLine(line)
@@ -153,7 +153,7 @@ func (t *timeline) followConsole(ctx context.Context, h *consoleHistory, out io.
 	}, func() bool { return t.ended })
 }
 
-// tail shows what comes, until the task has ended or is held.
+// followLog prints new events of the log until the task has ended or is held.
 func (t *timeline) followLog(ctx context.Context, h *logHistory, out io.Writer) error {
 	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, whole: true}
 	return h.pollUntil(ctx, func() (bool, error) {

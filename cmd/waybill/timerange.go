@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// span is the flags --since and --until.
+// timeRange is the flags --since and --until.
 type timeRange struct {
 	sinceFlag
 	until string
@@ -18,7 +18,7 @@ func (s *timeRange) flags(cmd *cobra.Command, what string) {
 	commandLineOnly(cmd.Flags(), "until")
 }
 
-// instants are the bounds; zero: none.
+// bounds returns the instants of the flags; zero if a flag isn't set.
 func (s *timeRange) bounds(now time.Time) (from, until time.Time, err error) {
 	if from, err = s.instant(now); err != nil {
 		return from, until, err

@@ -19,10 +19,10 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// topDefaultEvery is how often the view is drawn anew.
+// topDefaultEvery is the default interval between redraws.
 const topDefaultEvery = 2 * time.Second
 
-// topAlerts is how many alerts are shown.
+// topAlerts bounds the alerts that are shown.
 const topAlerts = 5
 
 type topOptions struct {
@@ -81,8 +81,8 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 	return o.redraw(cmd.Context(), c, out, live)
 }
 
-// watch draws the view; live: again and again, over the one before, until ctx ends. A console that
-// has answered and doesn't any more is asked again, and what it said last is shown meanwhile.
+// redraw draws the view once or, if live, repeatedly until ctx ends. If the console stops answering, it keeps
+// the last view and tries again.
 func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
 	var last, before *overview
 	for {
@@ -117,8 +117,7 @@ func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, li
 	}
 }
 
-// draw draws a view on a terminal: as much of it as there is room for, or each view would scroll
-// the beginning of it away.
+// draw draws a view on a terminal, shortened to the terminal's height: otherwise it would scroll.
 func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 	columns, rows := 0, 0
 	if o.size != nil {
@@ -155,7 +154,7 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 	return nil
 }
 
-// client is the console; there must be one.
+// client returns the console to query. Without one it is an error.
 func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	if o.api.url == apiOff {
 		return nil, usage("top asks a console: name one with --api")
@@ -179,7 +178,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	return c, err
 }
 
-// overview is what top shows.
+// overview is the data of one view.
 type overview struct {
 	at        time.Time
 	base      string
@@ -207,7 +206,7 @@ func (c *apiClient) readOverview(ctx context.Context) (*overview, error) {
 	return v, nil
 }
 
-// ended is how many tasks of a version have ended.
+// endedTasks counts the ended tasks of a workflow version.
 func endedTasks(v console.WorkflowView) (n int64) {
 	for state, tasks := range v.Tasks {
 		if state.Terminal() {
@@ -217,7 +216,7 @@ func endedTasks(v console.WorkflowView) (n int64) {
 	return n
 }
 
-// print shows the view, with so many partitions at most; rates are those since the one before.
+// print prints the view with at most that many partitions. Rates are since the view before.
 func (v *overview) print(out io.Writer, before *overview, most int) error {
 	fmt.Fprintf(out, "Waybill, %s, asked of %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
 	if v.lastError != nil {
@@ -291,7 +290,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 	return closeTable(out, w)
 }
 
-// schedulerText is how far the scheduler of a partition is, and who it is where that isn't the owner.
+// schedulerText formats the restore progress of a partition's scheduler, and its name if it isn't the owner.
 func schedulerText(p console.PartitionView) string {
 	if p.Scheduler == nil || p.SchedulerRestored == nil {
 		return "none"

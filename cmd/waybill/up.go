@@ -94,7 +94,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	return err
 }
 
-// check refuses what can be judged before anything is begun.
+// check checks the flags before anything is started.
 func (o *upOptions) check() error {
 	if err := o.roleFlags.check(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *upOptions) check() error {
 	return nil
 }
 
-// local reads the flags.
+// local builds the options of the local system from the flags.
 func (o *upOptions) local() (localOptions, error) {
 	if err := o.check(); err != nil {
 		return localOptions{}, err

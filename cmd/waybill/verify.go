@@ -86,8 +86,8 @@ log that is too large for memory in parts, with --partition, or with --since and
 	return cmd
 }
 
-// choose keeps one log to verify. A log that the command line names goes before those that settings name. Of those
-// a directory comes last: the same settings are for other verbs, and for those it is their own.
+// chooseLog selects the log to verify. One on the command line wins over those in settings. Among settings,
+// --data-dir comes last: the same settings serve other verbs, for which the directory is their own.
 func (o *verifyOptions) chooseLog(cmd *cobra.Command) {
 	named := func(name string) bool { return onCommandLine(cmd, name) }
 	dir, file, brokers, cluster := named("data-dir"), named("file"), named("brokers"), named("kafka-config")
@@ -124,7 +124,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	return err
 }
 
-// verify checks the log, or a file.
+// verify checks the log, a directory, or a file.
 func (o *verifyOptions) verify(cmd *cobra.Command) (*verifyResult, error) {
 	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance, Whole: true}
 	if o.tolerance < 0 {
@@ -143,7 +143,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verifyResult, error) {
 	return o.verifyLog(cmd, options)
 }
 
-// verifyLog checks what the brokers have.
+// verifyLog checks the log of the brokers.
 func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	l, err := o.open(cmd)
 	if err != nil {
@@ -158,8 +158,8 @@ func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*
 	return v.run(cmd.Context(), options)
 }
 
-// verifyDirectory checks the log of an embedded broker that doesn't run: it runs for that
-// long. It doesn't start on a log that isn't as it was written, and says where.
+// verifyDirectory checks the log of an embedded broker that isn't running. It starts the broker meanwhile. The
+// broker refuses to start on a corrupt log, and says where it is corrupt.
 func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verifyResult, err error) {
 	if o.file != "" || o.brokers != nil {
 		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
@@ -178,13 +178,13 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	return o.verifyLog(cmd, options)
 }
 
-// verification is one reading of the log.
+// verification is one check of the log.
 type verification struct {
 	*logbook
 	parts []int32
 }
 
-// choose takes the partitions that were asked for; none: all.
+// choosePartitions selects the partitions of --partition; nil means all.
 func (v *verification) choosePartitions(partitions []int) error {
 	for _, p := range partitions {
 		if p < 0 || p >= int(v.partitions) {
@@ -203,10 +203,9 @@ func (v *verification) choosePartitions(partitions []int) error {
 	return nil
 }
 
-// run reads the inboxes first, and the dead letters last: what was consumed when
-// the events were read has left its dead letter by then. What was consumed since the
-// inboxes were read may have been forwarded past that, so it asks before up to where
-// there are events.
+// run reads the inboxes first, then the events, and the dead letters last: an input that was consumed before
+// its event was read has left its dead letter by then. An input consumed after the inboxes were read may have
+// been forwarded behind that point. So run first records the end of the events.
 func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult, error) {
 	ns := v.cfg.Namespace
 	kept, err := v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets)
@@ -256,14 +255,14 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult
 	return view.withRange(o), err
 }
 
-// damagedOf tells the checker of each partition what can't be read of it.
+// damagedOf returns a handler that passes unreadable ranges to the checker of their partition.
 func damagedOf(checkers map[int32]*verify.Checker) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		checkers[d.Partition].Damaged(d.Topic, d.Partition, d.Offset, d.Keys, d.Error())
 	}
 }
 
-// checkersOf makes one for each partition: they are fed side by side.
+// checkersOf creates a checker for each partition. They run in parallel.
 func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
 	checkers := make(map[int32]*verify.Checker, len(parts))
 	for _, p := range parts {
@@ -272,7 +271,7 @@ func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
 	return checkers
 }
 
-// merged is one checker that has seen what all have, in the order of the partitions.
+// mergeCheckers merges the checkers in the order of the partitions.
 func mergeCheckers(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
 	all := verify.New(o)
 	for _, p := range slices.Sorted(maps.Keys(checkers)) {
@@ -281,7 +280,7 @@ func mergeCheckers(checkers map[int32]*verify.Checker, o verify.Options) *verify
 	return all
 }
 
-// offsets is what the brokers say of each partition of a topic now.
+// offsets requests one kind of offset of each partition of a topic.
 func (v *verification) offsets(ctx context.Context, what, topic string, ask func(context.Context, string) (map[int32]int64, error)) (at map[int32]int64, err error) {
 	err = v.askBrokers(ctx, func(ctx context.Context) error {
 		at, err = ask(ctx, topic)
@@ -293,7 +292,7 @@ func (v *verification) offsets(ctx context.Context, what, topic string, ask func
 	return at, nil
 }
 
-// inbox feeds what is left of an inbox, which may be trimmed meanwhile.
+// readInbox feeds the records of an inbox. The inbox may be trimmed meanwhile.
 func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
 	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
@@ -319,7 +318,7 @@ func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify
 	return err
 }
 
-// timeline reads the events around a fault.
+// readTimeline reads the events around a fault.
 func (v *verification) readTimeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
 	p := line.Fault.Partition
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
@@ -332,8 +331,7 @@ func (v *verification) readTimeline(ctx context.Context, line *verify.Timeline) 
 	return line.Lines(), err
 }
 
-// verified is what is printed of a verification. Offsets are strings: they pass
-// 2^53.
+// verifyResult is the result as it is printed. Offsets are strings because they may exceed 2^53.
 type verifyResult struct {
 	Tasks       int                      `json:"tasks"`
 	States      map[events.TaskState]int `json:"states"`
@@ -366,14 +364,14 @@ type verifyResult struct {
 	others int // events of tasks that weren't looked at
 }
 
-// verifiedRange says which tasks were looked at, by when they were submitted.
+// verifiedRange is the time range of --since and --until.
 type verifiedRange struct {
 	Since       *string `json:"since"`
 	Until       *string `json:"until"`
 	OtherEvents int     `json:"other_events"` // of tasks that weren't
 }
 
-// within says what was looked at, if that isn't all.
+// withRange adds the time range, if there is one.
 func (v *verifyResult) withRange(o verify.Options) *verifyResult {
 	if o.Since.IsZero() && o.Until.IsZero() {
 		return v
@@ -382,7 +380,7 @@ func (v *verifyResult) withRange(o verify.Options) *verifyResult {
 	return v
 }
 
-// verifiedFault is one broken promise.
+// verifiedFault is one broken guarantee.
 type verifiedFault struct {
 	Promise   string `json:"promise"`
 	Task      string `json:"task,omitempty"`
@@ -412,7 +410,7 @@ func newVerifyResult(r *verify.Report, parts []int32, places map[int32]readPosit
 	return v
 }
 
-// atMost is a count that may be less.
+// atMost formats an upper bound.
 func atMost(n int) string {
 	if n == 0 {
 		return "0"
@@ -420,10 +418,10 @@ func atMost(n int) string {
 	return fmt.Sprintf("at most %d", n)
 }
 
-// faultsShown is how many faults a table shows; json and jsonl have more.
+// faultsShown bounds the faults in a table; json and jsonl have more.
 const faultsShown = 10
 
-// verifiedTable shows a verification to people.
+// verifiedTable prints the result.
 func verifiedTable(out io.Writer, v *verifyResult) error {
 	w := newTable(out, "")
 	w.row("Tasks", statesText(v.States))

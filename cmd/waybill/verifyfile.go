@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// verifyFile checks the events of a file: nothing else of the log is there.
+// verifyFile checks a file of `waybill export`. It has events only.
 func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	switch {
 	case o.file == "-":
@@ -51,8 +51,8 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	return view, err
 }
 
-// checkFile feeds a checker for each partition, side by side, with a progress bar by
-// the bytes of the file, and merges them. last is where each partition ends.
+// checkFile feeds one checker per partition in parallel, with a progress bar by the bytes of the file, and
+// merges them. last holds the last offset of each partition.
 func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, last map[int32]*int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	return all, last, nil
 }
 
-// metered shows how much of a file was read. One goroutine reads.
+// progressReader shows how much of a file was read. It is for one goroutine.
 type progressReader struct {
 	in          *os.File
 	bar         *progressBar

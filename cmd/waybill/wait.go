@@ -12,20 +12,18 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// historyAfter is how long a task may be silent after its submission before a
-// waiter looks whether it has a history: an identical submission again leaves no
-// event.
+// historyAfter is how long a task may be silent after its submission before a waiter reads its history: a
+// repeated identical submission writes no event.
 const historyAfter = 2 * time.Second
 
-// awaited is a task whose end is waited for.
+// awaitedTask is a task whose end is awaited.
 type awaitedTask struct {
 	digest  string // of the submission; empty: whatever is there
 	refused string // why the submission was, if it was
 	done    bool
 }
 
-// waiter follows the log until tasks have ended, are held, or their
-// submissions have been refused.
+// waiter follows the log until each task has ended or is held, or its submission was refused.
 type waiter struct {
 	log     *logbook
 	fold    *taskFold
@@ -43,7 +41,7 @@ func newWaiter(l *logbook) *waiter {
 		strange: map[int32]bool{}, touched: map[string]bool{}}
 }
 
-// add takes one more submission to wait for.
+// add adds a submission to wait for.
 func (w *waiter) add(id, digest, origin string) {
 	w.origins[origin] = id
 	if w.want[id] == nil {
@@ -52,8 +50,8 @@ func (w *waiter) add(id, digest, origin string) {
 	}
 }
 
-// run waits until nothing is open, or ctx ends: then it returns ctx's error, and
-// what is known is still there to be told.
+// run waits until every task is done or ctx ends. Then it returns ctx's error, and the known states can still
+// be printed.
 func (w *waiter) run(ctx context.Context) error {
 	bar := newProgress(w.log.note, "waiting")
 	defer bar.end()
@@ -82,7 +80,7 @@ func (w *waiter) run(ctx context.Context) error {
 	}, func() bool { return w.open == 0 })
 }
 
-// markSilentPartitions marks the partitions of tasks that nothing was heard of.
+// markSilentPartitions marks the partitions of tasks without any event so far.
 func (w *waiter) markSilentPartitions() {
 	for id, a := range w.want {
 		if !a.done && w.fold.tasks[id] == nil {
@@ -102,8 +100,8 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 	return news || refusals, err
 }
 
-// take folds an event of a task that is waited for. One that doesn't begin here
-// was there before: its partition is to be read from the start.
+// foldEvent folds an event of an awaited task. If the task began before the waiter, its partition must be read
+// from the start.
 func (w *waiter) foldEvent(r *events.Record) {
 	id := string(r.Key)
 	a := w.want[id]
@@ -126,7 +124,7 @@ func firstEvent(r *events.Record) bool {
 	return strings.HasSuffix(id, "/1")
 }
 
-// refuse takes a dead letter: it may be that of a submission.
+// recordRefusal records a dead letter if it is that of an awaited submission.
 func (w *waiter) recordRefusal(r *events.Record) {
 	origin, _ := r.Header(events.HeaderOrigin)
 	id, ours := w.origins[origin]
@@ -138,8 +136,8 @@ func (w *waiter) recordRefusal(r *events.Record) {
 	w.finish(id, fmt.Sprintf("%s: %s", reason, detail))
 }
 
-// look settles the touched tasks that have ended or are held. It comes after a
-// read, not within: a hold in the past may have been resumed since.
+// finishEnded finishes the touched tasks that have ended or are held. It runs after a read rather than within,
+// because a later event of the same read may resume a held task.
 func (w *waiter) finishEnded() {
 	for id := range w.touched {
 		delete(w.touched, id)
@@ -163,7 +161,7 @@ func (w *waiter) finish(id, refused string) {
 	w.open--
 }
 
-// history reads a partition of events from its start, and goes on from there.
+// readHistory reads a partition of events from its start. Polling continues from the end of that read.
 func (w *waiter) readHistory(ctx context.Context, p int32) error {
 	mine := func(id string) bool {
 		a := w.want[id]
@@ -196,7 +194,7 @@ func (w *waiter) readHistory(ctx context.Context, p int32) error {
 	return nil
 }
 
-// stateExitCode is the exit code of a task's state.
+// stateExitCode returns the exit code for a task's state.
 func stateExitCode(s events.TaskState) int {
 	switch s {
 	case events.StateError:

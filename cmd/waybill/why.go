@@ -91,7 +91,7 @@ func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
-// askWhy has a console explain: it knows of the agents, too.
+// askWhy prints a console's explanation, which includes the agents.
 func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
 	id, err := idArgument(args)
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) er
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
-// agents asks the cluster about the agents that a task waits for.
+// agents describes the agents that a task waits for.
 func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, agents map[string]replay.AgentState) error {
 	for _, name := range replay.AgentsAwaited(t, now) {
 		var err error
@@ -126,7 +126,7 @@ func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentStat
 	return a, nil
 }
 
-// agentState asks who reads an agent's requests, and how many are left.
+// agentState returns the members and the lag of an agent's consumer group.
 func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
 	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
 	if err != nil {
@@ -143,7 +143,7 @@ func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 	return a, nil
 }
 
-// whyTable shows an explanation to people.
+// whyTable prints an explanation.
 func whyTable(out io.Writer, y *replay.Why) error {
 	w := newTable(out, "")
 	w.row("Task", y.Task)

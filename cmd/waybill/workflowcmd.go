@@ -50,8 +50,8 @@ func atLeastOneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseFiles reads definitions: one for each file, nil where it has faults. The
-// error lists all faults of all files.
+// parseFiles parses definitions: one for each file, nil for a file with faults. The error lists all faults of
+// all files.
 func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error) {
 	definitions := make([]*workflow.Definition, len(files))
 	var faults []string
@@ -86,8 +86,8 @@ func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
 	return parseDefinition(file, src)
 }
 
-// parseDefinition is a definition that tasks can follow: a scheduler refuses those
-// of a plan that is too large, one by one.
+// parseDefinition parses a definition and checks that its plan isn't too large: a scheduler would refuse each
+// of its tasks.
 func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
 	d, err := workflow.ParseYAML(file, src)
 	if err != nil {
@@ -104,7 +104,7 @@ func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
 	return d, nil
 }
 
-// applied is what is printed of a definition that was applied.
+// appliedDefinition is the result for one definition as it is printed.
 type appliedDefinition struct {
 	Workflow string   `json:"workflow"`
 	Version  int      `json:"version"`
@@ -171,8 +171,8 @@ func (t *tool) printApplied(out io.Writer, list []appliedDefinition) error {
 	})
 }
 
-// stored is a definition as it is in the log; Definition is null and Fault says
-// why, where this build can't use it.
+// storedDefinition is a definition in the log. If this build can't use it, Definition is null and Fault says
+// why.
 type storedDefinition struct {
 	Workflow   string               `json:"workflow"`
 	Version    int                  `json:"version"`
@@ -181,13 +181,12 @@ type storedDefinition struct {
 	Definition *workflow.Definition `json:"definition"`
 }
 
-// definitions are those in the log, by name and version, without those that were deleted.
+// definitions returns the definitions in the log by name and version, without deleted ones.
 func (l *logbook) definitions(ctx context.Context) ([]storedDefinition, error) {
 	return l.storedDefinitions(ctx, false)
 }
 
-// keptDefinitions are those in the log, and those that were deleted and whose body schedulers keep for tasks that began
-// with it.
+// keptDefinitions also returns deleted definitions whose body schedulers keep for tasks that began with it.
 func (l *logbook) keptDefinitions(ctx context.Context) ([]storedDefinition, error) {
 	return l.storedDefinitions(ctx, true)
 }
@@ -294,7 +293,7 @@ func newWorkflowGraph() *cobra.Command {
 	return cmd
 }
 
-// definition is that of a file, if there is one of the name, else of the log.
+// definition parses a file if one of that name exists, else it reads the definition from the log.
 func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Definition, error) {
 	info, err := os.Stat(what)
 	if err == nil && !info.IsDir() || what == "-" || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") || strings.HasSuffix(what, ".json") {

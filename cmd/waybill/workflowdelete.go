@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// openNamed is how many open tasks are named when a definition can't be deleted.
+// openNamed bounds the open tasks that are listed if a definition can't be deleted.
 const openNamed = 3
 
 type workflowDeleteOptions struct {
@@ -68,7 +68,7 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	return o.printApplied(cmd.OutOrStdout(), []appliedDefinition{{name, version, "deleted", []string{}}})
 }
 
-// confirm asks on a terminal whether the definition is to be deleted, and refuses it where there is none.
+// confirm asks for confirmation on a terminal. Elsewhere it requires --yes.
 func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 	switch {
 	case o.yes:
@@ -79,7 +79,7 @@ func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, so that new orders of it are refused", what))
 }
 
-// unused refuses a definition that open tasks have, as the log says now.
+// refuseIfUsed returns an error if open tasks have the definition, by the current log.
 func refuseIfUsed(ctx context.Context, l *logbook, name string, version int) error {
 	f := newTaskFold()
 	err := (&logHistory{logbook: l}).read(ctx, "", func(r *events.Record) error {
@@ -103,7 +103,7 @@ func refuseIfUsed(ctx context.Context, l *logbook, name string, version int) err
 		len(open), name, version, strings.Join(open[:min(len(open), openNamed)], ", "), name, version)
 }
 
-// deleteDefinition writes the tombstone.
+// deleteDefinition writes a tombstone for a definition.
 func deleteDefinition(ctx context.Context, cfg kafka.Config, name string, version int) error {
 	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
 		key := events.DefinitionKey(name, version)
