@@ -22,7 +22,7 @@ func newAgent() *cobra.Command {
 var agentPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
 func notAnAgent(name string) error {
-	return usage("--agent %q: a name as workflows have it: lower case letters, digits, '-' and '_', at most 63, beginning with a letter", name)
+	return usage("--agent %q: use lower-case letters, digits, '-' and '_', at most 63 characters, beginning with a letter", name)
 }
 
 type agentHTTPOptions struct {

@@ -59,10 +59,10 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		return err
 	}
 	if o.follow && o.format == formatJSON {
-		return usage("--follow has no end, and -o json is one value; take -o jsonl")
+		return usage("--follow never ends, and -o json prints one value; use -o jsonl")
 	}
 	if o.follow && o.open {
-		return usage("--follow shows alerts as they come, and --open what became of them: one of the two")
+		return usage("--follow and --open can't be combined: --follow prints alerts as they arrive, --open those of tasks that are still held")
 	}
 	if o.follow {
 		if err := o.api.refuseConsole("alerts --follow"); err != nil {
@@ -118,7 +118,7 @@ func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string
 			fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", all, int64(all)+left, what)
 			return nil
 		case next == "":
-			return errPartialAnswer // a build that gives one page only
+			return errPartialAnswer // an older console sends one page only
 		case l.max > 0:
 			q.Set("limit", strconv.Itoa(min(noticePageSize, l.max-all)))
 		}
@@ -168,7 +168,7 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 		f.add(r, nil)
 		e, err := events.DecodeEvent(r)
 		if err != nil || e.Task == "" {
-			return nil // the fold says so
+			return nil // taskFold.warn reports it
 		}
 		t := f.tasks[e.Task]
 		if hold, is := e.Fact.(*events.TaskHeld); is && t != nil && t.Seq == e.Seq {
@@ -217,7 +217,7 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 	}
 	slices.Reverse(list)
 	if err := l.partialError(); err != nil {
-		fmt.Fprintf(l.note, "waybill: %s; what comes there is shown when it is led\n", printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: %s; new alerts there are shown when the partition has a leader again\n", printable(err.Error()))
 	}
 	for _, p := range l.leaderless[topic] {
 		places[p] = readPosition{time: later(from, began.Add(-clockSpread))}
@@ -235,7 +235,7 @@ func alertRow(a alert) []string {
 func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	a, err := events.DecodeAlert(r)
 	if err != nil {
-		fmt.Fprintf(l.note, "waybill: %s is not an alert: %s\n", events.Origin(r), printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: %s isn't an alert: %s\n", events.Origin(r), printable(err.Error()))
 		return alert{}, false
 	}
 	return console.ViewAlert(a, r), true
@@ -261,7 +261,7 @@ func compareInstants(a, b *string) int {
 // followTopic prints the list, and then new alerts as they arrive, until interrupted.
 func (o *alertsOptions) followTopic(cmd *cobra.Command, l *logbook, list []alert, t *tail) error {
 	out, head := cmd.OutOrStdout(), alertHead
-	show := func() error { // columns line up among those that come together
+	show := func() error { // columns are aligned within one poll
 		err := printList(&o.output, out, head, list, alertRow)
 		head, list = "", list[:0]
 		return err

@@ -22,7 +22,7 @@ import (
 const (
 	apiAuto = "auto"
 	apiOff  = "off"
-	// apiTimeout bounds one question to a console.
+	// apiTimeout bounds one request to a console.
 	apiTimeout  = 30 * time.Second
 	apiMaxBytes = 256 << 20
 )
@@ -42,8 +42,8 @@ func (a *apiFlags) flags(cmd *cobra.Command) {
 type apiClient struct {
 	base       string
 	token      string
-	discovered bool           // rather than named: the log answers where it doesn't
-	system     console.System // that it should be of; what is empty isn't known
+	discovered bool           // found rather than named: if it can't answer, the log is read
+	system     console.System // the expected system; empty fields are unknown
 }
 
 // namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
@@ -59,7 +59,7 @@ func (a *apiFlags) namedConsole() (*apiClient, error) {
 	}
 	if a.url == apiAuto || a.url == apiOff {
 		if a.tokenFile != "" && a.url == apiAuto {
-			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name, not to one that was found")
+			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name")
 		}
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	}
 	cluster, err := l.admin.ClusterID(ctx)
 	if err != nil {
-		return nil // what answers couldn't be known
+		return nil // without the system's names, another system's console can't be told from this one's
 	}
 	of := console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
 	base := findConsole(ctx, defaultConsole, of)
@@ -116,7 +116,7 @@ func (a *apiFlags) refuseConsole(what string) error {
 	if c, err := a.namedConsole(); err != nil || c == nil {
 		return err
 	}
-	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
+	return usage("%s reads the log, not a console: omit --api, or use --api off", what)
 }
 
 // get requests a path under /api/v1, and passes the body of the response to decode.
@@ -190,7 +190,7 @@ func (c *apiClient) send(ctx context.Context, path string, query url.Values, hea
 		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
 	}
 	if err := c.checkSystem(resp.Header); err != nil {
-		_ = resp.Body.Close() // nothing of it counts
+		_ = resp.Body.Close() // the response is discarded
 		return nil, err
 	}
 	return resp, nil
@@ -238,7 +238,7 @@ func decode(into any) func(io.Reader) error {
 }
 
 // errPartialAnswer is returned if the console has only a part of the answer and the log has all.
-var errPartialAnswer = errors.New("the console has a part of it only")
+var errPartialAnswer = errors.New("the console has only a part of the answer")
 
 // incompletePartitions lists partitions for which a console's list is incomplete.
 type incompletePartitions []console.Incomplete
@@ -297,7 +297,7 @@ func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
 // consoleTask is a console's view of a task.
 type consoleTask struct {
 	events.TaskView
-	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
+	Poison *console.Poison `json:"poison"` // the first unreadable record; nil: the task is complete
 }
 
 // warnConsoleTasks prints which tasks are shown incompletely, and why.

@@ -36,7 +36,7 @@ func findConsole(ctx context.Context, addr string, of console.System) string {
 	if err != nil {
 		return ""
 	}
-	_ = resp.Body.Close() // its headers say what there is to know
+	_ = resp.Body.Close() // only the headers are needed
 	if console.Marked(resp.Header) != of {
 		return ""
 	}
@@ -67,7 +67,7 @@ func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		return err == nil && conn.Close() == nil
 	}) {
-		return "" // a client would try for as long as it may
+		return "" // a client would retry until its timeout
 	}
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
@@ -84,12 +84,12 @@ func (c *apiClient) checkSystem(answer http.Header) error {
 	of := console.Marked(answer)
 	switch {
 	case of == (console.System{}) && c.discovered && c.system != of:
-		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)
+		return exit(exitUnreachable, "the service at %s doesn't say which system it belongs to", c.base)
 	case !of.Differs(c.system):
 		return nil
 	case c.discovered:
-		return exit(exitUnreachable, "what answers at %s is of another system, %s", c.base, of)
+		return exit(exitUnreachable, "the service at %s belongs to another system, %s", c.base, of)
 	}
 	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}
-	return exit(exitUsage, "the console at %s answers for %s, and --brokers and --namespace name %s: leave --api away, or them", c.base, of, meant)
+	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or those", c.base, of, meant)
 }

@@ -26,7 +26,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	o.connection.flags(cmd)
 	o.output.flags(cmd)
 	f := cmd.Flags()
-	_ = f.MarkHidden("namespace") // it exists: connection has just added it
+	_ = f.MarkHidden("namespace") // can't fail: the flag exists
 	f.StringVar(&o.dataDir, "data-dir", "", "directory that keeps the embedded broker's log and the local state (default: a temporary directory)")
 	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "size of a task's input in bytes")
 	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "number of steps of a task")
@@ -91,8 +91,8 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 
 // options builds the benchmark's options from the flags.
 func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
-	if onCommandLine(cmd, "namespace") { // an environment or a file may name one for other verbs
-		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
+	if onCommandLine(cmd, "namespace") { // settings may name one for other verbs
+		return bench.Options{}, usage("--namespace: a benchmark creates its own namespace, and deletes it")
 	}
 	if err := o.output.check(); err != nil {
 		return bench.Options{}, err
@@ -108,7 +108,7 @@ func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.start, Progress: o.bar.set}
 	if len(o.brokers) > 0 || o.properties != "" {
 		if o.dataDir != "" {
-			return options, usage("--data-dir is the embedded broker's; with --brokers the log is on the cluster")
+			return options, usage("--data-dir is for the embedded broker; it can't be combined with --brokers")
 		}
 		cfg, err := o.kafka("waybill-bench")
 		if err != nil {

@@ -28,7 +28,7 @@ func maxRunnableFlag(cmd *cobra.Command, into *int) {
 
 func checkMaxRunnable(n int) error {
 	if n < 0 {
-		return usage("--max-runnable %d: a count has no sign", n)
+		return usage("--max-runnable %d: must not be negative", n)
 	}
 	return nil
 }

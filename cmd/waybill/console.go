@@ -27,7 +27,7 @@ type consoleFlags struct {
 	tokens    string
 	cert, key string
 	origins   []string
-	operator  bool // without tokens: users of this machine may command
+	operator  bool // without tokens: local users may send commands
 }
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
@@ -100,7 +100,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 	}
 	tokens, err := o.readTokens()
 	if err == nil && tokens == nil && !isLoopback(o.listen) {
-		err = usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
+		err = usage("--listen %s is reachable from other machines: give --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
 	}
 	return tokens, err
 }

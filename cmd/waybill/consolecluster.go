@@ -31,7 +31,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 			return nil, err
 		}
 		circuit := circuitUnknown
-		if state.Members > 0 { // what others left behind says nothing of now
+		if state.Members > 0 { // without members, committed circuit states are stale
 			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err

@@ -22,7 +22,7 @@ const reloadEvery = 5 * time.Second
 type watchedFiles struct {
 	paths []string
 	last  []byte
-	load  func() error // takes over what is there now
+	load  func() error // loads the current content
 	log   *slog.Logger
 	what  string
 }
@@ -48,10 +48,10 @@ func (w *watchedFiles) reloadIfChanged() {
 	}
 	w.last = now
 	if err := w.load(); err != nil {
-		w.log.Error(w.what+" can't be read again: those that were read before are still used", "error", err)
+		w.log.Error(w.what+" can't be reloaded; the last valid content stays in use", "error", err)
 		return
 	}
-	w.log.Info(w.what + " read again")
+	w.log.Info(w.what + " reloaded")
 }
 
 // content returns the content of all files. An unreadable file counts as its error's text.

@@ -40,7 +40,7 @@ type consoleHistory struct {
 	note        io.Writer
 	first       replay.Head
 	last        int64         // offset of the last event that was read
-	idleTimeout time.Duration // after which a stream of which nothing comes is given up; zero: streamIdleTimeout
+	idleTimeout time.Duration // a silent stream is closed after it; zero: streamIdleTimeout
 }
 
 func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
@@ -70,7 +70,7 @@ const streamIdleTimeout = 45 * time.Second
 const streamLineMax = 4 << 20
 
 // errStreamEnded is returned when the task has ended and the console has sent all its events.
-var errStreamEnded = errors.New("the stream is over")
+var errStreamEnded = errors.New("the stream has ended")
 
 // follow passes new events of a task to fn, until done returns true, the task ends, or ctx ends. It reconnects
 // to an unavailable console for as long as tools wait for brokers (stallTimeout).
@@ -85,7 +85,7 @@ func (h *consoleHistory) follow(ctx context.Context, id string, fn func(timeline
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case b.shouldGiveUp(opened, time.Now(), h.last > before, err):
-			return cmp.Or(err, exit(exitUnreachable, "the console at %s ends the stream of the task at once, again and again, and tells nothing; --api off reads the log", h.console.base))
+			return cmp.Or(err, exit(exitUnreachable, "the console at %s keeps closing the task's event stream without sending anything; --api off reads the log", h.console.base))
 		}
 		if done() {
 			return nil
@@ -107,15 +107,15 @@ const streamBackoffMax = 2 * time.Second
 
 // streamRetry decides whether to reconnect after a stream has ended.
 type streamRetry struct {
-	failingSince time.Time // when none has worked any more; zero: the last one did
-	tries        int       // since then
+	failingSince time.Time // zero: the last stream was stable
+	tries        int       // since failingSince
 }
 
 // shouldGiveUp reports whether not to reconnect: the error is permanent, or no stream was stable for
 // stallTimeout. opened is zero if the stream wasn't opened; came reports whether it brought events.
 func (b *streamRetry) shouldGiveUp(opened, ended time.Time, came bool, err error) bool {
 	if came || !opened.IsZero() && ended.Sub(opened) > streamStableAfter {
-		*b = streamRetry{} // a console that ends cuts its streams
+		*b = streamRetry{} // a console that stops closes its streams
 	}
 	switch {
 	case came:
@@ -149,12 +149,12 @@ func (h *consoleHistory) readStream(ctx context.Context, id string, fn func(time
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	within := cmp.Or(h.idleTimeout, streamIdleTimeout)
-	silence := exit(exitUnreachable, "the console at %s has said nothing of the stream for %s; --api off reads the log", h.console.base, within)
+	silence := exit(exitUnreachable, "the console at %s has sent nothing on the task's event stream for %s; --api off reads the log", h.console.base, within)
 	silent := time.AfterFunc(within, func() { cancel(silence) })
 	defer silent.Stop()
 	defer func() {
 		if err != nil && errors.Is(context.Cause(ctx), silence) {
-			opened, err = time.Time{}, silence // however long it was open
+			opened, err = time.Time{}, silence // an idle stream doesn't count as stable
 		}
 	}()
 	resp, err := h.console.send(ctx, taskPath(id, "/events"), nil, http.Header{"Last-Event-Id": {fmt.Sprint(h.last)}})
@@ -202,13 +202,13 @@ func (h *consoleHistory) readEvents(body io.Reader, fn func(timelineLine) error,
 		}
 		var line timelineLine
 		if err := json.Unmarshal(data, &line); err != nil {
-			return fmt.Errorf("%s: an event of the stream that is none: %w", h.console.base, err)
+			return fmt.Errorf("%s: the stream has an invalid event: %w", h.console.base, err)
 		}
 		if _, err := fmt.Sscan(line.Offset, &h.last); err != nil {
-			return fmt.Errorf("%s: an event of the stream at offset %q: %w", h.console.base, line.Offset, err)
+			return fmt.Errorf("%s: the stream has an event with the invalid offset %q: %w", h.console.base, line.Offset, err)
 		}
 		if name == console.PoisonEvent {
-			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events is no event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
+			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events isn't an event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
 			line.Type = console.PoisonEvent
 		}
 		if err := fn(line); err != nil {

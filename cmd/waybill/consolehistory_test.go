@@ -118,7 +118,7 @@ func TestSilentStream(t *testing.T) {
 		}))
 		h := &consoleHistory{console: &apiClient{base: s.URL}, note: io.Discard, idleTimeout: 50 * time.Millisecond}
 		opened, err := h.readStream(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
-		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has said nothing of the stream") || !opened.IsZero() || !isTransient(err) {
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has sent nothing on the task's event stream") || !opened.IsZero() || !isTransient(err) {
 			t.Errorf("begins %v: exit code %d, opened %v, %v", begins, codeOf(err), opened, err)
 		}
 		<-ended
@@ -154,7 +154,7 @@ func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	if err != nil || len(shown) != 2 || shown[0].Type != console.PoisonEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
 		t.Errorf("%v, at %d: %+v", err, h.last, shown)
 	}
-	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events is no event: ce_id \"\"\n"; got != want {
+	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events isn't an event: ce_id \"\"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -128,7 +128,7 @@ func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) erro
 	unled, err := l.n.Admin.Leaderless(ctx)
 	p := events.Partition(r.Key, l.n.Partitions)
 	if err != nil || !slices.Contains(unled[r.Topic], p) {
-		return nil // what is wrong isn't known, and `waybill doctor` looks further
+		return nil // the reason is unknown; `waybill doctor` finds it
 	}
 	return &kafka.AwayError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 }
@@ -200,7 +200,7 @@ func (a *controlAnswers) open(ctx context.Context) (*kafka.Tail, error) {
 	}
 	for p := range a.n.Partitions {
 		if _, known := ends[p]; !known {
-			ends[p] = kafka.TailEnd // of one without a leader, to which nothing is written meanwhile
+			ends[p] = kafka.TailEnd // a partition without a leader gets no records meanwhile
 		}
 	}
 	return kafka.OpenTail(a.n.Kafka, topic, ends)
@@ -224,7 +224,7 @@ func (a *controlAnswers) run(life context.Context, tail *kafka.Tail) {
 		if life.Err() != nil {
 			return
 		}
-		a.n.Logger().Warn("the answers of schedulers are followed anew", "error", err)
+		a.n.Logger().Warn("following the answers of schedulers failed; trying again", "error", err)
 		select {
 		case <-time.After(answersReopenDelay):
 		case <-life.Done():
@@ -242,11 +242,11 @@ func (a *controlAnswers) deliver(rs []events.Record) {
 	for i := range rs {
 		answer, err := events.DecodeAnswer(&rs[i])
 		if err != nil {
-			continue // nobody waits for what is none
+			continue // not an answer
 		}
 		key := answerKey(answer.Control, answer.Task)
 		for _, to := range a.waiting[key] {
-			to <- answer // it has room for the one
+			to <- answer // never blocks: the channel's buffer holds one answer
 		}
 		delete(a.waiting, key)
 	}

@@ -26,7 +26,7 @@ type controlOptions struct {
 	who, why  string
 	requestID string
 	timeout   time.Duration
-	yes       bool // don't ask on a terminal
+	yes       bool // skip the question on a terminal
 }
 
 func (o *controlOptions) flags(cmd *cobra.Command) {
@@ -162,7 +162,7 @@ func releaseResult(as events.StepState, result string, none bool) (json.RawMessa
 	case none:
 		return nil, nil
 	case !events.ValidJSON([]byte(result)):
-		return nil, usage("--result: no JSON in UTF-8: %s", shorten(result, 60))
+		return nil, usage("--result is not JSON in UTF-8: %s", shorten(result, 60))
 	}
 	return json.RawMessage(result), nil
 }
@@ -191,7 +191,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 		return usage("--timeout %s: a positive duration", o.timeout)
 	}
 	if o.why == "" {
-		return usage("say why, for the log: --why 'the bank is back'")
+		return usage("give the reason, which is logged: --why 'the bank is back'")
 	}
 	x, err := build(cmd)
 	if err != nil {
@@ -223,7 +223,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	case errors.Is(err, console.ErrUnwritten) && cmd.Context().Err() == nil:
 		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with --request-id %s", o.timeout, x.RequestID)
+		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command is in the log and takes effect when a scheduler reads it. To wait for its answer again, repeat it with --request-id %s", o.timeout, x.RequestID)
 	case err != nil:
 		return err
 	}
@@ -265,7 +265,7 @@ func (o *controlOptions) setIssuer(x *events.Control) error {
 	if x.RequestID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return fmt.Errorf("make up a request id: %w", err)
+			return fmt.Errorf("generate a request id: %w", err)
 		}
 		x.RequestID = id.String()
 	}
@@ -302,7 +302,7 @@ func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, reco
 		return nil, err
 	}
 	p := events.Partition([]byte(x.Task), partitions)
-	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // of one that no broker leads from the time of the command on
+	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // without a leader: from the time of the command on
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
@@ -337,9 +337,9 @@ func (o *controlOptions) printAnswer(out io.Writer, x *events.Control, a *events
 	v := controlResult{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
 	err := o.printObject(out, v, func(out io.Writer) error {
 		if !a.Accepted {
-			return nil // the error says it
+			return nil // reported by the error below
 		}
-		_, err := fmt.Fprintf(out, "%s of %s accepted: event %d of the task, which is now %s\n", x.Command, printable(x.Task), a.Seq, a.State)
+		_, err := fmt.Fprintf(out, "%s of %s accepted: event %d of the task, which is now %s\n", x.Command, printable(x.Task), a.Seq, stateText(a.State))
 		return err
 	})
 	switch {

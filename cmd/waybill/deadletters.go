@@ -95,7 +95,7 @@ func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from ti
 		}
 		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
 		if err == nil && c.discovered && o.max == 0 && page.NextPageToken != "" {
-			err = errPartialAnswer // it would read the topic for each page: reading it here is once
+			err = errPartialAnswer // the console would read the topic for each page; reading the log reads it once
 		}
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
@@ -119,7 +119,7 @@ func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.
 			return nil
 		}
 		if o.format == formatTable {
-			d.Value, d.Headers = "", nil // which it doesn't show, and which may be all there is in memory
+			d.Value, d.Headers = "", nil // a table doesn't show them, and they may be large
 		}
 		found.add(d)
 		return nil

@@ -27,11 +27,11 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definiti
 		had, body := findVersions(all, d.Name, d.Version), d.JSON()
 		switch {
 		case had.first != nil && !sameDefinition(had.first.Value, body):
-			return nil, exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
+			return nil, exit(exitRefused, "%s already exists with another body; use a new version (version: %d)", d.Key(), had.newest+1)
 		case had.first == nil && had.kept != nil && !sameDefinition(had.kept.Value, body):
-			return nil, exit(exitRefused, "%s was deleted, and had another body, which its tasks keep; give the change a new version (version: %d)", d.Key(), had.newest+1)
+			return nil, exit(exitRefused, "%s was deleted, and its tasks still use its other body; use a new version (version: %d)", d.Key(), had.newest+1)
 		}
-		// Also of a definition that is there: a topic of it may have been deleted.
+		// Also for an existing definition: its topic may have been deleted.
 		for _, name := range d.Agents() {
 			if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
 				return nil, fmt.Errorf("create the request topic of agent %s: %w", name, err)
@@ -54,7 +54,7 @@ func definitionRecord(ns events.Namespace, key string, body []byte) events.Recor
 // of a deleted one (nil if none), and the newest version of the workflow.
 type versionsInLog struct {
 	first, last, kept *events.Record
-	newest            int // version under the definition's name, of its own and those that were ever written
+	newest            int // highest version of the workflow: this one, or any that was ever written
 }
 
 func findVersions(all []events.Record, name string, version int) (u versionsInLog) {
@@ -67,7 +67,7 @@ func findVersions(all []events.Record, name string, version int) (u versionsInLo
 			continue
 		}
 		if v, found := strings.CutPrefix(of, name+"/"); found {
-			if n, err := strconv.Atoi(v); err == nil { // no number: a key of somebody else's
+			if n, err := strconv.Atoi(v); err == nil { // otherwise a foreign key
 				u.newest = max(u.newest, n)
 			}
 		}
@@ -103,9 +103,9 @@ func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namesp
 	agents := map[string][]string{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
 		if _, kept, _ := events.ParseDefinitionKey(string(r.Key)); kept {
-			return nil // new tasks don't have it
+			return nil // a copy of a deleted definition: new tasks don't use it
 		}
-		delete(agents, string(r.Key)) // a later one counts, or was deleted
+		delete(agents, string(r.Key)) // a later record replaces it, or deletes it
 		if d, err := workflow.ParseJSON(r.Value); err == nil {
 			agents[string(r.Key)] = d.Agents()
 		}

@@ -29,10 +29,10 @@ var demoDurations = struct {
 // The bounds of a demo.
 const (
 	demoMaxTasks    = 5_000_000
-	demoRunnable    = 500 // tasks a worker has agents at work on: a short queue, short waits
+	demoRunnable    = 500 // runnable tasks per worker: a short queue keeps waits short
 	demoConcurrency = 256
 	demoPatience    = 60 * time.Second // without any progress
-	demoRecord      = 500              // submissions handed over at once
+	demoRecord      = 500              // submissions per write
 )
 
 type demoOptions struct {
@@ -101,7 +101,7 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 		defer remove()
 		dir = d
 	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
-		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
+		return usage("--data-dir %s already holds a log; the demo needs an empty directory", dir)
 	}
 	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
 		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
@@ -117,7 +117,7 @@ type demoRun struct {
 	checker   *demoChecker
 	orders    []demo.Order
 	started   time.Time
-	told      []events.Line // the timeline of an order
+	timeline  []events.Line // the timeline of an order
 }
 
 func (r *demoRun) run(whole context.Context) error {
@@ -143,7 +143,7 @@ func (r *demoRun) run(whole context.Context) error {
 		return nil
 	})
 	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
-		r.told, err = r.readTimeline(context.WithoutCancel(ctx)) // while there is a broker
+		r.timeline, err = r.readTimeline(context.WithoutCancel(ctx)) // before the broker stops
 	}
 	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
 		if err == nil || r.finished() {
@@ -151,7 +151,7 @@ func (r *demoRun) run(whole context.Context) error {
 		}
 	}
 	if err == nil && !r.finished() {
-		err = whole.Err() // interrupted: orders that were cut off break no promise
+		err = whole.Err() // interrupted: unfinished orders are no fault
 	}
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (r *demoRun) runOrders(ctx context.Context) error {
 			before, moved = n, time.Now()
 		} else if time.Since(moved) > demoPatience {
 			r.progress(true)
-			return fmt.Errorf("nothing has happened for %s; %s", demoPatience, r.unfinished())
+			return fmt.Errorf("no progress for %s; %s", demoPatience, r.unfinished())
 		}
 	}
 }
@@ -280,7 +280,7 @@ func (r *demoRun) unfinished() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d orders have not ended as they must, the first: %s", n, example)
+	return fmt.Sprintf("%d orders did not end as expected, the first: %s", n, example)
 }
 
 func (r *demoRun) eventCount() int {

@@ -49,7 +49,7 @@ func (r *demoRun) summary(res demoResult) error {
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "CARD\tORDERS\tENDED\tHOW")
 	for _, c := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, c.ends, demoExplanation(c.card, c.ends))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, stateText(c.ends), demoExplanation(c.card, c.ends))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (r *demoRun) summary(res demoResult) error {
 		fmt.Fprintln(r.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
 	}
 	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOrder())
-	return printTimeline(r.out, r.told)
+	return printTimeline(r.out, r.timeline)
 }
 
 func demoExplanation(card string, ends events.TaskState) string {
@@ -153,7 +153,7 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	var first time.Time
 	spans := replay.Spans(lines)
 	for i, l := range lines {
-		seq, clock, since := "-", "-", "-" // as of a record that is no event, which has none
+		seq, clock, since := "-", "-", "-" // a record that isn't an event has none of them
 		at, err := time.Parse(time.RFC3339, l.At)
 		if first.IsZero() && err == nil {
 			first = at
@@ -183,7 +183,7 @@ func instanceOf(l *events.Line) string {
 		Instance string `json:"instance"`
 	}
 	if json.Unmarshal(l.Data, &data) != nil {
-		return "" // of another build, perhaps
+		return "" // unknown event type
 	}
 	return shorten(printable(data.Instance), 40)
 }

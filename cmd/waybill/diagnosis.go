@@ -14,8 +14,8 @@ import (
 // How something is that the doctor looked at.
 const (
 	fine  = "ok"
-	note  = "note"  // nothing is broken, and it should be known
-	fault = "fault" // orders wait, or could be lost
+	note  = "note"  // nothing is broken, but an operator should know
+	fault = "fault" // tasks wait, or may be lost
 )
 
 // symptom is one line of the doctor's output.
@@ -29,41 +29,41 @@ type symptom struct {
 // observation is everything that the doctor measured. diagnose judges it.
 type observation struct {
 	namespace string
-	there     bool // it has topics
+	there     bool // the namespace has topics
 	brokers   int
 	copies    kafka.Copies
 	history   bool
 	topics    []kafka.Finding
-	// Partitions that no broker leads, by topic.
+	// Partitions without a leader, by topic.
 	leaderless map[string][]int32
-	workflows  []string // name/version of those that can be used
+	workflows  []string // usable definitions, NAME/VERSION
 	positions  []kafka.PositionFinding
-	// Of roles and agents, and of the partitions of events.
+	// Consumer groups of the roles.
 	scheduler, supervisor, notifier    groupObservation
-	console                            string // the URL of the one on this machine; empty: none is found
+	console                            string // URL of the local console; empty: none
 	agents                             map[string]groupObservation
 	hanging                            []*kafka.HangingError
-	hangingUnknown                     error             // why it isn't known what hangs
+	hangingUnknown                     error             // why hanging transactions couldn't be listed
 	unstable                           []int32           // partitions whose offsets an open transaction holds back
-	held                               map[int32]int64   // where readers of committed events stand, behind an open transaction
-	restoring                          map[int32]float64 // how far a scheduler is that doesn't act yet
-	deadletters, alerts, invalidAlerts int               // in the last hour; invalidAlerts are records among the alerts that are none
+	held                               map[int32]int64   // offset at which an open transaction stops readers, by partition of events
+	restoring                          map[int32]float64 // progress of restores, 0 to 1, by partition
+	deadletters, alerts, invalidAlerts int               // in the last hour; invalidAlerts counts records of the alerts topic that aren't alerts
 }
 
 // groupObservation is the state of a consumer group.
 type groupObservation struct {
 	members int
-	unowned []int32 // partitions that no member has
+	unowned []int32 // partitions without a member
 	lag     int64
-	moved   bool // it committed something between two looks
-	// submissions is the scheduler's lag in tasks, and taken whether it committed something of them.
+	moved   bool // a committed offset moved between two observations
+	// submissions is the scheduler's lag in the tasks inbox; taken reports whether that inbox's offsets moved.
 	submissions int64
 	taken       bool
 	circuit     string
 
 	commits map[string]map[int32]int64
-	waits   map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
-	still   []string                   // topic/partition of what waits and didn't move between two looks
+	waits   map[string]map[int32]int64 // lag in offsets, by topic and partition
+	still   []string                   // topic/partition with a lag and without progress between two observations
 }
 
 // hasBacklog reports whether a group has a lag, so that the doctor must measure its progress.
@@ -117,7 +117,7 @@ func diagnose(c *observation) []symptom {
 	}
 	list = append(list, leaderSymptoms(c.leaderless)...)
 	if len(c.leaderless[events.Namespace(c.namespace).Definitions()]) > 0 {
-		return list // nothing else was looked at
+		return list // nothing else was observed
 	}
 	list = append(list, topicSymptoms(c.topics)...)
 	list = append(list, positionSymptoms(c.positions)...)
@@ -267,7 +267,7 @@ func schedulerSymptom(g groupObservation, restoring map[int32]float64) symptom {
 // unstableSymptom adds the partitions whose committed offsets an open transaction holds back.
 func unstableSymptom(s symptom, unstable []int32) symptom {
 	if s.Result != fine && len(unstable) > 0 {
-		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and no new owner goes on with them", unstable)
+		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and a new owner of them can't continue", unstable)
 		s.Fix = "it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort; else " + s.Fix
 	}
 	return s
@@ -325,11 +325,11 @@ func shortList(of []string) string {
 // transactionSymptoms judges transactions that no client will end.
 func transactionSymptoms(c *observation) (list []symptom) {
 	for _, h := range c.hanging {
-		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
+		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: later records can't be read", h.Producer, h.Topic, h.Partition, h.Start),
 			"abort each that is listed here, then look again: " + h.Abort()})
 	}
 	if c.hangingUnknown != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
-		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which of them hang: %v", c.hangingUnknown), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which transactions hang: %v", c.hangingUnknown), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
 	}
 	return list
 }
@@ -348,7 +348,7 @@ func logSymptoms(c *observation) (list []symptom) {
 		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
 	}
 	if c.invalidAlerts > 0 {
-		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour are none", c.invalidAlerts), "waybill alerts --since 1h --api off names them; look who else writes to " + events.Namespace(c.namespace).Alerts()})
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour aren't alerts", c.invalidAlerts), "waybill alerts --since 1h --api off names them; check which client writes to " + events.Namespace(c.namespace).Alerts()})
 	}
 	return list
 }

@@ -74,7 +74,7 @@ func TestDiagnosis(t *testing.T) {
 		{"a partition that stands still", func(c *observation) { c.scheduler.still = []string{"waybill.replies/3"} }, "scheduler note no progress in 6s in waybill.replies/3"},
 		{"dead letters", func(c *observation) { c.deadletters = 3 }, "dead letters note 3"},
 		{"alerts", func(c *observation) { c.alerts = 3 }, "alerts note 3"},
-		{"what is no alert", func(c *observation) { c.invalidAlerts = 2 }, "alerts note 2 records of the last hour are none"},
+		{"what is no alert", func(c *observation) { c.invalidAlerts = 2 }, "alerts note 2 records of the last hour aren't alerts"},
 	} {
 		c := well()
 		x.ill(c)

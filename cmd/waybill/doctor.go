@@ -109,10 +109,10 @@ func (d *doctor) examine(ctx context.Context) (c *observation, err error) {
 		return nil, err
 	}
 	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
-		return c, err // without definitions nothing else can be judged
+		return c, err // nothing else can be judged without definitions
 	}
 	format, err := d.admin.Format(ctx)
-	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a finding says that
+	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a topic finding reports a missing format
 		return nil, err
 	}
 	if c.history = format.History; c.history {

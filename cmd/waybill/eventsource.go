@@ -41,7 +41,7 @@ func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 	c, err := t.api.namedConsole()
 	switch {
 	case c != nil && t.file != "":
-		return nil, usage("--file reads a file, and --api asks a console: one of them")
+		return nil, usage("--file and --api can't be combined")
 	case c != nil:
 		t.expectSystem(cmd, c)
 	}
@@ -50,13 +50,13 @@ func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 
 // eventSource provides events: the log, a file, or a console.
 type eventSource interface {
-	// read gives fn the events of a task's partition (id empty: of all), in the
-	// order of their partition. lost is told of those that aren't as they were written, in
-	// their place, but of several partitions at once; nil: they end the read.
+	// read passes the events of a task's partition to fn, or of all partitions if id is empty. Each
+	// partition is in order. lost receives corrupt ranges at their position, concurrently for several
+	// partitions; if it is nil, a corrupt range ends the read.
 	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error
-	// head says where they are from.
+	// head describes the origin of the events.
 	head() replay.Head
-	// warnings is for what isn't data.
+	// warnings is the output for notes.
 	warnings() io.Writer
 	close()
 }
@@ -79,15 +79,15 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 		f.first, f.stdin.Changed = f.stdin.Head(), f.warnChanged
 		return f, nil
 	}
-	return f, f.each(nil) // learns the head
+	return f, f.each(nil) // reads the head
 }
 
 // logHistory is the eventSource of the events topic.
 type logHistory struct {
 	*logbook
-	places          map[int32]readPosition // where the last read ended
-	console         *apiClient             // knows where a task's events are; nil: the partition is read
-	allowLeaderless bool                   // partitions that no broker leads are left out, which the logbook's partial says
+	places          map[int32]readPosition // positions at the end of the last read
+	console         *apiClient             // provides the offsets of a task's events; nil: the whole partition is read
+	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
 }
 
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
@@ -131,7 +131,7 @@ func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.
 
 // warnDamaged warns of records that can't be read, once for each place.
 func (l *logbook) warnDamaged(d *kafka.DamagedError) {
-	l.damage.Lock() // several partitions are read at once
+	l.damage.Lock() // several partitions are read concurrently
 	defer l.damage.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
 	if l.damaged[at] {
@@ -141,7 +141,7 @@ func (l *logbook) warnDamaged(d *kafka.DamagedError) {
 		l.damaged = map[string]bool{}
 	}
 	l.damaged[at] = true
-	fmt.Fprintf(l.note, "waybill: what is shown is without some events: %s; `waybill verify` names all such\n", printable(d.Error()))
+	fmt.Fprintf(l.note, "waybill: some events are missing from the output: %s; `waybill verify` lists all of them\n", printable(d.Error()))
 }
 
 func (h *logHistory) head() replay.Head {
@@ -156,16 +156,16 @@ type fileHistory struct {
 	stdin *replay.Reader // nil: read the file at path, each time from its start
 	note  io.Writer
 	first replay.Head
-	noted bool // that a line isn't as it was exported
-	cut   bool // it was said that it isn't whole
-	lacks bool // it was said what it was exported without
+	noted bool // warnChanged has warned
+	cut   bool // warnTruncated has warned
+	lacks bool // warnWithout has warned
 }
 
 // warnWithout warns once that the file was exported without some tasks.
 func (h *fileHistory) warnWithout(w *replay.Without) {
 	if w != nil && !h.lacks {
 		h.lacks = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // likewise
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // a failed note doesn't stop the read
 	}
 }
 
@@ -173,7 +173,7 @@ func (h *fileHistory) warnWithout(w *replay.Without) {
 func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	if !h.noted {
 		h.noted = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` lists all such lines\n", h.path, printable(e.Error())) // a failed note doesn't stop the read
 	}
 }
 
@@ -185,7 +185,7 @@ func (h *fileHistory) warnTruncated(err error) error {
 	}
 	if !h.cut {
 		h.cut = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s isn't whole: %s\n", h.path, cut) // likewise
+		_, _ = fmt.Fprintf(h.note, "waybill: %s is truncated: %s\n", h.path, cut) // a failed note doesn't stop the read
 	}
 	return nil
 }
@@ -261,5 +261,5 @@ func (t *historyTool) taskNotFound(id string) error {
 
 // warnNotAnEvent warns of a record in the events topic that isn't an event.
 func warnNotAnEvent(note io.Writer, r *events.Record, err error) {
-	fmt.Fprintf(note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
+	fmt.Fprintf(note, "waybill: %s isn't an event: %s\n", events.Origin(r), printable(err.Error()))
 }

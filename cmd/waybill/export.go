@@ -58,7 +58,7 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 		return err
 	}
 	if x.ranged() && len(args) > 0 {
-		return usage("export: tasks by their ids, or by --since and --until; not both")
+		return usage("export: give task ids, or --since and --until, not both")
 	}
 	t := tool{connection: o.connection}
 	l, err := t.open(cmd)
@@ -94,7 +94,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		err = closed
 	}
 	if err != nil {
-		_ = os.Remove(o.out) // half a file would be taken for a whole one; the error is said
+		_ = os.Remove(o.out) // a partial file could be taken for a complete one
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
@@ -118,18 +118,18 @@ func (c *countingWriter) errIfWritten() error {
 	if c.n == 0 {
 		return nil
 	}
-	return exit(exitUnreachable, "what was written isn't whole, lacks its last line, and has events of tasks that were named above as left out: throw it away, and write to a file with --out, which is without them")
+	return exit(exitUnreachable, "the output is incomplete: it lacks its last line, and has events of the tasks listed above as left out. Discard it, and export to a file with --out, which omits those tasks")
 }
 
 // exporting is one export.
 type exporting struct {
-	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
-	from, until time.Time       // of submission; zero: no bound
-	restart     func() error    // makes out empty again
-	left        *leftOut        // isn't exported; nil: it isn't known yet
-	submitted   map[string]bool // in the range? Of tasks whose first event was seen
-	headless    map[string]bool // the others
-	taken       map[string]bool // tasks that are exported
+	ids         map[string]bool // selected ids, and whether they were found; empty: all
+	from, until time.Time       // bounds of the submission time; zero: none
+	restart     func() error    // empties the output
+	left        *leftOut        // tasks that aren't exported; nil: not known yet
+	submitted   map[string]bool // whether tasks with a readable first event are in the range
+	headless    map[string]bool // tasks without a readable first event
+	taken       map[string]bool // exported tasks
 	events      int
 }
 
@@ -158,7 +158,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*left
 		return nil, err
 	}
 	if len(x.ids) > 0 {
-		left.unnamed = nil // of no other tasks
+		left.unnamed = nil // only the selected tasks matter
 	}
 	left.warn(cmd.ErrOrStderr())
 	if err := x.checkFound(cmd.ErrOrStderr(), left); err != nil {
@@ -179,7 +179,7 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*left
 		return nil, err
 	}
 	if more := again.notIn(gone); more != nil {
-		return nil, fmt.Errorf("more can't be read than a moment ago, so run it again: %w", more.Err)
+		return nil, fmt.Errorf("more events became unreadable during the export; run it again: %w", more.Err)
 	}
 	return left, p.end()
 }
@@ -198,7 +198,7 @@ func (x *exporting) checkFound(note io.Writer, left *leftOut) error {
 		}
 	}
 	if n > 0 {
-		fmt.Fprintf(note, "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
+		fmt.Fprintf(note, "waybill: %d tasks are left out: their first event can't be read, so the time of their submission is unknown; "+
 			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
 	}
 	return nil

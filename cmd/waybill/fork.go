@@ -109,7 +109,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	}
 	defer h.close()
 	var records []events.Record
-	var lost *kafka.DamagedError // that may have been an event of it
+	var lost *kafka.DamagedError // a corrupt range that may have held one of its events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
@@ -124,7 +124,7 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	case err != nil:
 		return err
 	case lost != nil:
-		return fmt.Errorf("task %q can't be forked, for an event of it may be lost: %w", id, lost)
+		return fmt.Errorf("task %q can't be forked, because one of its events may be lost: %w", id, lost)
 	case len(records) == 0:
 		return o.taskNotFound(id)
 	}
@@ -145,7 +145,7 @@ func sameWorkflow(first *events.Record, p *workflow.Program) error {
 		return err
 	}
 	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
-		return usage("task %q is of workflow %s, and the definition is of %s", e.Task, f.Workflow, p.Definition().Name)
+		return usage("task %q belongs to workflow %s, but the definition to %s", e.Task, f.Workflow, p.Definition().Name)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	w := newTable(out, "")
 	w.row("Task", f.Task)
 	w.row("Fork", fmt.Sprintf("after event %d", f.At))
-	ended := string(f.State)
+	ended := stateText(f.State)
 	if f.Error != nil {
 		ended += ": " + shorten(errorText(f.Error), 120)
 	}
@@ -163,11 +163,11 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	if f.Stalled != "" {
 		w.row("Stalled", shorten(f.Stalled, 200))
 	} else if len(f.Forked) == 0 {
-		w.row("Nothing", "goes on from there: the task has ended, or is held; --at names an event before that")
+		w.row("New events", "none: the task has ended or is held at that event; choose an earlier one with --at")
 	}
 	answers := "all are recorded"
 	if f.Assumed > 0 {
-		answers = fmt.Sprintf("%d assumed, for none is recorded: marked ?", f.Assumed)
+		answers = fmt.Sprintf("%d assumed, because none is recorded; marked ?", f.Assumed)
 	}
 	w.row("Answers", answers)
 	if len(f.LeftOut) > 0 {

@@ -25,7 +25,7 @@ const importPartitions = 1000
 type importOptions struct {
 	tool
 	broken     bool
-	partitions int32 // at most
+	partitions int32 // the maximum
 }
 
 func newImport() *cobra.Command {
@@ -56,7 +56,7 @@ is incomplete or doesn't verify, unless --broken is given.`,
 // imported is the result of an import as it is printed. Broken counts faults, as verify does.
 type imported struct {
 	Namespace  events.Namespace `json:"namespace"`
-	From       events.Namespace `json:"from"` // where the file's events were
+	From       events.Namespace `json:"from"` // namespace of the exported events
 	Partitions int32            `json:"partitions"`
 	Tasks      int              `json:"tasks"`
 	Events     int              `json:"events"`
@@ -69,9 +69,9 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 	}
 	switch {
 	case path == "-":
-		return usage("import reads its file twice, which can't be done with standard input (-): write that to a file")
+		return usage("import reads its file twice, so it can't read standard input (-): write it to a file")
 	case o.namespace == events.DefaultNamespace:
-		return usage("import wants a --namespace of its own, such as history.")
+		return usage("import needs its own --namespace, such as history.")
 	}
 	m := &importing{cmd: cmd, path: path, file: &fileHistory{path: path, note: cmd.ErrOrStderr()}}
 	if err := m.check(o); err != nil {
@@ -109,7 +109,7 @@ type importing struct {
 	file   *fileHistory
 	report *verify.Report // of the file
 	sums   digests        // of the file
-	waits  sync.Once      // is said
+	waits  sync.Once      // prints the note about the wait once
 }
 
 // check verifies the file before anything is created.
@@ -118,7 +118,7 @@ func (m *importing) check(o *importOptions) error {
 		return err
 	}
 	if n := m.file.head().Partitions; n > o.partitions {
-		return usage("%s says that its events are of a namespace with %d partitions, and each topic would be created with as many; at most %d, unless --max-partitions allows more", m.path, n, o.partitions)
+		return usage("%s is from a namespace with %d partitions, and each topic would be created with that many; the limit is %d, raise it with --max-partitions", m.path, n, o.partitions)
 	}
 	options := verify.Options{Namespace: m.file.head().Namespace, Partitions: m.file.head().Partitions, ReplyTolerance: math.MaxInt64, Whole: true}
 	c, _, err := checkFile(m.cmd, m.path, options)
@@ -133,7 +133,7 @@ func (m *importing) check(o *importOptions) error {
 	return nil
 }
 
-// create creates the namespace. It fails if another cluster role uses it.
+// create creates the namespace. It fails if the namespace is in use.
 func (m *importing) create(conn *connection) error {
 	admin, err := openAdmin(m.cmd, conn)
 	if err != nil {
@@ -184,7 +184,7 @@ func (m *importing) compare(l *logbook) error {
 	}
 	for p := range m.file.head().Partitions {
 		if got, want := back.of(p), m.sums.of(p); got != want {
-			return fmt.Errorf("partition %d of %s isn't what was written (digest %.8x, want %.8x): somebody else wrote there, too; delete its topics and import again",
+			return fmt.Errorf("partition %d of %s isn't what was written (digest %.8x, want %.8x): another client wrote there, too; delete its topics and import again",
 				p, l.cfg.Namespace.Events(), got, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // unreadableEvents are the ranges of events that can't be read. It is safe for concurrent use.
 type unreadableEvents struct {
-	mu   sync.Mutex // several partitions are read at once
+	mu   sync.Mutex // several partitions are read concurrently
 	list []replay.Loss
 }
 
@@ -29,7 +29,7 @@ func (l *unreadableEvents) add(d *kafka.DamagedError) {
 // leftOut is what an answer about many tasks leaves out, because events can't be read.
 type leftOut struct {
 	tasks   []replay.LeftOut
-	unnamed []int32 // partitions of which other tasks may have lost all their events
+	unnamed []int32 // partitions in which unknown tasks may have lost all their events
 }
 
 // notIn returns the first range that others don't have, or nil.
@@ -100,9 +100,9 @@ func (i *leftOut) partialError() error {
 	}
 	others := ""
 	if len(i.unnamed) > 0 {
-		others = fmt.Sprintf(", and in the partitions %v there may be others, of which no event can be read", i.unnamed)
+		others = fmt.Sprintf(", and the partitions %v may have other tasks without any readable event", i.unnamed)
 	}
-	return exit(exitUnreachable, "%d tasks are left out, because events of them can't be read, or may not be%s; `waybill timeline ID` shows what is left of one", len(i.tasks), others)
+	return exit(exitUnreachable, "%d tasks are left out, because events of them are or may be unreadable%s; `waybill timeline ID` shows the readable events of a task", len(i.tasks), others)
 }
 
 // leftOutInHead bounds the ids in the first line of an export, whose size is bounded.

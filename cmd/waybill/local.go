@@ -30,8 +30,8 @@ type local struct {
 // localOptions configure a local system.
 type localOptions struct {
 	dataDir     string
-	listen      string // for clients outside of the process; empty: none
-	partitions  int32  // 0: those that the directory has, or the default
+	listen      string // address for other clients; empty: none
+	partitions  int32  // 0: as many as the log has, or the default
 	definitions []*workflow.Definition
 	demo        bool
 	ledger      string
@@ -41,9 +41,9 @@ type localOptions struct {
 	transaction time.Duration
 	log         *slog.Logger
 	metrics     *instance.Metrics
-	observe     func([]events.Record) // is shown what the index reads; may be nil
+	observe     func([]events.Record) // receives the records that the index reads; may be nil
 	console     *consoleFlags         // nil: none
-	anyPort     bool                  // where the console's port is taken
+	anyPort     bool                  // use any port if the console's is taken
 }
 
 // noBreaker disables circuit breakers. The demo's services fail for certain cards only; an open circuit would
@@ -157,7 +157,7 @@ func (l *local) joined(ctx context.Context) error {
 			groups = groups[1:]
 			continue
 		}
-		select { // a group tells nobody that it is stable
+		select { // Kafka has no notification for a stable group
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinTimeout, ctx.Err())
@@ -181,6 +181,6 @@ func temporaryDir() (dir string, remove func(), err error) {
 		return "", nil, err
 	}
 	return dir, func() {
-		_ = os.RemoveAll(dir) // what is left is the system's to sweep
+		_ = os.RemoveAll(dir) // best effort: the system cleans its temporary folder
 	}, nil
 }

@@ -39,7 +39,7 @@ const (
 	exitOther       = 1
 	exitUsage       = 2
 	exitNotFound    = 3
-	exitError       = 4 // the task ended in error
+	exitError       = 4 // the task is held
 	exitUndone      = 5 // the task was undone or cancelled
 	exitTimeout     = 6 // a wait timed out
 	exitUnreachable = 7 // broker or API
@@ -103,7 +103,7 @@ func codeOf(err error) int {
 	}
 	switch {
 	case addressTaken(err):
-		return exitUsage // as of any other address that can't be what a flag says
+		return exitUsage // a fault of the flag that gives the address
 	case unreachable(err):
 		return exitUnreachable
 	}

@@ -12,7 +12,7 @@ type newestBuffer[T any] struct {
 	*limit
 	instant func(*T) *string // the instant, as events.InstantText writes it
 	list    []T
-	total   int // that came
+	total   int // number of entries added
 }
 
 // add adds an entry.

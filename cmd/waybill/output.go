@@ -155,6 +155,14 @@ func tableTime(s *string) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
+// stateText is a task's or a step's state for people. Tables say held for the state that JSON calls error.
+func stateText[S ~string](state S) string {
+	if string(state) == string(events.StateError) {
+		return "held"
+	}
+	return string(state)
+}
+
 // errorText formats an error as "code: message".
 func errorText(e *events.Error) string {
 	switch {
@@ -169,6 +177,6 @@ func errorText(e *events.Error) string {
 // hideDefault hides the defaults of flags whose help states them in words.
 func hideDefault(f *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		f.Lookup(name).DefValue = "0" // which no flag shows
+		f.Lookup(name).DefValue = "0" // pflag hides a zero default
 	}
 }

@@ -19,7 +19,7 @@ var errSearchDone = errors.New("enough was read")
 // submissionSearch looks for a task's submission among those that no scheduler has consumed.
 type submissionSearch struct {
 	topic, id string
-	looked    int // at as many
+	looked    int // records read so far
 	found     *console.Waiting
 }
 
@@ -46,14 +46,14 @@ func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafk
 			away = append(away, p)
 			continue
 		case led && end <= from:
-			continue // nothing waits there
+			continue // no pending records
 		}
 		if err := look.searchPartition(ctx, reader, p, from); err != nil || look.found != nil {
 			return look.found, err
 		}
 	}
 	if len(away) > 0 {
-		return nil, fmt.Errorf("no broker leads the partitions %v of %s, where a client with another partitioner may have written it", away, look.topic)
+		return nil, fmt.Errorf("the partitions %v of %s have no leader, and a client with another partitioner may have written it there", away, look.topic)
 	}
 	return nil, nil
 }
@@ -79,7 +79,7 @@ func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Re
 	case !errors.Is(err, errSearchDone):
 		return err
 	case l.found == nil:
-		return fmt.Errorf("it isn't among the first %d that wait, and no more are looked at", submissionSearchMax)
+		return fmt.Errorf("it isn't among the first %d pending submissions, and the search ends there", submissionSearchMax)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (l *logbook) explainMissing(ctx context.Context, id string) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; whether its submission waits can't be told: %w", notFound(id), err)
+		return fmt.Errorf("%w; whether its submission is pending is unknown: %w", notFound(id), err)
 	case w == nil:
 		return notFound(id)
 	}

@@ -66,13 +66,13 @@ type planResult struct {
 	Tasks    int    `json:"tasks"`
 	Changed  int    `json:"changed"`
 	Stalled  int    `json:"stalled"`
-	Failed   int    `json:"failed"` // that could not be run on
-	Broken   int    `json:"broken"` // that can't be folded
-	// Commanded had commands of operators, which are left out.
+	Failed   int    `json:"failed"` // tasks that could not be run
+	Broken   int    `json:"broken"` // tasks with an event that can't be folded
+	// Commanded counts tasks with operators' commands, which are left out.
 	Commanded int              `json:"commanded"`
 	Outlooks  []replay.Outlook `json:"outlooks"`
 
-	first error // of the first that failed
+	first error // error of the first failed task
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
@@ -84,7 +84,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	if o.finished < 0 {
-		return usage("--finished %d: how many of those that ended", o.finished)
+		return usage("--finished %d: must not be negative", o.finished)
 	}
 	named, err := o.oldDefinitions()
 	if err != nil {
@@ -123,7 +123,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	err = o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return planTable(out, v) })
 	if err == nil && v.Failed > 0 {
-		err = exit(codeOf(v.first), "%d of %d tasks could not be run on; the first, %w", v.Failed, v.Tasks, v.first)
+		err = exit(codeOf(v.first), "%d of %d tasks could not be run; the first, %w", v.Failed, v.Tasks, v.first)
 	}
 	return cmp.Or(err, left.partialError())
 }
@@ -214,9 +214,9 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 		case named[key] != nil:
 			return named[key], nil
 		case !is && len(named) > 0:
-			return nil, usage("it runs under %s, and --old defines %s; give one --old for each", key, strings.Join(slices.Sorted(maps.Keys(named)), ", "))
+			return nil, usage("the task runs under %s, and --old defines %s; give one --old for each", key, strings.Join(slices.Sorted(maps.Keys(named)), ", "))
 		case !is:
-			return nil, usage("it is open, and a file has no definitions: name that of %s with --old", key)
+			return nil, usage("the task is open, and an export has no definitions: give the file of %s with --old", key)
 		case known[key] != nil:
 			return known[key], nil
 		}
@@ -245,14 +245,14 @@ func planTable(out io.Writer, v *planResult) error {
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
 	failed := ""
 	if v.Failed > 0 {
-		failed = fmt.Sprintf(", %d could not be run on", v.Failed)
+		failed = fmt.Sprintf(", %d could not be run", v.Failed)
 	}
-	w.row("Tasks", fmt.Sprintf("%d looked at: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
+	w.row("Tasks", fmt.Sprintf("%d run: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
 	if v.Broken > 0 {
-		w.row("Passed over", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
+		w.row("Skipped", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
 	if v.Commanded > 0 {
-		w.row("Left out", fmt.Sprintf("operators' commands, which %d of them had, marked !: that alone may be what changes", v.Commanded))
+		w.row("Left out", fmt.Sprintf("operators' commands of %d tasks, marked !: their path may change for that reason alone", v.Commanded))
 	}
 	if err := w.Flush(); err != nil || len(v.Outlooks) == 0 {
 		return err
@@ -271,7 +271,7 @@ func planTable(out io.Writer, v *planResult) error {
 		if o.Commands > 0 {
 			first += " !"
 		}
-		w.row(idText(o.Task), string(o.Now), string(o.Otherwise), string(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
+		w.row(idText(o.Task), stateText(o.Now), stateText(o.Otherwise), stateText(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
 	}
 	return w.Flush()
 }

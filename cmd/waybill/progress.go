@@ -9,7 +9,7 @@ import (
 
 // How a progress bar looks, and when.
 const (
-	progressAfter   = 300 * time.Millisecond // what is faster needs none
+	progressAfter   = 300 * time.Millisecond // no bar for anything faster
 	progressEvery   = 100 * time.Millisecond
 	progressColumns = 30
 )

@@ -39,12 +39,12 @@ type logbook struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	partitions int32
-	history    bool      // it was imported: nothing is written to it
-	note       io.Writer // what isn't data
-	told       map[string]bool
+	history    bool            // an imported namespace, which is read-only
+	note       io.Writer       // output for notes and progress
+	reported   map[string]bool // partitions for which warnOpenTransaction has warned
 	damage     sync.Mutex
-	damaged    map[string]bool    // what can't be read, that was told
-	leaderless map[string][]int32 // partitions without a leader that a list was made without, by topic
+	damaged    map[string]bool    // positions of corruption that were reported
+	leaderless map[string][]int32 // skipped partitions without a leader, by topic
 }
 
 // open connects, and reads the partition count from the format record.
@@ -82,7 +82,7 @@ func (l *logbook) readFormat(ctx context.Context) error {
 // writable returns an error for an imported namespace, in which no role runs.
 func (l *logbook) writable() error {
 	if l.history {
-		return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nobody would take a command or a submission there", l.cfg.Namespace)
+		return exit(exitRefused, "the namespace %s is an imported history and read-only: no scheduler runs there", l.cfg.Namespace)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(e
 
 // connectionLost adds to the error of a lost connection what to do.
 func (l *logbook) connectionLost(err error) error {
-	_, leaderless := errors.AsType[*kafka.AwayError](err) // which says so itself
+	_, leaderless := errors.AsType[*kafka.AwayError](err) // its message says it
 	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
@@ -137,7 +137,7 @@ func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64,
 // readPosition is a reader's position in a partition.
 type readPosition struct {
 	next int64     // offset
-	time time.Time // no record before next is younger
+	time time.Time // no record before next is newer
 }
 
 // read passes the records of a topic to fn, shows a progress bar, and returns the position in each partition at
@@ -160,7 +160,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallTimeout)
-		youngest := time.Time{} // a fetch is of one partition
+		youngest := time.Time{} // a fetch has records of one partition
 		for i := range rs {
 			youngest = later(rs[i].Time, youngest)
 			if err := fn(&rs[i]); err != nil {
@@ -198,7 +198,7 @@ func (l *logbook) skipLeaderless(topic string) func(int32) {
 // partialError returns an error if a list was made without some partitions, else nil.
 func (l *logbook) partialError() error {
 	for _, topic := range slices.Sorted(maps.Keys(l.leaderless)) {
-		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
+		return fmt.Errorf("the answer is incomplete: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
 	}
 	return nil
 }
@@ -207,21 +207,21 @@ func (l *logbook) partialError() error {
 func (l *logbook) warnOpenTransaction(topic string, held map[int32]int64) {
 	for _, p := range slices.Sorted(maps.Keys(held)) {
 		at := fmt.Sprintf("%s/%d", topic, p)
-		if l.told[at] {
+		if l.reported[at] {
 			continue
 		}
-		if l.told == nil {
-			l.told = map[string]bool{}
+		if l.reported == nil {
+			l.reported = map[string]bool{}
 		}
-		l.told[at] = true
-		fmt.Fprintf(l.note, "waybill: %s was read up to offset %d only: a transaction that is open holds back what follows. "+
-			"It ends after 10 s by itself, ask again then; if it doesn't, `waybill doctor` says what to abort\n", at, held[p])
+		l.reported[at] = true
+		fmt.Fprintf(l.note, "waybill: %s was read only up to offset %d: an open transaction hides later records. "+
+			"It times out after 10 s: run the command again then. If it stays open, `waybill doctor` says how to abort it\n", at, held[p])
 	}
 }
 
 // readIncomplete reports whether a partition of a topic wasn't read to its end.
 func (l *logbook) readIncomplete(topic string) bool {
-	for at := range l.told {
+	for at := range l.reported {
 		if strings.HasPrefix(at, topic+"/") {
 			return true
 		}
@@ -244,7 +244,7 @@ func later(a, b time.Time) time.Time {
 type taskFold struct {
 	tasks  map[string]*events.Task
 	owners map[int32]string
-	// unreadable is, by task, the first event that can't be folded; alien counts records of no task that can't.
+	// unreadable is the first event of a task that can't be folded; noTask counts such records without a task.
 	unreadable map[string]error
 	noTask     int
 }
@@ -297,7 +297,7 @@ func (f *taskFold) dropLeftOut(left *leftOut) {
 func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
 	if f.noTask > 0 {
-		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.noTask)
+		fmt.Fprintf(note, "waybill: %d records without a task can't be read\n", f.noTask)
 	}
 }
 
@@ -306,14 +306,14 @@ func warnUnreadable(note io.Writer, poison map[string]error, shown func(id strin
 	const most = 5
 	for i, id := range slices.Sorted(maps.Keys(poison)) {
 		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(poison)-most)
+			fmt.Fprintf(note, "waybill: and %d more tasks\n", len(poison)-most)
 			break
 		}
-		as := "shown as it was before an event that can't be used"
+		as := "shown as of the last event before an unreadable one"
 		if !shown(id) {
-			as = "not shown: its first event can't be used"
+			as = "not shown: its first event is unreadable"
 		}
-		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, as, printable(poison[id].Error()))
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if a newer release wrote it, use that release's tools\n", id, as, printable(poison[id].Error()))
 	}
 }
 
@@ -336,7 +336,7 @@ func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	}
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return time.Time{}, usage("%s %q: a duration back from now has no sign", flag, text)
+			return time.Time{}, usage("%s %q: the duration must not be negative", flag, text)
 		}
 		return now.Add(-d), nil
 	}
@@ -361,8 +361,8 @@ func notFound(id string) error {
 
 // whereToLook says how to find a task whose id wasn't found.
 func whereToLook(said string) string {
-	if strings.Contains(said, "…") { // of idText
-		return "a table shows the beginning and the end of a long id, and -o json all of it"
+	if strings.Contains(said, "…") { // shortened by idText
+		return "tables shorten long ids; -o json shows them whole"
 	}
-	return "`waybill task list` shows those that are, `waybill deadletters` what was refused"
+	return "`waybill task list` lists tasks, `waybill deadletters` refused submissions"
 }

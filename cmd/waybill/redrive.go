@@ -59,10 +59,10 @@ type redriveResult struct {
 	Task      string `json:"task"`
 	To        string `json:"to"`
 	Done      string `json:"done"` // written, would_write or refused
-	Why       string `json:"why"`  // of a refusal
+	Why       string `json:"why"`  // reason of a refusal
 
 	at  deadletterPosition
-	sum string // of the original's bytes
+	sum string // digest of the original record
 }
 
 // What is done with a dead letter.
@@ -88,7 +88,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return err
 	}
 	if o.execute && len(places) == 0 && len(o.reasons) == 0 && from.IsZero() {
-		return usage("redrive --execute: say which, by their places, --reason or --since; without --execute it shows all")
+		return usage("redrive --execute: select dead letters by position, --reason or --since; without --execute it lists all")
 	}
 	l, err := o.open(cmd)
 	if err != nil {
@@ -108,7 +108,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
 	if n := countRefused(list); err == nil && o.execute && len(places) > 0 && n > 0 {
-		return exit(exitRefused, "%d of the %d dead letters that were named can't be written again, as it says beside them", n, len(list))
+		return exit(exitRefused, "%d of the %d named dead letters can't be written again; WHY says the reason of each", n, len(list))
 	}
 	return err
 }
@@ -132,10 +132,10 @@ type deadletterPosition struct {
 func parsePositions(args []string) (map[deadletterPosition]bool, error) {
 	places := map[deadletterPosition]bool{}
 	for _, arg := range args {
-		// A cause is written the same way, behind the name of its inbox.
+		// Causes of events have the same form, after the inbox's name.
 		at, err := events.ParseCause(events.Tasks.String() + "/" + arg)
 		if err != nil {
-			return nil, usage("%q: a dead letter's place is its partition and offset, as 3/17; `waybill deadletters -o json` shows them", arg)
+			return nil, usage("%q: the position of a dead letter is PARTITION/OFFSET, as 3/17; `waybill deadletters -o json` shows them", arg)
 		}
 		places[deadletterPosition{at.Partition, at.Offset}] = false
 	}
@@ -174,7 +174,7 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPositi
 		}
 	}
 	newer.refuse(list)
-	// Partitions are read side by side, each in order.
+	// Partitions are read in parallel, each in order.
 	slices.SortStableFunc(list, func(a, b redriveResult) int { return cmp.Compare(a.Partition, b.Partition) })
 	return list, nil
 }
@@ -183,7 +183,7 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPositi
 // redrive would double what the next one writes.
 type redriveChain struct {
 	of            map[deadletterPosition]redriveOf
-	notifications map[string]deadletterPosition // the last of each
+	notifications map[string]deadletterPosition // the last position of each notification
 }
 
 // redriveOf is the latest redrive of a dead letter.
@@ -196,7 +196,7 @@ func (rs *redriveChain) add(r *events.Record, at deadletterPosition, sum string)
 	if p, offset, again := events.RedriveOf(r); again {
 		rs.of[deadletterPosition{p, offset}] = redriveOf{at, sum}
 	}
-	if name := events.NotificationOf(r); name != "" { // by its key: those of one are in one partition, in order
+	if name := events.NotificationOf(r); name != "" { // notifications with one key are in one partition, in order
 		if before, again := rs.notifications[name]; again {
 			rs.of[before] = redriveOf{at, sum}
 		}
@@ -209,7 +209,7 @@ func (rs *redriveChain) refuse(list []redriveResult) {
 	for i := range list {
 		x := &list[i]
 		if again, is := rs.of[x.at]; is && again.sum == x.sum && x.Done == redriveWould {
-			x.Done, x.Why = redriveRefused, fmt.Sprintf("it was written again, and is dead letter %d/%d now", again.at.partition, again.at.offset)
+			x.Done, x.Why = redriveRefused, fmt.Sprintf("it was written again already, and is now dead letter %d/%d", again.at.partition, again.at.offset)
 		}
 	}
 }
@@ -225,8 +225,8 @@ const (
 type redriveWriter struct {
 	logbook *logbook
 	send    func(context.Context, ...events.Record) error
-	left    map[deadletterPosition]*redriveResult // that haven't been read
-	read    []*redriveResult                      // and are to be written together
+	left    map[deadletterPosition]*redriveResult // not read yet
+	read    []*redriveResult                      // read, and to be written together
 	records []events.Record
 	bytes   int
 }
@@ -269,7 +269,7 @@ func (w *redriveWriter) add(ctx context.Context, r *events.Record) error {
 	}
 	again, err := events.Redrive(w.logbook.cfg.Namespace, toolSource, r)
 	if err != nil {
-		return fmt.Errorf("dead letter %d/%d was another when it was chosen: %w", at.partition, at.offset, err)
+		return fmt.Errorf("dead letter %d/%d has changed since it was selected: %w", at.partition, at.offset, err)
 	}
 	delete(w.left, at)
 	w.read, w.records, w.bytes = append(w.read, d), append(w.records, again), w.bytes+len(again.Value)
@@ -287,7 +287,7 @@ func (w *redriveWriter) write(ctx context.Context) error {
 	err := w.logbook.askBrokers(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
 	if err != nil {
 		first := w.read[0].at
-		return fmt.Errorf("of %d dead letters, the first of which is %d/%d, not all were written: %w; run it again: what is written twice counts once",
+		return fmt.Errorf("not all of %d dead letters from %d/%d on were written: %w; run it again: a record that is written twice counts once",
 			len(w.read), first.partition, first.offset, err)
 	}
 	for _, d := range w.read {

@@ -61,7 +61,7 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 func replayArguments(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("at") {
 		if len(args) > 0 {
-			return usage("replay: a task's id, or --at TIME for all; not both")
+			return usage("replay: give a task's id, or --at TIME for all tasks, not both")
 		}
 		return nil
 	}
@@ -84,7 +84,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		return err
 	}
 	if len(o.state) > 0 {
-		return usage("--state goes with --at")
+		return usage("--state needs --at")
 	}
 	id, h, err := o.openTask(cmd, args)
 	if err != nil {
@@ -93,7 +93,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	defer h.close()
 	s := replay.NewStepper(until, o.states)
 	var steps []replay.Step
-	seen, usable := 0, 0 // records of the task, also past --until; steps that are events
+	seen, usable := 0, 0 // records of the task, also past --until; records that are events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) != id {
 			return nil
@@ -125,7 +125,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	case seen == 0:
 		return o.taskNotFound(id)
 	case usable == 0 && o.until == "":
-		return fmt.Errorf("of task %q no record is an event that can be read; `waybill verify` says what is wrong with them", id)
+		return fmt.Errorf("task %q has no readable event; `waybill verify` says what is wrong", id)
 	case len(steps) == 0:
 		return exit(exitNotFound, "no event of task %q up to %s; without --until all are shown", id, o.until)
 	}
@@ -182,7 +182,7 @@ func printSteps(out io.Writer, steps []replay.Step) error {
 // jsonText formats a JSON value for a table: a string without quotes, a missing value as a dash.
 func jsonText(raw json.RawMessage) string {
 	var text string
-	if err := json.Unmarshal(raw, &text); err == nil { // null too
+	if err := json.Unmarshal(raw, &text); err == nil { // also null
 		return dash(text)
 	}
 	return string(raw)
@@ -197,7 +197,7 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		return usage("--at: an instant, or a duration back from now (15m)")
 	}
 	if o.until != "" || o.states {
-		return usage("--until and --states go with a task's id")
+		return usage("--until and --states need a task's id")
 	}
 	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err
@@ -214,10 +214,10 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	}
 	defer h.close()
 	if now := time.Now(); at.After(now) {
-		fmt.Fprintf(h.warnings(), "waybill: --at %s is yet to come: this is what the log has by now\n", o.at)
+		fmt.Fprintf(h.warnings(), "waybill: --at %s is in the future: this is the current state\n", o.at)
 	}
 	in, gone := replay.NewInstant(at), &unreadableEvents{}
-	if l, is := h.(*logHistory); is && !l.history { // a file, and what was imported of one, may have some tasks only
+	if l, is := h.(*logHistory); is && !l.history { // a file or an imported history may have only some tasks
 		in.WholeLog()
 	}
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
@@ -249,7 +249,7 @@ func statesText(states map[events.TaskState]int) string {
 	for _, s := range events.TaskStates {
 		if states[s] > 0 {
 			n += states[s]
-			list = append(list, fmt.Sprintf("%d %s", states[s], s))
+			list = append(list, fmt.Sprintf("%d %s", states[s], stateText(s)))
 		}
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%d: %s", n, strings.Join(list, ", ")), ": ")
@@ -265,7 +265,7 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 		w.row("Not known", text)
 	}
 	if n := len(v.LeftOut); n > 0 {
-		w.row("Left out", fmt.Sprintf("%d tasks, of which events can't be read, or may not be", n))
+		w.row("Left out", fmt.Sprintf("%d tasks whose events are or may be unreadable", n))
 	}
 	if v.Broken > 0 {
 		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))

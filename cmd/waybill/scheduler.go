@@ -27,8 +27,8 @@ type roleFlags struct {
 	logLevel      string
 	session       time.Duration
 	transaction   time.Duration
-	reads         bool // it may open an imported history
-	drains        bool // load balancers send requests to it
+	reads         bool // may open an imported namespace
+	drains        bool // serves requests of load balancers, so it drains before it stops
 }
 
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
@@ -37,7 +37,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console is no static member
+	if !r.reads { // a console isn't a group member
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
 	}
 	after := kafka.DefaultSessionTimeout
@@ -60,7 +60,7 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 
 // The bounds of timeouts that any broker may be asked for; each has narrower ones of its own.
 const (
-	timeoutLeast = 100 * time.Millisecond // the client takes no less
+	timeoutLeast = 100 * time.Millisecond // the minimum of the Kafka client
 	timeoutMost  = 24 * time.Hour
 )
 
@@ -72,7 +72,7 @@ func (r *roleFlags) check() error {
 	}{{"session-timeout", r.session}, {"transaction-timeout", r.transaction}} {
 		switch {
 		case d.value < 0:
-			return usage("--%s %s: a duration has no sign", d.flag, d.value)
+			return usage("--%s %s: must not be negative", d.flag, d.value)
 		case d.value != 0 && (d.value < timeoutLeast || d.value > timeoutMost):
 			return usage("--%s %s: %s to %s", d.flag, d.value, timeoutLeast, timeoutMost)
 		}
@@ -145,7 +145,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
 	switch {
 	case session >= transaction:
-		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: the successor of a dead scheduler would wait for its transaction", session, transaction)
+		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: otherwise the successor of a dead scheduler waits for its transaction", session, transaction)
 	case o.Workers < 1:
 		return usage("--workers %d: 1 or more", o.Workers)
 	}

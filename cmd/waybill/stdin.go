@@ -26,10 +26,10 @@ func askConfirmation(in io.Reader, out io.Writer, what string) error {
 	fmt.Fprintf(out, "%s? [y/N] ", what)
 	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
+		return fmt.Errorf("read the answer: %w; --yes skips the question", err)
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return exit(exitOther, "nothing was done: the answer wasn't y; --yes doesn't ask")
+		return exit(exitOther, "nothing was done: the answer wasn't y; --yes skips the question")
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 // The bounds of one submit.
 const (
 	submitMaxLines  = 2_000_000
-	submitMaxFaults = 20 // that are listed
+	submitMaxFaults = 20 // faults that are listed
 )
 
 // toolSource is the ce_source of records that tools write.
@@ -92,7 +92,7 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 type submission struct {
 	*events.Submission
 	record events.Record
-	there  bool // all in-sync replicas have it: record says where
+	there  bool // acknowledged by all in-sync replicas, at record's position
 }
 
 // submitted is a submission as it is printed.
@@ -178,7 +178,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` shows those that there are, `waybill workflow apply` adds one, --no-check submits all the same",
+	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` lists the existing ones, `waybill workflow apply` adds one, --no-check submits anyway",
 		strings.Join(unknown, ", "))
 }
 
@@ -217,7 +217,7 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	}
 	for _, name := range []string{"id", "workflow", "version", "input", "reply-to", "priority", "label", "complete-by"} {
 		if cmd.Flags().Changed(name) {
-			return nil, usage("--%s and -f: a line says it itself", name)
+			return nil, usage("--%s can't be combined with -f: each line has its own", name)
 		}
 	}
 	in, name := cmd.InOrStdin(), "standard input"
@@ -231,7 +231,7 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	}
 	subs, err := readSubmissions(in, name, events.Namespace(o.namespace))
 	if err == nil && len(subs) == 0 {
-		err = usage("%s: no submission in it; each line is one, as a JSON object", name)
+		err = usage("%s: it has no submission; each line must be one JSON object", name)
 	}
 	return subs, err
 }
@@ -244,11 +244,11 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 	s := &events.Submission{ID: o.id, Workflow: o.workflow, Version: o.version, Input: json.RawMessage(o.input), ReplyTo: o.replyTo, Priority: o.priority, Labels: o.labels}
 	if s.ID == "" {
 		if idGiven {
-			return nil, usage("--id is empty: leave it out to have one made up")
+			return nil, usage("--id is empty: omit it to have one generated")
 		}
 		id, err := uuid.NewV7()
 		if err != nil {
-			return nil, fmt.Errorf("make up an id: %w", err)
+			return nil, fmt.Errorf("generate an id: %w", err)
 		}
 		s.ID = id.String()
 	}
@@ -378,7 +378,7 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 		bar.set(int64(i+1), int64(len(subs)))
 	}
 	if first != nil {
-		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again, those that are there already won't run twice: %w", acknowledged, len(subs), first)
+		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, len(subs), first)
 	}
 	return nil
 }
@@ -410,9 +410,9 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 		case s.Refused != "":
 			row = append(row, "refused", s.Refused)
 		case w.want[s.ID].done:
-			row = append(row, dash(string(s.State)), errorText(s.Error))
+			row = append(row, dash(stateText(s.State)), errorText(s.Error))
 		default:
-			row = append(row, "not yet", string(s.State))
+			row = append(row, "not yet", stateText(s.State))
 		}
 		return row
 	})
@@ -434,7 +434,7 @@ func newSubmissionWaiter(ctx context.Context, l *logbook) (*waiter, error) {
 		}
 		*t = l.tailFrom(topic, ends, time.Time{})
 	}
-	w.events.whole = true
+	w.events.waitForLeaders = true
 	return w, nil
 }
 
@@ -463,7 +463,7 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submissio
 	w.fold.warn(cmd.ErrOrStderr())
 	switch {
 	case err != nil && ctx.Err() != nil && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they go on: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
+		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they continue: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
 	case err != nil:
 		return err
 	}
@@ -494,9 +494,9 @@ func (w *waiter) exitError() error {
 	n := len(w.want)
 	switch {
 	case refused > 0:
-		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` has them", refused, n)
+		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` lists them", refused, n)
 	case failed > 0:
-		return exit(exitError, "%d of %d tasks in error; look at `waybill timeline ID`, then resubmit, undo or release", failed, n)
+		return exit(exitError, "%d of %d tasks held; see `waybill timeline ID`, then resubmit, undo or release", failed, n)
 	case undone > 0:
 		return exit(exitUndone, "%d of %d tasks undone or cancelled", undone, n)
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// tailEvery is how often a tool asks for news.
+	// tailEvery is the interval between polls.
 	tailEvery = 50 * time.Millisecond
-	// clockSpread is by how much the clocks of brokers may differ, generously.
+	// clockSpread is an upper bound for the difference between brokers' clocks.
 	clockSpread = time.Minute
 )
 
@@ -26,9 +26,9 @@ type tail struct {
 	log    *logbook
 	topic  string
 	places map[int32]readPosition
-	// whole: a partition that no broker leads is waited for, as brokers are that are away. Else it is passed
-	// over until one leads it.
-	whole bool
+	// waitForLeaders waits for the leader of a partition, as for unavailable brokers. Otherwise partitions
+	// without a leader are skipped until they have one.
+	waitForLeaders bool
 }
 
 // tailFrom follows a topic from its ends at an instant of the broker's clock.
@@ -48,7 +48,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.places)) {
 		at := t.places[p]
-		if _, led := ends[p]; !led && t.whole {
+		if _, led := ends[p]; !led && t.waitForLeaders {
 			return news, &kafka.AwayError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 		}
 		if ends[p] <= at.next {
@@ -58,7 +58,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 			if r.Offset >= at.next {
 				news = true
 				fn(r)
-				// At once: a read that fails on the way is tried again from here.
+				// Updated at once: a read that fails midway is retried from here.
 				at = readPosition{r.Offset + 1, later(r.Time, at.time)}
 				t.places[p] = at
 			}
@@ -94,7 +94,7 @@ func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err err
 			failing = time.Time{}
 			continue
 		case l.history:
-			return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nothing more comes", l.cfg.Namespace)
+			return exit(exitRefused, "the namespace %s is an imported history and read-only: nothing more comes", l.cfg.Namespace)
 		default:
 			failing = time.Time{}
 		}

@@ -46,7 +46,7 @@ func (l *limit) check(o *output) error {
 	case l.max == limitNotGiven:
 		l.max = 0
 	case l.max < 0:
-		return usage("--limit %d: 0 for all, or more", l.max)
+		return usage("--limit %d: must not be negative; 0 shows all", l.max)
 	}
 	return nil
 }
@@ -60,10 +60,12 @@ func limitRows[T any](l *limit, note io.Writer, what string, list []T) []T {
 	return list[:l.max]
 }
 
-// checkStates checks the values of --state.
+// checkStates checks the values of --state, and replaces held by error, the name of that state in events.
 func checkStates(states []string) error {
-	for _, s := range states {
-		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+	for i, s := range states {
+		if s == "held" {
+			states[i] = string(events.StateError)
+		} else if !slices.Contains(events.TaskStates, events.TaskState(s)) {
 			return usage("--state %q: one of %v", s, events.TaskStates)
 		}
 	}
@@ -73,9 +75,14 @@ func checkStates(states []string) error {
 // taskHead is the header of a task list.
 const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
+// taskRow is a task's row in a list. The error is its code only, as in a console's list; -o json has its message.
 func taskRow(v events.TaskView) []string {
-	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
-		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), shorten(errorText(v.Error), 60)}
+	errorCode := ""
+	if v.Error != nil {
+		errorCode = v.Error.Code
+	}
+	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
+		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), errorCode}
 }
 
 type taskGetOptions struct {
@@ -139,7 +146,7 @@ func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
 	case task == nil && w.fold.unreadable[id] != nil:
-		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
+		return fmt.Errorf("task %q can't be shown: its first event is unreadable", id)
 	case task == nil:
 		return w.log.explainMissing(cmd.Context(), id)
 	}
@@ -152,7 +159,7 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	w := newTable(out, "")
 	w.row("Task", v.ID)
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
-	w.row("State", string(v.State))
+	w.row("State", stateText(v.State))
 	if v.Error != nil {
 		w.row("Error", errorText(v.Error))
 	}
@@ -175,12 +182,12 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	for _, s := range v.Steps {
 		undo, failed := "-", s.Error
 		if s.Undo != nil {
-			undo = fmt.Sprintf("%s (attempt %d)", s.Undo.State, s.Undo.Attempt)
+			undo = fmt.Sprintf("%s (attempt %d)", stateText(s.Undo.State), s.Undo.Attempt)
 			if s.Undo.Error != nil {
 				failed = s.Undo.Error
 			}
 		}
-		w.row(s.ID, string(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
+		w.row(s.ID, stateText(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
 			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, shorten(errorText(failed), 60))
 	}
 	return w.Flush()
@@ -246,10 +253,10 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 		return err
 	}
 	if w.fold.unreadable[id] != nil {
-		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
+		return fmt.Errorf("the state of task %q is unknown: one of its events is unreadable", id)
 	}
 	if code := stateExitCode(w.fold.tasks[id].State); code != exitOK {
-		return exit(code, "task %q: %s", id, w.fold.tasks[id].State)
+		return exit(code, "task %q: %s", id, stateText(w.fold.tasks[id].State))
 	}
 	return nil
 }

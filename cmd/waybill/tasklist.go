@@ -47,7 +47,7 @@ console answers json and jsonl too, task by task.
 
 A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
 exit code is then 7, and likewise if a partition can't be read.`,
-		Example: `  waybill task list --state error
+		Example: `  waybill task list --state held
   waybill task list --workflow order --since 1h --limit 10
   waybill task list --label region=eu -o jsonl`,
 		Args: noArguments,
@@ -58,7 +58,7 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; error: held")
+	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is the state error of JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
@@ -80,7 +80,7 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 		return err
 	}
 	if o.format != formatTable && o.api.url == apiAuto {
-		o.api.url = apiOff // a console would be asked task by task
+		o.api.url = apiOff // a console needs one request per task
 	}
 	return o.consoleOrLog(cmd, &o.api,
 		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
@@ -251,7 +251,7 @@ func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time
 		if v.ErrorCode != nil {
 			code = *v.ErrorCode
 		}
-		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
 	return cmp.Or(err, missing.partialError())

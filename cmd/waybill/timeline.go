@@ -48,9 +48,9 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	}
 	switch {
 	case o.follow && o.format == formatJSON:
-		return usage("--follow shows events as they come, and -o json is one value; take -o jsonl")
+		return usage("--follow prints events as they arrive, and -o json prints one value; use -o jsonl")
 	case o.follow && o.file != "":
-		return usage("--follow reads the log; to a file nothing comes")
+		return usage("--follow and --file can't be combined: a file doesn't grow")
 	}
 	id, h, err := o.openTask(cmd, args)
 	if err != nil {
@@ -83,7 +83,7 @@ type timeline struct {
 	id      string
 	note    io.Writer
 	lines   []timelineLine
-	shown   int // lines
+	shown   int // number of printed lines
 	ended   bool
 }
 
@@ -155,7 +155,7 @@ func (t *timeline) followConsole(ctx context.Context, h *consoleHistory, out io.
 
 // followLog prints new events of the log until the task has ended or is held.
 func (t *timeline) followLog(ctx context.Context, h *logHistory, out io.Writer) error {
-	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, whole: true}
+	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, waitForLeaders: true}
 	return h.pollUntil(ctx, func() (bool, error) {
 		any, err := news.poll(ctx, t.addRecord)
 		if err == nil && len(t.lines) > t.shown {

@@ -55,7 +55,7 @@ func arguments(names ...string) cobra.PositionalArgs {
 		case len(args) > len(names):
 			return usage("`%s`: unexpected argument %q; --help shows how it is used", cmd.CommandPath(), args[len(names)])
 		case len(args) < len(names):
-			return usage("`%s` wants %s; --help shows how it is used", cmd.CommandPath(), strings.Join(names[len(args):], " and "))
+			return usage("`%s` needs %s; --help shows how it is used", cmd.CommandPath(), strings.Join(names[len(args):], " and "))
 		}
 		return nil
 	}

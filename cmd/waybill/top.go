@@ -30,7 +30,7 @@ type topOptions struct {
 	api   apiFlags
 	every time.Duration
 	once  bool
-	size  func() (columns, lines int) // of the terminal; nil, or 0: not known
+	size  func() (columns, lines int) // size of the terminal; nil or 0: unknown
 }
 
 func newTop() *cobra.Command {
@@ -111,7 +111,7 @@ func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, li
 		select {
 		case <-time.After(o.every):
 		case <-ctx.Done():
-			fmt.Fprintln(out) // what comes next begins a line
+			fmt.Fprintln(out) // later output starts on its own line
 			return ctx.Err()
 		}
 	}
@@ -133,7 +133,7 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 		over := len(lines) - rows
 		fits = rows == 0 || over <= 0 || most == 0
 		if most == len(v.partitions.Partitions) {
-			over++ // for the line that says how many are left out
+			over++ // room for the line with the number of hidden partitions
 		}
 		most = max(0, most-over)
 	}
@@ -148,16 +148,16 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 		if columns > 0 {
 			line = shorten(line, columns)
 		}
-		out.WriteString("\x1b[K" + line) // what was there goes
+		out.WriteString("\x1b[K" + line) // clear the rest of the line
 	}
-	out.WriteString("\x1b[J") // and what was below
+	out.WriteString("\x1b[J") // clear the lines below
 	return nil
 }
 
 // client returns the console to query. Without one it is an error.
 func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	if o.api.url == apiOff {
-		return nil, usage("top asks a console: name one with --api")
+		return nil, usage("top needs a console: give --api URL")
 	}
 	c, err := o.api.namedConsole()
 	if c != nil {
@@ -173,7 +173,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	}
 	defer l.close()
 	if c = o.api.findLocalConsole(cmd.Context(), l); c == nil {
-		err = exit(exitUnreachable, "no console runs that can be asked: start one with `waybill console`, or name one with --api URL")
+		err = exit(exitUnreachable, "no console was found: start one with `waybill console`, or give --api URL")
 	}
 	return c, err
 }
@@ -182,7 +182,7 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 type overview struct {
 	at        time.Time
 	base      string
-	lastError error // why there is nothing newer; nil: this is what it said when it was asked last
+	lastError error // why the last refresh failed; nil: the view is current
 	workflows struct {
 		Workflows  []console.WorkflowView `json:"workflows"`
 		Incomplete incompletePartitions   `json:"incomplete"`
@@ -218,12 +218,12 @@ func endedTasks(v console.WorkflowView) (n int64) {
 
 // print prints the view with at most that many partitions. Rates are since the view before.
 func (v *overview) print(out io.Writer, before *overview, most int) error {
-	fmt.Fprintf(out, "Waybill, %s, asked of %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
+	fmt.Fprintf(out, "Waybill at %s, from %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
 	if v.lastError != nil {
-		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.lastError.Error()))
+		fmt.Fprintf(out, "Not updated: %s\n\n", printable(v.lastError.Error()))
 	}
 	if err := v.workflows.Incomplete.partialError(); err != nil {
-		fmt.Fprintf(out, "Not all is counted: %v.\n\n", err)
+		fmt.Fprintf(out, "Incomplete: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
 	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, partitions, v.printAlerts} {
@@ -235,7 +235,7 @@ func (v *overview) print(out io.Writer, before *overview, most int) error {
 }
 
 func (v *overview) printWorkflows(out io.Writer, before *overview) error {
-	w := newTable(out, "WORKFLOW PENDING PROCESSING ERROR UNDOING PROCESSED UNDONE CANCELLED ENDED/S")
+	w := newTable(out, "WORKFLOW PENDING PROCESSING HELD UNDOING PROCESSED UNDONE CANCELLED ENDED/S")
 	for _, f := range v.workflows.Workflows {
 		row := []string{f.Workflow + "/" + strconv.Itoa(f.Version)}
 		for _, state := range []events.TaskState{events.StatePending, events.StateProcessing, events.StateError, events.StateUndoing,
@@ -285,7 +285,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%d partitions more, with no greater lag: --once shows all\n", left)
+		fmt.Fprintf(out, "%d more partitions, whose lag is no greater; --once shows all\n", left)
 	}
 	return closeTable(out, w)
 }
@@ -305,7 +305,7 @@ func schedulerText(p console.PartitionView) string {
 func (v *overview) printAlerts(out io.Writer, _ *overview) error {
 	list := v.alerts.Alerts[:min(topAlerts, len(v.alerts.Alerts))]
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "No alerts are open, and there are none of the last 24 hours.")
+		_, err := fmt.Fprintln(out, "No open alerts, and none in the last 24 hours.")
 		return err
 	}
 	w := newTable(out, alertHead)

@@ -132,7 +132,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 				t.Errorf("%v: a line of %d characters: %q", size, n, line)
 			}
 		}
-		if size == [2]int{40, 20} && (!strings.Contains(text, "\n11 ") || strings.Contains(text, "\n8 ") || !strings.Contains(text, "2 partitions more") || !strings.Contains(text, "No alerts")) {
+		if size == [2]int{40, 20} && (!strings.Contains(text, "\n11 ") || strings.Contains(text, "\n8 ") || !strings.Contains(text, "2 more partitions") || !strings.Contains(text, "No open alerts")) {
 			t.Errorf("%v shows\n%s", size, text)
 		}
 		if whole := size[1] == 0 || size[1] > 20; whole != (strings.Contains(text, "\n0 ") && strings.Contains(text, "\n11 ") && !strings.Contains(text, " more")) {
@@ -160,7 +160,7 @@ func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	for i, away := range []bool{false, true, true, false} {
-		if i >= len(out.views) || strings.Contains(out.views[i], "Nothing newer") != away {
+		if i >= len(out.views) || strings.Contains(out.views[i], "Not updated") != away {
 			t.Fatalf("view %d of %q", i, out.views)
 		}
 	}

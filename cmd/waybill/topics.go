@@ -133,7 +133,7 @@ than it should be.`,
 				return err
 			}
 			if len(findings) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "all topics are as they should be")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "all topics have the expected settings")
 				return err
 			}
 			sort.Slice(findings, func(i, j int) bool { return findings[i].Topic < findings[j].Topic })

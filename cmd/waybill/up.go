@@ -42,7 +42,7 @@ machine. In production, run the roles against your own Kafka cluster.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the local state")
-	o.console.operator = true // for laptops
+	o.console.operator = true // `waybill up` is for one user's machine
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
@@ -82,7 +82,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			if err != nil {
 				return err
 			}
-			o.metricsListen = addr.String() // port 0 is any
+			o.metricsListen = addr.String() // port 0 chose a free one
 		}
 		sys.broker.Open()
 		o.printStarted(cmd.OutOrStdout(), sys)
@@ -109,7 +109,7 @@ func (o *upOptions) check() error {
 		return err
 	}
 	if !isLoopback(o.listen) {
-		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
+		return usage("--kafka-listen %s is reachable from other machines, and the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (o *upOptions) local() (localOptions, error) {
 		lo.definitions = append(lo.definitions, d)
 	}
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
-		return lo, fmt.Errorf("--data-dir: %w; name a directory that can be made and written to", err)
+		return lo, fmt.Errorf("--data-dir: %w; give a directory that can be created and written to", err)
 	}
 	return lo, nil
 }
@@ -151,7 +151,7 @@ func (o *upOptions) printStarted(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.console)
 	if sys.console != "http://"+defaultConsole {
-		fmt.Fprintf(out, "           not where tools look for it: they ask it with --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
+		fmt.Fprintf(out, "           not at the default address: tools need --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
 	}
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)

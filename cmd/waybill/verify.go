@@ -80,8 +80,8 @@ log that is too large for memory in parts, with --partition, or with --since and
 	f.DurationVar(&o.tolerance, "late-replies", -1, "report a reply as a fault if it was written later than this after complete-by (default: only show it)")
 	hideDefault(f, "late-replies")
 	o.profiles.flags(f, "the reading")
-	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
-		_ = f.MarkHidden(name) // it exists: flags has just added it
+	for _, name := range []string{"cpuprofile", "memprofile"} { // for developers
+		_ = f.MarkHidden(name) // can't fail: the flag exists
 	}
 	return cmd
 }
@@ -107,7 +107,7 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	}
 	o.chooseLog(cmd)
 	if o.latest < 0 {
-		return usage("--late-timers %s: a duration has no sign", o.latest)
+		return usage("--late-timers %s: must not be negative", o.latest)
 	}
 	ended, err := o.profiles.start()
 	if err != nil {
@@ -174,7 +174,7 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	broker.Open()
-	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // what else is set is for another
+	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // other connection settings are for other brokers
 	return o.verifyLog(cmd, options)
 }
 
@@ -295,7 +295,7 @@ func (v *verification) offsets(ctx context.Context, what, topic string, ask func
 // readInbox feeds the records of an inbox. The inbox may be trimmed meanwhile.
 func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
-	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
+	first := make(map[int32]*int64, len(v.parts)) // first offset by partition; each element is used by one goroutine
 	for _, p := range v.parts {
 		none := int64(-1)
 		first[p] = &none
@@ -337,13 +337,13 @@ type verifyResult struct {
 	States      map[events.TaskState]int `json:"states"`
 	Events      int                      `json:"events"`
 	Inputs      int                      `json:"inputs"`       // still in the inboxes
-	Pending     int                      `json:"pending"`      // of those, not consumed yet, at most: what led to nothing doesn't show it
-	Poison      int                      `json:"poison"`       // of those, can't be used
+	Pending     int                      `json:"pending"`      // upper bound of those not consumed yet: an input without an effect leaves no trace
+	Poison      int                      `json:"poison"`       // inputs that can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
 	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
 	Recoveries  struct {
 		Accepted int `json:"accepted"`
-		Rejected int `json:"rejected"` // of those still in the inbox
+		Rejected int `json:"rejected"` // only of inputs still in the inbox
 	} `json:"recoveries"`
 	Lateness struct {
 		Timers int   `json:"timers"`
@@ -352,23 +352,23 @@ type verifyResult struct {
 		Max    int64 `json:"max_ms"`
 	} `json:"lateness"`
 	LateReplies struct {
-		Count int   `json:"count"` // of those still in the inbox
+		Count int   `json:"count"` // only of inputs still in the inbox
 		Max   int64 `json:"max_ms"`
 	} `json:"late_replies"`
 	Range    *verifiedRange  `json:"range,omitempty"`
 	Broken   int             `json:"broken"`
-	Faults   []verifiedFault `json:"faults"`   // the first of them
-	Timeline []events.Line   `json:"timeline"` // of the first broken task, around its fault
+	Faults   []verifiedFault `json:"faults"`   // the first faults
+	Timeline []events.Line   `json:"timeline"` // events around the first broken task's fault
 	AsOf     []events.AsOf   `json:"as_of"`
 
-	others int // events of tasks that weren't looked at
+	others int // events of skipped tasks
 }
 
 // verifiedRange is the time range of --since and --until.
 type verifiedRange struct {
 	Since       *string `json:"since"`
 	Until       *string `json:"until"`
-	OtherEvents int     `json:"other_events"` // of tasks that weren't
+	OtherEvents int     `json:"other_events"` // events of skipped tasks
 }
 
 // withRange adds the time range, if there is one.
@@ -426,11 +426,11 @@ func verifiedTable(out io.Writer, v *verifyResult) error {
 	w := newTable(out, "")
 	w.row("Tasks", statesText(v.States))
 	if r := v.Range; r != nil {
-		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were not looked at", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
+		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were skipped", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
 	}
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
-	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them to be consumed; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
-	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",
+	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them not consumed yet; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
+	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (p50), %d ms (p99), %d ms (max); %d are due",
 		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
 	if n := v.LateReplies.Count; n > 0 {
 		w.row("Late replies", fmt.Sprintf("%d, the latest %d ms after its complete-by", n, v.LateReplies.Max))
@@ -440,7 +440,7 @@ func verifiedTable(out io.Writer, v *verifyResult) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	w = newTable(out, "PROMISE TASK AT WHAT")
+	w = newTable(out, "GUARANTEE TASK AT WHAT")
 	for i, f := range v.Faults {
 		if i == faultsShown {
 			break

@@ -19,9 +19,9 @@ import (
 func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	switch {
 	case o.file == "-":
-		return nil, usage("verify --file reads the file again where it is broken, which can't be done with standard input (-): write that to a file")
+		return nil, usage("verify --file reads a broken file twice, so it can't read standard input (-): write it to a file")
 	case o.partitions != nil:
-		return nil, usage("--partition and --file: a file is checked whole")
+		return nil, usage("--partition and --file can't be combined")
 	}
 	h, err := o.openHistory(cmd)
 	if err != nil {
@@ -29,7 +29,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	}
 	defer h.close()
 	if f, ok := h.(*fileHistory); ok {
-		f.noted, f.cut, f.lacks = true, true, true // as faults
+		f.noted, f.cut, f.lacks = true, true, true // they are reported as faults instead
 	}
 	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
 	c, last, err := checkFile(cmd, o.file, options)
@@ -72,7 +72,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 			c, next := verify.New(options), new(int64)
 			checkers[p], last[p] = c, next
 			return func(r *events.Record, changed *replay.ChangedError) {
-				if changed != nil { // before what follows from it
+				if changed != nil { // before the faults that follow from it
 					c.Damaged(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
 				}
 				c.Event(r)

@@ -18,8 +18,8 @@ const historyAfter = 2 * time.Second
 
 // awaitedTask is a task whose end is awaited.
 type awaitedTask struct {
-	digest  string // of the submission; empty: whatever is there
-	refused string // why the submission was, if it was
+	digest  string // digest of the submission; empty: any
+	refused string // reason of the refusal; empty: not refused
 	done    bool
 }
 
@@ -29,11 +29,11 @@ type waiter struct {
 	fold    *taskFold
 	want    map[string]*awaitedTask
 	origins map[string]string // of a submission, "topic/partition/offset" -> its id
-	open    int               // that are waited for still
+	open    int               // tasks that are still awaited
 	events  *tail
 	dead    *tail
-	strange map[int32]bool  // partitions with a task whose beginning was not seen
-	touched map[string]bool // since the last look
+	strange map[int32]bool  // partitions to read from the start: a task there began before the waiter
+	touched map[string]bool // tasks with new events since finishEnded
 }
 
 func newWaiter(l *logbook) *waiter {
@@ -105,7 +105,7 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 func (w *waiter) foldEvent(r *events.Record) {
 	id := string(r.Key)
 	a := w.want[id]
-	if id == "" { // of the partition: a claim
+	if id == "" { // a claim of the partition
 		w.fold.add(r, nil)
 	}
 	if a == nil || a.done {
@@ -182,7 +182,7 @@ func (w *waiter) readHistory(ctx context.Context, p int32) error {
 		return err
 	}
 	if w.events == nil {
-		w.events = &tail{log: w.log, topic: w.log.cfg.Namespace.Events(), places: map[int32]readPosition{}, whole: true}
+		w.events = &tail{log: w.log, topic: w.log.cfg.Namespace.Events(), places: map[int32]readPosition{}, waitForLeaders: true}
 	}
 	w.events.places[p] = places[p]
 	for id := range w.want {

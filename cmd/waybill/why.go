@@ -74,7 +74,7 @@ func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 	}
 	switch {
 	case task == nil && poison != "":
-		return fmt.Errorf("task %q: its first event can't be used: %s", id, poison)
+		return fmt.Errorf("task %q: its first event is unreadable: %s", id, poison)
 	case task == nil:
 		if l, is := h.(*logHistory); is {
 			return l.explainMissing(cmd.Context(), id)
@@ -82,7 +82,7 @@ func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 		return t.taskNotFound(id)
 	}
 	agents, now := map[string]replay.AgentState{}, time.Now()
-	if l, is := h.(*logHistory); is && !l.history { // of an imported one the agents are elsewhere
+	if l, is := h.(*logHistory); is && !l.history { // an imported namespace has no agents
 		if err := l.agents(cmd.Context(), task, now, agents); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 func whyTable(out io.Writer, y *replay.Why) error {
 	w := newTable(out, "")
 	w.row("Task", y.Task)
-	w.row("State", string(y.State))
+	w.row("State", stateText(y.State))
 	reason := string(y.Reason)
 	if y.Step != "" {
 		reason += ", step " + y.Step

@@ -45,7 +45,7 @@ Exit code 2 if there is one.`,
 
 func atLeastOneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usage("`%s` wants a file (-: standard input)", cmd.CommandPath())
+		return usage("`%s` needs a file (-: standard input)", cmd.CommandPath())
 	}
 	return nil
 }
@@ -206,11 +206,11 @@ func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]stored
 	var list []storedDefinition
 	for key, r := range last {
 		of, kept, is := events.ParseDefinitionKey(key)
-		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that nobody asks for
+		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that isn't wanted
 			continue
 		}
 		name, version, _ := strings.Cut(of, "/")
-		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // else deleted
+		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // otherwise it was deleted
 			s := storedDefinition{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
 			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
 				s.Fault, s.Definition = err.Error(), nil

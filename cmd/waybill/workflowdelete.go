@@ -74,9 +74,9 @@ func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 	case o.yes:
 		return nil
 	case !onTerminal(cmd.InOrStdin()):
-		return usage("delete %s: standard input is no terminal to ask on; --yes deletes it", what)
+		return usage("delete %s: standard input isn't a terminal; confirm with --yes", what)
 	}
-	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, so that new orders of it are refused", what))
+	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, after which new submissions of it are refused", what))
 }
 
 // refuseIfUsed returns an error if open tasks have the definition, by the current log.
