@@ -264,6 +264,7 @@ const (
 func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := againLeast, 0
 	var nothing nothingThere
+	var refused refusedPeriod
 	for {
 		start := time.Now()
 		err := loop(ctx)
@@ -277,7 +278,7 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if !ahead {
 			p, ahead = nothing.lasts(err)
 		}
-		if tries++; tries > againTries || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > againTries || refused.exceeded(err, time.Now()) || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.remedied(err))
 		}
 		if ahead {
@@ -295,6 +296,24 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 			wait = min(2*wait, againMost)
 		}
 	}
+}
+
+// refusedMax is how long a role tries again while the cluster refuses its principal. Operators change credentials and ACLs
+// while processes run, so the first refusal doesn't end the process.
+const refusedMax = time.Minute
+
+// refusedPeriod is the time since which each of a role's clients was refused.
+type refusedPeriod struct{ since time.Time }
+
+// exceeded records the error with which a client ended. It reports whether clients have been refused for refusedMax.
+func (r *refusedPeriod) exceeded(err error, now time.Time) bool {
+	switch {
+	case !kafka.IsRefused(err):
+		r.since = time.Time{}
+	case r.since.IsZero():
+		r.since = now
+	}
+	return !r.since.IsZero() && now.Sub(r.since) > refusedMax
 }
 
 // nothingThere counts, by the place of a store's last event, the readers that found nothing there.

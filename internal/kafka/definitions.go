@@ -66,7 +66,7 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 			close(d.moved)
 			d.moved = make(chan struct{})
 		}
-		d.trouble, d.err = r.trouble, err
+		d.trouble, d.err = r.trouble, finalError(err)
 		d.mu.Unlock()
 		if err != nil {
 			return

@@ -115,3 +115,23 @@ func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 		b.create(ctx, t, acl)
 	}
 }
+
+// RevokeAll takes all rights from a user of a Guarded cluster.
+func (b *Broker) RevokeAll(t testing.TB, user string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	defer cancel()
+	all := kadm.NewACLs().Allow("User:" + user).AllowHosts().Operations().ResourcePatternType(kadm.ACLPatternAny).
+		AnyResource().Topics().Groups().TransactionalIDs()
+	deleted, err := kadm.NewClient(b.Client(t)).DeleteACLs(ctx, all)
+	if err == nil {
+		for _, d := range deleted {
+			if d.Err != nil {
+				err = d.Err
+			}
+		}
+	}
+	if err != nil {
+		t.Fatalf("delete the ACLs of %s on the %s broker: %v", user, b.Kind, err)
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/internal/demo"
+)
+
+// revokedWithin is above the minute for which a role tries again what the cluster has refused.
+const revokedWithin = time.Minute + patience
+
+// A role whose principal loses its rights while it runs ends and says why: it doesn't go on in silence.
+func TestRevokedRightsEndTheirProcesses(t *testing.T) {
+	t.Parallel() // its cluster is its own
+	by := guarded(t)
+	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
+	for _, name := range demo.Services {
+		create = append(create, "--agent", name)
+	}
+	by["admin"].waybill(t, exitOK, create...)
+	running := map[string]*process{
+		"scheduler":  by["scheduler"].start(t, "scheduler", "--session-timeout", shortSession),
+		"supervisor": by["supervisor"].start(t, "supervisor", "--session-timeout", shortSession),
+		"agent":      by["agent"].start(t, "agent", "http", "--agent", "payments", "--url", "http://127.0.0.1:1/{operation}", "--session-timeout", shortSession),
+	}
+	for user := range running {
+		by["root"].broker.RevokeAll(t, user)
+	}
+	timeout := time.After(revokedWithin)
+	for user, p := range running {
+		select {
+		case <-p.ended:
+		case <-timeout:
+			t.Fatalf("%s has no rights any more, and goes on", user)
+		}
+		var ended *exec.ExitError
+		if !errors.As(p.err, &ended) || ended.ExitCode() != exitOther {
+			t.Errorf("%s ended with %v, want exit code %d", user, p.err, exitOther)
+		}
+		if said := p.out.tail(5); !strings.Contains(said, "ACLs") {
+			t.Errorf("%s doesn't say what to check:\n%s", user, said)
+		}
+	}
+}
