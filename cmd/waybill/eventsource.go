@@ -157,7 +157,7 @@ type fileHistory struct {
 	note  io.Writer
 	first replay.Head
 	noted bool // warnChanged has warned
-	cut   bool // warnTruncated has warned
+	cut   bool // warnIncomplete has warned
 	lacks bool // warnWithout has warned
 }
 
@@ -177,15 +177,15 @@ func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	}
 }
 
-// warnTruncated warns once that the file is truncated. Its complete lines are used.
-func (h *fileHistory) warnTruncated(err error) error {
+// warnIncomplete warns once that the file is incomplete. Its readable lines are used.
+func (h *fileHistory) warnIncomplete(err error) error {
 	cut, is := errors.AsType[*replay.CutError](err)
 	if !is {
 		return err
 	}
 	if !h.cut {
 		h.cut = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s is truncated: %s\n", h.path, cut) // a failed note doesn't stop the read
+		_, _ = fmt.Fprintf(h.note, "waybill: %s is incomplete: %s\n", h.path, cut) // a failed note doesn't stop the read
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 	}
 	if h.stdin != nil {
 		h.warnWithout(h.stdin.Without())
-		return h.warnTruncated(h.stdin.Each(until))
+		return h.warnIncomplete(h.stdin.Each(until))
 	}
 	return h.each(until)
 }
@@ -215,7 +215,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	if err == nil && fn != nil {
 		h.warnWithout(r.Without())
 		r.Changed = h.warnChanged
-		err = h.warnTruncated(r.Each(fn))
+		err = h.warnIncomplete(r.Each(fn))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.path, err)
