@@ -2,18 +2,17 @@ package mutation
 
 import "slices"
 
-// mutations are all there are, by what they break.
+// mutations returns all mutations.
 func mutations() []mutation {
 	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations)
 }
 
-// one is a mutation of one place.
+// one returns a mutation with one edit.
 func one(name, in, old, new, pkg string, fail ...string) mutation {
 	return mutation{name: name, edits: []edit{{in, old, new}}, pkg: pkg, fail: fail}
 }
 
-// kafkaMutations: what makes a worker's transaction one with its input, and its
-// owner the only one.
+// kafkaMutations break the atomicity of a worker's transactions and the fencing of its predecessors.
 var kafkaMutations = []mutation{
 	one("fence", "internal/kafka.Restorer.fenceOnce",
 		`r.fence(ctx, id)`, `error(nil)`,
@@ -128,7 +127,7 @@ func (l *Worker) flushMax()`},
 		"internal/kafka/embedded", "TestKilledInATransaction"),
 }
 
-// logMutations: the vocabulary, its fold and its rules.
+// logMutations break the events, their fold and its rules.
 var logMutations = []mutation{
 	one("budget", "events.Policy.Next",
 		`failures < p`, `failures <= p`,
@@ -168,7 +167,7 @@ var logMutations = []mutation{
 		"scheduler", "TestTranscripts"),
 }
 
-// decisionMutations: what follows from an input.
+// decisionMutations break the decisions that follow from an input.
 var decisionMutations = []mutation{
 	one("reply-of-another-attempt", "scheduler.decider.handleReply",
 		`|| run.Attempt != r.Ref.Attempt`, ``,
@@ -220,7 +219,7 @@ var decisionMutations = []mutation{
 		"scheduler", "TestTranscripts"),
 }
 
-// tokenMutations: a reply decides the attempt whose token it has.
+// tokenMutations break the check that a reply carries its attempt's token.
 var tokenMutations = []mutation{
 	one("reply-without-a-token", "scheduler.decider.handleReply",
 		`r.Token == ""`, `false`,
@@ -239,7 +238,7 @@ var tokenMutations = []mutation{
 		"scheduler", "TestForgedRepliesAlertOnceAMinute"),
 }
 
-// workerMutations: the scheduler's loop.
+// workerMutations break the scheduler's loop.
 var workerMutations = []mutation{
 	one("brings-what-is-in-added-partitions", "scheduler.transaction.decideInput",
 		`r.Partition >= w.cfg.Partitions`, `false`,
@@ -285,7 +284,7 @@ var workerMutations = []mutation{
 		"scheduler", "TestClaimOnceForEachAssignment"),
 }
 
-// readerMutations: those who read the log, and the agents.
+// readerMutations break readers of the log, and agents.
 var readerMutations = []mutation{
 	{name: "offset-in-the-batch", pkg: "projections", fail: []string{"TestOffsetAndDataAreInOneBatch"}, edits: []edit{
 		{"projections.view.save", `b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
@@ -405,8 +404,8 @@ var readerMutations = []mutation{
 	one("whole-while-restoring", "internal/console.call.incompletePartitions",
 		`is && at.Restoring`, `is && at.Next < 0`,
 		"internal/console", "TestListsWhileRestoring"),
-	one("stream-that-worked", "cmd/waybill.breaks.last",
-		`|| !opened.IsZero() && ended.Sub(opened) > streamSteady`, ``,
+	one("stable-stream-resets-retries", "cmd/waybill.streamRetry.shouldGiveUp",
+		`|| !opened.IsZero() && ended.Sub(opened) > streamStableAfter`, ``,
 		"cmd/waybill", "TestBrokenStreams"),
 	one("page-without-end", "internal/console.newest.trim",
 		`+next.bytes > noticesMaxBytes`, `< 0`,
@@ -418,7 +417,7 @@ var readerMutations = []mutation{
 		`!= of`, `== (console.System{})`,
 		"cmd/waybill", "TestFindConsole"),
 	one("console-of-another-system", "cmd/waybill.apiClient.checkSystem",
-		`(c.system)`, `(c.system) || c.found`,
+		`(c.system)`, `(c.system) || c.discovered`,
 		"cmd/waybill", "TestCheckSystem"),
 	one("asked-before-caught-up", "supervisor.partition.due",
 		`!p.restored ||`, ``,

@@ -8,9 +8,8 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// watcher sees the events of the demo as the index reads them, committed and in
-// order, and checks them as they come.
-type watcher struct {
+// demoChecker receives the demo's committed events from the index, in order, and checks them.
+type demoChecker struct {
 	mu      sync.Mutex
 	log     *verify.Log
 	steps   int // completed
@@ -23,18 +22,18 @@ type watcher struct {
 	changed chan struct{}
 }
 
-func newWatcher() *watcher {
-	return &watcher{log: verify.NewLog(), states: map[events.TaskState]int{}, of: map[string]events.TaskState{}, kinds: map[string]int{}, changed: make(chan struct{}, 1)}
+func newDemoChecker() *demoChecker {
+	return &demoChecker{log: verify.NewLog(), states: map[events.TaskState]int{}, of: map[string]events.TaskState{}, kinds: map[string]int{}, changed: make(chan struct{}, 1)}
 }
 
-// take looks at records that were read from the log.
-func (w *watcher) take(records []events.Record) {
+// checkRecords checks records of the log.
+func (w *demoChecker) checkRecords(records []events.Record) {
 	if len(records) == 0 {
 		return
 	}
 	w.mu.Lock()
 	for i := range records {
-		w.one(&records[i])
+		w.checkRecord(&records[i])
 	}
 	w.mu.Unlock()
 	select {
@@ -43,7 +42,7 @@ func (w *watcher) take(records []events.Record) {
 	}
 }
 
-func (w *watcher) one(r *events.Record) {
+func (w *demoChecker) checkRecord(r *events.Record) {
 	e := w.log.Add(r)
 	if e == nil || e.Task == "" {
 		return
@@ -73,15 +72,15 @@ func (w *watcher) one(r *events.Record) {
 	}
 }
 
-// state is the state of a task as it was seen last.
-func (w *watcher) state(id string) events.TaskState {
+// state returns the last state of a task.
+func (w *demoChecker) state(id string) events.TaskState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of[id]
 }
 
-// progress is how many tasks have been seen, have ended, and are held.
-func (w *watcher) progress() (seen, ended, held int) {
+// progress counts the tasks that were received, have ended, and are held.
+func (w *demoChecker) progress() (seen, ended, held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, n := range w.states {

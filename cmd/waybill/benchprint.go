@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/internal/bench"
 )
 
-// benchTable shows a result to people.
+// benchTable prints a result as a table.
 func benchTable(out io.Writer, r *bench.Result) error {
 	w := newTable(out, "")
 	l := &r.Load
@@ -56,7 +56,7 @@ func benchArrivals(l *bench.Load) string {
 
 func millis(ms float64) string { return fmt.Sprintf("%.1f", ms) }
 
-// bytesText is a number of bytes for people.
+// bytesText formats a number of bytes for people.
 func bytesText(n float64) string {
 	for _, unit := range []string{"B", "KB", "MB"} {
 		if n < 1000 {

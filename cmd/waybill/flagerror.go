@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagForms are what values of flags look like, by the type of the flag.
+// flagForms describe the valid values of flags, by the type of the flag.
 var flagForms = map[string]string{
 	"int": "a whole number", "int16": "a whole number", "int32": "a whole number", "int64": "a whole number",
 	"uint": "a whole number of 0 or more", "uint16": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",

@@ -15,11 +15,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// consoleLog is the log as a console asks for it.
+// consoleLog implements console.Log: it reads the topics of the log, and writes submissions and controls.
 type consoleLog struct {
 	n       *instance.Instance
 	reader  *kafka.Restorer
-	answers *answers
+	answers *controlAnswers
 }
 
 func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, error) {
@@ -27,8 +27,8 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleLog{n: n, reader: reader, answers: &answers{n: n, waiting: map[string][]chan *events.Answer{}}}
-	if err := l.answers.begin(ctx); err != nil {
+	l := &consoleLog{n: n, reader: reader, answers: &controlAnswers{n: n, waiting: map[string][]chan *events.Answer{}}}
+	if err := l.answers.start(ctx); err != nil {
 		reader.Close()
 		return nil, fmt.Errorf("follow the answers of schedulers: %w", err)
 	}
@@ -36,7 +36,7 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 }
 
 func (l *consoleLog) close() {
-	l.answers.end()
+	l.answers.close()
 	l.reader.Close()
 }
 
@@ -73,15 +73,15 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 }
 
 func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.since(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+	return l.readSince(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
 }
 
 func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.since(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
 }
 
-// since reads a topic, but for partitions that no broker leads.
-func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+// readSince reads a topic. It skips partitions without a leader, and returns them.
+func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
@@ -94,50 +94,50 @@ func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, f
 }
 
 func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
-	return findWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+	return findPendingSubmission(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
 }
 
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
 
-// writeWithin is how long a console waits for brokers to acknowledge what it writes: somebody waits for the answer, and
-// may write the same again.
-const writeWithin = 5 * time.Second
+// writeTimeout bounds the wait for the acknowledgement of a record. A client waits for the response, and may
+// send the same record again.
+const writeTimeout = 5 * time.Second
 
-// write writes a record to an inbox. Where that isn't acknowledged the error is console.ErrUnwritten, for the client goes on with
-// it for DefaultDeliveryTimeout.
+// write appends a record to an inbox. Without an acknowledgement it returns console.ErrNotAcknowledged. The record
+// may still be appended later: the client retries for DefaultDeliveryTimeout.
 func (l *consoleLog) write(ctx context.Context, r events.Record) error {
-	within, giveUp := context.WithTimeout(ctx, writeWithin)
+	within, giveUp := context.WithTimeout(ctx, writeTimeout)
 	defer giveUp()
-	_, err := sent(within, l.n.Producer, r)
+	_, err := produceRecord(within, l.n.Producer, r)
 	switch {
 	case err == nil:
 		return nil
 	case within.Err() == nil || ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 	}
-	if unled := l.unled(ctx, &r); unled != nil {
-		return fmt.Errorf("%w within %s: %w", console.ErrNotAcknowledged, writeWithin, unled)
+	if unled := l.leaderlessError(ctx, &r); unled != nil {
+		return fmt.Errorf("%w within %s: %w", console.ErrNotAcknowledged, writeTimeout, unled)
 	}
-	return fmt.Errorf("%w within %s", console.ErrNotAcknowledged, writeWithin)
+	return fmt.Errorf("%w within %s", console.ErrNotAcknowledged, writeTimeout)
 }
 
-// unled says of the partition of a record, if so, that no broker leads it.
-func (l *consoleLog) unled(ctx context.Context, r *events.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, unledWithin)
+// leaderlessError returns an error if the partition of a record has no leader, else nil.
+func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderCheckTimeout)
 	defer cancel()
 	unled, err := l.n.Admin.LeaderlessPartitions(ctx)
 	p := events.Partition(r.Key, l.n.Partitions)
 	if err != nil || !slices.Contains(unled[r.Topic], p) {
-		return nil // what is wrong isn't known, and `waybill doctor` looks further
+		return nil // the reason is unknown; `waybill doctor` finds it
 	}
 	return &kafka.UnavailableError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 }
 
-// unledWithin bounds the question why something wasn't written.
-const unledWithin = time.Second
+// leaderCheckTimeout bounds the request that finds out why a record wasn't written.
+const leaderCheckTimeout = time.Second
 
-// sent writes a record, and returns what was acknowledged.
-func sent(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
+// produceRecord appends a record, and returns it as acknowledged, with partition, offset and time.
+func produceRecord(ctx context.Context, p *kafka.Producer, r events.Record) (events.Record, error) {
 	type ack struct {
 		r   events.Record
 		err error
@@ -166,11 +166,12 @@ func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Re
 	}
 }
 
-// answersAgain is how long after a tail broke the next is opened.
-const answersAgain = time.Second
+// answersReopenDelay is the wait before the answers are followed again after an error.
+const answersReopenDelay = time.Second
 
-// answers hands the answers of schedulers to those who wait for them.
-type answers struct {
+// controlAnswers follows the answers of schedulers to controls, and passes each to the requests that wait for
+// it.
+type controlAnswers struct {
 	n    *instance.Instance
 	stop context.CancelFunc
 	done chan struct{}
@@ -179,8 +180,8 @@ type answers struct {
 	waiting map[string][]chan *events.Answer // by request id and task
 }
 
-// begin follows the topic from its end as it is now.
-func (a *answers) begin(ctx context.Context) error {
+// start follows the topic from its current end.
+func (a *controlAnswers) start(ctx context.Context) error {
 	tail, err := a.open(ctx)
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (a *answers) begin(ctx context.Context) error {
 	return nil
 }
 
-func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
+func (a *controlAnswers) open(ctx context.Context) (*kafka.Tail, error) {
 	topic := a.n.Kafka.Namespace.Answers()
 	ends, err := a.n.Admin.KnownEndOffsets(ctx, topic)
 	if err != nil {
@@ -199,22 +200,22 @@ func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
 	}
 	for p := range a.n.Partitions {
 		if _, known := ends[p]; !known {
-			ends[p] = kafka.TailEnd // of one without a leader, to which nothing is written meanwhile
+			ends[p] = kafka.TailEnd // a partition without a leader gets no records meanwhile
 		}
 	}
 	return kafka.OpenTail(a.n.Kafka, topic, ends)
 }
 
-// run reads until life ends. A tail that breaks is opened anew at the end: who
-// waits for an answer in between asks again, by its request id.
-func (a *answers) run(life context.Context, tail *kafka.Tail) {
+// run reads answers until life ends. After an error it reopens the topic at its end: a request that missed its
+// answer is sent again with the same request id.
+func (a *controlAnswers) run(life context.Context, tail *kafka.Tail) {
 	defer close(a.done)
 	for {
 		var err error
 		for err == nil && tail != nil {
 			var rs []events.Record
 			if rs, err = tail.Poll(life); err == nil {
-				a.give(rs)
+				a.deliver(rs)
 			}
 		}
 		if tail != nil {
@@ -223,9 +224,9 @@ func (a *answers) run(life context.Context, tail *kafka.Tail) {
 		if life.Err() != nil {
 			return
 		}
-		a.n.Logger().Warn("the answers of schedulers are followed anew", "error", err)
+		a.n.Logger().Warn("following the answers of schedulers failed; trying again", "error", err)
 		select {
-		case <-time.After(answersAgain):
+		case <-time.After(answersReopenDelay):
 		case <-life.Done():
 			return
 		}
@@ -235,17 +236,17 @@ func (a *answers) run(life context.Context, tail *kafka.Tail) {
 	}
 }
 
-func (a *answers) give(rs []events.Record) {
+func (a *controlAnswers) deliver(rs []events.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range rs {
 		answer, err := events.DecodeAnswer(&rs[i])
 		if err != nil {
-			continue // nobody waits for what is none
+			continue // not an answer
 		}
 		key := answerKey(answer.Control, answer.Task)
 		for _, to := range a.waiting[key] {
-			to <- answer // it has room for the one
+			to <- answer // never blocks: the channel's buffer holds one answer
 		}
 		delete(a.waiting, key)
 	}
@@ -253,9 +254,8 @@ func (a *answers) give(rs []events.Record) {
 
 func answerKey(request, task string) string { return request + "\x00" + task }
 
-// await has the answer to a control sent to a channel. stop is to be called when
-// nobody waits any more.
-func (a *answers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
+// await returns a channel that receives the answer to a control. The caller calls stop when it no longer waits.
+func (a *controlAnswers) await(x *events.Control) (answer <-chan *events.Answer, stop func()) {
 	key, to := answerKey(x.RequestID, x.Task), make(chan *events.Answer, 1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -275,7 +275,7 @@ func (a *answers) await(x *events.Control) (answer <-chan *events.Answer, stop f
 	}
 }
 
-func (a *answers) end() {
+func (a *controlAnswers) close() {
 	a.stop()
 	<-a.done
 }

@@ -19,7 +19,7 @@ func TestNewest(t *testing.T) {
 	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, most := range []int{0, 1, 3, 50, 999, 1000, 1001} {
-		found := newest[thing]{limit: &limit{most}, at: func(v *thing) *string { return v.at }}
+		found := newestBuffer[thing]{limit: &limit{most}, instant: func(v *thing) *string { return v.at }}
 		random := rand.New(rand.NewPCG(1, uint64(most)))
 		var all []thing
 		for n := range 1000 {
@@ -34,7 +34,7 @@ func TestNewest(t *testing.T) {
 			all = all[:min(most, len(all))]
 		}
 		var note strings.Builder
-		if got := found.shown(&note, "things"); !slices.Equal(got, all) || (note.Len() > 0) != (len(all) < 1000) {
+		if got := found.newestRows(&note, "things"); !slices.Equal(got, all) || (note.Len() > 0) != (len(all) < 1000) {
 			t.Errorf("--limit %d: %d of %d, said %q", most, len(got), len(all), note.String())
 		}
 	}

@@ -38,14 +38,14 @@ func TestBrokenStreams(t *testing.T) {
 		"a console that ends at once":    {[]try{{0, 1, false, nil}, {2, 3, false, nil}, {21, 22, false, nil}}, 2},
 		"one that tells something":       {[]try{{0, 1, true, nil}, {2, 3, true, nil}, {40, 41, true, nil}}, -1},
 	} {
-		var b breaks
+		var b streamRetry
 		over := -1
 		for i, s := range c.tries {
 			var began time.Time
 			if s.began >= 0 {
 				began = at(s.began)
 			}
-			if b.last(began, at(s.ended), s.came, s.err) {
+			if b.shouldGiveUp(began, at(s.ended), s.came, s.err) {
 				over = i
 				break
 			}
@@ -54,7 +54,7 @@ func TestBrokenStreams(t *testing.T) {
 			t.Errorf("%s: over at %d, want %d", name, over, c.over)
 		}
 	}
-	if !mayPass(errors.New("connection refused")) {
+	if !isTransient(errors.New("connection refused")) {
 		t.Error("a console that isn't there may come")
 	}
 }
@@ -62,12 +62,12 @@ func TestBrokenStreams(t *testing.T) {
 // What ends at once is asked for again more and more rarely, and not for ever; what has worked is asked for again at
 // once.
 func TestStreamsThatEndAtOnce(t *testing.T) {
-	var b breaks
+	var b streamRetry
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	tries := 0
-	for before := time.Duration(0); !b.last(now, now, false, nil); tries++ {
-		pause := b.pause()
-		if pause < before || pause > streamAgainMax || tries > 20 {
+	for before := time.Duration(0); !b.shouldGiveUp(now, now, false, nil); tries++ {
+		pause := b.backoff()
+		if pause < before || pause > streamBackoffMax || tries > 20 {
 			t.Fatalf("try %d: a pause of %v after one of %v", tries, pause, before)
 		}
 		before, now = pause, now.Add(pause)
@@ -75,8 +75,8 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 	if tries < 10 {
 		t.Errorf("it was over after %d tries", tries)
 	}
-	if b.last(now, now, true, nil) || b.pause() != tailEvery {
-		t.Errorf("after one that worked: a pause of %v", b.pause())
+	if b.shouldGiveUp(now, now, true, nil) || b.backoff() != tailEvery {
+		t.Errorf("after one that worked: a pause of %v", b.backoff())
 	}
 }
 
@@ -96,9 +96,9 @@ func TestConsoleThatHangsUp(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	c := &apiClient{base: "http://" + l.Addr().String(), found: true}
+	c := &apiClient{base: "http://" + l.Addr().String(), discovered: true}
 	_, err = c.task(t.Context(), "a")
-	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.fallBack(io.Discard, err) {
+	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.shouldReadLog(io.Discard, err) {
 		t.Errorf("exit code %d, %v", codeOf(err), err)
 	}
 }
@@ -116,9 +116,9 @@ func TestSilentStream(t *testing.T) {
 			<-r.Context().Done()
 			close(ended)
 		}))
-		h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, silence: 50 * time.Millisecond}
-		opened, err := h.stream(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
-		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has said nothing of the stream") || !opened.IsZero() || !mayPass(err) {
+		h := &consoleHistory{console: &apiClient{base: s.URL}, note: io.Discard, idleTimeout: 50 * time.Millisecond}
+		opened, err := h.readStream(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
+		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "has sent nothing on the task's event stream") || !opened.IsZero() || !isTransient(err) {
 			t.Errorf("begins %v: exit code %d, opened %v, %v", begins, codeOf(err), opened, err)
 		}
 		<-ended
@@ -136,7 +136,7 @@ func TestFollowOfAHistory(t *testing.T) {
 		_, _ = io.WriteString(w, `{"title":"A history is for reading","status":409,"detail":"nothing more comes"}`)
 	}))
 	t.Cleanup(s.Close)
-	h := &askedHistory{console: &apiClient{base: s.URL}, note: io.Discard, last: 7}
+	h := &consoleHistory{console: &apiClient{base: s.URL}, note: io.Discard, last: 7}
 	err := h.follow(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
 	if codeOf(err) != exitRefused || !strings.Contains(err.Error(), "nothing more comes") {
 		t.Errorf("exit code %d, %v", codeOf(err), err)
@@ -146,15 +146,15 @@ func TestFollowOfAHistory(t *testing.T) {
 // A stream tells of a record that is no event: it is a line, and noted, and the next stream goes on after it.
 func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	var note strings.Builder
-	h := &askedHistory{console: &apiClient{base: "http://c"}, note: &note}
+	h := &consoleHistory{console: &apiClient{base: "http://c"}, note: &note}
 	var shown []timelineLine
-	err := h.lines(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
+	err := h.readEvents(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
 		"id: 19\nevent: waybill.task.held.v1\ndata: {\"seq\":4,\"type\":\"waybill.task.held.v1\",\"partition\":3,\"offset\":\"19\",\"data\":{\"error\":{\"code\":\"c\"}}}\n\n"),
 		func(l timelineLine) error { shown = append(shown, l); return nil }, func() bool { return false })
 	if err != nil || len(shown) != 2 || shown[0].Type != console.PoisonEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
 		t.Errorf("%v, at %d: %+v", err, h.last, shown)
 	}
-	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events is no event: ce_id \"\"\n"; got != want {
+	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events isn't an event: ce_id \"\"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

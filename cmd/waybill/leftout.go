@@ -14,26 +14,26 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// losses are parts of the events that can't be read.
-type losses struct {
-	mu   sync.Mutex // several partitions are read at once
+// unreadableEvents are the ranges of events that can't be read. It is safe for concurrent use.
+type unreadableEvents struct {
+	mu   sync.Mutex // several partitions are read concurrently
 	list []replay.Loss
 }
 
-func (l *losses) add(d *kafka.DamagedError) {
+func (l *unreadableEvents) add(d *kafka.DamagedError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
 }
 
-// incomplete is what is left out of an answer about many tasks, because events can't be read.
-type incomplete struct {
+// leftOut is what an answer about many tasks leaves out, because events can't be read.
+type leftOut struct {
 	tasks   []replay.LeftOut
-	unnamed []int32 // partitions of which other tasks may have lost all their events
+	unnamed []int32 // partitions in which unknown tasks may have lost all their events
 }
 
-// beside is one that isn't among others; nil: all are.
-func (l *losses) beside(others *losses) *replay.Loss {
+// notIn returns the first range that others don't have, or nil.
+func (l *unreadableEvents) notIn(others *unreadableEvents) *replay.Loss {
 	for i := range l.list {
 		is := func(o replay.Loss) bool { return o.Partition == l.list[i].Partition && o.Offset == l.list[i].Offset }
 		if !slices.ContainsFunc(others.list, is) {
@@ -43,11 +43,12 @@ func (l *losses) beside(others *losses) *replay.Loss {
 	return nil
 }
 
-// leftOut finds out of which tasks events may be lost, for which the partition of id (empty: all) is read again where it
-// isn't whole. concerns says which of them matter: it is given what a task was before that, nil: nothing.
-func (l *losses) leftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*incomplete, error) {
+// findLeftOut finds the tasks that may have lost an event. It reads the partition of id again, or all if id is
+// empty. concerns selects the tasks that matter: it receives each task as it was before the loss, or nil if
+// nothing is known of it.
+func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id string, concerns func(id string, t *events.Task) bool) (*leftOut, error) {
 	if len(l.list) == 0 {
-		return &incomplete{}, nil
+		return &leftOut{}, nil
 	}
 	s := replay.NewSurvey(l.list)
 	err := h.read(ctx, id, func(r *events.Record) error {
@@ -57,21 +58,21 @@ func (l *losses) leftOut(ctx context.Context, h eventSource, id string, concerns
 	if err != nil {
 		return nil, err
 	}
-	return &incomplete{s.LeftOut(concerns), s.Unnamed()}, nil
+	return &leftOut{s.LeftOut(concerns), s.Unnamed()}, nil
 }
 
-// has reports whether a task is left out.
-func (i *incomplete) has(id string) bool {
+// contains reports whether a task is left out.
+func (i *leftOut) contains(id string) bool {
 	_, is := slices.BinarySearchFunc(i.tasks, id, func(l replay.LeftOut, id string) int { return strings.Compare(l.Task, id) })
 	return is
 }
 
-// leftOutNamed bounds how many tasks are named of which an event may be lost, for one reason. Those that it names are
-// all named.
+// leftOutNamed bounds how many ids are listed for one reason, unless the corrupt records themselves name the
+// tasks: then all are listed.
 const leftOutNamed = 20
 
-// warn names what is left out.
-func (i *incomplete) warn(note io.Writer) {
+// warn lists the tasks that are left out.
+func (i *leftOut) warn(note io.Writer) {
 	var reasons []string
 	byReason := map[string][]string{}
 	named := map[string]bool{}
@@ -92,23 +93,23 @@ func (i *incomplete) warn(note io.Writer) {
 	}
 }
 
-// partial is the error of an answer that isn't whole; nil: it is whole.
-func (i *incomplete) partial() error {
+// partialError returns an error if the answer is incomplete, else nil.
+func (i *leftOut) partialError() error {
 	if len(i.tasks)+len(i.unnamed) == 0 {
 		return nil
 	}
 	others := ""
 	if len(i.unnamed) > 0 {
-		others = fmt.Sprintf(", and in the partitions %v there may be others, of which no event can be read", i.unnamed)
+		others = fmt.Sprintf(", and the partitions %v may have other tasks without any readable event", i.unnamed)
 	}
-	return exit(exitUnreachable, "%d tasks are left out, because events of them can't be read, or may not be%s; `waybill timeline ID` shows what is left of one", len(i.tasks), others)
+	return exit(exitUnreachable, "%d tasks are left out, because events of them are or may be unreadable%s; `waybill timeline ID` shows the readable events of a task", len(i.tasks), others)
 }
 
-// leftOutInHead bounds the ids in a file's first line, which has a bound.
+// leftOutInHead bounds the ids in the first line of an export, whose size is bounded.
 const leftOutInHead = 2000
 
-// without is what the head of a file says of it.
-func (i *incomplete) without(gone *losses) (w replay.Without) {
+// exportHead returns the part of an export's first line that lists what is left out.
+func (i *leftOut) exportHead(gone *unreadableEvents) (w replay.Without) {
 	for j := range i.tasks[:min(len(i.tasks), leftOutInHead)] {
 		w.Tasks = append(w.Tasks, i.tasks[j].Task)
 	}
