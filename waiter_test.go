@@ -594,7 +594,7 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
 		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
 		"refused while it reads": {"read", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
-		"damaged":                {"read", &kafka.DamagedError{Topic: "t"}, false},
+		"corrupt":                {"read", &kafka.CorruptError{Topic: "t"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withVirtualClock(t, func(t *testing.T) {

@@ -327,7 +327,7 @@ func checkAsk(t *testing.T, p *Policy, step string, ask Ask, now time.Time) {
 		t.Fatalf("calls for %q by %+v", ask.Action, p)
 	}
 	if ask.Action == Action(p.OnError) && ask.Action != ActionUndo && ask.Action != ActionHold {
-		return // of a damaged log; nobody is asked
+		return // of a corrupt log; nobody is asked
 	}
 	a := Armed{Slot: Slot{step, Do}, Timer: Timer{Seq: 3, Due: now}, Attempt: 1, Policy: *p}
 	want := a.Recovery("t", ask)

@@ -394,7 +394,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	})
 }
 
-// FuzzDecodeStored: damaged stored forms are errors, never a panic.
+// FuzzDecodeStored: corrupt stored forms are errors, never a panic.
 func FuzzDecodeStored(f *testing.F) {
 	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: newSteps(1)}).Encode())
 	f.Add((&Timers{Task: "t", Armed: []Armed{{Slot: Slot{"s0", Do}, Timer: Timer{3, epochStart}}}}).Encode())

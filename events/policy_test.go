@@ -112,7 +112,7 @@ func parsePolicy(t *testing.T, words []string) Policy {
 	return p
 }
 
-// drawExtreme draws rules as a definition, or a damaged log, could hold them.
+// drawExtreme draws rules as a definition, or a corrupt log, could hold them.
 func drawExtreme(t *rapid.T) Attempts {
 	d := func(name string) time.Duration {
 		return time.Duration(rapid.Int64Range(0, int64(1000*24*time.Hour)).Draw(t, name))

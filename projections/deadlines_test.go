@@ -179,7 +179,7 @@ func TestSnoozeOfADisarmedTimerIsIgnored(t *testing.T) {
 	}
 }
 
-func TestPoisonSilencesItsTaskOnly(t *testing.T) {
+func TestUnreadableSilencesItsTaskOnly(t *testing.T) {
 	h := newHistory(3)
 	rs := h.records(400)
 	fs := vfs.NewMem()

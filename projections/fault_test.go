@@ -363,7 +363,7 @@ func TestTransientFailureOfAlertReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs.deaf.Store(true)
-	if err := ask(300); !errors.Is(err, syscall.EIO) || errors.Is(err, projections.ErrDamaged) {
+	if err := ask(300); !errors.Is(err, syscall.EIO) || errors.Is(err, projections.ErrCorrupt) {
 		t.Errorf("asked for what can't be read: %v", err)
 	}
 	fs.deaf.Store(false)
@@ -394,12 +394,12 @@ func sameTimelines(t *testing.T, v *projections.Timelines, s *projections.Store,
 	closeStore(t, rebuilt)
 }
 
-// TestFlippedByteStopsTheStore: a damaged file is an error that says what to
+// TestFlippedByteStopsTheStore: a corrupt file is an error that says what to
 // do, when it is opened or when it is read, and never the end of the process.
 func TestFlippedByteStopsTheStore(t *testing.T) {
 	t.Parallel()
 	rs := newHistory(4).records(1200)
-	damaged := 0
+	corrupt := 0
 	files := []string{".sst", ".blob", "MANIFEST", "identity.json"}
 	for seed := range uint64(80) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
@@ -430,16 +430,16 @@ func TestFlippedByteStopsTheStore(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		damaged++
-		if !errors.Is(err, projections.ErrDamaged) && !errors.Is(err, projections.ErrForeign) {
+		corrupt++
+		if !errors.Is(err, projections.ErrCorrupt) && !errors.Is(err, projections.ErrForeign) {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 		if !strings.Contains(err.Error(), "delete") {
 			t.Errorf("seed %d: the error doesn't say what to do: %v", seed, err)
 		}
 	}
-	if damaged < 50 {
-		t.Fatalf("only %d of 80 flipped bytes were noticed", damaged)
+	if corrupt < 50 {
+		t.Fatalf("only %d of 80 flipped bytes were noticed", corrupt)
 	}
 }
 
@@ -497,20 +497,20 @@ func TestLostFilesAreNoticed(t *testing.T) {
 				err = cerr
 			}
 		}
-		if !errors.Is(err, projections.ErrDamaged) {
+		if !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("without %s: %v", part, err)
 		}
 	}
 }
 
-// TestDamagedValuesStopAnOpenStore: what becomes of a file of values while the store is open
+// TestCorruptValuesStopAnOpenStore: what becomes of a file of values while the store is open
 // shows in a compaction, in a goroutine of Pebble, and stops the store and not the process. So
 // it does when it is opened again, or read.
-func TestDamagedValuesStopAnOpenStore(t *testing.T) {
+func TestCorruptValuesStopAnOpenStore(t *testing.T) {
 	rs := newHistory(3).records(600)
 	for _, c := range []struct {
-		name   string
-		damage func(*vfs.MemFS, string, []byte) error
+		name       string
+		corruption func(*vfs.MemFS, string, []byte) error
 	}{
 		{"gone", func(fs *vfs.MemFS, name string, _ []byte) error { return fs.Remove(name) }},
 		{"the end", func(_ *vfs.MemFS, _ string, data []byte) error { data[len(data)-20] ^= 1; return nil }},
@@ -537,18 +537,18 @@ func TestDamagedValuesStopAnOpenStore(t *testing.T) {
 			for _, name := range valueFiles(t, fs) {
 				data, err := fs.UnsafeGetFileDataBuffer(name)
 				if err == nil {
-					err = c.damage(fs, name, data)
+					err = c.corruption(fs, name, data)
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
 			err = s.Compact()
-			if !errors.Is(err, projections.ErrDamaged) || !strings.Contains(err.Error(), "delete") {
+			if !errors.Is(err, projections.ErrCorrupt) || !strings.Contains(err.Error(), "delete") {
 				t.Errorf("a compaction: %v", err)
 			}
 			v.Close()
-			if err := s.Close(); !errors.Is(err, projections.ErrDamaged) {
+			if err := s.Close(); !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("closed: %v", err)
 			}
 			s, err = projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{FS: fs}.Rewriting())
@@ -556,7 +556,7 @@ func TestDamagedValuesStopAnOpenStore(t *testing.T) {
 				_, err = s.Tasks(testPartition)
 				err = errors.Join(err, s.Close())
 			}
-			if !errors.Is(err, projections.ErrDamaged) {
+			if !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("opened again: %v", err)
 			}
 		})

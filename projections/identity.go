@@ -39,8 +39,8 @@ var (
 	ErrForeign = errors.New("the directory holds something else")
 	// ErrInUse: another store, mostly another process, has the directory open.
 	ErrInUse = errors.New("the directory is in use")
-	// ErrDamaged: what is on disk can't be read as it was written.
-	ErrDamaged = errors.New("the store is damaged")
+	// ErrCorrupt: what is on disk can't be read as it was written.
+	ErrCorrupt = errors.New("the store is corrupt")
 	// ErrClosed: the store, or the view, was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -123,7 +123,7 @@ func (id Identity) compare(fs vfs.FS, dir string) error {
 	path := fs.PathJoin(dir, identityFile)
 	stored, err := readIdentity(fs, path)
 	if err != nil {
-		return fmt.Errorf("projections: %s: %w; %s: %w", path, err, remedy, ErrDamaged)
+		return fmt.Errorf("projections: %s: %w; %s: %w", path, err, remedy, ErrCorrupt)
 	}
 	if d := id.differs(stored); d != "" {
 		return fmt.Errorf("projections: %s belongs to %s; %s: %w", dir, d, remedy, ErrForeign)

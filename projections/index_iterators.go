@@ -132,7 +132,7 @@ func (p *postingIterator) load(bucket int64) (ok bool, err error) {
 	for ok = p.it.SeekGE(p.key); ok; ok = p.it.Next() {
 		rest := p.it.Key()[len(p.prefix):]
 		if len(rest) != 16 {
-			return false, p.damaged(errNoEntry)
+			return false, p.corrupt(errNoEntry)
 		}
 		at := int64(^binary.BigEndian.Uint64(rest))
 		if p.loaded && at != p.bucket {
@@ -144,14 +144,14 @@ func (p *postingIterator) load(bucket int64) (ok bool, err error) {
 			return false, err
 		}
 		if err := readPosting(at, data, func(c Cursor) { p.tasks = append(p.tasks, c) }); err != nil {
-			return false, p.damaged(err)
+			return false, p.corrupt(err)
 		}
 	}
 	slices.SortFunc(p.tasks, Cursor.compare)
 	return p.loaded, p.it.Error()
 }
 
-func (p *postingIterator) damaged(err error) error {
+func (p *postingIterator) corrupt(err error) error {
 	return p.from.s.unreadable(p.from.keys, kindPosting, string(p.it.Key()[prefixBytes:]), err)
 }
 

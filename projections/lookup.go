@@ -100,7 +100,7 @@ func (l *lookup) failed(id string, err error) error {
 		return l.s.Err()
 	}
 	if pebble.IsCorruptionError(err) {
-		l.s.fail(l.s.damaged(err))
+		l.s.fail(l.s.corrupt(err))
 	}
 	if stopped := l.s.Err(); stopped != nil {
 		return stopped

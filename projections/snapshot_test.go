@@ -204,9 +204,9 @@ func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotIsRefused: a snapshot that lacks anything, or holds anything
+// TestCorruptSnapshotIsRefused: a snapshot that lacks anything, or holds anything
 // else than was written, changes nothing.
-func TestDamagedSnapshotIsRefused(t *testing.T) {
+func TestCorruptSnapshotIsRefused(t *testing.T) {
 	rs := newHistory(3).records(800)
 	s := openTiny(t, vfs.NewMem(), 2000)
 	defer closeStore(t, s)

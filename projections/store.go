@@ -152,7 +152,7 @@ func (o *Options) setDefaults() {
 
 // Open opens the store in dir, and creates it if there is none. It refuses a directory that belongs
 // to another cluster, namespace, partition count or view, or has another format (ErrForeign), that
-// another store has open (ErrInUse), or that can't be read (ErrDamaged). Each error says what to
+// another store has open (ErrInUse), or that can't be read (ErrCorrupt). Each error says what to
 // do.
 func Open(dir string, id Identity, o Options) (*Store, error) {
 	o.setDefaults()
@@ -223,7 +223,7 @@ func (s *Store) open(lock *pebble.Lock) error {
 // openError says what Pebble's refusal to open means.
 func (s *Store) openError(err error) error {
 	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, os.ErrNotExist) || pebble.IsCorruptionError(err) {
-		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
+		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrCorrupt)
 	}
 	return fmt.Errorf("projections: open %s: %w", s.dir, err)
 }
@@ -246,7 +246,7 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 				s.fail(s.backgroundError(err))
 			},
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				s.fail(s.damaged(info.Details))
+				s.fail(s.corrupt(info.Details))
 			},
 		},
 	}
@@ -262,13 +262,13 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 // corrupt keys by DataCorruption too.
 func (s *Store) backgroundError(err error) error {
 	if pebble.IsCorruptionError(err) {
-		return s.damaged(err)
+		return s.corrupt(err)
 	}
 	return fmt.Errorf("projections: %s: Pebble failed in the background: %w; see to the disk, then start again: nothing is lost, the log is replayed", s.dir, err)
 }
 
-func (s *Store) damaged(err error) error {
-	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
+func (s *Store) corrupt(err error) error {
+	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrCorrupt)
 }
 
 // background reports an error to the listener. Once the store has stopped, other failures follow
@@ -364,7 +364,7 @@ func (s *Store) use(fn func(*pebble.DB) error) error {
 	defer s.leave()
 	err := fn(s.db)
 	if err != nil && pebble.IsCorruptionError(err) {
-		s.fail(s.damaged(err))
+		s.fail(s.corrupt(err))
 	}
 	if stopped := s.Err(); stopped != nil {
 		return stopped

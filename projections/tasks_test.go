@@ -242,9 +242,9 @@ func TestFlushedStateSurvivesACrash(t *testing.T) {
 	flushed(rs[49].Offset + 1)
 }
 
-// poison returns records that can't be folded, each of the task of good, which
+// unreadable returns records that can't be folded, each of the task of good, which
 // is its next event.
-func poison(good events.Record) map[string]events.Record {
+func unreadable(good events.Record) map[string]events.Record {
 	with := func(change func(*events.Record)) events.Record {
 		r := good
 		r.Headers = slices.Clone(good.Headers)
@@ -272,12 +272,12 @@ func poison(good events.Record) map[string]events.Record {
 	}
 }
 
-func TestPoisonStopsItsTaskAndNoOther(t *testing.T) {
-	for name := range poison(events.Record{}) {
+func TestUnreadableStopsItsTaskAndNoOther(t *testing.T) {
+	for name := range unreadable(events.Record{}) {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(7)
 			rs := h.records(900)
-			// The poisoned event is the middle one of a long-lived task.
+			// The unreadable event is the middle one of a long-lived task.
 			byTask := map[string][]int{}
 			for i := range rs {
 				byTask[string(rs[i].Key)] = append(byTask[string(rs[i].Key)], i)
@@ -291,7 +291,7 @@ func TestPoisonStopsItsTaskAndNoOther(t *testing.T) {
 			}
 			at := byTask[victim][len(byTask[victim])/2]
 			after := len(byTask[victim]) - len(byTask[victim])/2 - 1
-			rs[at] = poison(rs[at])[name]
+			rs[at] = unreadable(rs[at])[name]
 
 			fs := vfs.NewMem()
 			s := open(t, fs, projections.ViewTasks)

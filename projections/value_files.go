@@ -100,7 +100,7 @@ func (d disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	}
 	f, err := openValues(d.FS, name, opts...)
 	if errors.Is(err, fs.ErrNotExist) || pebble.IsCorruptionError(err) {
-		d.s.fail(d.s.damaged(err))
+		d.s.fail(d.s.corrupt(err))
 		err = errors.New(err.Error())
 	}
 	return f, err

@@ -133,7 +133,7 @@ func (s *Store) getFrom(db pebble.Reader, k keyspace, kind byte, rest string, fn
 
 // unreadable stops the store: after one unreadable value none can be trusted.
 func (s *Store) unreadable(k keyspace, kind byte, rest string, err error) error {
-	err = s.damaged(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
+	err = s.corrupt(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
 	s.fail(err)
 	return err
 }

@@ -193,7 +193,7 @@ func TestUnreadableRecordsAreHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var told []time.Duration
-		r.listen.Poison = func(p int32, err error) {
+		r.listen.Unreadable = func(p int32, err error) {
 			if !strings.Contains(err.Error(), `task "strange": timer 3`) {
 				t.Errorf("partition %d: %v", p, err)
 			}

@@ -250,7 +250,7 @@ func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
 		a := &batch.asks[i]
 		if a.recovery == nil {
 			t := &a.due.Armed
-			s.listener.Poison(batch.to.id, fmt.Errorf("task %q: timer %d, step %q: its policy (timer %q, on_error %q) calls for an action that this build doesn't know; run the newest build",
+			s.listener.Unreadable(batch.to.id, fmt.Errorf("task %q: timer %d, step %q: its policy (timer %q, on_error %q) calls for an action that this build doesn't know; run the newest build",
 				a.due.Task, t.Timer.Seq, t.Slot.Step, t.Policy.Timer, t.Policy.OnError))
 			continue
 		}

@@ -126,8 +126,8 @@ type Listener struct {
 	SendFailed func(p int32, err error)
 	// CommitFailed: the group's offsets are stale, and so is the lag that they show.
 	CommitFailed func(err error)
-	// Poison: a policy calls for an action that this build doesn't know. It is reported at each ask.
-	Poison func(p int32, err error)
+	// Unreadable: a policy calls for an action that this build doesn't know. It is reported at each ask.
+	Unreadable func(p int32, err error)
 	// Skew: the local clock is off by more than WarnSkew; positive: behind. It is reported at most once per
 	// WarnEvery.
 	Skew func(skew time.Duration)
@@ -249,7 +249,7 @@ func (l *Listener) setDefaults() {
 	defaultNoop1(&l.Late)
 	defaultNoop2(&l.SendFailed)
 	defaultNoop1(&l.CommitFailed)
-	defaultNoop2(&l.Poison)
+	defaultNoop2(&l.Unreadable)
 	defaultNoop1(&l.Skew)
 }
 

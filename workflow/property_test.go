@@ -295,7 +295,7 @@ func TestDefinitionsRoundTrip(t *testing.T) {
 func TestScannerAgreesWithTheStandardLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := []byte(drawJSON(t, 4))
-		if len(b) > 0 && rapid.Bool().Draw(t, "damage") {
+		if len(b) > 0 && rapid.Bool().Draw(t, "corruption") {
 			i := rapid.IntRange(0, len(b)-1).Draw(t, "at")
 			b[i] = rapid.SampledFrom([]byte("{}[]\",:0e-.\\ u\x00\x1f")).Draw(t, "byte")
 		}

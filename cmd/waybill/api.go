@@ -297,18 +297,18 @@ func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
 // consoleTask is a console's view of a task.
 type consoleTask struct {
 	events.TaskView
-	Poison *console.Poison `json:"poison"` // the first unreadable record; nil: the task is complete
+	Unreadable *console.Unreadable `json:"unreadable"` // the first unreadable record; nil: the task is complete
 }
 
 // warnConsoleTasks prints which tasks are shown incompletely, and why.
 func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
-	poison := map[string]error{}
+	unreadable := map[string]error{}
 	for i := range tasks {
-		if p := tasks[i].Poison; p != nil {
-			poison[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
+		if p := tasks[i].Unreadable; p != nil {
+			unreadable[tasks[i].ID] = fmt.Errorf("offset %s of partition %d of the events: %s", p.Offset, p.Partition, p.Error)
 		}
 	}
-	warnUnreadable(note, poison, func(string) bool { return true })
+	warnUnreadable(note, unreadable, func(string) bool { return true })
 }
 
 // task requests the view of one task.

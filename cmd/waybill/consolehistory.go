@@ -43,7 +43,7 @@ type consoleHistory struct {
 	idleTimeout time.Duration // a silent stream is closed after it; zero: streamIdleTimeout
 }
 
-func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
+func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
 	records, head, err := h.console.history(ctx, id)
 	if err != nil {
 		return err
@@ -207,9 +207,9 @@ func (h *consoleHistory) readEvents(body io.Reader, fn func(timelineLine) error,
 		if _, err := fmt.Sscan(line.Offset, &h.last); err != nil {
 			return fmt.Errorf("%s: the stream has an event with the invalid offset %q: %w", h.console.base, line.Offset, err)
 		}
-		if name == console.PoisonEvent {
+		if name == console.UnreadableEvent {
 			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events isn't an event: %s\n", printable(line.Offset), line.Partition, printable(line.Error))
-			line.Type = console.PoisonEvent
+			line.Type = console.UnreadableEvent
 		}
 		if err := fn(line); err != nil {
 			return err

@@ -148,10 +148,10 @@ func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	var note strings.Builder
 	h := &consoleHistory{console: &apiClient{base: "http://c"}, note: &note}
 	var shown []timelineLine
-	err := h.readEvents(strings.NewReader(": waybill\n\nid: 17\nevent: poison\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
+	err := h.readEvents(strings.NewReader(": waybill\n\nid: 17\nevent: unreadable\ndata: {\"partition\":3,\"offset\":\"17\",\"error\":\"ce_id \\\"\\\"\"}\n\n"+
 		"id: 19\nevent: waybill.task.held.v1\ndata: {\"seq\":4,\"type\":\"waybill.task.held.v1\",\"partition\":3,\"offset\":\"19\",\"data\":{\"error\":{\"code\":\"c\"}}}\n\n"),
 		func(l timelineLine) error { shown = append(shown, l); return nil }, func() bool { return false })
-	if err != nil || len(shown) != 2 || shown[0].Type != console.PoisonEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
+	if err != nil || len(shown) != 2 || shown[0].Type != console.UnreadableEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 || h.last != 19 {
 		t.Errorf("%v, at %d: %+v", err, h.last, shown)
 	}
 	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events isn't an event: ce_id \"\"\n"; got != want {

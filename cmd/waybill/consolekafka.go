@@ -40,14 +40,14 @@ func (l *consoleLog) close() {
 	l.reader.Close()
 }
 
-func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, damage []console.Damage, err error) {
-	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.DamagedError) {
-		damage = append(damage, console.Damage{From: d.Offset, Next: d.Next, Err: d})
+func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
+	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
+		corruption = append(corruption, console.Corruption{From: d.Offset, Next: d.Next, Err: d})
 	})
 	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
 		err = fmt.Errorf("%w: %w", console.ErrUnavailable, err)
 	}
-	return records, damage, err
+	return records, corruption, err
 }
 
 func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {

@@ -331,7 +331,7 @@ func (d *doctor) lagRecords(ctx context.Context, topic string, p int32, commits 
 	incomplete := func() { unread = true }
 	_, err := d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true,
 		Blocked: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
-		Damaged: func(*kafka.DamagedError) { incomplete() }, Unavailable: func(int32) { incomplete() }},
+		Corrupt: func(*kafka.CorruptError) { incomplete() }, Unavailable: func(int32) { incomplete() }},
 		func(rs []events.Record) error { n += int64(len(rs)); return nil }, nil)
 	if err != nil || unread {
 		return lag

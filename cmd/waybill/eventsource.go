@@ -53,7 +53,7 @@ type eventSource interface {
 	// read passes the events of a task's partition to fn, or of all partitions if id is empty. Each
 	// partition is in order. lost receives corrupt ranges at their position, concurrently for several
 	// partitions; if it is nil, a corrupt range ends the read.
-	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error
+	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error
 	// head describes the origin of the events.
 	head() replay.Head
 	// warnings is the output for notes.
@@ -90,8 +90,8 @@ type logHistory struct {
 	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
 }
 
-func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
-	in := kafka.Range{Damaged: h.corruptionHandler(lost)}
+func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) (err error) {
+	in := kafka.Range{Corrupt: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
@@ -117,30 +117,30 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	return err
 }
 
-// corruptionHandler returns the kafka.Range.Damaged of a read that continues after corruption: it warns and
+// corruptionHandler returns the kafka.Range.Corrupt of a read that continues after corruption: it warns and
 // calls lost. It returns nil, which ends the read, if lost is nil.
-func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
+func (l *logbook) corruptionHandler(lost func(*kafka.CorruptError)) func(*kafka.CorruptError) {
 	if lost == nil {
 		return nil
 	}
-	return func(d *kafka.DamagedError) {
-		l.warnDamaged(d)
+	return func(d *kafka.CorruptError) {
+		l.warnCorrupt(d)
 		lost(d)
 	}
 }
 
-// warnDamaged warns of records that can't be read, once for each place.
-func (l *logbook) warnDamaged(d *kafka.DamagedError) {
-	l.damage.Lock() // several partitions are read concurrently
-	defer l.damage.Unlock()
+// warnCorrupt warns of records that can't be read, once for each place.
+func (l *logbook) warnCorrupt(d *kafka.CorruptError) {
+	l.corruption.Lock() // several partitions are read concurrently
+	defer l.corruption.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
-	if l.damaged[at] {
+	if l.corrupt[at] {
 		return
 	}
-	if l.damaged == nil {
-		l.damaged = map[string]bool{}
+	if l.corrupt == nil {
+		l.corrupt = map[string]bool{}
 	}
-	l.damaged[at] = true
+	l.corrupt[at] = true
 	fmt.Fprintf(l.note, "waybill: some events are missing from the output: %s; `waybill verify` lists all of them\n", printable(d.Error()))
 }
 
@@ -190,7 +190,7 @@ func (h *fileHistory) warnIncomplete(err error) error {
 	return nil
 }
 
-func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
+func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
 	until := func(r *events.Record) error {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -23,7 +23,7 @@ import (
 // held is an eventSource of records at hand.
 type held []events.Record
 
-func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.DamagedError)) error {
+func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
 	for i := range h {
 		if err := fn(&h[i]); err != nil {
 			return err
@@ -37,9 +37,9 @@ func (h held) head() replay.Head { return replay.Head{Namespace: "test.", Partit
 func (h held) warnings() io.Writer { return io.Discard }
 func (h held) close()              {}
 
-// damagedLog is a log with a whole task, one whose first event is lost, one whose first
+// corruptLog is a log with a whole task, one whose first event is lost, one whose first
 // event has no seq that can be read, and what is no event of any task.
-func damagedLog() held {
+func corruptLog() held {
 	var log held
 	add := func(key, name, value string) {
 		log = append(log, events.Record{Topic: "test.events", Offset: int64(len(log)), Time: time.UnixMilli(int64(1000 * (len(log) + 1))), Key: []byte(key),
@@ -83,7 +83,7 @@ func exported(t *testing.T, log held, x *exporting) (offsets []int64, note strin
 // Everything is everything: what the log has no first event of, too. A file that lacks it
 // would verify clean.
 func TestExportOfEverything(t *testing.T) {
-	log, x := damagedLog(), &exporting{}
+	log, x := corruptLog(), &exporting{}
 	offsets, note := exported(t, log, x)
 	if len(offsets) != len(log) || x.events != len(log) || len(x.taken) != 4 || note != "" {
 		t.Errorf("offsets %v of %d, %d events, %d tasks, said %q", offsets, len(log), x.events, len(x.taken), note)
@@ -94,7 +94,7 @@ func TestExportOfEverything(t *testing.T) {
 // others it is said that they are left out.
 func TestExportOfARange(t *testing.T) {
 	x := &exporting{until: time.UnixMilli(2500)}
-	offsets, note := exported(t, damagedLog(), x)
+	offsets, note := exported(t, corruptLog(), x)
 	if len(offsets) != 3 || offsets[1] != 1 || offsets[2] != 3 || len(x.taken) != 1 {
 		t.Errorf("offsets %v, %d tasks; want the claim and the task whole", offsets, len(x.taken))
 	}
@@ -102,10 +102,10 @@ func TestExportOfARange(t *testing.T) {
 		t.Errorf("said %q", note)
 	}
 	x = &exporting{from: time.UnixMilli(2500)}
-	if offsets, note = exported(t, damagedLog(), x); len(offsets) != 1 || len(x.taken) != 0 || !strings.Contains(note, "3 tasks are left out") {
+	if offsets, note = exported(t, corruptLog(), x); len(offsets) != 1 || len(x.taken) != 0 || !strings.Contains(note, "3 tasks are left out") {
 		t.Errorf("offsets %v, %d tasks, said %q; want the claim only", offsets, len(x.taken), note)
 	}
-	if _, note = exported(t, damagedLog()[:2], &exporting{from: time.UnixMilli(1)}); note != "" {
+	if _, note = exported(t, corruptLog()[:2], &exporting{from: time.UnixMilli(1)}); note != "" {
 		t.Errorf("of a whole log it is said %q", note)
 	}
 }
@@ -113,10 +113,10 @@ func TestExportOfARange(t *testing.T) {
 // harmed is a log of which something can't be read.
 type harmed struct {
 	held
-	lost []*kafka.DamagedError
+	lost []*kafka.CorruptError
 }
 
-func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error {
+func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error {
 	for _, d := range h.lost {
 		lost(d)
 	}
@@ -126,11 +126,11 @@ func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) er
 // A file never lacks an event of a task that is in it: a task of which one can't be read is left out whole, and the
 // file says so itself.
 func TestExportWithoutWhatIsLost(t *testing.T) {
-	lost := &kafka.DamagedError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
-	nameless := &kafka.DamagedError{Topic: "test.events", Offset: 8, Next: 9}
+	lost := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
+	nameless := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9}
 	for _, tt := range []struct {
 		name    string
-		lost    *kafka.DamagedError
+		lost    *kafka.CorruptError
 		x       exporting
 		code    int
 		offsets string
@@ -151,7 +151,7 @@ func TestExportWithoutWhatIsLost(t *testing.T) {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetErr(&said)
-		log := &harmed{damagedLog(), []*kafka.DamagedError{tt.lost}}
+		log := &harmed{corruptLog(), []*kafka.CorruptError{tt.lost}}
 		code := exitOK
 		if err := (&exportOptions{out: path}).write(cmd, log, &tt.x); err != nil {
 			code = codeOf(err)
@@ -196,7 +196,7 @@ func readExport(t *testing.T, path string) (offsets, without string) {
 
 // What goes to standard output can be begun anew while nothing is written; then it stays without its last line.
 func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
-	log := &harmed{damagedLog(), []*kafka.DamagedError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
+	log := &harmed{corruptLog(), []*kafka.CorruptError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
 	for _, size := range []int{10, 2 << 20} {
 		log.held[1].Value = bytes.Repeat([]byte(" "), size)
 		var out, said bytes.Buffer

@@ -109,13 +109,13 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	}
 	defer h.close()
 	var records []events.Record
-	var lost *kafka.DamagedError // a corrupt range that may have held one of its events
+	var lost *kafka.CorruptError // a corrupt range that may have held one of its events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
 		}
 		return nil
-	}, func(d *kafka.DamagedError) {
+	}, func(d *kafka.CorruptError) {
 		if d.Of(id) || !d.AllKeys {
 			lost = d
 		}

@@ -20,7 +20,7 @@ type unreadableEvents struct {
 	list []replay.Loss
 }
 
-func (l *unreadableEvents) add(d *kafka.DamagedError) {
+func (l *unreadableEvents) add(d *kafka.CorruptError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
@@ -54,7 +54,7 @@ func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id st
 	err := h.read(ctx, id, func(r *events.Record) error {
 		s.Add(r)
 		return nil
-	}, func(*kafka.DamagedError) {})
+	}, func(*kafka.CorruptError) {})
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafk
 // searchPartition searches one partition.
 func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
-	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
+	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Corrupt: func(*kafka.CorruptError) {}}
 	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			if l.looked++; l.looked > submissionSearchMax {

@@ -42,8 +42,8 @@ type logbook struct {
 	history    bool            // an imported namespace, which is read-only
 	note       io.Writer       // output for notes and progress
 	reported   map[string]bool // partitions for which warnOpenTransaction has warned
-	damage     sync.Mutex
-	damaged    map[string]bool    // positions of corruption that were reported
+	corruption sync.Mutex
+	corrupt    map[string]bool    // positions of corruption that were reported
 	leaderless map[string][]int32 // skipped partitions without a leader, by topic
 }
 
@@ -275,8 +275,8 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 }
 
 // onUnreadable returns a handler that records which of some tasks may have lost an event.
-func (f *taskFold) onUnreadable(ids ...string) func(*kafka.DamagedError) {
-	return func(d *kafka.DamagedError) {
+func (f *taskFold) onUnreadable(ids ...string) func(*kafka.CorruptError) {
+	return func(d *kafka.CorruptError) {
 		for _, id := range ids {
 			if d.Of(id) && f.unreadable[id] == nil {
 				f.unreadable[id] = d
@@ -302,18 +302,18 @@ func (f *taskFold) warn(note io.Writer) {
 }
 
 // warnUnreadable prints for which tasks an event is unreadable, and why. It names the first few.
-func warnUnreadable(note io.Writer, poison map[string]error, shown func(id string) bool) {
+func warnUnreadable(note io.Writer, unreadable map[string]error, shown func(id string) bool) {
 	const most = 5
-	for i, id := range slices.Sorted(maps.Keys(poison)) {
+	for i, id := range slices.Sorted(maps.Keys(unreadable)) {
 		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks\n", len(poison)-most)
+			fmt.Fprintf(note, "waybill: and %d more tasks\n", len(unreadable)-most)
 			break
 		}
 		as := "shown as of the last event before an unreadable one"
 		if !shown(id) {
 			as = "not shown: its first event is unreadable"
 		}
-		fmt.Fprintf(note, "waybill: task %q is %s (%s); if a newer release wrote it, use that release's tools\n", id, as, printable(poison[id].Error()))
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if a newer release wrote it, use that release's tools\n", id, as, printable(unreadable[id].Error()))
 	}
 }
 

@@ -110,7 +110,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 			usable++
 		}
 		return nil
-	}, func(d *kafka.DamagedError) {
+	}, func(d *kafka.CorruptError) {
 		if !d.Of(id) {
 			return
 		}

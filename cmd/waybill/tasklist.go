@@ -259,13 +259,13 @@ func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time
 
 // warnStopped prints which tasks of a list are shown incompletely, and why.
 func warnStopped(note io.Writer, list []events.SummaryView) {
-	poison := map[string]error{}
+	unreadable := map[string]error{}
 	for i := range list {
 		if seq := list[i].StoppedSeq; seq > 0 {
-			poison[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
+			unreadable[list[i].ID] = fmt.Errorf("event %d; `waybill timeline` shows where it is", seq)
 		}
 	}
-	warnUnreadable(note, poison, func(string) bool { return true })
+	warnUnreadable(note, unreadable, func(string) bool { return true })
 }
 
 // concurrentTaskQueries bounds concurrent requests for single tasks.

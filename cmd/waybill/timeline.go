@@ -29,7 +29,7 @@ WAIT is the time from when an attempt could start to its start: its backoff is p
 WORK is the time that the agent took, LEFT what was left until the deadline, and INSTANCE the process of the
 agent that replied.
 
-A record of the task that is not a valid event is shown with type 'poison', with a note that says why; so is
+A record of the task that is not a valid event is shown with type 'unreadable', with a note that says why; so is
 one that can't be read because of corruption on a broker's disk. Other lines are not affected. --follow
 continues with new events until the task has ended or is held.`,
 		Example: `  waybill timeline order-7
@@ -101,7 +101,7 @@ func (t *timeline) addRecord(r *events.Record) {
 	line, err := events.TimelineLine(r)
 	if err != nil {
 		warnNotAnEvent(t.note, r, err)
-		t.addLine(timelineLine{replay.PoisonLine(r), err.Error()})
+		t.addLine(timelineLine{replay.UnreadableLine(r), err.Error()})
 		return
 	}
 	if _, err := time.Parse(time.RFC3339, line.At); err != nil && t.options.format == formatTable {
@@ -111,7 +111,7 @@ func (t *timeline) addRecord(r *events.Record) {
 }
 
 // addUnreadable adds a line for a range that can't be read, at its position.
-func (t *timeline) addUnreadable(d *kafka.DamagedError) {
+func (t *timeline) addUnreadable(d *kafka.CorruptError) {
 	if d.Of(t.id) {
 		t.addLine(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
 	}

@@ -102,9 +102,9 @@ func produce(t *testing.T, cfg kafka.Config, rs ...events.Record) {
 	}
 }
 
-// TestPoisonScript: events that this build can't read are shown, stop the task
+// TestUnreadableScript: events that this build can't read are shown, stop the task
 // that they are of, and no other.
-func TestPoisonScript(t *testing.T) {
+func TestUnreadableScript(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
 	createTopics(t, cfg)
@@ -120,7 +120,7 @@ func TestPoisonScript(t *testing.T) {
 	}
 	garbage := events.Record{Topic: cfg.Namespace.Events(), Partition: 0, Value: []byte("\x1b[2J no JSON")}
 	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), future("headless", "2"), future("wordless", "one"), garbage)
-	runScripts(t, "testdata/poison", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
+	runScripts(t, "testdata/unreadable", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
 }
 
 func TestReadSubmissions(t *testing.T) {

@@ -229,7 +229,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult
 			return nil, err
 		}
 	}
-	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Concurrent: true, ReuseBuffers: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Concurrent: true, ReuseBuffers: true, Corrupt: corruptOf(checkers)}, func(r *events.Record) error {
 		checkers[r.Partition].Event(r)
 		return nil
 	})
@@ -255,10 +255,10 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult
 	return view.withRange(o), err
 }
 
-// damagedOf returns a handler that passes unreadable ranges to the checker of their partition.
-func damagedOf(checkers map[int32]*verify.Checker) func(*kafka.DamagedError) {
-	return func(d *kafka.DamagedError) {
-		checkers[d.Partition].Damaged(d.Topic, d.Partition, d.Offset, d.Keys, d.Error())
+// corruptOf returns a handler that passes unreadable ranges to the checker of their partition.
+func corruptOf(checkers map[int32]*verify.Checker) func(*kafka.CorruptError) {
+	return func(d *kafka.CorruptError) {
+		checkers[d.Partition].Corrupt(d.Topic, d.Partition, d.Offset, d.Keys, d.Error())
 	}
 }
 
@@ -300,7 +300,7 @@ func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify
 		none := int64(-1)
 		first[p] = &none
 	}
-	in := kafka.Range{Partitions: v.parts, Concurrent: true, ReuseBuffers: true, Damaged: damagedOf(checkers), Trimmed: func(p int32, start int64) { *first[p] = start }}
+	in := kafka.Range{Partitions: v.parts, Concurrent: true, ReuseBuffers: true, Corrupt: corruptOf(checkers), Trimmed: func(p int32, start int64) { *first[p] = start }}
 	places, err := v.read(ctx, topic, in, func(r *events.Record) error {
 		if at := first[r.Partition]; *at < 0 {
 			*at = r.Offset
@@ -324,7 +324,7 @@ func (v *verification) readTimeline(ctx context.Context, line *verify.Timeline) 
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
 		p = v.partition(line.Fault.Task)
 	}
-	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}, Damaged: func(*kafka.DamagedError) {}}, func(r *events.Record) error {
+	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}, Corrupt: func(*kafka.CorruptError) {}}, func(r *events.Record) error {
 		line.Add(r)
 		return nil
 	})
@@ -338,7 +338,7 @@ type verifyResult struct {
 	Events      int                      `json:"events"`
 	Inputs      int                      `json:"inputs"`       // still in the inboxes
 	Pending     int                      `json:"pending"`      // upper bound of those not consumed yet: an input without an effect leaves no trace
-	Poison      int                      `json:"poison"`       // inputs that can't be used
+	Unreadable  int                      `json:"unreadable"`   // inputs that can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
 	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
 	Recoveries  struct {
@@ -391,7 +391,7 @@ type verifiedFault struct {
 }
 
 func newVerifyResult(r *verify.Report, parts []int32, places map[int32]readPosition) *verifyResult {
-	v := &verifyResult{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
+	v := &verifyResult{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Unreadable: r.Unreadable,
 		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, others: r.Others, Faults: []verifiedFault{}, Timeline: []events.Line{}}
 	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
 	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()

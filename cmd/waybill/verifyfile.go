@@ -73,7 +73,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 			checkers[p], last[p] = c, next
 			return func(r *events.Record, changed *replay.ChangedError) {
 				if changed != nil { // before the faults that follow from it
-					c.Damaged(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
+					c.Corrupt(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
 				}
 				c.Event(r)
 				*next = r.Offset + 1

@@ -173,7 +173,7 @@ func (w *waiter) readHistory(ctx context.Context, p int32) error {
 			delete(w.fold.unreadable, id)
 		}
 	}
-	in := kafka.Range{Partitions: []int32{p}, Damaged: w.log.corruptionHandler(w.fold.onUnreadable(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}
+	in := kafka.Range{Partitions: []int32{p}, Corrupt: w.log.corruptionHandler(w.fold.onUnreadable(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}
 	places, err := w.log.read(ctx, w.log.cfg.Namespace.Events(), in, func(r *events.Record) error {
 		w.fold.add(r, mine)
 		return nil

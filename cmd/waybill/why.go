@@ -21,7 +21,7 @@ func newTaskWhy() *cobra.Command {
 		Long: `Show why a task doesn't advance, since when, and what would unblock it. If several steps wait, the reason
 is that of the step that is blocked most; the others are listed.
 
-  poison         an event of the task is unreadable
+  unreadable         an event of the task is unreadable
   hold           the task is held: an operator has to decide
   no_live_agent  a step could start, but nobody reads the agent's requests
   cool_down      a step waits for its cool-down
@@ -68,13 +68,13 @@ func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 	if err != nil {
 		return err
 	}
-	task, poison := f.tasks[id], ""
+	task, unreadable := f.tasks[id], ""
 	if err := f.unreadable[id]; err != nil {
-		poison = err.Error()
+		unreadable = err.Error()
 	}
 	switch {
-	case task == nil && poison != "":
-		return fmt.Errorf("task %q: its first event is unreadable: %s", id, poison)
+	case task == nil && unreadable != "":
+		return fmt.Errorf("task %q: its first event is unreadable: %s", id, unreadable)
 	case task == nil:
 		if l, is := h.(*logHistory); is {
 			return l.explainMissing(cmd.Context(), id)
@@ -87,7 +87,7 @@ func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 			return err
 		}
 	}
-	w := replay.Explain(task, since, poison, agents, now)
+	w := replay.Explain(task, since, unreadable, agents, now)
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 

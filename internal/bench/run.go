@@ -46,9 +46,9 @@ type Options struct {
 	// ends.
 	Profile func() (stop func() error, err error)
 
-	// damage, if set, changes events before they are verified: a test shows that
+	// corruption, if set, changes events before they are verified: a test shows that
 	// a log that doesn't verify gives no result.
-	damage func(*events.Record)
+	corruption func(*events.Record)
 }
 
 func (o *Options) progress(what string, done, total int64) {

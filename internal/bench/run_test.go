@@ -133,10 +133,10 @@ func TestRunAtARate(t *testing.T) {
 	}
 }
 
-// A log that was damaged gives no result.
+// A log that was corrupted gives no result.
 func TestBrokenLogGivesNoResult(t *testing.T) {
 	t.Parallel()
-	for name, damage := range map[string]func(*events.Record){
+	for name, corruption := range map[string]func(*events.Record){
 		"changed": func(r *events.Record) { r.Value = bytes.Replace(r.Value, []byte(`"total"`), []byte(`"Total"`), 1) },
 		"dropped": func(r *events.Record) {
 			if headerOf(r) == typeProcessed {
@@ -147,7 +147,7 @@ func TestBrokenLogGivesNoResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := small(nil)
-			o.damage = damage
+			o.corruption = corruption
 			r, err := Run(t.Context(), o)
 			var broken *BrokenError
 			if r != nil || !errors.As(err, &broken) || len(broken.Faults) == 0 || !strings.Contains(err.Error(), "no result") {
@@ -174,9 +174,9 @@ func TestNothingIsLeftOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole(t, r, o.Load)
-	o.damage = func(r *events.Record) { r.Value = nil }
+	o.corruption = func(r *events.Record) { r.Value = nil }
 	if _, err := Run(t.Context(), o); err == nil {
-		t.Error("a damaged log gave a result")
+		t.Error("a corrupt log gave a result")
 	}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addrs...))
 	if err != nil {

@@ -28,7 +28,7 @@ func (e *BrokenError) Error() string {
 // part of what is measured.
 func (s *environment) verify(ctx context.Context, o *Options, want map[events.TaskState]int) (float64, error) {
 	began := time.Now()
-	v := &verification{env: s, partitions: o.Load.Partitions, damage: o.damage, progress: o.progress, states: map[events.TaskState]int{}}
+	v := &verification{env: s, partitions: o.Load.Partitions, corruption: o.corruption, progress: o.progress, states: map[events.TaskState]int{}}
 	if err := v.run(ctx); err != nil {
 		return 0, fmt.Errorf("verify the log: %w", err)
 	}
@@ -61,7 +61,7 @@ func (l *Load) ends() map[events.TaskState]int {
 type verification struct {
 	env        *environment
 	partitions int32
-	damage     func(*events.Record)
+	corruption func(*events.Record)
 	progress   func(what string, done, total int64)
 
 	mu     sync.Mutex
@@ -105,8 +105,8 @@ func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p 
 	}
 	_, err := reader.ReadAll(ctx, ns.Events(), in, func(rs []events.Record) error {
 		for i := range rs {
-			if v.damage != nil {
-				v.damage(&rs[i])
+			if v.corruption != nil {
+				v.corruption(&rs[i])
 			}
 			c.Event(&rs[i])
 		}

@@ -112,8 +112,8 @@ func runMix(t *testing.T, o mixOptions) {
 	tally.Say(t, "%s: %.1f minutes, %d tasks in %d events, %d inputs, %d requests, %d effects; drained in %.1f s of %.0f", o.broker,
 		o.duration.Minutes(), report.Tasks, report.Events, report.Inputs, report.Requests, report.Effects, took.Seconds(), m.drainWithin().Seconds())
 	tally.Say(t, "%s: %s", o.broker, m.sum())
-	t.Logf("states %v; recoveries %+v; lateness %+v; poison %d; digests compared %d; service %v", report.States, report.Recoveries, report.Lateness,
-		report.Poison, report.Compared, m.service.counts())
+	t.Logf("states %v; recoveries %+v; lateness %+v; unreadable %d; digests compared %d; service %v", report.States, report.Recoveries, report.Lateness,
+		report.Unreadable, report.Compared, m.service.counts())
 }
 
 // sum is what was done, by kind.

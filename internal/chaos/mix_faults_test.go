@@ -36,7 +36,7 @@ var faultKinds = []faultKind{
 	{"all killed", nil, (*mix).killEverything},
 	{"an agent away", nil, (*mix).stopAgents},
 	{"churn", nil, (*mix).churn},
-	{"twins", nil, (*mix).startDuplicates},
+	{"duplicates", nil, (*mix).startDuplicates},
 	{"state lost", nil, (*mix).deleteState},
 	{"disk full", nil, (*mix).fillDisk},
 	{"sick services", nil, (*mix).makeServicesFail},
@@ -275,14 +275,14 @@ func (m *mix) startDuplicates(ctx context.Context) {
 		for spec.Instance == "" {
 			spec = m.platform.slots[m.intn(len(m.platform.slots))].spec
 		}
-		spec.Name = fmt.Sprintf("%s-twin-%d", spec.Kind, n)
+		spec.Name = fmt.Sprintf("%s-duplicate-%d", spec.Kind, n)
 		spec.DataDir += "-" + spec.Name
 		p, err := m.platform.startExtra(spec)
 		if err != nil {
 			m.logEvent("start %s: %v", spec.Name, err)
 			return
 		}
-		m.recordAction("twins", "%s has the instance id %q of another", spec.Name, spec.Instance)
+		m.recordAction("duplicates", "%s has the instance id %q of another", spec.Name, spec.Instance)
 		sleep(ctx, m.between(2*time.Second, 6*time.Second))
 		m.platform.removeExtra(p)
 		m.logEvent("%s has gone", spec.Name)

@@ -22,7 +22,7 @@ const settleWithin = mixTransaction + 5*time.Second
 //
 // So on a single node the schedulers are killed first and stay away until
 // release is called, and the node only goes when no transaction is under way. ok
-// is false, and nothing is held, if that doesn't come to be: a twin or a guest
+// is false, and nothing is held, if that doesn't come to be: a duplicate or a guest
 // goes on.
 func (m *mix) settle(ctx context.Context) (ok bool, held []*slot, release func()) {
 	if m.site.kind != oneKafka {

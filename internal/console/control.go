@@ -99,20 +99,20 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	if err != nil || len(found.Places) == 0 {
 		return false, err
 	}
-	first, damage, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
+	first, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", printable(id), err)
 	case err != nil:
 		return false, err
-	case len(damage) > 0:
-		return false, unreadable("the submission was written, but can't check whether task %q existed already with another body: %v", printable(id), damage[0].Err)
+	case len(corruption) > 0:
+		return false, unreadableProblem("the submission was written, but can't check whether task %q existed already with another body: %v", printable(id), corruption[0].Err)
 	case len(first) != 1:
-		return false, unreadable("the first event of task %q is no longer in the log", printable(id))
+		return false, unreadableProblem("the first event of task %q is no longer in the log", printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {
-		return false, unreadable("the first event of task %q can't be used: %v", printable(id), err)
+		return false, unreadableProblem("the first event of task %q can't be used: %v", printable(id), err)
 	}
 	received, ok := e.Fact.(*events.TaskReceived)
 	return ok && received.Digest == order.Digest(), nil

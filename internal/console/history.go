@@ -105,25 +105,25 @@ func (c *call) readHistory(id string, p int32) (*history, error) {
 	if found.NoEvent != nil {
 		offsets = append(offsets, found.NoEvent.Offset)
 	}
-	var damage []Damage
-	switch h.records, damage, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
+	var corruption []Corruption
+	switch h.records, corruption, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
 	case errors.Is(err, ErrUnavailable):
 		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
-	h.damaged(damage, offsets)
+	h.corrupt(corruption, offsets)
 	if len(h.records) < len(offsets) {
-		return nil, unreadable("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), printable(id), len(h.records))
+		return nil, unreadableProblem("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), printable(id), len(h.records))
 	}
 	return h, nil
 }
 
-// damaged has what is damaged stand in its place.
-func (h *history) damaged(damage []Damage, offsets []int64) {
+// corrupt has what is corrupt stand in its place.
+func (h *history) corrupt(corruption []Corruption, offsets []int64) {
 	for _, offset := range offsets {
-		for i := range damage {
-			if offset < damage[i].From || offset >= damage[i].Next {
+		for i := range corruption {
+			if offset < corruption[i].From || offset >= corruption[i].Next {
 				continue
 			}
 			if h.lost == nil {
@@ -132,7 +132,7 @@ func (h *history) damaged(damage []Damage, offsets []int64) {
 			if h.lost[offset] == nil {
 				h.records = append(h.records, events.Record{Topic: h.topic, Partition: h.partition, Offset: offset, Key: []byte(h.id)})
 			}
-			h.lost[offset] = damage[i].Err
+			h.lost[offset] = corruption[i].Err
 		}
 	}
 	slices.SortFunc(h.records, func(a, b events.Record) int { return cmp.Compare(a.Offset, b.Offset) })
@@ -179,7 +179,7 @@ func (c *call) noTask(id string, p int32) error {
 
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
 // be it fails.
-func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
+func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err error) {
 	for i := range h.records {
 		r := &h.records[i]
 		err := h.lost[r.Offset]
@@ -189,23 +189,23 @@ func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 			}
 			err = errors.Unwrap(err)
 		}
-		poison = &poisoned{r, err}
+		unreadable = &unreadableRecord{r, err}
 		break
 	}
 	if task == nil {
-		return nil, nil, unreadable("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), poison, api+TaskPath(h.id))
+		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), unreadable, api+TaskPath(h.id))
 	}
-	return task, poison, nil
+	return task, unreadable, nil
 }
 
-// poisoned is the first record of a task that can't be folded, and why.
-type poisoned struct {
+// unreadableRecord is the first record of a task that can't be folded, and why.
+type unreadableRecord struct {
 	record *events.Record
 	why    error
 }
 
 // String is empty where there is none.
-func (p *poisoned) String() string {
+func (p *unreadableRecord) String() string {
 	if p == nil {
 		return ""
 	}
@@ -215,8 +215,8 @@ func (p *poisoned) String() string {
 // taskView is a task.
 type taskView struct {
 	events.TaskView
-	// Poison is the record of its history that can't be used: it is shown as it was before that. nil: none.
-	Poison *Poison `json:"poison,omitempty"`
+	// Unreadable is the record of its history that can't be used: it is shown as it was before that. nil: none.
+	Unreadable *Unreadable `json:"unreadable,omitempty"`
 }
 
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
@@ -226,13 +226,13 @@ func (c *call) task() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, poison, err := h.fold()
+	task, unreadable, err := h.fold()
 	if err != nil {
 		return nil, err
 	}
 	v := &taskView{TaskView: task.View(h.owner, h.partition, h.next)}
-	if poison != nil {
-		v.Poison = poisonOf(poison.record, poison.why)
+	if unreadable != nil {
+		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}
 	return v, nil
 }
@@ -241,9 +241,9 @@ func (c *call) task() (any, error) {
 type timelineView struct {
 	Task  string        `json:"task"`
 	Lines []events.Line `json:"lines"`
-	// Poison are the records of the task that are no events, or can't be read, in the order of the log.
-	Poison []Poison    `json:"poison"`
-	AsOf   events.AsOf `json:"as_of"`
+	// Unreadable are the records of the task that are no events, or can't be read, in the order of the log.
+	Unreadable []Unreadable `json:"unreadable"`
+	AsOf       events.AsOf  `json:"as_of"`
 }
 
 func (c *call) timeline() (any, error) {
@@ -251,13 +251,13 @@ func (c *call) timeline() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Poison: []Poison{}, AsOf: h.asOf()}
+	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
 	for i := range h.records {
 		r := &h.records[i]
 		if line, err := h.line(r); err == nil {
 			v.Lines = append(v.Lines, line)
 		} else {
-			v.Poison = append(v.Poison, *poisonOf(r, err))
+			v.Unreadable = append(v.Unreadable, *unreadableOf(r, err))
 		}
 	}
 	return v, nil
@@ -273,7 +273,7 @@ func (c *call) why() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, poison, err := h.fold()
+	task, unreadable, err := h.fold()
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (c *call) why() (any, error) {
 	for i := range h.records {
 		since.Add(&h.records[i])
 	}
-	return replay.Explain(task, &since, poison.String(), agents, now), nil
+	return replay.Explain(task, &since, unreadable.String(), agents, now), nil
 }
 
 // export returns the events of a task in the format of `waybill export`.
@@ -301,7 +301,7 @@ func (c *call) export() (any, error) {
 	}
 	for i := range h.records {
 		if why := h.lost[h.records[i].Offset]; why != nil {
-			return nil, unreadable("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
+			return nil, unreadableProblem("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
 		}
 	}
 	var body bytes.Buffer

@@ -40,17 +40,17 @@ var ErrUnavailable = errors.New("brokers deliver no records at the moment")
 // not.
 var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
-// Damage is a part of a partition of events that can't be read, because it isn't as it was written.
-type Damage struct {
+// Corruption is a part of a partition of events that can't be read, because it isn't as it was written.
+type Corruption struct {
 	From, Next int64 // offsets: of the first record, and after the last
 	Err        error // says so
 }
 
 // Log reads and writes the topics of the namespace. It is safe for concurrent use.
 type Log interface {
-	// ReadAt returns the committed events at some offsets, in order, and what is damaged of them: that is left
+	// ReadAt returns the committed events at some offsets, in order, and what is corrupt of them: that is left
 	// out. It waits some seconds for brokers that give nothing (ErrAway).
-	ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, damage []Damage, err error)
+	ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error)
 	// Ends returns the end of each partition of events, except those whose end no broker reports.
 	Ends(ctx context.Context) (map[int32]int64, error)
 	// Settled returns, for each partition of events, the offset below which every transaction has ended. Later

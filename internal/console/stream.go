@@ -123,27 +123,27 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// PoisonEvent names the event of a stream that tells of a record of the task that is no event.
-const PoisonEvent = replay.PoisonType
+// UnreadableEvent names the event of a stream that tells of a record of the task that is no event.
+const UnreadableEvent = replay.UnreadableType
 
-// Poison says of a record that can't be used, such as one that is no event, where it is in the events, and why.
-type Poison struct {
+// Unreadable says of a record that can't be used, such as one that is no event, where it is in the events, and why.
+type Unreadable struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Error     string `json:"error"`
 }
 
-func poisonOf(r *events.Record, why error) *Poison {
-	return &Poison{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+func unreadableOf(r *events.Record, why error) *Unreadable {
+	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
 }
 
-// appendPoison writes of a record that is no event where it is, and why, with an id to go on after: who
+// appendUnreadable writes of a record that is no event where it is, and why, with an id to go on after: who
 // comes again isn't told again.
-func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
-	p := poisonOf(r, why)
+func appendUnreadable(dst *bytes.Buffer, r *events.Record, why error) error {
+	p := unreadableOf(r, why)
 	data, err := json.Marshal(p)
 	if err == nil {
-		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, PoisonEvent, data)
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, UnreadableEvent, data)
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func (c *call) taskEvents() (any, error) {
 		}
 		line, err := h.line(r)
 		if err != nil {
-			return false, appendPoison(text, r, err)
+			return false, appendUnreadable(text, r, err)
 		}
 		return isTaskEnd(r), appendEvent(text, strconv.FormatInt(r.Offset, 10), line)
 	}

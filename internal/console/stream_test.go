@@ -240,7 +240,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 			t.Fatal(status)
 		}
 		for n := range task.Seq {
-			if e := <-came; (e.name == PoisonEvent) != (n == 0) || e.id != e.line.Offset || e.id == "" {
+			if e := <-came; (e.name == UnreadableEvent) != (n == 0) || e.id != e.line.Offset || e.id == "" {
 				t.Fatalf("event %d: %+v", n+1, e)
 			}
 		}
@@ -249,7 +249,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 		spoilt.Offset, spoilt.Headers = last.Offset+100, nil
 		ended.Offset, ended.Headers = last.Offset+101, events.CloudHeaders((&events.TaskCancelled{}).Type(), "s", events.TaskEventID(task.ID, task.Seq+1))
 		w.comes(spoilt, ended)
-		if e := <-came; e.name != PoisonEvent || e.line.Offset != offsetText(spoilt.Offset) || e.line.Partition != p {
+		if e := <-came; e.name != UnreadableEvent || e.line.Offset != offsetText(spoilt.Offset) || e.line.Partition != p {
 			t.Errorf("%+v, want what is no event", e)
 		}
 		if e := <-came; e.line.Offset != offsetText(ended.Offset) {

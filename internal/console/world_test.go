@@ -41,8 +41,8 @@ type world struct {
 	unsettled  map[int32]int   // how many of the last records are of a transaction that goes on
 	within     timeouts
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
-	damage     Damage                      // what can't be read of a partition, damagedIn
-	damagedIn  int32
+	corruption Corruption                  // what can't be read of a partition, corruptIn
+	corruptIn  int32
 	topic      func() // what reading a topic waits for; nil: nothing
 
 	mu      sync.Mutex
@@ -220,23 +220,23 @@ func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) erro
 
 // The world is the log and the cluster, too.
 
-func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, damage []Damage, err error) {
+func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error) {
 	if w.stuck != nil {
 		if err := w.stuck(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
 	is := func(r *events.Record) bool {
-		return p == w.damagedIn && r.Offset >= w.damage.From && r.Offset < w.damage.Next
+		return p == w.corruptIn && r.Offset >= w.corruption.From && r.Offset < w.corruption.Next
 	}
 	for _, r := range w.records[p] {
 		if slices.Contains(offsets, r.Offset) && !is(&r) {
 			found = append(found, r)
-		} else if slices.Contains(offsets, r.Offset) && damage == nil {
-			damage = append(damage, w.damage)
+		} else if slices.Contains(offsets, r.Offset) && corruption == nil {
+			corruption = append(corruption, w.corruption)
 		}
 	}
-	return found, damage, nil
+	return found, corruption, nil
 }
 
 func (w *world) Ends(context.Context) (map[int32]int64, error) {

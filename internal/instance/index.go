@@ -36,7 +36,7 @@ func (n *Instance) runIndex(ctx context.Context, x *index.Index, observe func([]
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.StartOffset, IncludePrevious: true,
 		FetchMaxWait: n.config.FetchMaxWait, ReuseBuffers: observe == nil, Listener: &kafka.FollowerListener{
 			Assigned: func(added, lost []int32) { health.updateAssignment("index", added, lost) },
-			Damaged:  n.reportUnreadablePartition,
+			Corrupt:  n.reportUnreadablePartition,
 			ReadFailed: func(err error) {
 				n.log.Warn("brokers don't respond; reading continues when they do", "role", "index", "error", err)
 			},

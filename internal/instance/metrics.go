@@ -49,7 +49,7 @@ type Metrics struct {
 	requests           *prometheus.CounterVec
 	circuits           *prometheus.GaugeVec
 	notified           *prometheus.CounterVec
-	poison             *prometheus.CounterVec
+	unreadable         *prometheus.CounterVec
 	consoleDenied      prometheus.Counter
 	storesDropped      *prometheus.CounterVec
 	stalled            *prometheus.GaugeVec
@@ -114,7 +114,7 @@ func NewMetrics() *Metrics {
 	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
 	m.stalled = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition while its worker makes no progress.", "topic", "partition")
 	m.storesDropped = vec("waybill_stores_dropped_total", "Local stores of partitions that reflected more than the log has committed; they were dropped and restored from the log.", "role")
-	m.poison = vec("waybill_poison_total", "Unreadable events: their tasks stop there, others go on.", "role")
+	m.unreadable = vec("waybill_unreadable_total", "Unreadable events: their tasks stop there, others go on.", "role")
 	m.consoleDenied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "Seconds by which this process's clock is ahead of the brokers', including the delay of the fastest record of the last minute; 0 before the first."}, m.clockOffset))
@@ -293,7 +293,7 @@ func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 		},
 		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
 		LeaveFailed: n.logLeaveFailed(owner),
-		Damaged:     n.reportUnreadablePartition,
+		Corrupt:     n.reportUnreadablePartition,
 		Position:    n.recordPositionFault,
 		OffsetsUnstable: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, so the partitions wait; if it persists, `waybill doctor` shows what to abort", "owner", owner, "partitions", ps)
@@ -332,7 +332,7 @@ func (n *Instance) restoreListener(status *partitionStatus) *kafka.RestoreListen
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction could not be aborted; waiting for its end", "topic", topic, "partition", p, "error", err)
 		},
-		Damaged: func(d *kafka.DamagedError) {
+		Corrupt: func(d *kafka.CorruptError) {
 			status.recordCorrupt(d.Topic, d.Partition, d)
 			n.logUnreadablePartition(d)
 		},
@@ -346,7 +346,7 @@ func (n *Instance) logUnreadablePartition(err error) {
 
 func (n *Instance) followerListener(who string) *kafka.FollowerListener {
 	health, goesOn := n.metrics.health, n.logGroupFailure(who)
-	return &kafka.FollowerListener{Damaged: n.reportUnreadablePartition, LeaveFailed: n.logLeaveFailed(who),
+	return &kafka.FollowerListener{Corrupt: n.reportUnreadablePartition, LeaveFailed: n.logLeaveFailed(who),
 		Assigned: func(added, lost []int32) { health.updateAssignment(who, added, lost) },
 		GroupFailed: func(err error) {
 			health.markLeft(who)
@@ -376,7 +376,7 @@ func failureLevel(err error, usual slog.Level) slog.Level {
 }
 
 func (n *Instance) reportUnreadablePartition(topic string, p int32, err error) {
-	if _, says := errors.AsType[*kafka.DamagedError](err); !says {
+	if _, says := errors.AsType[*kafka.CorruptError](err); !says {
 		err = fmt.Errorf("topic %s partition %d: %w", topic, p, err)
 	}
 	n.logUnreadablePartition(err)
@@ -385,7 +385,7 @@ func (n *Instance) reportUnreadablePartition(topic string, p int32, err error) {
 func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
 	initCounters(m.recoveriesAsked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold)
-	initCounters(m.poison, "supervisor")
+	initCounters(m.unreadable, "supervisor")
 	initCounters(m.storesDropped, "supervisor")
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
@@ -409,8 +409,8 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 		CommitFailed: func(err error) {
 			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "positions not committed", "role", "supervisor", "error", err)
 		},
-		Poison: func(p int32, err error) {
-			m.poison.WithLabelValues("supervisor").Inc()
+		Unreadable: func(p int32, err error) {
+			m.unreadable.WithLabelValues("supervisor").Inc()
 			n.log.Error("unreadable event; its task stops here", "partition", p, "error", err)
 		},
 		Skew: func(skew time.Duration) { n.log.Warn("this machine's clock differs from the brokers'", "offset", skew) },

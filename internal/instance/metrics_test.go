@@ -185,7 +185,7 @@ func (m measured) kind(name string) string {
 // The first of something is an increase only if it was counted from zero.
 func TestCountersBeginAtZero(t *testing.T) {
 	m := allMetrics(t)
-	for _, want := range []string{"waybill_tasks_ended_total state error", "waybill_deadletters_total reason unknown_workflow", "waybill_poison_total role supervisor",
+	for _, want := range []string{"waybill_tasks_ended_total state error", "waybill_deadletters_total reason unknown_workflow", "waybill_unreadable_total role supervisor",
 		"waybill_requests_total result send_failed", "waybill_snapshots_total result refused"} {
 		at := strings.LastIndexByte(want, ' ')
 		if !m.values[want[:at]][want[at+1:]] {

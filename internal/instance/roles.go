@@ -117,14 +117,14 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 
 // wrapListener makes a worker's listener also record read faults.
 func (s *partitionStatus) wrapListener(l *kafka.WorkerListener) {
-	assigned, damaged, position := l.Assigned, l.Damaged, l.Position
+	assigned, corrupt, position := l.Assigned, l.Corrupt, l.Position
 	l.Assigned = func(added, lost []int32) {
 		s.clearFaults(added) // before faults of its positions are reported
 		assigned(added, lost)
 	}
-	l.Damaged = func(topic string, p int32, err error) {
+	l.Corrupt = func(topic string, p int32, err error) {
 		s.recordCorrupt(topic, p, err)
-		damaged(topic, p, err)
+		corrupt(topic, p, err)
 	}
 	l.Position = func(at kafka.Position, fault kafka.PositionFault) {
 		if fault == kafka.PositionCut {
@@ -368,10 +368,10 @@ func (n *Instance) reportStoreDropped(role string, p int32, why error) {
 // name, or a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
-	_, twin := errors.AsType[*kafka.TwinError](err)
+	_, duplicate := errors.AsType[*kafka.DuplicateInstanceError](err)
 	_, stalled := errors.AsType[*watchdog.StalledError](err)
 	denied, is := errors.AsType[*kafka.RefusedError](err)
-	return refused || twin || stalled || is && denied.Permanent()
+	return refused || duplicate || stalled || is && denied.Permanent()
 }
 
 // withRemedy adds what to do about a store that ends before the log starts.
@@ -432,7 +432,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 			offsets[i] = seek[i].Offset
 		}
 		found := map[int64]time.Time{}
-		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.DamagedError) {
+		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.CorruptError) {
 			for _, offset := range offsets {
 				if offset >= d.Offset && offset < d.Next {
 					found[offset] = time.Time{} // it exists, but its time can't be read

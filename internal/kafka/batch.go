@@ -207,7 +207,7 @@ func (b *batchReader) readBatch() error {
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
 		h := parseHeader(in)
 		keys, all := keysOf(in)
-		return &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
+		return &CorruptError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
 	h := parseHeader(in)
 	if h.last < b.position && (h.last < b.fetchOffset || !h.control) {

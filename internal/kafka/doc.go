@@ -31,7 +31,7 @@
 //	restorer_read_at.go            the records at some offsets
 //	restore_progress.go            publishes the progress of long restores
 //	inbox_gate.go                  pauses and resumes inboxes, as package inboxgate decides
-//	quarantine.go, damage.go       what can't be read, for the broker's disk has changed it
+//	quarantine.go, corruption.go       what can't be read, for the broker's disk has changed it
 //	leaderless.go                  the error of leaderless partitions
 //	tracker.go                     which requests of a partition are finished
 //	clock_tail.go, clock_written.go  sources of broker time for Clock

@@ -86,10 +86,10 @@ type FollowerListener struct {
 	// ReadFailed: a leader did not answer, and is asked again. It is called at most every
 	// readFailedInterval.
 	ReadFailed func(err error)
-	// Damaged: what the broker has of a partition can't be read, for it isn't what was
+	// Corrupt: what the broker has of a partition can't be read, for it isn't what was
 	// written. The partition stands still, the others don't; it is asked for again, and told
 	// of again, at intervals that double.
-	Damaged func(topic string, partition int32, err error)
+	Corrupt func(topic string, partition int32, err error)
 }
 
 // Follower reads committed records from positions of its own, and knows when it has caught up. It is a member of

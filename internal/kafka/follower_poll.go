@@ -295,8 +295,8 @@ func (f *Follower) collectPartition(r *partitionReader) {
 	err := r.readMore()
 	if err != nil {
 		r.backOffQuarantined(time.Now())
-		if f.cfg.Listener.Damaged != nil {
-			f.cfg.Listener.Damaged(r.at.topic, r.at.partition, err)
+		if f.cfg.Listener.Corrupt != nil {
+			f.cfg.Listener.Corrupt(r.at.topic, r.at.partition, err)
 		}
 	} else {
 		r.resetBackoff()

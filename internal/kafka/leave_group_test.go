@@ -49,24 +49,24 @@ func TestStaticMemberLeaves(t *testing.T) {
 // A worker whose instance name another process has taken doesn't put that one out
 // of the group when it leaves. The embedded broker takes a static member's
 // instance name for it, whatever its id.
-func TestStaticMemberLeavesItsTwinAlone(t *testing.T) {
+func TestStaticMemberLeavesItsDuplicateAlone(t *testing.T) {
 	s := newSite(t, kafkatest.Kafka(t))
 	cfg := s.worker("one")
 	cfg.InstanceID, cfg.LeaveOnClose = string(s.ns)+"one", yes
 	older := openWorker(t, cfg)
 	untilAssigned(t, older, testPartitions)
 	cfg.Owner = "two" // or it would be fenced, and close
-	twin := openWorker(t, cfg)
-	untilAssigned(t, twin, testPartitions)
-	before, _ := twin.Member(0)
+	duplicate := openWorker(t, cfg)
+	untilAssigned(t, duplicate, testPartitions)
+	before, _ := duplicate.Member(0)
 	older.Close()
 	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
-	in := poll(t, twin)
-	if committed, err := twin.Commit(t.Context(), s.reflect(in)); !committed || err != nil {
-		t.Errorf("the twin commits: %v, %v", committed, err)
+	in := poll(t, duplicate)
+	if committed, err := duplicate.Commit(t.Context(), s.reflect(in)); !committed || err != nil {
+		t.Errorf("the duplicate commits: %v, %v", committed, err)
 	}
-	if after, owns := twin.Member(0); after != before || !owns {
-		t.Errorf("the twin was member %s and is %s, and has partition 0: %v", before, after, owns)
+	if after, owns := duplicate.Member(0); after != before || !owns {
+		t.Errorf("the duplicate was member %s and is %s, and has partition 0: %v", before, after, owns)
 	}
 }
 

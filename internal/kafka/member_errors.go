@@ -146,15 +146,15 @@ const fencedGrace = 2 * time.Second
 // duplicateAfter is for how long a member is fenced before another process counts as the reason.
 func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedGrace }
 
-// TwinError says that another process has joined a group under this one's instance name. Whoever joined
+// DuplicateInstanceError says that another process has joined a group under this one's instance name. Whoever joined
 // again would put that one out, and it this one, for ever, and neither would do any work.
-type TwinError struct {
+type DuplicateInstanceError struct {
 	Err error
 	// Holder is the member that has the name, and where it is; empty: that isn't known.
 	Holder string
 }
 
-func (e *TwinError) Error() string {
+func (e *DuplicateInstanceError) Error() string {
 	by := ""
 	if e.Holder != "" {
 		by = " (" + e.Holder + ")"
@@ -163,29 +163,29 @@ func (e *TwinError) Error() string {
 }
 
 // Unwrap returns what the brokers said.
-func (e *TwinError) Unwrap() error { return e.Err }
+func (e *DuplicateInstanceError) Unwrap() error { return e.Err }
 
 // Permanent reports true: the name is the other one's.
-func (e *TwinError) Permanent() bool { return true }
+func (e *DuplicateInstanceError) Permanent() bool { return true }
 
 // describeTimeout bounds the question who has a name.
 const describeTimeout = 2 * time.Second
 
-// duplicateOf is the *TwinError of a member that has been fenced for long enough; nil: the group says that nobody else
+// duplicateOf is the *DuplicateInstanceError of a member that has been fenced for long enough; nil: the group says that nobody else
 // has its name.
 func duplicateOf(client *kgo.Client, group, instance, member string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	described, failed := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if failed != nil || described[group].Err != nil {
-		return &TwinError{Err: err} // who it is isn't told, that it lives is known
+		return &DuplicateInstanceError{Err: err} // who it is isn't told, that it lives is known
 	}
 	for _, m := range described[group].Members {
 		if m.InstanceID != nil && *m.InstanceID == instance {
 			if m.MemberID == member {
 				return nil
 			}
-			return &TwinError{Err: err, Holder: fmt.Sprintf("member %s at %s, client id %s", m.MemberID, m.ClientHost, m.ClientID)}
+			return &DuplicateInstanceError{Err: err, Holder: fmt.Sprintf("member %s at %s, client id %s", m.MemberID, m.ClientHost, m.ClientID)}
 		}
 	}
 	return nil

@@ -19,21 +19,21 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// damaged is a topic of two partitions on a node of Kafka, three batches in each. flip
+// corrupt is a topic of two partitions on a node of Kafka, three batches in each. flip
 // changes a byte of the second one of partition 0, on the disk, or changes it back: Kafka
 // gives what the file has then.
-type damaged struct {
+type corrupt struct {
 	*testing.T
 	cfg   kafka.Config
 	topic string
 	path  string
 }
 
-func openDamaged(t *testing.T, c *node.Cluster, topic string) *damaged {
+func openCorrupt(t *testing.T, c *node.Cluster, topic string) *corrupt {
 	t.Helper()
 	b := kafkatest.FromCluster(c)
 	b.CreateTopics(t, 2, topic)
-	d := &damaged{t, kafka.Config{Brokers: b.Addrs, Namespace: "test."}, topic,
+	d := &corrupt{t, kafka.Config{Brokers: b.Addrs, Namespace: "test."}, topic,
 		filepath.Join(c.Dir(), "node1", "data", topic+"-0", "00000000000000000000.log")}
 	for _, value := range []string{"first", "second", "third"} {
 		d.write(0, value)
@@ -43,7 +43,7 @@ func openDamaged(t *testing.T, c *node.Cluster, topic string) *damaged {
 	return d
 }
 
-func (d *damaged) write(p int32, value string) {
+func (d *corrupt) write(p int32, value string) {
 	d.Helper()
 	producer, err := kafka.OpenProducer(d.cfg)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *damaged) write(p int32, value string) {
 	}
 }
 
-func (d *damaged) flip() {
+func (d *corrupt) flip() {
 	d.Helper()
 	log, err := os.ReadFile(d.path)
 	if err != nil {
@@ -74,8 +74,8 @@ func (d *damaged) flip() {
 	}
 }
 
-// reads polls somebody who reads the topic through damage and healing.
-func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
+// reads polls somebody who reads the topic through corruption and healing.
+func (d *corrupt) reads(poll func() []events.Record, told <-chan string) {
 	d.Helper()
 	var got [2][]string
 	until := func(what string, ok func() bool) {
@@ -89,14 +89,14 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 			}
 		}
 	}
-	until("the damage, told twice, and the other partition", func() bool { return len(told) >= 2 && len(got[1]) == 3 })
+	until("the corruption, told twice, and the other partition", func() bool { return len(told) >= 2 && len(got[1]) == 3 })
 	if said := <-told; !strings.HasPrefix(said, d.topic+"/0") || !strings.Contains(said, "crc") && !strings.Contains(said, "checksum") {
 		d.Errorf("told %s", said)
 	}
 	d.write(1, "fourth")
 	until("what comes beside it", func() bool { return len(got[1]) == 4 })
 	if !slices.Equal(got[0], []string{"first"}) {
-		d.Errorf("of the damaged partition %q were read", got[0])
+		d.Errorf("of the corrupt partition %q were read", got[0])
 	}
 	d.flip()
 	until("what is whole again", func() bool { return len(got[0]) == 3 })
@@ -108,14 +108,14 @@ func (d *damaged) reads(poll func() []events.Record, told <-chan string) {
 // A byte that a broker's disk has changed stops its partition, and no other; where it is
 // whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
 // and an agent's.
-func TestDamageStopsItsPartition(t *testing.T) {
+func TestCorruptionStopsItsPartition(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {
-		d, told := openDamaged(t, c, "test.events"), make(chan string, 100)
+		d, told := openCorrupt(t, c, "test.events"), make(chan string, 100)
 		f := openFollower(t, kafka.FollowerConfig{Config: d.cfg, Group: "test.supervisor", Topics: []string{d.topic}, Partitions: 2,
-			Listener: &kafka.FollowerListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+			Listener: &kafka.FollowerListener{Corrupt: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		d.reads(func() []events.Record {
 			rs, err := f.Poll(t.Context())
 			if err != nil {
@@ -125,9 +125,9 @@ func TestDamageStopsItsPartition(t *testing.T) {
 		}, told)
 	})
 	t.Run("worker", func(t *testing.T) {
-		d, told := openDamaged(t, c, "test.tasks"), make(chan string, 100)
+		d, told := openCorrupt(t, c, "test.tasks"), make(chan string, 100)
 		l := openWorker(t, kafka.WorkerConfig{Config: d.cfg, Group: "test.scheduler", Owner: "one", Topics: []string{d.topic}, Partitions: 2,
-			Listener: &kafka.WorkerListener{Damaged: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+			Listener: &kafka.WorkerListener{Corrupt: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		untilAssigned(t, l, 2)
 		for p := range l.Assigned() {
 			l.Resume(p, inboxgate.PausedForRestore)
@@ -144,7 +144,7 @@ func TestDamageStopsItsPartition(t *testing.T) {
 		}, told)
 	})
 	t.Run("session", func(t *testing.T) {
-		d, told := openDamaged(t, c, "test.requests.agent"), make(chan string, 100)
+		d, told := openCorrupt(t, c, "test.requests.agent"), make(chan string, 100)
 		s, err := kafka.OpenSession(t.Context(), kafka.SessionConfig{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
 			Listener: kafka.SessionListener{TransientError: func(err error) { told <- err.Error() }}})
 		if err != nil {

@@ -11,14 +11,14 @@ import (
 // Only what a broker has answered with is waited for. What the client says of a partition
 // by itself ends the follower as ever: nothing would come after a wait.
 func TestUnreadable(t *testing.T) {
-	damaged := errors.New("encoded crc 1 does not match calculated crc 2")
+	corrupt := errors.New("encoded crc 1 does not match calculated crc 2")
 	for _, c := range []struct {
 		name string
 		fp   kgo.FetchPartition
 		want bool
 	}{
 		{"records", kgo.FetchPartition{HighWatermark: 9}, false},
-		{"a batch that isn't as it was written", kgo.FetchPartition{HighWatermark: 9, Err: damaged}, true},
+		{"a batch that isn't as it was written", kgo.FetchPartition{HighWatermark: 9, Err: corrupt}, true},
 		{"Kafka's own word", kgo.FetchPartition{HighWatermark: 9, Err: kerr.TopicAuthorizationFailed}, false},
 		{"the client's, of no answer", kgo.FetchPartition{Err: errors.New("fetch offsets response omitted the partition")}, false},
 		{"the client's, of no partition", kgo.FetchPartition{Partition: -1, Err: kgo.ErrClientClosed}, false},

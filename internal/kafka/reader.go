@@ -22,9 +22,9 @@ const (
 	// readerMissingTries times readerBackoff is how long a topic may be unknown to a broker before it counts
 	// as deleted: new metadata takes time to spread.
 	readerMissingTries = 20
-	// readerDamagedTries: so many fetches of a batch with a wrong checksum mean that it
+	// readerCorruptTries: so many fetches of a batch with a wrong checksum mean that it
 	// was not changed on its way.
-	readerDamagedTries = 4
+	readerCorruptTries = 4
 	// emptyFetchesMax fetches without a record, below the last stable offset, mean that compaction left
 	// nothing there.
 	emptyFetchesMax = 3
@@ -57,12 +57,12 @@ type reader struct {
 	lastErr error
 	missing int
 
-	// tell, which may be nil, is told of what is damaged. strict: it isn't waited for: the
+	// tell, which may be nil, is told of what is corrupt. strict: it isn't waited for: the
 	// reader goes on behind it or, if nobody is told, it is an error. Else it is told again
 	// at intervals that double: another replica may have it whole.
-	tell    func(*DamagedError)
+	tell    func(*CorruptError)
 	strict  bool
-	damaged int // the last calls that found the same
+	corrupt int // the last calls that found the same
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
@@ -89,19 +89,19 @@ func (r *reader) seek(offset int64) { r.batches.seek(offset) }
 func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	records, err := r.readChunk(ctx)
 	if err == nil {
-		r.lastErr, r.missing, r.damaged = nil, 0, 0
+		r.lastErr, r.missing, r.corrupt = nil, 0, 0
 		return records, nil
 	}
 	r.empty = 0
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if d, is := errors.AsType[*DamagedError](err); is {
-		switch r.damaged++; {
-		case r.damaged < readerDamagedTries:
+	if d, is := errors.AsType[*CorruptError](err); is {
+		switch r.corrupt++; {
+		case r.corrupt < readerCorruptTries:
 		case r.strict:
 			return nil, r.skipBatch(d)
-		case r.tell != nil && r.damaged&(r.damaged-1) == 0:
+		case r.tell != nil && r.corrupt&(r.corrupt-1) == 0:
 			r.tell(d)
 		}
 	}
@@ -124,14 +124,14 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// pass goes on behind what is damaged, if somebody is told.
-func (r *reader) skipBatch(d *DamagedError) error {
+// pass goes on behind what is corrupt, if somebody is told.
+func (r *reader) skipBatch(d *CorruptError) error {
 	if r.tell == nil || d.Next <= r.position() {
 		return d
 	}
 	r.tell(d)
 	r.seek(d.Next)
-	r.damaged = 0
+	r.corrupt = 0
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
 		r.empty = 0
 	case !r.compacted:
-		return &DamagedError{Topic: r.topic, Partition: r.partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
+		return &CorruptError{Topic: r.topic, Partition: r.partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
 	default:
 		if r.empty++; r.empty == emptyFetchesMax {
 			r.seek(p.LastStableOffset)

@@ -61,9 +61,9 @@ type RestoreListener struct {
 	// NotFenced: the open transaction could not be found or fenced, or hangs (see HangingError). The read keeps
 	// waiting for its end.
 	NotFenced func(topic string, partition int32, err error)
-	// Damaged: records aren't as they were written. The read goes on asking for them, for
+	// Corrupt: records aren't as they were written. The read goes on asking for them, for
 	// another replica may have them, and says so again at intervals that double.
-	Damaged func(*DamagedError)
+	Corrupt func(*CorruptError)
 	// Progress is called about every second of a read, which has reached next of end. trouble is why the read
 	// is stuck at the moment, such as unavailable brokers or a used up quota; nil: it advances.
 	Progress func(topic string, partition int32, next, end int64, trouble error)
@@ -142,7 +142,7 @@ func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, 
 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
 	topic, p, from := in.topic, in.partition, in.position()
-	in.tell = r.listener.Damaged
+	in.tell = r.listener.Corrupt
 	start, end, err := r.awaitBounds(ctx, topic, p, from)
 	if err != nil {
 		return from, err
@@ -359,9 +359,9 @@ type Range struct {
 	// ReuseBuffers: records, with keys, values and headers, are valid until fn returns. It takes half of the
 	// processor time, and little memory (BenchmarkReadLog).
 	ReuseBuffers bool
-	// Damaged is told of records that aren't as they were written, and that fn isn't given,
+	// Corrupt is told of records that aren't as they were written, and that fn isn't given,
 	// in its place among them; several partitions' at once. nil: they end the read.
-	Damaged func(*DamagedError)
+	Corrupt func(*CorruptError)
 	// Blocked is called for a partition that can't be read to its end: an open transaction holds back the
 	// committed records in [next, end). Calls for several partitions may be concurrent. It may be nil.
 	Blocked func(partition int32, next, end int64)
@@ -380,7 +380,7 @@ func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *read
 	if in.ReuseBuffers {
 		r = newReusingReader(cl, topic, p, from)
 	}
-	r.strict, r.tell = true, in.Damaged
+	r.strict, r.tell = true, in.Corrupt
 	return r
 }
 
@@ -395,7 +395,7 @@ func (in *Range) concurrency() int {
 // ReadAll calls fn with the committed records of a topic up to the current high watermarks, in order within a
 // partition. It reads several partitions concurrently, but calls fn (see Range.Concurrent) and progress from one
 // goroutine at a time. It returns the offset where it stopped in each partition. Records that
-// aren't as they were written are a *DamagedError, or Range.Damaged's.
+// aren't as they were written are a *CorruptError, or Range.Corrupt's.
 //
 // ReadAll fences nobody: it stops before a transaction that stays open for half a second, and calls Range.Blocked.
 // progress, which may be nil, receives the number of offsets that are done and the total.

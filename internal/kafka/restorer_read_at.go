@@ -23,15 +23,15 @@ const readAtTimeout = 5 * time.Second
 // or isn't committed yet, or past the end. One below the log's start is an
 // *OffsetRangeError. Where brokers give nothing for 5 s the error is an *UnavailableError.
 //
-// damaged is told of records that aren't as they were written, and that are left out; nil: they are
-// an error, a *DamagedError.
-func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64, damaged func(*DamagedError)) ([]events.Record, error) {
+// corrupt is told of records that aren't as they were written, and that are left out; nil: they are
+// an error, a *CorruptError.
+func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64, corrupt func(*CorruptError)) ([]events.Record, error) {
 	within, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	silent := time.AfterFunc(readAtTimeout, giveUp)
 	defer silent.Stop()
 	var trouble error
-	found, err := r.readAt(within, topic, p, offsets, damaged, func(on bool, of error) {
+	found, err := r.readAt(within, topic, p, offsets, corrupt, func(on bool, of error) {
 		if trouble = of; on {
 			silent.Reset(readAtTimeout)
 		}
@@ -44,11 +44,11 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 
 // readAt is ReadAt without its bound. went is told after each fetch whether it brought the read on, and what
 // trouble there was.
-func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, damaged func(*DamagedError), went func(on bool, trouble error)) ([]events.Record, error) {
+func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, corrupt func(*CorruptError), went func(on bool, trouble error)) ([]events.Record, error) {
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
 	rd := newReader(r.client, topic, p, 0)
-	rd.bytesMax, rd.strict, rd.tell = readAtBytes, true, damaged
+	rd.bytesMax, rd.strict, rd.tell = readAtBytes, true, corrupt
 	s := r.newScan(rd, 0, nil)
 	var found []events.Record
 	for len(offsets) > 0 {

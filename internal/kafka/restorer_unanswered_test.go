@@ -152,20 +152,20 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 }
 
 // A log of which nothing is ever taken out, and that has nothing where its committed records
-// are, is damaged: it is told, as such, and not passed over.
+// are, is corrupt: it is told, as such, and not passed over.
 func TestAHoleIsTold(t *testing.T) {
 	s := embedded(t)
 	s.transact(t, 0, kgo.TryCommit, "a", "b")
 	left := &atomic.Int32{}
-	var told chan *kafka.DamagedError
-	r := s.restorer(t, &kafka.RestoreListener{Damaged: func(d *kafka.DamagedError) {
+	var told chan *kafka.CorruptError
+	r := s.restorer(t, &kafka.RestoreListener{Corrupt: func(d *kafka.CorruptError) {
 		left.Store(0)
 		told <- d
 	}})
 	s.awaitEnd(t, r, 0, 3)
 	for way, read := range s.ways(t, r, []int64{1}) {
 		left.Store(0) // of the one before
-		told = make(chan *kafka.DamagedError, 1)
+		told = make(chan *kafka.CorruptError, 1)
 		left = s.said(s.ns.Events(), 1000, noRecords(3))
 		values, err := read()
 		if way == "Read" || way == "ReadLast" {
@@ -175,7 +175,7 @@ func TestAHoleIsTold(t *testing.T) {
 			}
 			continue
 		}
-		if d, is := errors.AsType[*kafka.DamagedError](err); !is || d.Next != 3 || len(values) != 0 {
+		if d, is := errors.AsType[*kafka.CorruptError](err); !is || d.Next != 3 || len(values) != 0 {
 			t.Errorf("%s: %q, %v", way, values, err)
 		}
 	}

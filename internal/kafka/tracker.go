@@ -159,7 +159,7 @@ func decodeSpans(low int64, metadata string) ([]span, error) {
 			// Zero lengths are never written; without an upper bound a sum
 			// could wrap around.
 			if size <= 0 || n == 0 || n > 1<<48 {
-				return nil, errors.New("its run lengths are damaged")
+				return nil, errors.New("its run lengths are corrupt")
 			}
 			lengths[i], buf = int64(n), buf[size:]
 		}

@@ -115,10 +115,10 @@ type WorkerListener struct {
 	Aborted func(polled int, why string)
 	// DataLost: the broker no longer has records that it had acknowledged.
 	DataLost func(err error)
-	// Damaged: what the broker has of a partition of an inbox can't be read, for it isn't what
+	// Corrupt: what the broker has of a partition of an inbox can't be read, for it isn't what
 	// was written. It stands still, the others don't; it is asked for again, and told of
 	// again, at intervals that double.
-	Damaged func(topic string, partition int32, err error)
+	Corrupt func(topic string, partition int32, err error)
 	// LeaveFailed: the worker is closed, but remains a member until its session times out.
 	LeaveFailed func(err error)
 	// OffsetsUnstable: an open transaction has kept the offsets of newly assigned partitions unstable for longer

@@ -206,7 +206,7 @@ func (r *Restorer) Committed(ctx context.Context, topic string, p int32, offsets
 	if len(seek) == 0 {
 		return has, stable, nil
 	}
-	records, err := r.ReadAt(ctx, topic, p, seek, func(d *DamagedError) {
+	records, err := r.ReadAt(ctx, topic, p, seek, func(d *CorruptError) {
 		for _, offset := range seek {
 			has[offset] = has[offset] || offset >= d.Offset && offset < d.Next
 		}

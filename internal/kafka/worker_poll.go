@@ -113,8 +113,8 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
 	for _, x := range found {
 		l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
-		if l.cfg.Listener.Damaged != nil {
-			l.cfg.Listener.Damaged(x.at.topic, x.at.partition, x.err)
+		if l.cfg.Listener.Corrupt != nil {
+			l.cfg.Listener.Corrupt(x.at.topic, x.at.partition, x.err)
 		}
 	}
 }

@@ -347,7 +347,7 @@ var readerMutations = []mutation{
 		"projections", "TestRefusals"),
 	one("stopped-task-has-no-timer", "projections.Deadlines.Apply",
 		`reconcile(tt, nil)`, `timers(tt)`,
-		"projections", "TestPoisonSilencesItsTaskOnly"),
+		"projections", "TestUnreadableSilencesItsTaskOnly"),
 	one("timer-of-a-step", "projections.taskTimers.remove",
 		`if tt.bySlot != nil {
 		delete(tt.bySlot, a.slot())
@@ -360,8 +360,8 @@ var readerMutations = []mutation{
 		`at.justBefore()`, `at`,
 		"projections", "TestListAgreesWithTheFold"),
 	one("values-that-are-lost", "projections.disk.Open",
-		`d.s.fail(d.s.damaged(err))`, `_ = d.s.damaged(err)`,
-		"projections", "TestDamagedValuesStopAnOpenStore"),
+		`d.s.fail(d.s.corrupt(err))`, `_ = d.s.corrupt(err)`,
+		"projections", "TestCorruptValuesStopAnOpenStore"),
 	one("values-not-looked-for", "projections.Store.open",
 		`(lock); err != nil`, `(lock); err != nil && lock == nil`,
 		"projections", "TestLostFilesAreNoticed"),

@@ -11,10 +11,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// PoisonType is the type of what stands for a record that is no event. No event of the log has such a type.
-const PoisonType = "poison"
+// UnreadableType is the type of what stands for a record that is no event. No event of the log has such a type.
+const UnreadableType = "unreadable"
 
-// Step is one event of a task, and what it made of it. One of PoisonType is a record that is no event.
+// Step is one event of a task, and what it made of it. One of UnreadableType is a record that is no event.
 type Step struct {
 	events.Line
 	Changes []Change `json:"changes"`
@@ -82,11 +82,11 @@ type Stepper struct {
 func NewStepper(until Until, states bool) *Stepper { return &Stepper{until: until, states: states} }
 
 // Add folds the next event of the task; nil if it is past the end that was asked
-// for. An error: the record is no event at all, and the step is of PoisonType.
+// for. An error: the record is no event at all, and the step is of UnreadableType.
 func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	l, none := events.TimelineLine(r)
 	if none != nil {
-		l = PoisonLine(r)
+		l = UnreadableLine(r)
 	}
 	return s.add(r, l, none), none
 }
@@ -127,16 +127,16 @@ func (s *Stepper) add(r *events.Record, l events.Line, none error) *Step {
 	return step
 }
 
-// PoisonLine stands in a timeline for a record that is no event: what Kafka knows of it, and its seq if
+// UnreadableLine stands in a timeline for a record that is no event: what Kafka knows of it, and its seq if
 // its headers have one.
-func PoisonLine(r *events.Record) events.Line {
+func UnreadableLine(r *events.Record) events.Line {
 	_, seq, _ := events.EventName(r) // zero where they don't
-	return events.Line{Seq: seq, Type: PoisonType, At: r.Time.UTC().Format(events.TimeLayout), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
+	return events.Line{Seq: seq, Type: UnreadableType, At: r.Time.UTC().Format(events.TimeLayout), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
 // LostLine stands in a timeline for what can't be read from an offset on.
 func LostLine(partition int32, offset int64) events.Line {
-	return events.Line{Type: PoisonType, Partition: partition, Offset: strconv.FormatInt(offset, 10)}
+	return events.Line{Type: UnreadableType, Partition: partition, Offset: strconv.FormatInt(offset, 10)}
 }
 
 func (s *Stepper) fold(r *events.Record, step *Step) {

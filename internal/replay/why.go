@@ -16,7 +16,7 @@ type Reason string
 
 // The reasons, of which the first that holds of any step is the task's.
 const (
-	ReasonPoison       Reason = "poison"        // an event of its history can't be used by this build
+	ReasonUnreadable   Reason = "unreadable"    // an event of its history can't be used by this build
 	ReasonHold         Reason = "hold"          // an operator has to say what is to be done
 	ReasonNoLiveAgent  Reason = "no_live_agent" // nobody reads the agent's requests: that is why an attempt runs, or doesn't start
 	ReasonCoolDown     Reason = "cool_down"     // a long wait, after the last attempt of the budget
@@ -29,7 +29,7 @@ const (
 )
 
 // reasons are in the order in which one stands for the task.
-var reasons = []Reason{ReasonPoison, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
+var reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
 	ReasonAtWork, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is what the cluster knows of an agent.
@@ -146,13 +146,13 @@ type Why struct {
 // Explain says why a task doesn't advance, as of now. agents is what the cluster
 // knows of its agents (AgentsAwaited); of one that isn't there nothing is known. since is made of
 // its records; nil: it is told since when at the latest.
-// poison says which event of it can't be used; empty: none.
-func Explain(t *events.Task, since *Since, poison string, agents map[string]AgentState, now time.Time) *Why {
+// unreadable says which event of it can't be used; empty: none.
+func Explain(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: events.InstantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
-	case poison != "":
-		w.Reason = ReasonPoison
-		w.Moves = "a build that can read it, if a newer one wrote it; where the log was damaged nothing does, so see by the timeline what was done, settle it, and submit the order under another id: " + poison
+	case unreadable != "":
+		w.Reason = ReasonUnreadable
+		w.Moves = "a build that can read it, if a newer one wrote it; where the log was corrupted nothing does, so see by the timeline what was done, settle it, and submit the order under another id: " + unreadable
 		return w
 	case !t.Open():
 		w.Reason, w.Moves, w.Error = ReasonEnded, "nothing: it is "+string(t.State), t.Error

@@ -194,7 +194,7 @@ func TestWhyOfSteps(t *testing.T) {
 	if w.Reason != replay.ReasonCapacity || len(w.Steps) != 3 || w.Steps[1].Reason != replay.ReasonUpstreamStep || w.Steps[1].Moves != "the end of reserve" {
 		t.Errorf("%+v", w)
 	}
-	if w = replay.Explain(task, nil, "events/0/7: of a newer build", nil, noon); w.Reason != replay.ReasonPoison {
+	if w = replay.Explain(task, nil, "events/0/7: of a newer build", nil, noon); w.Reason != replay.ReasonUnreadable {
 		t.Errorf("%+v", w)
 	}
 	undoing := failed(t)

@@ -99,12 +99,12 @@ type load struct {
 	ds       []*workflow.Definition
 	producer *kafka.Producer
 
-	mu       sync.Mutex
-	n        int
-	ids      []string
-	acked    map[string]time.Time
-	poison   int
-	controls int
+	mu         sync.Mutex
+	n          int
+	ids        []string
+	acked      map[string]time.Time
+	unreadable int
+	controls   int
 }
 
 // run goes on until ctx ends.
@@ -230,7 +230,7 @@ func (l *load) garbage(ctx context.Context) {
 		r.Headers = events.CloudHeaders("waybill.nothing.known.v9", "sim", "x")
 	}
 	l.mu.Lock()
-	l.poison++
+	l.unreadable++
 	l.mu.Unlock()
 	l.send(ctx, r)
 }

@@ -54,7 +54,7 @@ type total struct {
 type outcome struct {
 	simulated                                            time.Duration
 	tasks, events, kills, stops, cuts, moves, full, skew int
-	errors, poison, controls, snapshots, taken           int
+	errors, unreadable, controls, snapshots, taken       int
 }
 
 func (a *total) add(o outcome) {
@@ -71,7 +71,7 @@ func (a *total) add(o outcome) {
 	a.full += o.full
 	a.skew += o.skew
 	a.errors += o.errors
-	a.poison += o.poison
+	a.unreadable += o.unreadable
 	a.controls += o.controls
 	a.snapshots += o.snapshots
 	a.taken += o.taken
@@ -79,6 +79,6 @@ func (a *total) add(o outcome) {
 
 func (a *total) say(t *testing.T) {
 	t.Helper()
-	tally.Say(t, "%d seeds, %.1f simulated hours: %d tasks, %d events; %d kills, %d stops, %d cuts, %d moves of leaders and coordinators, %d false answers, %d full disks, %d clock steps, %d poison records, %d commands; %d snapshots, %d restores from one",
-		a.seeds, a.simulated.Hours(), a.tasks, a.events, a.kills, a.stops, a.cuts, a.moves, a.errors, a.full, a.skew, a.poison, a.controls, a.snapshots, a.taken)
+	tally.Say(t, "%d seeds, %.1f simulated hours: %d tasks, %d events; %d kills, %d stops, %d cuts, %d moves of leaders and coordinators, %d false answers, %d full disks, %d clock steps, %d unreadable records, %d commands; %d snapshots, %d restores from one",
+		a.seeds, a.simulated.Hours(), a.tasks, a.events, a.kills, a.stops, a.cuts, a.moves, a.errors, a.full, a.skew, a.unreadable, a.controls, a.snapshots, a.taken)
 }

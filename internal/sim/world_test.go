@@ -218,6 +218,6 @@ func runSeed(t *testing.T, seed uint64) outcome {
 	w.load.producer.Close()
 	w.check(ctx)
 	w.outcome.simulated = time.Since(w.begin)
-	w.outcome.tasks, w.outcome.poison, w.outcome.controls = w.load.n, w.load.poison, w.load.controls
+	w.outcome.tasks, w.outcome.unreadable, w.outcome.controls = w.load.n, w.load.unreadable, w.load.controls
 	return w.outcome
 }

@@ -114,18 +114,18 @@ type Checker struct {
 	timing timing
 	text   []byte // scratch buffer for comparisons
 
-	inboxes  map[inboxPart]*inbox
-	blank    []input // allocated in advance
-	met      lead    // the latest lead that was compared with its input
-	inputs   int
-	poison   int
-	dead     map[place]letter
-	hops     map[place]bool // where forwarded records came from
-	requests map[string]*request
-	given    map[*task]*given // with Options.Requests
-	asked    int
-	alerted  map[string]bool
-	holds    []hold
+	inboxes    map[inboxPart]*inbox
+	blank      []input // allocated in advance
+	met        lead    // the latest lead that was compared with its input
+	inputs     int
+	unreadable int
+	dead       map[place]letter
+	hops       map[place]bool // where forwarded records came from
+	requests   map[string]*request
+	given      map[*task]*given // with Options.Requests
+	asked      int
+	alerted    map[string]bool
+	holds      []hold
 
 	late lateReplies // accepted ones
 
@@ -146,8 +146,8 @@ func New(o Options) *Checker {
 		ledger: NewLedger(), seen: newSeen()}
 }
 
-// Damaged reports that records of a topic are unreadable. keys are their keys, as far as they are readable.
-func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []string, what string) {
+// Corrupt reports that records of a topic are unreadable. keys are their keys, as far as they are readable.
+func (c *Checker) Corrupt(topic string, partition int32, offset int64, keys []string, what string) {
 	f := Fault{Promise: "P2", Topic: strings.TrimPrefix(topic, string(c.o.Namespace)), Partition: partition, Offset: offset, What: what}
 	if len(keys) == 1 {
 		f.Task = keys[0]

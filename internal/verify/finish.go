@@ -13,12 +13,12 @@ import (
 type Report struct {
 	Events, Tasks, Inputs, Requests, Deadletters, Effects, Acknowledged, Reads int
 
-	States   map[events.TaskState]int // tasks by state
-	Poison   int                      // inputs that can't be used
-	Pending  int                      // inputs that nobody has consumed, of those that were fed; at most: one that led to nothing doesn't show it
-	Others   int                      // events of tasks that weren't looked at: not between Since and Until
-	Overdue  int                      // timers of open tasks that are due
-	Compared int                      // digests that were held against another
+	States     map[events.TaskState]int // tasks by state
+	Unreadable int                      // inputs that can't be used
+	Pending    int                      // inputs that nobody has consumed, of those that were fed; at most: one that led to nothing doesn't show it
+	Others     int                      // events of tasks that weren't looked at: not between Since and Until
+	Overdue    int                      // timers of open tasks that are due
+	Compared   int                      // digests that were held against another
 
 	Recoveries Recoveries
 	Lateness   Lateness
@@ -33,9 +33,9 @@ type Report struct {
 
 // String formats the report on a few lines, the faults last.
 func (r *Report) String() string {
-	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d poison), %d requests, %d dead letters, %d effects, %d acknowledged, "+
+	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d unreadable), %d requests, %d dead letters, %d effects, %d acknowledged, "+
 		"%d reads, %d digests compared; recoveries: %d accepted, %d rejected; %d timers late by p50 %s, p99 %s, max %s (%d excused, %d due); %d late replies; %d faults",
-		r.Tasks, r.States, r.Events, r.Inputs, r.Pending, r.Poison, r.Requests, r.Deadletters, r.Effects, r.Acknowledged,
+		r.Tasks, r.States, r.Events, r.Inputs, r.Pending, r.Unreadable, r.Requests, r.Deadletters, r.Effects, r.Acknowledged,
 		r.Reads, r.Compared, r.Recoveries.Accepted, r.Recoveries.Rejected, r.Lateness.Timers, r.Lateness.P50, r.Lateness.P99, r.Lateness.Max,
 		r.Excused, r.Overdue, r.LateReplies, r.Broken)
 	for _, f := range r.Faults {
@@ -60,7 +60,7 @@ type Lateness struct {
 func (c *Checker) Finish(now time.Time) *Report {
 	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
-		Poison: c.poison, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
+		Unreadable: c.unreadable, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
 	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
 	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
 	f.checkAcknowledged()

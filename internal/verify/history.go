@@ -49,7 +49,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	p.offset = r.Offset + 1
 	e, err := c.reader.Decode(r)
 	if err != nil {
-		c.unreadable(p, r, err)
+		c.recordUnreadable(p, r, err)
 		return nil
 	}
 	t := c.taskOf(p, e)
@@ -183,7 +183,7 @@ func (c *Checker) joinPartition(p *partition, e *events.Event) {
 }
 
 // unreadable: its task can't be followed further, others can.
-func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
+func (c *Checker) recordUnreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
 	p.doing = decision{}
 	if e, err := events.DecodeEnvelope(r); err == nil {

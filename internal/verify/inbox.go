@@ -34,12 +34,12 @@ type inbox struct {
 
 // input is a record of an inbox, in short.
 type input struct {
-	task   string
-	poison events.Reason // why it can't be used; empty: it can
-	hop    bool          // it was forwarded
-	where  int32         // the partition in which it belongs
-	at     int64         // its timestamp, in ms
-	exempt bool
+	task       string
+	unreadable events.Reason // why it can't be used; empty: it can
+	hop        bool          // it was forwarded
+	where      int32         // the partition in which it belongs
+	at         int64         // its timestamp, in ms
+	exempt     bool
 	// What it says: of a submission the digest, of a reply the attempt, of a
 	// recovery the timer.
 	says    string // a submission's digest, or who wrote a reply
@@ -148,8 +148,8 @@ func (c *Checker) Input(r *events.Record) {
 	}
 	in.last = r.Offset
 	x := c.inputOf(kind, r)
-	if x.poison != "" {
-		c.poison++
+	if x.unreadable != "" {
+		c.unreadable++
 		x.body = sumOf(r.Value)
 	}
 	if l := in.leads.remove(r.Offset); l != nil {
@@ -183,22 +183,22 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	var unusable *events.Unusable
 	switch {
 	case errors.As(err, &unusable):
-		x.poison = unusable.Reason
+		x.unreadable = unusable.Reason
 		return x
 	case err != nil:
-		x.poison = events.ReasonBadJSON
+		x.unreadable = events.ReasonBadJSON
 		return x
 	}
 	x.task = task
 	if len(r.Key) > 0 && string(r.Key) != task {
-		x.poison = events.ReasonWrongKey
+		x.unreadable = events.ReasonWrongKey
 		return x
 	}
 	if c.o.Partitions > 0 {
 		x.where = events.Partition([]byte(task), c.o.Partitions)
 	}
 	if x.where != r.Partition && x.hop {
-		x.poison = events.ReasonMisplaced
+		x.unreadable = events.ReasonMisplaced
 		return x
 	}
 	switch in := in.(type) {
@@ -206,7 +206,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfText(in.Traceparent), millis(in.CompleteBy)
 	case *events.Reply:
 		if in.Token == "" {
-			x.poison = events.ReasonBadToken
+			x.unreadable = events.ReasonBadToken
 			return x
 		}
 		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, events.AskedWait(in.Ref.Kind, in.RetryAfter), in.Source

@@ -188,18 +188,18 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 			h.o.Requests = false
 			h.submit().add(do("a", 1))
 		}},
-		{"P15: poison led to an event", "P15", func(h *history) {
+		{"P15: unreadable led to an event", "P15", func(h *history) {
 			s := &events.Submission{ID: "t", Workflow: "w", Input: []byte("{}")}
 			r := s.Record(ns, "test")
 			r.Key = []byte("another")
 			h.input(r)
 			h.receive(s)
 		}},
-		{"P15: poison without a dead letter", "P15", func(h *history) {
+		{"P15: unreadable without a dead letter", "P15", func(h *history) {
 			h.submit().add(do("a", 1)).input(events.Record{Topic: ns.Inbox(events.Replies), Value: []byte("{")})
 			h.completes("a", events.Do)
 		}},
-		{"poison with a dead letter", "", func(h *history) {
+		{"unreadable with a dead letter", "", func(h *history) {
 			h.submit().add(do("a", 1)).input(events.Record{Topic: ns.Inbox(events.Replies), Value: []byte("{")})
 			h.deadletter(events.ReasonBadJSON)
 			h.completes("a", events.Do)
@@ -373,7 +373,7 @@ func undoReleased(h *history) *history {
 	return h.released("b", events.StepUndone)
 }
 
-// A record in the wrong partition is forwarded, once; and poison if it is
+// A record in the wrong partition is forwarded, once; and unreadable if it is
 // misplaced again.
 func TestForwards(t *testing.T) {
 	for _, tt := range []struct {

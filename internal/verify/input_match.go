@@ -117,8 +117,8 @@ func asksErrored(s *eventCheck) []events.Action {
 func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, what string) {
 	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
 	switch {
-	case x.poison != "":
-		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.poison)
+	case x.unreadable != "":
+		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.unreadable)
 	case c.dead[l.place].why != "" && !c.takenAgain(l.place) && !c.recreated(l.inboxPart):
 		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
 	case x.task != l.task:

@@ -14,7 +14,7 @@ import (
 func (c *Checker) Merge(o *Checker) {
 	c.faults.all += o.faults.all
 	c.faults.list = append(c.faults.list, o.faults.list[:min(len(o.faults.list), c.faults.most-len(c.faults.list))]...)
-	c.events, c.others, c.inputs, c.poison = c.events+o.events, c.others+o.others, c.inputs+o.inputs, c.poison+o.poison
+	c.events, c.others, c.inputs, c.unreadable = c.events+o.events, c.others+o.others, c.inputs+o.inputs, c.unreadable+o.unreadable
 	maps.Copy(c.parts, o.parts)
 	maps.Copy(c.inboxes, o.inboxes)
 	maps.Copy(c.hops, o.hops)
@@ -29,14 +29,14 @@ func (c *Checker) Merge(o *Checker) {
 // adopt takes over tasks.
 func (c *Checker) adopt(tasks []*task) {
 	for _, t := range tasks {
-		twin := c.tasks[t.id]
-		if twin == nil {
+		duplicate := c.tasks[t.id]
+		if duplicate == nil {
 			c.tasks[t.id] = t
 			c.order = append(c.order, t)
 			continue
 		}
-		c.addHistoryFault(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
-			What: fmt.Sprintf("its events stand in the partitions %d and %d", twin.partition, t.partition)})
+		c.addHistoryFault(Fault{Promise: "P2", Task: t.id, Partition: duplicate.partition,
+			What: fmt.Sprintf("its events stand in the partitions %d and %d", duplicate.partition, t.partition)})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // parts writes some partitions of three tasks each: one processed, one undone, one
-// open after it failed, an input of each that nobody has consumed, and poison.
+// open after it failed, an input of each that nobody has consumed, and unreadable.
 func parts(t *testing.T, n int) (inputs, log []events.Record) {
 	for p := range n {
 		h := &history{t: t, c: New(Options{}), at: start0, part: int32(p)}
@@ -68,7 +68,7 @@ func TestMergedIsTheWhole(t *testing.T) {
 	}
 }
 
-// A task has one partition. Its twin in another is found when they are merged.
+// A task has one partition. Its duplicate in another is found when they are merged.
 func TestMergeFindsATaskInTwoPartitions(t *testing.T) {
 	var checkers []*Checker
 	for p := range int32(2) {

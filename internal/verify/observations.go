@@ -139,7 +139,7 @@ func (c *Checker) Deadletter(r *events.Record) {
 		return
 	}
 	// Those of what can't be used have no other witness; of the others the task's events tell.
-	if x := in.inputs.get(at.offset); x != nil && x.poison != "" && len(r.Value) < events.MaxDeadletterBytes && x.body != sumOf(r.Value) {
+	if x := in.inputs.get(at.offset); x != nil && x.unreadable != "" && len(r.Value) < events.MaxDeadletterBytes && x.body != sumOf(r.Value) {
 		c.faults.add(Fault{"P15", "", strings.TrimPrefix(r.Topic, string(c.o.Namespace)), r.Partition, r.Offset, fmt.Sprintf("isn't the record that it says it is, %s", origin)})
 	}
 }

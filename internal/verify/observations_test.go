@@ -249,7 +249,7 @@ func TestIncomplete(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	for n := range 3 {
-		c.Damaged("waybill.events", 0, int64(n), nil, "damaged")
+		c.Corrupt("waybill.events", 0, int64(n), nil, "corrupt")
 	}
 	c.Incomplete("and more")
 	r = c.Finish(h.at)

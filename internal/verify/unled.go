@@ -76,11 +76,11 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
 	switch {
-	case x.poison != "" && !visible:
-		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.poison)
-	case x.poison == "" && f.c.dead[at].why == events.ReasonBadToken && f.hasToken(t, x):
+	case x.unreadable != "" && !visible:
+		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.unreadable)
+	case x.unreadable == "" && f.c.dead[at].why == events.ReasonBadToken && f.hasToken(t, x):
 		return "P18", fmt.Sprintf("a reply of %s has its token, and was refused as if it hadn't", events.RequestID(t.id, x.ref))
-	case x.poison != "" || dead:
+	case x.unreadable != "" || dead:
 		return "", ""
 	case x.where != at.partition:
 		return f.forwarded(at, x)

@@ -29,10 +29,10 @@ const lineColumns = [
 ];
 
 export function task(id, signal) {
-  const [notice, head, why, steps, poison, lines, input, actions] = Array.from({ length: 8 }, () => el('div'));
+  const [notice, head, why, steps, unreadable, lines, input, actions] = Array.from({ length: 8 }, () => el('div'));
   let last = '';
   let seen = '';
-  const all = el('div', { hidden: true }, head, actions, why, el('h2', {}, 'Steps'), steps, el('h2', {}, 'Timeline'), poison, lines, input);
+  const all = el('div', { hidden: true }, head, actions, why, el('h2', {}, 'Steps'), steps, el('h2', {}, 'Timeline'), unreadable, lines, input);
   return {
     title: id,
     content: el('div', {}, notice, all),
@@ -46,7 +46,7 @@ export function task(id, signal) {
       fill(actions, commands(t, (what) => fill(notice, el('p', { class: 'notice' }, what))));
       fill(why, whyOf(w));
       fill(steps, table(stepColumns, t.steps, 'No steps.'));
-      fill(poison, (line.poison ?? []).map((p) => el('p', { class: 'problem' }, `The record at ${p.partition}/${p.offset} is unreadable: ${p.error}`)));
+      fill(unreadable, (line.unreadable ?? []).map((p) => el('p', { class: 'problem' }, `The record at ${p.partition}/${p.offset} is unreadable: ${p.error}`)));
       fill(lines, table(lineColumns, measured(line.lines), 'No events.'));
       fill(input, el('h2', {}, 'Input'), json(t.input), t.output != null && [el('h2', {}, 'Output'), json(t.output)]);
     },

@@ -22,7 +22,7 @@
 //     meanwhile, or whose connection ends. Groups stood still for a minute. They
 //     are looked after from outside (waiters).
 //   - It cuts a partition's log off at the first batch that it can't read, without a
-//     word: one damaged byte took every event after it. So the log is looked through
-//     before it starts, and a damaged one is left as it is (damage.go).
+//     word: one corrupt byte took every event after it. So the log is looked through
+//     before it starts, and a corrupt one is left as it is (corruption.go).
 //   - One replica, no throttling, no delay of markers, no check of timestamps.
 package embedded

@@ -26,14 +26,14 @@ const (
 	segmentSuffix = ".dat"
 	batchMagic    = 2 // kfake keeps no others
 
-	// damagesTold bounds what is told of: one sector may hold many partitions.
-	damagesTold = 10
+	// corruptionsTold bounds what is told of: one sector may hold many partitions.
+	corruptionsTold = 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// damage is where the log of a partition isn't as it was written.
-type damage struct {
+// corruption is where the log of a partition isn't as it was written.
+type corruption struct {
 	partition string // "<topic>-<partition>"
 	file      string
 	at        int64    // bytes
@@ -42,20 +42,20 @@ type damage struct {
 	keys      []string // of its records, as far as they can be read: of events, the ids of tasks
 }
 
-func (d damage) String() string {
+func (d corruption) String() string {
 	i := strings.LastIndexByte(d.partition, '-')
 	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
 }
 
-// damageError says where the log is damaged. Nothing was changed.
-type damageError struct {
-	found []damage
+// corruptionError says where the log is corrupt. Nothing was changed.
+type corruptionError struct {
+	found []corruption
 	more  int
 }
 
-func (e *damageError) Error() string {
+func (e *corruptionError) Error() string {
 	var b strings.Builder
-	b.WriteString("the log is damaged, and was left as it is; these aren't as they were written:")
+	b.WriteString("the log is corrupt, and was left as it is; these aren't as they were written:")
 	for _, d := range e.found {
 		fmt.Fprintf(&b, "\n  %s", d)
 	}
@@ -72,7 +72,7 @@ func (e *damageError) Error() string {
 
 // checkLog looks through the log before kfake reads it, for kfake cuts a partition off
 // at the first batch that it can't read, with all that follows, and says nothing. That
-// is right for what a kill left of the last write, and for nothing else: one damaged byte
+// is right for what a kill left of the last write, and for nothing else: one corrupt byte
 // would take every event after it. clean says that no process was killed here.
 func checkLog(dir string, clean bool) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
@@ -82,7 +82,7 @@ func checkLog(dir string, clean bool) error {
 	if err != nil {
 		return fmt.Errorf("look through the log: %w", err)
 	}
-	found := make([]*damage, len(entries))
+	found := make([]*corruption, len(entries))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, entry := range entries {
@@ -94,11 +94,11 @@ func checkLog(dir string, clean bool) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("look through the log: %w", err)
 	}
-	e := &damageError{}
+	e := &corruptionError{}
 	for _, d := range found {
 		switch {
 		case d == nil:
-		case len(e.found) < damagesTold:
+		case len(e.found) < corruptionsTold:
 			e.found = append(e.found, *d)
 		default:
 			e.more++
@@ -110,8 +110,8 @@ func checkLog(dir string, clean bool) error {
 	return e
 }
 
-// checkPartition finds the first damage of a partition's log; nil: there is none.
-func checkPartition(dir string, clean bool) (*damage, error) {
+// checkPartition finds the first corruption of a partition's log; nil: there is none.
+func checkPartition(dir string, clean bool) (*corruption, error) {
 	segments, err := segmentsOf(dir)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func checkPartition(dir string, clean bool) (*damage, error) {
 			}
 		}
 		if !torn {
-			d := &damage{partition: filepath.Base(dir), file: s.path, at: at, offset: offset}
+			d := &corruption{partition: filepath.Base(dir), file: s.path, at: at, offset: offset}
 			for _, later := range segments[i+1:] {
 				d.later = append(d.later, later.path)
 			}

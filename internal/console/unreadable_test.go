@@ -36,8 +36,8 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 			if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
 				t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
 			}
-			if len(line.Poison) != 1 || line.Poison[0].Partition != p || line.Poison[0].Offset != offset || !strings.Contains(line.Poison[0].Error, "JSON ends too early") {
-				t.Errorf("poison %+v, want offset %s of partition %d", line.Poison, offset, p)
+			if len(line.Unreadable) != 1 || line.Unreadable[0].Partition != p || line.Unreadable[0].Offset != offset || !strings.Contains(line.Unreadable[0].Error, "JSON ends too early") {
+				t.Errorf("unreadable %+v, want offset %s of partition %d", line.Unreadable, offset, p)
 			}
 			if spoilt == 0 { // nothing can be folded
 				for _, what := range []string{"", "/why"} {
@@ -48,11 +48,11 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 				continue
 			}
 			shown := get[taskView](t, w, s, route, path)
-			if shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Partition != p || shown.Poison.Offset != offset || shown.Poison.Error == "" {
-				t.Errorf("the task is shown as %s, before %+v, want offset %s of partition %d", shown.State, shown.Poison, offset, p)
+			if shown.State == events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Partition != p || shown.Unreadable.Offset != offset || shown.Unreadable.Error == "" {
+				t.Errorf("the task is shown as %s, before %+v, want offset %s of partition %d", shown.State, shown.Unreadable, offset, p)
 			}
 			why := get[replay.Why](t, w, s, route+"/why", path+"/why")
-			if why.Reason != replay.ReasonPoison || !strings.Contains(why.Moves, offset) {
+			if why.Reason != replay.ReasonUnreadable || !strings.Contains(why.Moves, offset) {
 				t.Errorf("why: %s, %s", why.Reason, why.Moves)
 			}
 		}
@@ -74,48 +74,48 @@ func TestTaskWithWhatHasNoName(t *testing.T) {
 	s := w.console(t, nil)
 	route := api + "/tasks/{id}"
 	line := get[timelineView](t, w, s, route+"/timeline", api+TaskPath(task.ID)+"/timeline")
-	if uint64(len(line.Lines)) != task.Seq || len(line.Poison) != 1 || line.Poison[0].Offset != offsetText(none.Offset) {
-		t.Errorf("%d lines, poison %+v", len(line.Lines), line.Poison)
+	if uint64(len(line.Lines)) != task.Seq || len(line.Unreadable) != 1 || line.Unreadable[0].Offset != offsetText(none.Offset) {
+		t.Errorf("%d lines, unreadable %+v", len(line.Lines), line.Unreadable)
 	}
-	if shown := get[taskView](t, w, s, route, api+TaskPath(task.ID)); shown.State != events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offsetText(none.Offset) {
-		t.Errorf("shown as %s, before %+v", shown.State, shown.Poison)
+	if shown := get[taskView](t, w, s, route, api+TaskPath(task.ID)); shown.State != events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offsetText(none.Offset) {
+		t.Errorf("shown as %s, before %+v", shown.State, shown.Unreadable)
 	}
 	line = get[timelineView](t, w, s, route+"/timeline", api+TaskPath(string(only.Key))+"/timeline")
-	if len(line.Lines) != 0 || len(line.Poison) != 1 || line.Poison[0].Offset != offsetText(only.Offset) {
-		t.Errorf("of the only record: %d lines, poison %+v", len(line.Lines), line.Poison)
+	if len(line.Lines) != 0 || len(line.Unreadable) != 1 || line.Unreadable[0].Offset != offsetText(only.Offset) {
+		t.Errorf("of the only record: %d lines, unreadable %+v", len(line.Lines), line.Unreadable)
 	}
 }
 
 // What a broker's disk has changed hides nothing of the other events either: it is told of in its place, with where
 // it is.
-func TestTaskWithWhatIsDamaged(t *testing.T) {
+func TestTaskWithWhatIsCorrupt(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
 		w := newWorld(t)
 		task := w.some(t, events.StateUndone)
-		w.damagedIn = w.last(task.ID).Partition
-		for i, n := 0, 0; w.damage.Err == nil; i++ {
-			if r := &w.records[w.damagedIn][i]; string(r.Key) == task.ID {
+		w.corruptIn = w.last(task.ID).Partition
+		for i, n := 0, 0; w.corruption.Err == nil; i++ {
+			if r := &w.records[w.corruptIn][i]; string(r.Key) == task.ID {
 				if n == spoilt {
-					w.damage = Damage{From: r.Offset, Next: r.Offset + 1, Err: errors.New("its checksum is another")}
+					w.corruption = Corruption{From: r.Offset, Next: r.Offset + 1, Err: errors.New("its checksum is another")}
 				}
 				n++
 			}
 		}
-		offset := offsetText(w.damage.Next - 1)
+		offset := offsetText(w.corruption.Next - 1)
 		s := w.console(t, nil)
 		path, route := api+TaskPath(task.ID), api+"/tasks/{id}"
 		line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
 		if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
 			t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
 		}
-		if len(line.Poison) != 1 || line.Poison[0].Partition != w.damagedIn || line.Poison[0].Offset != offset || line.Poison[0].Error != "its checksum is another" {
-			t.Errorf("poison %+v, want offset %s of partition %d", line.Poison, offset, w.damagedIn)
+		if len(line.Unreadable) != 1 || line.Unreadable[0].Partition != w.corruptIn || line.Unreadable[0].Offset != offset || line.Unreadable[0].Error != "its checksum is another" {
+			t.Errorf("unreadable %+v, want offset %s of partition %d", line.Unreadable, offset, w.corruptIn)
 		}
 		if p := problem(t, ask(t, s, http.MethodGet, path+"/export", ""), http.StatusInternalServerError); !strings.Contains(p.Detail, "its checksum is another") || !strings.Contains(p.Detail, "/timeline") {
 			t.Errorf("the export: %s", p.Detail)
 		}
 		if came, _ := openStream(t, s, path+"/events"); spoilt == 0 {
-			if first := <-came; first.name != PoisonEvent || first.id != offset {
+			if first := <-came; first.name != UnreadableEvent || first.id != offset {
 				t.Errorf("the stream begins with %+v", first)
 			}
 			if p := problem(t, ask(t, s, http.MethodGet, path, ""), http.StatusInternalServerError); !strings.Contains(p.Detail, "its checksum is another") {
@@ -125,23 +125,23 @@ func TestTaskWithWhatIsDamaged(t *testing.T) {
 			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "its checksum is another") {
 				t.Errorf("the same order: %s", p.Detail)
 			}
-		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offset {
-			t.Errorf("the task is shown as %s, before %+v, want offset %s", shown.State, shown.Poison, offset)
+		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offset {
+			t.Errorf("the task is shown as %s, before %+v, want offset %s", shown.State, shown.Unreadable, offset)
 		}
 	}
 }
 
 // A task has ended even if its last event is unreadable: its stream ends, and clients don't reconnect.
-func TestTaskStreamOfADamagedEnd(t *testing.T) {
+func TestTaskStreamOfACorruptEnd(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateUndone)
 	last := w.last(task.ID)
-	w.damagedIn, w.damage = last.Partition, Damage{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}
+	w.corruptIn, w.corruption = last.Partition, Corruption{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}
 	path := api + TaskPath(task.ID) + "/events"
 	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
 		came, _ := openStream(t, s, path)
 		for n := range task.Seq {
-			if e := <-came; (e.name == PoisonEvent) != (n == task.Seq-1) || e.id == "" {
+			if e := <-came; (e.name == UnreadableEvent) != (n == task.Seq-1) || e.id == "" {
 				t.Fatalf("event %d: %+v", n+1, e)
 			}
 		}

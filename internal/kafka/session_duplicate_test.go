@@ -15,7 +15,7 @@ import (
 )
 
 // A session that is fenced for an id that nobody has goes on, and has its requests again once that id's session is
-// over: see TestNameThatNobodyHasIsNoTwin.
+// over: see TestNameThatNobodyHasIsNoDuplicate.
 func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {

@@ -29,10 +29,10 @@ func batchesOf(log []byte) (at []int) {
 }
 
 // A log of which a byte was changed is not served, not cut off, and not touched: it is said
-// where it is damaged, and what to do. What a kill leaves of the last write is none of that.
-// Without a look kfake starts on each of these with what is before the damage, and nothing
+// where it is corrupt, and what to do. What a kill leaves of the last write is none of that.
+// Without a look kfake starts on each of these with what is before the corruption, and nothing
 // is left of the rest.
-func TestDamagedLog(t *testing.T) {
+func TestCorruptLog(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	whole := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: whole})
@@ -121,8 +121,8 @@ func sums(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// A damage in one of several files names those that come after it, too.
-func TestDamageBeforeOtherFiles(t *testing.T) {
+// A corruption in one of several files names those that come after it, too.
+func TestCorruptionBeforeOtherFiles(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: dir})

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// twinWithin is how long who has taken a worker's transactional id may need to join its group,
+	// duplicateWithin is how long who has taken a worker's transactional id may need to join its group,
 	// which it begins to do at the same time.
-	twinWithin = 3 * time.Second
-	twinEvery  = 50 * time.Millisecond
+	duplicateWithin = 3 * time.Second
+	duplicateEvery  = 50 * time.Millisecond
 )
 
 // unfenced marks the error of a worker that was fenced if that was done by another process of this
 // one's name. Its worker takes the transactional id and joins the group, and what of both is noticed first is
 // chance; whoever took the fencing for that of a worker that had frozen, and joined again, would put
-// the newer process out. A worker that had frozen, and whose transaction was rolled back, has no twin: nobody
+// the newer process out. A worker that had frozen, and whose transaction was rolled back, has no duplicate: nobody
 // joins in its place. But it joins itself, and until it is answered the group takes the member that it was for
 // one that another has put out: then the answer to its joining says it. And that the group says it is no proof
 // before it has lasted: see duplicateAfter.
@@ -29,7 +29,7 @@ func (l *Worker) unfenced(err error) error {
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), twinWithin+duplicateAfter(l.cfg.SessionTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+duplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
 	var since time.Time // the name is another's
 	for began := time.Now(); ; {
@@ -54,11 +54,11 @@ func (l *Worker) unfenced(err error) error {
 				return duplicate
 			}
 			return err
-		case since.IsZero() && time.Since(began) > twinWithin:
+		case since.IsZero() && time.Since(began) > duplicateWithin:
 			return err
 		}
 		select {
-		case <-time.After(twinEvery):
+		case <-time.After(duplicateEvery):
 		case <-ctx.Done():
 			return err
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// damagedTask is a task of three events, each a batch of its own, of which a broker's disk has changed the second after a
+// corruptTask is a task of three events, each a batch of its own, of which a broker's disk has changed the second after a
 // console had read it.
-const damagedTask = "torn"
+const corruptTask = "torn"
 
-// openDamagedTask returns the system, a console of it, and changes the byte.
-func openDamagedTask(t *testing.T) (*system, *consoleClient) {
+// openCorruptTask returns the system, a console of it, and changes the byte.
+func openCorruptTask(t *testing.T) (*system, *consoleClient) {
 	t.Helper()
 	nodes := kafkatest.KafkaNodes(t, 1, nil)
 	b := kafkatest.FromCluster(nodes)
@@ -34,14 +34,14 @@ func openDamagedTask(t *testing.T) (*system, *consoleClient) {
 		return e.Record(s.ns, "test", -1, e.Value())
 	}
 	later := func(seq, ceType, value string) events.Record {
-		return events.Record{Topic: s.ns.Events(), Partition: -1, Key: []byte(damagedTask), Value: []byte(value), Headers: events.CloudHeaders(ceType, "test", damagedTask+"/"+seq)}
+		return events.Record{Topic: s.ns.Events(), Partition: -1, Key: []byte(corruptTask), Value: []byte(value), Headers: events.CloudHeaders(ceType, "test", corruptTask+"/"+seq)}
 	}
-	produce(t, s.config(), received(damagedTask))
+	produce(t, s.config(), received(corruptTask))
 	produce(t, s.config(), later("2", "waybill.task.started.v1", `{"at":"2026-05-04T12:00:00.000Z","x":"flipped"}`))
 	produce(t, s.config(), later("3", "waybill.step.started.v1", `{"at":"2026-05-04T12:00:01.000Z","step":"charge","attempt":1}`))
 	produce(t, s.config(), received("whole"))
 	console := consoleAt(t, s.start(t, "console", "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()))
-	console.await(t, "all events", "/tasks/"+damagedTask+"/timeline?min_offset=end", func(body string) bool { return strings.Count(body, `"seq"`) == 3 })
+	console.await(t, "all events", "/tasks/"+corruptTask+"/timeline?min_offset=end", func(body string) bool { return strings.Count(body, `"seq"`) == 3 })
 
 	path := filepath.Join(nodes.Dir(), "node1", "data", s.ns.Events()+"-0", "00000000000000000000.log")
 	log, err := os.ReadFile(path)
@@ -62,38 +62,38 @@ func openDamagedTask(t *testing.T) (*system, *consoleClient) {
 }
 
 // A batch with a wrong checksum hides what is in it, and says where that is; the rest is shown, by a console and of the log.
-func TestDamagedBatchHidesNothingElse(t *testing.T) {
+func TestCorruptBatchHidesNothingElse(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
-	s, console := openDamagedTask(t)
-	const damage = "the records 1 to 1 (of \"torn\") aren't as they were written"
+	s, console := openCorruptTask(t)
+	const corruption = "the records 1 to 1 (of \"torn\") aren't as they were written"
 
 	var line struct {
-		Lines  []events.Line `json:"lines"`
-		Poison []struct {
+		Lines      []events.Line `json:"lines"`
+		Unreadable []struct {
 			Offset string `json:"offset"`
 			Error  string `json:"error"`
-		} `json:"poison"`
+		} `json:"unreadable"`
 	}
-	console.get(t, http.StatusOK, "/tasks/"+damagedTask+"/timeline", &line)
+	console.get(t, http.StatusOK, "/tasks/"+corruptTask+"/timeline", &line)
 	if len(line.Lines) != 2 || line.Lines[0].Seq != 1 || line.Lines[1].Seq != 3 {
 		t.Errorf("the timeline has %+v", line.Lines)
 	}
-	if len(line.Poison) != 1 || line.Poison[0].Offset != "1" || !strings.Contains(line.Poison[0].Error, damage) {
-		t.Errorf("and as poison %+v", line.Poison)
+	if len(line.Unreadable) != 1 || line.Unreadable[0].Offset != "1" || !strings.Contains(line.Unreadable[0].Error, corruption) {
+		t.Errorf("and as unreadable %+v", line.Unreadable)
 	}
-	for path, want := range map[string]string{"": `"state":"pending"`, "/why": `"reason":"poison"`} {
-		if status, body := console.ask(t, http.MethodGet, "/tasks/"+damagedTask+path, ""); status != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, "the records 1 to 1") {
+	for path, want := range map[string]string{"": `"state":"pending"`, "/why": `"reason":"unreadable"`} {
+		if status, body := console.ask(t, http.MethodGet, "/tasks/"+corruptTask+path, ""); status != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, "the records 1 to 1") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if status, body := console.ask(t, http.MethodGet, "/tasks/"+damagedTask+"/export", ""); status != http.StatusInternalServerError || !strings.Contains(body, "/timeline") {
+	if status, body := console.ask(t, http.MethodGet, "/tasks/"+corruptTask+"/export", ""); status != http.StatusInternalServerError || !strings.Contains(body, "/timeline") {
 		t.Errorf("an export without an event: %d %s", status, body)
 	}
 
 	for _, api := range []string{"off", "auto"} {
-		out, note, code := runWaybill(t, s.env(), "timeline", damagedTask, "--api", api)
-		if code != exitOK || !strings.Contains(out, "task.received") || !strings.Contains(out, "poison") || !strings.Contains(out, "step.started") || !strings.Contains(note, damage) {
+		out, note, code := runWaybill(t, s.env(), "timeline", corruptTask, "--api", api)
+		if code != exitOK || !strings.Contains(out, "task.received") || !strings.Contains(out, "unreadable") || !strings.Contains(out, "step.started") || !strings.Contains(note, corruption) {
 			t.Errorf("timeline --api %s: exit code %d\n%s%s", api, code, out, note)
 		}
 	}
@@ -102,22 +102,22 @@ func TestDamagedBatchHidesNothingElse(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"task", "get", damagedTask, "-o", "json"}, exitOK, `"state": "pending"`},
-		{[]string{"task", "why", damagedTask}, exitOK, "poison"},
-		{[]string{"replay", damagedTask}, exitOK, "CAN'T BE FOLDED"},
+		{[]string{"task", "get", corruptTask, "-o", "json"}, exitOK, `"state": "pending"`},
+		{[]string{"task", "why", corruptTask}, exitOK, "unreadable"},
+		{[]string{"replay", corruptTask}, exitOK, "CAN'T BE FOLDED"},
 		{[]string{"timeline", "whole"}, exitOK, "task.received"},
 		{[]string{"task", "get", "whole", "-o", "json"}, exitOK, `"state": "pending"`},
 		{[]string{"replay", "whole"}, exitOK, "task.received"},
 	} {
 		out, note, code := runWaybill(t, s.env(), append(c.args, "--api", "off")...)
-		if code != c.code || !strings.Contains(out, c.want) || !strings.Contains(out+note, "the records 1 to 1") || c.args[len(c.args)-1] == "whole" && strings.Contains(out, "poison") {
+		if code != c.code || !strings.Contains(out, c.want) || !strings.Contains(out+note, "the records 1 to 1") || c.args[len(c.args)-1] == "whole" && strings.Contains(out, "unreadable") {
 			t.Errorf("%v: exit code %d\n%s%s", c.args, code, out, note)
 		}
 	}
 	s.listsWhatIsWhole(t)
 }
 
-// orderWorkflow is what the tasks of openDamagedTask have, but for its version.
+// orderWorkflow is what the tasks of openCorruptTask have, but for its version.
 const orderWorkflow = `workflow: order
 version: %d
 complete_within: 1m
@@ -149,14 +149,14 @@ func (s *system) listsWhatIsWhole(t *testing.T) {
 	if code != exitOK || !strings.Contains(note, `without the task "torn"`) {
 		t.Errorf("the file: exit code %d, %s", code, note)
 	}
-	s.waybill(t, exitNotFound, "timeline", damagedTask, "--file", file)
+	s.waybill(t, exitNotFound, "timeline", corruptTask, "--file", file)
 	if out := s.waybill(t, exitOther, "verify", "--file", file); !strings.Contains(out, `without the task "torn"`) {
 		t.Errorf("the file is verified: %s", out)
 	}
-	if out := s.waybill(t, exitUnreachable, "export", damagedTask); out != "" {
+	if out := s.waybill(t, exitUnreachable, "export", corruptTask); out != "" {
 		t.Errorf("an export of it: %s", out)
 	}
 	s.waybill(t, exitOK, "export", "whole")
 	s.waybill(t, exitOK, "replay", "fork", "whole", "--workflow", newer)
-	s.waybill(t, exitOther, "replay", "fork", damagedTask, "--workflow", newer)
+	s.waybill(t, exitOther, "replay", "fork", corruptTask, "--workflow", newer)
 }

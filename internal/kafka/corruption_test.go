@@ -9,9 +9,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The keys of a damaged batch are those of all its events where each can be read and its name says the same: whatever byte
+// The keys of a corrupt batch are those of all its events where each can be read and its name says the same: whatever byte
 // was changed, a task that lost an event is among them, or it is said that any may have.
-func TestKeysOfADamagedBatch(t *testing.T) {
+func TestKeysOfACorruptBatch(t *testing.T) {
 	b := testBatch{first: 7, attributes: attributeTransactional, last: 2, records: []testRecord{
 		{key: []byte("a"), value: []byte(`{}`), headers: events.CloudHeaders("waybill.task.received.v1", "s", "a/1")},
 		{value: []byte(`{}`), offset: 1, headers: events.CloudHeaders("waybill.partition.claimed.v1", "s", "0/2")},

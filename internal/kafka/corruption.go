@@ -12,10 +12,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// DamagedError says that records of a topic aren't as they were written: the checksum of
+// CorruptError says that records of a topic aren't as they were written: the checksum of
 // their batch is another, or they are gone. Kafka checks it when it takes a batch, and not
 // when it gives it.
-type DamagedError struct {
+type CorruptError struct {
 	Topic     string
 	Partition int32
 	Offset    int64 // of the first of them
@@ -29,7 +29,7 @@ type DamagedError struct {
 	Gone bool
 }
 
-func (e *DamagedError) Error() string {
+func (e *CorruptError) Error() string {
 	if e.Gone {
 		return fmt.Sprintf("topic %s partition %d: the broker has nothing of the records %d to %d, though committed ones go so far, and of this topic none are ever taken out; its disk, or somebody at it, lost them",
 			e.Topic, e.Partition, e.Offset, e.Next-1)
@@ -39,7 +39,7 @@ func (e *DamagedError) Error() string {
 }
 
 // Of reports whether records with a key are among them, as far as their keys can be read.
-func (e *DamagedError) Of(key string) bool { return slices.Contains(e.Keys, key) }
+func (e *CorruptError) Of(key string) bool { return slices.Contains(e.Keys, key) }
 
 // keysTold bounds KeysText.
 const keysTold = 3

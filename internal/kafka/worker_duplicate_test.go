@@ -19,11 +19,11 @@ import (
 )
 
 // The older of two workers with one name ends for good also where it notices first that its producer is fenced. One
-// that is fenced and has no twin, as after it was frozen, goes on with a new client.
-func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
+// that is fenced and has no duplicate, as after it was frozen, goes on with a new client.
+func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
-	for name, twin := range map[string]bool{"by a twin": true, "by who takes its partitions": false} {
+	for name, duplicate := range map[string]bool{"by a duplicate": true, "by who takes its partitions": false} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cfg := s.worker("a")
@@ -36,7 +36,7 @@ func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
 					t.Fatal(err)
 				}
 				joined := make(chan *kafka.Worker, 1)
-				if twin {
+				if duplicate {
 					go func() { // who takes the id joins, too; the older has noticed one before the other
 						newer, err := kafka.OpenWorker(t.Context(), cfg)
 						if err != nil {
@@ -55,8 +55,8 @@ func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
 				if committed || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 					t.Fatalf("committed %v, %v; want that it is fenced", committed, err)
 				}
-				if _, is := errors.AsType[*kafka.TwinError](err); is != twin {
-					t.Errorf("has a twin: %v, says %v", twin, err)
+				if _, is := errors.AsType[*kafka.DuplicateInstanceError](err); is != duplicate {
+					t.Errorf("has a duplicate: %v, says %v", duplicate, err)
 				}
 			})
 		})
@@ -64,8 +64,8 @@ func TestFencedWorkerKnowsWhetherItHasATwin(t *testing.T) {
 }
 
 // A worker that had frozen joins its group anew under its name, which is another member's from then on: its own.
-// Until it is answered, its heartbeats are refused as those of an older twin. It has none.
-func TestWorkerThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
+// Until it is answered, its heartbeats are refused as those of an older duplicate. It has none.
+func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
 		cfg.InstanceID = string(s.ns) + "a"
@@ -114,7 +114,7 @@ func TestWorkerThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 		}
 		deaf.Unlock()
 		if err := frozen.Unfenced(kerr.ProducerFenced); errors.Is(err, kerr.FencedInstanceID) {
-			t.Errorf("it has no twin: %v", err)
+			t.Errorf("it has no duplicate: %v", err)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestWorkerThatJoinsAnewIsNotItsOwnTwin(t *testing.T) {
 // A coordinator that has taken a member for the new holder of a name, and couldn't store that, goes back to the one
 // from before, which nobody has any more: as here somebody joins under the name once, and never again. Whoever is fenced
 // by that isn't told of another process, and is a member again once that id's session is over.
-func TestNameThatNobodyHasIsNoTwin(t *testing.T) {
+func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
