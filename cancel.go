@@ -10,29 +10,29 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// CancelOptions say how a task is cancelled, by whom and why. The zero value
-// undoes what was done, in the name of the client.
+// CancelOptions says how a task is cancelled, by whom and why. The zero value undoes completed
+// steps, in the name of the client.
 type CancelOptions struct {
-	// Keep leaves what steps completed, instead of undoing it.
+	// Keep keeps the effects of completed steps instead of undoing them.
 	Keep bool
-	// By is who cancels, for the log, as claimed (by_claimed); empty: the client's id. At most
-	// events.MaxNameBytes.
+	// By names the person or program that cancels. It is written to the log as by_claimed and not
+	// verified; at most events.MaxNameBytes. Empty: Config.ClientID.
 	By string
-	// Why is for the log, too; at most events.MaxWhyBytes.
+	// Why is the reason, for the log; at most events.MaxWhyBytes.
 	Why string
-	// RequestID names the command: asked again under the same one, it is
-	// answered as before and not done twice. Empty: a new one.
+	// RequestID makes the command idempotent: a repetition under the same id gets the first
+	// answer and is not carried out twice. Empty: a new random id.
 	RequestID string
 }
 
-// Cancel has a task start nothing more, undo what was done, and end as
-// Cancelled. It returns nil once a scheduler has accepted that; Wait for the
-// end of the undo. The error wraps ErrNotFound if there is no such task, and
-// is a *RefusedError if its state doesn't allow it (it has ended, or is being
-// undone).
+// Cancel asks the scheduler to start no further steps of a task, to undo its completed steps, and to
+// end it as Cancelled. It returns nil once a scheduler has accepted the command; use Wait for the end
+// of the task.
 //
-// If Cancel ends with ctx, the command may be in the log and be carried out
-// later. Repeat it under the same RequestID.
+// The error wraps ErrNotFound if no task has this id. It is a *RefusedError if the task's state doesn't
+// allow a cancel: it has ended or is being undone. If Cancel fails because ctx is done or brokers don't
+// answer (ErrUnreachable), the command may have been written and may be carried out later. Repeat it
+// under the same RequestID.
 func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	if o.By == "" {
 		o.By = c.cfg.ClientID
@@ -40,7 +40,7 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	if o.RequestID == "" {
 		o.RequestID = uuid.NewString()
 	}
-	answer, err := c.command(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
+	answer, err := c.sendControl(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
 		By: events.By{Claimed: o.By, Why: o.Why, RequestID: o.RequestID}})
 	switch {
 	case err != nil:
@@ -53,9 +53,9 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	return &RefusedError{Task: id, Reason: answer.Reason, State: answer.State}
 }
 
-// command writes a control and waits for its answer.
-func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer, error) {
-	ctx, cancel := c.within(ctx)
+// sendControl writes a control and waits for its answer.
+func (c *Client) sendControl(ctx context.Context, x *events.Control) (*events.Answer, error) {
+	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
 	if err := x.Check(); err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 		return nil, err
 	}
 	topic, log := c.cfg.Namespace.Answers(), c.log()
-	// Before the control is written: its answer comes after this.
-	ends, err := log.ends(ctx, topic)
+	// Read before the control is written, so that its answer lies at or after these offsets.
+	ends, err := log.endOffsets(ctx, topic)
 	if err != nil {
-		return nil, c.why(ctx, err)
+		return nil, c.withCause(ctx, err)
 	}
 	asked := make(chan struct{}, 1)
 	failed := make(chan error, 1)
@@ -81,21 +81,21 @@ func (c *Client) command(ctx context.Context, x *events.Control) (*events.Answer
 	})
 	select {
 	case err := <-failed:
-		return nil, c.why(ctx, err)
+		return nil, c.withCause(ctx, err)
 	case <-ctx.Done():
 		return nil, c.closedOr(ctx.Err())
 	case <-asked:
 		p := events.Partition(r.Key, int32(len(ends)))
-		return c.answer(ctx, log, p, ends[p], x.RequestID)
+		return c.waitForAnswer(ctx, log, p, ends[p], x.RequestID)
 	}
 }
 
-// answer waits for the answer to a control, from an offset of the answers on. What passes is
-// waited out: the control is written.
-func (c *Client) answer(ctx context.Context, log records, p int32, next int64, control string) (found *events.Answer, err error) {
+// waitForAnswer reads the answers from offset next until the one to a control. It retries errors for
+// brokerSilenceMax, because the control is already written.
+func (c *Client) waitForAnswer(ctx context.Context, log eventLog, p int32, next int64, control string) (found *events.Answer, err error) {
 	topic, good := c.cfg.Namespace.Answers(), time.Now()
-	for pause := lookPauseLeast; ; pause = min(2*pause, lookPauseMost) {
-		ends, err := log.ends(ctx, topic)
+	for pause := pollPauseMin; ; pause = min(2*pause, pollPauseMax) {
+		ends, err := log.endOffsets(ctx, topic)
 		if err == nil && ends[p] > next {
 			var unread error
 			var reached int64
@@ -111,22 +111,22 @@ func (c *Client) answer(ctx context.Context, log records, p int32, next int64, c
 				next = max(next, reached)
 			}
 			if unread != nil {
-				return nil, fmt.Errorf("its answer can't be read: %w", unread)
+				return nil, fmt.Errorf("the command was written, but its answer can't be decoded: %w", unread)
 			}
 		}
 		switch {
-		case c.ending.Err() != nil:
+		case c.closing.Err() != nil:
 			return nil, ErrClosed
 		case found != nil:
 			return found, nil
 		case err == nil:
 			good = time.Now()
-		case ctx.Err() == nil && time.Since(good) > patience:
-			return nil, fmt.Errorf("written, but its answer can't be read: %w", lasting(err))
+		case ctx.Err() == nil && time.Since(good) > brokerSilenceMax:
+			return nil, fmt.Errorf("the command was written, but its answer can't be read: %w", persistentError(err))
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("written, but not answered in time; does a scheduler run? %w", c.closedOr(ctx.Err()))
+			return nil, fmt.Errorf("the command was written, but not answered in time; check that a scheduler runs: %w", c.closedOr(ctx.Err()))
 		case <-time.After(pause):
 		}
 	}

@@ -12,42 +12,42 @@ import (
 )
 
 const (
-	// reachWithin bounds the wait for a first answer of the brokers.
-	reachWithin = 10 * time.Second
-	// answerWithin bounds the question whether any broker answers, after a call that failed.
-	answerWithin = 5 * time.Second
-	// flushWithin bounds what Close waits for.
-	flushWithin = 10 * time.Second
-	// faultsMax is how many faults of one Submit are spelled out.
-	faultsMax = 10
+	// connectTimeout bounds the wait for the first answer of a broker.
+	connectTimeout = 10 * time.Second
+	// probeTimeout bounds the check whether any broker answers, after a call that failed.
+	probeTimeout = 5 * time.Second
+	// flushTimeout bounds how long Close waits for acknowledgements.
+	flushTimeout = 10 * time.Second
+	// orderErrorsMax bounds the errors of single orders that one Submit returns.
+	orderErrorsMax = 10
 )
 
-// Client submits orders and asks for tasks. It is safe for concurrent use; one
-// for a process is enough.
+// Client submits orders, waits for their tasks and reads them. It is safe for concurrent use, and a
+// process needs only one.
 type Client struct {
 	cfg        kafka.Config
-	source     string // ce_source of what it writes
+	source     string // ce_source of the records it writes
 	partitions int32
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	producer   *kafka.Producer
-	watch      *watch
+	waiter     *waiter
 
-	ending context.Context // ends with Close
-	end    context.CancelFunc
-	close  sync.Once
+	closing     context.Context // done when Close has flushed
+	cancelCalls context.CancelFunc
+	closeOnce   sync.Once
 }
 
-// Open connects and reads the namespace's format, within ctx and 10 s at most.
-// It fails if the configuration is wrong, no broker answers (ErrUnreachable),
-// or the namespace was not created. It creates nothing.
+// Open connects to the cluster and reads the namespace's format. The connection and the reads take
+// at most 10 s each. It fails if the configuration is invalid, if no broker answers (ErrUnreachable),
+// or if the namespace doesn't exist. It creates no topics.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	kcfg, err := cfg.kafka()
+	kcfg, err := cfg.kafkaConfig()
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{cfg: kcfg, source: string(kcfg.Namespace) + "client/" + kcfg.ClientID}
-	c.ending, c.end = context.WithCancel(context.Background())
+	c.closing, c.cancelCalls = context.WithCancel(context.Background())
 	if err := c.open(ctx); err != nil {
 		return nil, fmt.Errorf("waybill: open: %w", errors.Join(err, c.Close()))
 	}
@@ -55,23 +55,23 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func (c *Client) open(ctx context.Context) (err error) {
-	if c.admin, err = reach(ctx, c.cfg); err != nil {
+	if c.admin, err = connect(ctx, c.cfg); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	format, err := c.admin.Format(ctx)
 	if err != nil {
 		return err
 	}
 	if format.Version != kafka.FormatVersion {
-		return fmt.Errorf("the namespace %q has format %d, this program knows %d; use the release that wrote it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
+		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
 	}
 	if format.History {
-		return fmt.Errorf("the namespace %q holds an imported history, for reading; use another", c.cfg.Namespace)
+		return fmt.Errorf("the namespace %q is an imported history and read-only; use another", c.cfg.Namespace)
 	}
 	c.partitions = format.Partitions
-	ends, err := c.admin.CommittedEndsKnown(ctx, c.cfg.Namespace.Events())
+	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {
 		return err
 	}
@@ -81,17 +81,17 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if c.producer, err = kafka.OpenProducer(c.cfg); err != nil {
 		return err
 	}
-	c.watch = newWatch(c.cfg.Namespace, c.partitions, ends, c.log())
+	c.waiter = newWaiter(c.cfg.Namespace, c.partitions, ends, c.log())
 	return nil
 }
 
-// reach opens an Admin that has had an answer.
-func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
+// connect returns an Admin once a broker has answered.
+func connect(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		admin.Close()
@@ -103,23 +103,22 @@ func reach(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	return admin, nil
 }
 
-// Submit writes orders and returns when all of them are acknowledged: they are
-// on all in-sync replicas, and survive the end of every process. That an order
-// is acknowledged says nothing of what becomes of it: see Wait.
+// Submit writes orders and returns once all of them are acknowledged by all in-sync replicas. An
+// acknowledged order can still be refused by a scheduler: Wait reports that.
 //
-// An order whose form is wrong is an error, and then none is written. Any other
-// error means that some may have been written and some not, ErrUnreachable that no
-// broker answered for half a minute. Submit all of them again: an order that is there
-// already isn't run twice.
+// If any order is malformed, Submit returns an error and writes none. After any other error some
+// orders may have been written and others not; it wraps ErrUnreachable if no broker answered for 30 s,
+// and ErrClosed if the client was closed. Submit all of them again: an order that exists already is
+// not run twice.
 func (c *Client) Submit(ctx context.Context, orders ...Order) error {
-	if c.ending.Err() != nil {
+	if c.closing.Err() != nil {
 		return fmt.Errorf("waybill: submit: %w", ErrClosed)
 	}
 	records := make([]events.Record, len(orders))
 	digests := make([]string, len(orders))
-	var wrong faults
+	var wrong orderErrors
 	for i := range orders {
-		r, s, err := orders[i].record(c.cfg.Namespace, c.source)
+		r, s, err := orders[i].encode(c.cfg.Namespace, c.source)
 		if err != nil {
 			wrong.add(err)
 			continue
@@ -136,15 +135,15 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	results := make(chan written, len(orders))
 	for i := range records {
 		id, digest := orders[i].ID, digests[i]
-		c.watch.expect(id)
+		c.waiter.recordPosition(id)
 		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) {
-			if err == nil { // maybe after this call has ended
-				c.watch.acknowledged(id, digest, &r)
+			if err == nil { // possibly after Submit has returned
+				c.waiter.recordAcknowledged(id, digest, &r)
 			}
 			results <- written{i, err}
 		})
 	}
-	var missing faults
+	var missing orderErrors
 	for range records {
 		select {
 		case w := <-results:
@@ -152,28 +151,28 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 				missing.add(fmt.Errorf("order %q: %w", orders[w.i].ID, w.err))
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("waybill: submit: not all acknowledged in time; submit them again, none is run twice: %w", ctx.Err())
+			return fmt.Errorf("waybill: submit: some orders were not acknowledged in time; submit all of them again, none is run twice: %w", ctx.Err())
 		}
 	}
 	if err := missing.err(len(orders)); err != nil {
-		return fmt.Errorf("waybill: submit: not all acknowledged; submit them again, none is run twice: %w", c.why(ctx, err))
+		return fmt.Errorf("waybill: submit: some orders were not acknowledged; submit all of them again, none is run twice: %w", c.withCause(ctx, err))
 	}
 	return nil
 }
 
-// faults are errors of many orders, of which the first are kept.
-type faults struct {
+// orderErrors counts the errors of a Submit and keeps the first orderErrorsMax.
+type orderErrors struct {
 	n     int
 	first []error
 }
 
-func (f *faults) add(err error) {
-	if f.n++; f.n <= faultsMax {
+func (f *orderErrors) add(err error) {
+	if f.n++; f.n <= orderErrorsMax {
 		f.first = append(f.first, err)
 	}
 }
 
-func (f *faults) err(of int) error {
+func (f *orderErrors) err(of int) error {
 	switch {
 	case f.n == 0:
 		return nil
@@ -183,40 +182,41 @@ func (f *faults) err(of int) error {
 	return fmt.Errorf("%d of %d orders: %w", f.n, of, errors.Join(f.first...))
 }
 
-// Wait returns the task once it has ended (Processed, Undone, Cancelled) or is
-// Held, also if it was so before. A held task goes on when an operator has it
-// go on; call Wait again to wait for that.
+// Wait returns the task once it has ended (Processed, Undone, Cancelled) or is Held. It returns at
+// once if that has already happened. A held task continues when an operator resubmits, undoes or
+// releases it; call Wait again to wait for its end.
 //
-// An order that this client submitted and that was refused is a *RefusedError.
-// A task that isn't there yet is waited for. Otherwise Wait ends with ctx, or
-// when the brokers have not answered for a minute (ErrUnreachable), and may be
-// called again.
+// A task that doesn't exist yet is waited for. If the order was submitted by this client and refused,
+// the error is a *RefusedError. Otherwise Wait fails when ctx is done, when the client is closed
+// (ErrClosed), or when the log could not be read for a minute (ErrUnreachable if no broker answered).
+// It can be called again.
 //
-// It is meant for many tasks at once: all calls share one reader of the log,
-// which rests while nobody waits. For a task that this client didn't submit, or
-// has submitted a long time ago (10,000 orders and more), that one looks for the
-// task's first event in its partition of the log, from the end backwards: once, to the
-// log's start if there is none. So it does for an order that schedulers have consumed
-// without an event, since the task was there before. Whether they have consumed it, it can know only with
-// the right to describe their group; without it that is taken to be so of an order of which
-// nothing is heard for a second, and the look takes a tenth of the time at most. Of tasks that it has seen
-// and nobody waits for it keeps 64 MB; for one before those it reads the log from where
-// that one began.
+// Wait is meant for thousands of concurrent calls. They share one reader of the log, which is idle
+// while no call waits. Three cases make it read more than the log's end:
+//
+//   - A task that this client didn't submit among its last 10,000 orders is searched once: its partition
+//     is read backwards to the task's first event, or to the log's start.
+//   - An order that schedulers have consumed without an event is searched too, because its task must have
+//     existed before. Knowing what they consumed takes the right to describe their consumer group. Without
+//     it, an order without an event for 1 s is searched; searches take at most a tenth of the time.
+//   - The client keeps 64 MB of tasks that no call waits for. An older one is read again from its first event.
 func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: wait: %w", err)
 	}
-	t, err := c.watch.wait(ctx, id)
+	t, err := c.waiter.wait(ctx, id)
 	if err != nil {
 		return t, fmt.Errorf("waybill: wait for task %q: %w", id, err)
 	}
 	return t, nil
 }
 
-// Get returns a task as it is now. It reads the task's partition of the log
-// from its start, committed records only: what it costs grows with the log. The
-// error wraps ErrNotFound if there is no task with this id; one that was just
-// submitted is there as soon as a scheduler has accepted it.
+// Get returns a task as of the committed events at the time of the call. It reads the task's
+// partition of the log from its start, so its cost grows with the log.
+//
+// The error wraps ErrNotFound if no task has this id. An order that was just submitted becomes a
+// task when a scheduler accepts it. It wraps ErrUnreachable if no broker answers, and ErrClosed if
+// the client was closed.
 func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: get: %w", err)
@@ -229,15 +229,15 @@ func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (c *Client) get(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := c.within(ctx)
+	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
-	p := c.watch.partition(id)
-	s := story{}
+	p := c.waiter.partitionOf(id)
+	s := taskFold{}
 	owner := ""
-	next, err := c.log().all(ctx, c.cfg.Namespace.Events(), p, func(rs []events.Record) error {
+	next, err := c.log().readAll(ctx, c.cfg.Namespace.Events(), p, func(rs []events.Record) error {
 		for i := range rs {
 			if string(rs[i].Key) == id {
-				s.add(&rs[i])
+				s.apply(&rs[i])
 			}
 			owner = ownerOf(c.cfg.Namespace, &rs[i], owner)
 		}
@@ -245,7 +245,7 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 	})
 	switch {
 	case err != nil:
-		return Task{}, c.why(ctx, err)
+		return Task{}, c.withCause(ctx, err)
 	case s.err != nil:
 		return Task{}, s.err
 	case s.task == nil:
@@ -254,30 +254,31 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 	return s.task.View(owner, p, next), nil
 }
 
-// within is ctx, which ends with the client too.
-func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilClosed returns a context that is also done when the client is closed.
+func (c *Client) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.ending, cancel)
+	stop := context.AfterFunc(c.closing, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
+// closedOr returns ErrClosed if the client was closed, err otherwise.
 func (c *Client) closedOr(err error) error {
-	if c.ending.Err() != nil {
+	if c.closing.Err() != nil {
 		return ErrClosed
 	}
 	return err
 }
 
-// why is what a call failed by, with what a program can tell it by: the client was closed
-// meanwhile, or no broker answers any more.
-func (c *Client) why(ctx context.Context, err error) error {
+// withCause wraps ErrClosed or ErrUnreachable around the error of a call, if the client was closed
+// meanwhile or no broker answers any more.
+func (c *Client) withCause(ctx context.Context, err error) error {
 	switch {
-	case c.ending.Err() != nil:
+	case c.closing.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrClosed, err)
-	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !away(err):
+	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !isNoAnswer(err):
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafka.ErrLogin) {
 		return err
@@ -285,21 +286,22 @@ func (c *Client) why(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-func (c *Client) log() *logReader { return &logReader{c.cfg.Namespace, c.admin, c.reader} }
+func (c *Client) log() *kafkaLog { return &kafkaLog{c.cfg.Namespace, c.admin, c.reader} }
 
-// Close ends the client, after what is still to be acknowledged, for 10 s at
-// most. Calls that wait end with ErrClosed. Calling it again does nothing.
+// Close waits up to 10 s for orders that are not acknowledged yet, and then closes the client. Calls
+// that still wait return ErrClosed. Its error says that orders were not acknowledged. Further calls
+// do nothing and return nil.
 func (c *Client) Close() error {
 	var err error
-	c.close.Do(func() {
+	c.closeOnce.Do(func() {
 		if c.producer != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 			defer cancel()
 			err = c.producer.Flush(ctx)
 		}
-		c.end()
-		if c.watch != nil {
-			c.watch.close()
+		c.cancelCalls()
+		if c.waiter != nil {
+			c.waiter.close()
 		}
 		if c.producer != nil {
 			c.producer.Close()

@@ -1,6 +1,6 @@
-// Package waybill is the Go API of Waybill: it submits orders, waits for what
-// becomes of them, and serves their steps. Waybill itself (the scheduler, the
-// supervisor, the command line) runs elsewhere; they meet on Kafka.
+// Package waybill is the Go API of Waybill. It submits orders, waits for their tasks, and serves the
+// requests of their steps. The scheduler and the supervisor are separate processes; all communication
+// goes through Kafka.
 //
 //	client.Submit(ctx, order) ──> waybill.tasks ──> scheduler ──> waybill.requests.<agent> ──> Serve
 //	client.Wait(ctx, id)      <── waybill.events <─────┘  └─────<── waybill.replies <─────────────┘
@@ -11,40 +11,38 @@
 //	err = client.Submit(ctx, waybill.Order{ID: "o-1", Workflow: "order", Input: order})
 //	task, err := client.Wait(ctx, "o-1")   // task.State: Processed, Undone, Cancelled or Held
 //
-// A service serves the steps that name it as their agent, until ctx ends:
+// A service serves the steps that name it as their agent, until ctx is done:
 //
 //	err := waybill.Serve(ctx, cfg, "payments", agent.HandlerFunc(charge))
 //
-// How a handler is written is in package agent; definitions of workflows, in
-// YAML or in Go, are in package workflow.
+// Package agent explains handlers. Package workflow has workflow definitions, in YAML or in Go.
 //
 // # Guarantees
 //
 //   - An order whose Submit returned nil is on all in-sync replicas.
-//   - An id names one task: the same order again changes nothing, whoever
-//     submits it, and another order under a used id is refused.
-//   - Wait returns the end of a task also if it came before Wait was called, and
-//     across restarts of brokers and schedulers. What it returns is committed.
-//   - What Get returns reflects everything that was committed when it was called.
+//   - An id names one task. The same order again has no effect, whoever submits it. Another order under
+//     a used id is refused.
+//   - Wait returns the end of a task also if it came before the call, and across restarts of brokers and
+//     schedulers. It reads committed events only.
+//   - Get reflects all events that were committed when it was called.
 //   - Serve sends no reply at or after a request's complete-by.
 //
 // # Not guaranteed
 //
-//   - That an acknowledged order is accepted: of a workflow that doesn't exist it
-//     becomes a dead letter. Wait tells the client that submitted it.
-//   - That a handler is called once for a request: see package agent.
+//   - An acknowledged order is not yet accepted. If its workflow doesn't exist, it becomes a dead letter;
+//     Wait then returns a *RefusedError to the client that submitted it.
+//   - A handler may be called more than once for a request: see package agent.
 //
 // # Cost
 //
-// There is no query service behind this package: it reads the log. A task that
-// this client submitted is found at the log's end. Any other (Get, Wait of a
-// foreign id) costs one read of its partition from the start; waits that begin
-// together share it.
+// This package reads the log itself, without a query service. Waiting for a task that this client
+// submitted reads the log's end. Get, and Wait for any other task, read its partition: Get from its
+// start, Wait backwards to the task's first event. Concurrent calls of Wait share these reads.
 //
 // # Files
 //
-// waybill.go is the configuration and the errors; task.go what is submitted and
-// returned; client.go and cancel.go the client; serve.go an agent. log.go reads
-// the log and knows where it is in it, story.go folds a task's events, watch.go
-// and look.go are the one reader behind all calls of Wait.
+// waybill.go has the configuration and the errors, task.go orders and tasks,
+// client.go and cancel.go the client, serve.go the agent. eventlog.go reads the
+// log, fold.go folds a task's events, and waiter.go and waiter_read.go are the one
+// reader behind all calls of Wait.
 package waybill

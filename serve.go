@@ -15,58 +15,55 @@ import (
 )
 
 // ServeOption changes how Serve runs an agent.
-type ServeOption func(*serving)
+type ServeOption func(*serveOptions)
 
-type serving struct {
+type serveOptions struct {
 	instance string
 	tune     []func(*agent.Config)
 }
 
-// Concurrency bounds the requests that the handler is at work on at once, 1 to
-// agent.ConcurrencyMax; without it they are agent.DefaultConcurrency.
+// Concurrency limits how many calls of the handler run at once, 1 to agent.ConcurrencyMax. The
+// default is agent.DefaultConcurrency.
 func Concurrency(n int) ServeOption {
 	return Tune(func(c *agent.Config) { c.Concurrency = n })
 }
 
-// Instance names this process among those that serve the same agent: a restart
-// under the same name gets its requests back without the others noticing. Two
-// live processes with one name end each other. Without it, or empty, a process is a
-// member for as long as it lives.
+// Instance makes the process a static member of the agent's consumer group. A restart under the same
+// name gets its partitions back without a rebalance. Each process needs a name of its own: two live ones
+// with the same name fence each other. The default, and an empty name, is dynamic membership.
 func Instance(name string) ServeOption {
-	return func(s *serving) { s.instance = name }
+	return func(s *serveOptions) { s.instance = name }
 }
 
-// Tune changes the agent's configuration: retry, circuit breaker, health check,
-// listener (see package agent). What leads to Kafka, and the clock, are
-// replaced afterwards.
+// Tune changes the agent's configuration, for example its retry, circuit breaker, health check and
+// listener. f runs before Serve sets Open, Source, Namespace and Clock, so changes of those are lost.
 func Tune(f func(*agent.Config)) ServeOption {
-	return func(s *serving) { s.tune = append(s.tune, f) }
+	return func(s *serveOptions) { s.tune = append(s.tune, f) }
 }
 
 var agentPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 
-// Serve runs an agent until ctx ends, and then returns nil: h is called for
-// each request of the agent of that name, concurrently, with a context that ends
-// at the request's complete-by; what it returns is the reply. Run as many processes
-// as you like: they share the requests as members of a consumer group.
+// Serve consumes the requests of an agent, calls h for each of them, and replies with what it returns. It
+// runs until ctx is done, and then returns nil. h is called concurrently, with a context that ends at the
+// request's complete-by. Several processes may serve one agent: they share its requests as
+// members of a consumer group.
 //
-// At the end of ctx no new requests are taken, what runs may finish for
-// agent.DefaultGrace, and what doesn't goes to another process.
+// When ctx is done, Serve accepts no new requests and gives running handlers agent.DefaultGrace to
+// finish. Unfinished requests are left to another process.
 //
-// Serve creates nothing. It fails at once if the configuration is wrong, if no
-// broker answers (ErrUnreachable), or if the agent's request topic doesn't exist:
-// `waybill workflow apply` creates it with the first workflow that names the
-// agent. Later it fails if the group or the cluster refuses the process; what
-// passes is waited out.
+// Serve creates no topics. It fails at once if the configuration is invalid, if no broker answers
+// (ErrUnreachable), or if the agent's request topic doesn't exist: `waybill workflow apply` creates it
+// with the first workflow that names the agent. Later it fails only if the group or the cluster refuses
+// the process. It retries transient errors.
 func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, options ...ServeOption) error {
-	kcfg, err := cfg.kafka()
+	kcfg, err := cfg.kafkaConfig()
 	if err != nil {
 		return err
 	}
 	if !agentPattern.MatchString(agentName) {
-		return fmt.Errorf("waybill: serve: agent %q: letters, digits, '.', '_' and '-', 1 to 100", agentName)
+		return fmt.Errorf("waybill: serve: invalid agent name %q: use 1 to 100 letters, digits, '.', '_' and '-'", agentName)
 	}
-	var s serving
+	var s serveOptions
 	for _, o := range options {
 		o(&s)
 	}
@@ -77,7 +74,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	if s.instance != "" {
 		session.InstanceID = session.Group + "." + s.instance
 	}
-	if err := requests(ctx, session); err != nil {
+	if err := checkRequestTopic(ctx, session); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -88,7 +85,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 		f(&a)
 	}
 	a.Namespace, a.Clock = ns, clock.Now
-	a.Source = string(ns) + "agent/" + agentName + "/" + s.name()
+	a.Source = string(ns) + "agent/" + agentName + "/" + s.sourceName()
 	a.Open = func(ctx context.Context) (agent.Session, error) {
 		m, err := kafka.OpenSession(ctx, session)
 		if err != nil {
@@ -102,26 +99,26 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	return nil
 }
 
-// name is the process's in ce_source.
-func (s *serving) name() string {
+// sourceName is the last part of the process's ce_source.
+func (s *serveOptions) sourceName() string {
 	if s.instance != "" {
 		return s.instance
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		host = "host" // only a name; the rest of it is one of its own
+		host = "host" // the rest of the name is unique
 	}
 	return host + "-" + strconv.Itoa(os.Getpid()) + "-" + uuid.NewString()[:8]
 }
 
-// requests reports why an agent's requests can't be consumed.
-func requests(ctx context.Context, session kafka.SessionConfig) error {
-	admin, err := reach(ctx, session.Config)
+// checkRequestTopic returns an error if no broker answers or the request topic doesn't exist.
+func checkRequestTopic(ctx context.Context, session kafka.SessionConfig) error {
+	admin, err := connect(ctx, session.Config)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	_, ok, err := admin.TopicPartitions(ctx, session.Topic)
 	if err == nil && !ok {

@@ -9,16 +9,15 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Task is a task as the log shows it: the order and its state in one. AsOf
-// names the part of the log that it reflects. Its JSON is that of `waybill task
-// get`.
+// Task is a task as of a position of the log: the order and its state. AsOf is that position. Its
+// JSON is that of `waybill task get`.
 type Task = events.TaskView
 
 // State is the state of a task.
 type State = events.TaskState
 
-// The states of a task. Processed, Undone and Cancelled are the ends. Held is
-// written "error": the task waits for an operator.
+// The states of a task. Processed, Undone and Cancelled are final. A task that is Held waits for an
+// operator; on the wire and in JSON that state is "error".
 const (
 	Pending    = events.StatePending
 	Processing = events.StateProcessing
@@ -29,41 +28,39 @@ const (
 	Cancelled  = events.StateCancelled
 )
 
-// Order is what is to be done: a submission. ID and Workflow are required.
+// Order is a submission: it asks for one run of a workflow. ID and Workflow are required.
 type Order struct {
-	// ID names the task, 1 to 256 bytes of UTF-8 without control characters.
-	// It is the idempotency key: the same order again changes nothing, another
-	// order under a used id is refused.
+	// ID becomes the task's id: 1 to 256 bytes of UTF-8 without control characters. It is the
+	// idempotency key: the same order again has no effect, and another order under a used id is refused.
 	ID string
-	// Workflow and Version name the definition; version 0 is the newest.
+	// Workflow and Version name the definition. Version 0 is the newest one.
 	Workflow string
 	Version  int
-	// Input is what JSON can encode, or a json.RawMessage; with the rest at
-	// most events.MaxSubmissionBytes.
+	// Input is encoded as JSON; a json.RawMessage is passed as it is. The whole submission is limited
+	// to events.MaxSubmissionBytes.
 	Input any
-	// ReplyTo is a topic, not of the namespace, to be told of the task's states;
-	// empty: none.
+	// ReplyTo is a topic outside of the namespace that receives the task's states; empty: none.
 	ReplyTo string
-	// Priority says which tasks' steps go first where they wait for an agent: the higher. It
-	// and Labels, at most 32, are passed on to queries and to expressions.
+	// Priority orders steps that wait for the same agent: the higher starts first.
 	Priority int
-	Labels   map[string]string
-	// CompleteBy bounds the task where it is earlier than the workflow's own
-	// bound; zero: that one. It counts in milliseconds of the brokers' clock.
+	// Labels are for queries. They, and Priority, are visible to expressions. At most 32.
+	Labels map[string]string
+	// CompleteBy shortens the workflow's deadline for this task; zero, or later than that: no effect.
+	// It is an instant of the brokers' clock, in milliseconds.
 	CompleteBy time.Time
-	// Traceparent is a W3C trace context, passed on; empty: none.
+	// Traceparent is a W3C trace context that requests carry; empty: none.
 	Traceparent string
 }
 
-// record makes the order's record, and reads it as the scheduler will: what
-// that one would refuse for its form is an error here already.
-func (o *Order) record(ns events.Namespace, source string) (events.Record, *events.Submission, error) {
+// encode returns the order's record. It decodes it again as a scheduler does, so that a malformed
+// order is an error here.
+func (o *Order) encode(ns events.Namespace, source string) (events.Record, *events.Submission, error) {
 	s := &events.Submission{ID: o.ID, Workflow: o.Workflow, Version: o.Version, ReplyTo: o.ReplyTo,
 		Priority: o.Priority, Labels: o.Labels, CompleteBy: o.CompleteBy, Traceparent: o.Traceparent}
 	if o.Input != nil {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false) // it is no page, and bytes are passed on as they are
+		e.SetEscapeHTML(false) // HTML escapes would change the bytes of the input
 		if err := e.Encode(o.Input); err != nil {
 			return events.Record{}, nil, fmt.Errorf("order %q: input: %w", o.ID, err)
 		}

@@ -10,29 +10,26 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// DefaultClientID is what brokers show for a Config without a ClientID.
+// DefaultClientID is the client id of a Config without one.
 const DefaultClientID = "waybill-go"
 
-// Config says how to reach the cluster, and which namespace of it is meant. It
-// is a value; what it points to is only read, so one Config may be used by many
-// goroutines.
+// Config says how to reach the cluster, and names a namespace of it. It is only read, so
+// goroutines may share one.
 type Config struct {
-	// Brokers are the addresses to begin with, "host:port"; one that answers
-	// is enough.
+	// Brokers are bootstrap addresses, "host:port". One that answers is enough.
 	Brokers []string
-	// Namespace is the prefix of topics, groups and ids, its separator
-	// included; empty: "waybill.".
+	// Namespace is the prefix of topics, groups and ids, with its separator. Empty: "waybill.".
 	Namespace string
-	// ClientID appears in the brokers' logs and quotas, and in ce_source of
-	// what is written; empty: DefaultClientID.
+	// ClientID appears in the brokers' logs and quotas, and in ce_source of written records.
+	// Empty: DefaultClientID.
 	ClientID string
-	// TLS turns TLS on; a ServerName left empty is the host that is dialed.
+	// TLS enables TLS; an empty ServerName means the dialed host.
 	TLS *tls.Config
-	// SASL is how to log in; without a Mechanism nobody does.
+	// SASL is the login; without a Mechanism there is none.
 	SASL SASL
 	// PropertiesFile is a client.properties file with the names of Kafka's
 	// Java tools (bootstrap.servers, security.protocol, sasl.mechanism ...).
-	// What is set here goes before what is set there.
+	// Fields of Config take precedence over the file.
 	PropertiesFile string
 }
 
@@ -41,15 +38,15 @@ type SASL struct {
 	Mechanism, User, Password string
 }
 
-// Validate says what is wrong with the configuration, all of it at once; nil if
-// nothing is. It reads PropertiesFile and asks no broker.
+// Validate returns all faults of the configuration in one error, or nil. It reads PropertiesFile,
+// and contacts no broker.
 func (c Config) Validate() error {
-	_, err := c.kafka()
+	_, err := c.kafkaConfig()
 	return err
 }
 
-// kafka is the configuration as the clients take it.
-func (c Config) kafka() (kafka.Config, error) {
+// kafkaConfig merges the configuration with PropertiesFile and checks it.
+func (c Config) kafkaConfig() (kafka.Config, error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 
@@ -82,7 +79,7 @@ func (c Config) kafka() (kafka.Config, error) {
 	}
 	cfg := file.With(own)
 	if len(cfg.Brokers) == 0 {
-		fault("Brokers: none; give host:port of one at least, as in 127.0.0.1:9092 where `waybill up` listens")
+		fault("Brokers: none; give at least one host:port, such as 127.0.0.1:9092 for `waybill up`")
 	}
 	for _, b := range cfg.Brokers {
 		if _, _, err := net.SplitHostPort(b); err != nil {
@@ -95,23 +92,22 @@ func (c Config) kafka() (kafka.Config, error) {
 	return cfg, nil
 }
 
-// ErrNotFound is wrapped where there is no task with an id.
+// ErrNotFound is wrapped by errors about an id that no task has.
 var ErrNotFound = errors.New("no such task")
 
-// ErrClosed is wrapped by what a closed Client is asked for.
+// ErrClosed is wrapped by errors of calls on a closed Client.
 var ErrClosed = errors.New("the client is closed")
 
-// ErrUnreachable is wrapped where no broker answers.
+// ErrUnreachable is wrapped by errors of calls that no broker answered.
 var ErrUnreachable = errors.New("Kafka is unreachable")
 
-// RefusedError says that a submission or a command was refused: it is in the
-// log, and changes nothing.
+// RefusedError says that a scheduler refused a submission or a command. It had no effect.
 type RefusedError struct {
 	Task string
-	// Reason is for people. Of a submission it begins with the reason of its
-	// dead letter, as in "unknown_workflow: ...".
+	// Reason is for people. That of a submission begins with its dead letter's reason, as in
+	// "unknown_workflow: ...".
 	Reason string
-	// State is the task's; empty if a submission was refused and there is none.
+	// State is the state of the task; empty if no task has the id.
 	State State
 }
 

@@ -90,7 +90,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 3}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 3}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := waybill.Open(t.Context(), waybill.Config{Brokers: b.Addrs, Namespace: string(ns)})
@@ -125,7 +125,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 		// No scheduler runs: what waits for one says so.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Cancel(ctx, "good", waybill.CancelOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does a scheduler run?") {
+		if err := c.Cancel(ctx, "good", waybill.CancelOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "check that a scheduler runs") {
 			t.Errorf("got %v", err)
 		}
 		if err := c.Close(); err != nil {

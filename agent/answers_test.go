@@ -15,27 +15,26 @@ func endsAs(_ context.Context, r Request) (any, error) {
 	return nil, []error{nil, errors.New("lost"), Rejected("no", "never"), NoEffect(errors.New("refused"))}[number(r.Task)]
 }
 
-// Whoever has died with a reply acknowledged and its offset not committed leaves
-// the attempt to be done again. Where the reply says that nothing happened the
-// commit is not waited for.
-func TestThatNothingHappenedIsCommittedSoon(t *testing.T) {
+// If an instance dies after a reply was acknowledged and before its offset is committed, the attempt is repeated. So
+// a reply without effect is followed by a commit at once.
+func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	for n, want := range []int{0, 0, 1, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeSession()
 			stop := start(t, s, Config{}, endsAs)
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-			pass(2 * time.Second)
-			if s.seen().soon != want || s.seen().dones[position{0, int64(n)}] != 1 {
-				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.seen().soon, want, s.seen().dones)
+			advance(2 * time.Second)
+			if s.calls().commitsAsked != want || s.calls().done[position{0, int64(n)}] != 1 {
+				t.Errorf("%s: %d commits asked for, want %d; done %v", s.outcome(testID(n)), s.calls().commitsAsked, want, s.calls().done)
 			}
 			stop()
 		})
 	}
 }
 
-// Once its partition is another's, an instance no longer says of an attempt that
-// nothing happened: it may be happening there.
-func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
+// Once its partition was reassigned, an instance sends no reply without effect: the new owner may be calling the
+// handler.
+func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	for n, want := range []string{"completed", "failed", "", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &movingSession{fakeSession: newFakeSession()}
@@ -49,11 +48,11 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 				Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }},
 			}, endsAs)
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-			pass(100 * time.Millisecond)
+			advance(100 * time.Millisecond)
 			s.held.Store(&gone)
-			pass(2 * time.Second)
+			advance(2 * time.Second)
 			stop()
-			done := s.seen().dones[position{0, int64(n)}]
+			done := s.calls().done[position{0, int64(n)}]
 			if s.outcome(testID(n)) != want || (done == 0) != (want == "") || (abandoned.Load() == 1) != (want == "") {
 				t.Errorf("ending %d: %q, want %q; done %d times, %d abandoned", n, s.outcome(testID(n)), want, done, abandoned.Load())
 			}
@@ -61,10 +60,9 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherHas(t *testing.T) {
 	}
 }
 
-// Whoever had the partition before may have begun an attempt, and have died with what it
-// knew. So a failure here isn't said to be without effect, as the attempt may have had one. It
-// is the same with one that was begun here, when the partition went meanwhile and came back.
-func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
+// A previous owner of the partition may have started an attempt and died. So a failure here has an unknown effect. The
+// same holds for an attempt that was started here before the partition was reassigned and came back.
+func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {
 	for _, backAgain := range []bool{false, true} {
 		for n, want := range []string{"completed", "failed", "rejected", "failed"} {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,16 +70,16 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
 				here := t.Context()
 				s.held.Store(&here)
 				if !backAgain {
-					s.inherited.Store(10)
+					s.startedBelow.Store(10)
 				}
 				stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
 				s.deliver(testRecord(n, time.Now().Add(time.Minute)))
-				pass(100 * time.Millisecond)
-				s.inherited.Store(10)
-				pass(2 * time.Second)
+				advance(100 * time.Millisecond)
+				s.startedBelow.Store(10)
+				advance(2 * time.Second)
 				stop()
-				if s.outcome(testID(n)) != want || s.seen().dones[position{0, int64(n)}] != 1 {
-					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.seen().dones)
+				if s.outcome(testID(n)) != want || s.calls().done[position{0, int64(n)}] != 1 {
+					t.Errorf("ending %d: %q, want %q; done %v", n, s.outcome(testID(n)), want, s.calls().done)
 				}
 			})
 		}
@@ -90,10 +88,10 @@ func TestThatNothingHappenedIsNotSaidOfWhatAnotherMayHaveBegun(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}
 		here := t.Context()
 		s.held.Store(&here)
-		s.inherited.Store(3)
+		s.startedBelow.Store(3)
 		stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil }}, endsAs)
 		s.deliver(testRecord(3, time.Now().Add(time.Minute)))
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		stop()
 		if got := s.outcome(testID(3)); got != "failed none" {
 			t.Errorf("%q of a request that came when the partition was here", got)

@@ -6,130 +6,130 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// This file decides what follows each step of an attempt. It is pure: time is an
-// argument, and what is decided is a value.
+// This file decides what follows each event of an attempt. It is pure: time is an
+// argument, and a decision is a value.
 
-// tryDurationMin is the least time before complete-by that is worth another
-// call, and a reply after it.
+// tryDurationMin is the least time before complete-by in which another call, and the reply to it,
+// are worth trying.
 const tryDurationMin = 20 * time.Millisecond
 
-// move is what the shell is to do next.
-type move uint8
+// action is what the caller of a decision must do next.
+type action uint8
 
 const (
-	doCall  move = iota // call the handler
-	doWait              // wait until next.at, then begin again
-	doReply             // send next.reply; then the request is done
-	doStop              // send nothing: the time is over; the request is done
-	doLeave             // send nothing, and leave the request to another instance
+	actCall    action = iota // call the handler
+	actWait                  // wait until decision.until, then ask start
+	actReply                 // send decision.reply; the request is finished then
+	actDrop                  // send nothing, since complete-by is over; the request is finished
+	actAbandon               // send nothing; another instance gets the request
 )
 
-// next is a decision.
-type next struct {
-	do      move
-	at      time.Time    // of doWait
-	reply   events.Reply // of doReply; of doWait, what to reply if the request can't wait, or can't be called after it
-	refused bool         // the wait is for a circuit
+// decision is what follows from the state of an attempt.
+type decision struct {
+	action     action
+	until      time.Time    // of actWait
+	reply      events.Reply // of actReply; of actWait, the reply if the request can't wait or can't be called afterwards
+	forCircuit bool         // of actWait: a circuit is open
 }
 
-// attempt is what is known of a request that is being worked on.
+// attempt is the state of a request between its calls.
 type attempt struct {
-	req     *Request
-	retry   *Retry
-	tries   int  // calls that have ended
-	touched bool // one of them may have had an effect
-	last    *Failure
+	req           *Request
+	retry         *Retry
+	tries         int  // calls that have ended
+	mayHaveEffect bool // a call may have had an effect
+	lastFailure   *Failure
 }
 
-// begin says what to do at now if nothing stands in the way.
-func (a attempt) begin(now time.Time) next {
+// start decides whether the handler may be called at now.
+func (a attempt) start(now time.Time) decision {
 	if !now.Before(a.req.CompleteBy) {
-		return next{do: doStop}
+		return decision{action: actDrop}
 	}
-	return next{do: doCall}
+	return decision{action: actCall}
 }
 
-// after says what follows a call that ended at now. leaving: the process's
-// grace is over and the call was cut short.
-func (a attempt) after(r result, now time.Time, leaving bool) (attempt, next) {
+// afterCall decides what follows a call that ended at now. leaving: the call was cancelled because
+// the process's grace is over.
+func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, decision) {
 	a.tries++
 	switch {
 	case !now.Before(a.req.CompleteBy):
-		return a, next{do: doStop}
+		return a, decision{action: actDrop}
 	case r.fail == nil:
-		return a, a.answer(events.Reply{Outcome: events.Completed, Body: r.output})
-	case r.fail.Rejected && !a.touched:
-		return a, a.answer(events.Reply{Outcome: events.Rejected, Body: r.fail.body()})
+		return a, a.replyWith(events.Reply{Outcome: events.Completed, Body: r.output})
+	case r.fail.Rejected && !a.mayHaveEffect:
+		return a, a.replyWith(events.Reply{Outcome: events.Rejected, Body: r.fail.errorObject()})
 	}
-	a.last = r.fail
-	// A rejection settles nothing about the calls before it.
-	a.touched = a.touched || !r.fail.NoEffect && !r.fail.Rejected
+	a.lastFailure = r.fail
+	// A rejection says nothing about the effects of earlier calls.
+	a.mayHaveEffect = a.mayHaveEffect || !r.fail.NoEffect && !r.fail.Rejected
 	if r.fail.Rejected {
-		return a, a.failed(0)
+		return a, a.failedReply(0)
 	}
 	if leaving {
-		return a, next{do: doLeave}
+		return a, decision{action: actAbandon}
 	}
 	later := r.fail.After
 	if !r.fail.Transient || a.tries >= a.retry.MaxTries {
-		return a, a.failed(later)
+		return a, a.failedReply(later)
 	}
-	return a, a.wait(max(a.backoff(), later), later, now)
+	return a, a.waitOrFail(max(a.backoff(), later), later, now)
 }
 
-// refused says what follows when the circuit of the downstream lets no call
-// through at now, and none before openFor has passed.
-func (a attempt) refused(openFor time.Duration, downstream string, now time.Time) (attempt, next) {
+// circuitOpen decides what follows if the downstream's circuit refuses calls at now, and for openFor
+// from now.
+func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.Time) (attempt, decision) {
 	if !now.Before(a.req.CompleteBy) {
-		return a, next{do: doStop}
+		return a, decision{action: actDrop}
 	}
 	later := openFor
-	if a.last == nil {
-		a.last = &Failure{Code: CodeCircuitOpen, NoEffect: true,
-			Message: "the circuit of " + downstream + " is open: it failed too often to be called now"}
-	} else if a.tries > 0 && !a.touched {
-		later = 0 // it was called, and that is to count: see events.Run.Defers
+	if a.lastFailure == nil {
+		a.lastFailure = &Failure{Code: CodeCircuitOpen, NoEffect: true,
+			Message: "not called: the circuit of " + downstream + " is open after too many failures"}
+	} else if a.tries > 0 && !a.mayHaveEffect {
+		later = 0 // it was called, so the attempt must count: see events.Run.Defers
 	}
-	n := a.wait(openFor, later, now)
-	n.refused = n.do == doWait
+	n := a.waitOrFail(openFor, later, now)
+	n.forCircuit = n.action == actWait
 	return a, n
 }
 
-// wait is for d, or, where no call would fit in after it, a failure at once, which says
-// that the next attempt should come later: the sooner it is known, the sooner another attempt begins.
-func (a attempt) wait(d, later time.Duration, now time.Time) next {
-	n := a.failed(later)
+// waitOrFail waits for d. If no call would fit in afterwards it fails at once, so that the next attempt
+// can be scheduled; the reply asks for it after later.
+func (a attempt) waitOrFail(d, later time.Duration, now time.Time) decision {
+	n := a.failedReply(later)
 	if left := a.req.CompleteBy.Sub(now); d <= left-tryDurationMin {
-		n.do, n.at = doWait, now.Add(d)
+		n.action, n.until = actWait, now.Add(d)
 	}
 	return n
 }
 
-// backoff is the wait before another call. Its jitter is derived from the names,
-// never random.
+// backoff is the wait before another call. Its jitter is derived from the attempt's names and is
+// not random.
 func (a attempt) backoff() time.Duration {
 	p := events.Attempts{Backoff: a.retry.Backoff, Factor: a.retry.Factor, Max: a.retry.Max}
 	return p.Delay(a.req.Task, a.req.Step, a.req.Kind, a.req.Attempt, a.tries)
 }
 
-// failed is the reply that the last failure leads to: without effect only if no
-// call had one. The next attempt should come after later; 0: as the workflow says.
-func (a attempt) failed(later time.Duration) next {
-	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.last.body(), RetryAfter: later}
-	if !a.touched {
+// failedReply replies with the last failure. The reply says "no effect" only if no call may have had
+// one. It asks for the next attempt after later; 0: as the workflow says.
+func (a attempt) failedReply(later time.Duration) decision {
+	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.lastFailure.errorObject(), RetryAfter: later}
+	if !a.mayHaveEffect {
 		r.Effect = events.EffectNone
 	}
-	return a.answer(r)
+	return a.replyWith(r)
 }
 
-func (a attempt) answer(r events.Reply) next {
+func (a attempt) replyWith(r events.Reply) decision {
 	r.Task, r.Token = a.req.Task, a.req.token
 	r.Ref = events.RequestRef{Step: a.req.Step, Kind: a.req.Kind, Attempt: a.req.Attempt}
-	return next{do: doReply, reply: r}
+	return decision{action: actReply, reply: r}
 }
 
-// nothingHappened reports whether a reply says that the attempt had no effect:
-// whoever believes it undoes nothing, so the attempt must not be made again.
-func nothingHappened(r *events.Reply) bool {
+// reportsNoEffect reports whether a reply says that the attempt had no effect. The scheduler then
+// undoes nothing, so the attempt must not be called again.
+func reportsNoEffect(r *events.Reply) bool {
 	return r.Outcome == events.Rejected || r.Outcome == events.Failed && r.Effect == events.EffectNone
 }

@@ -16,21 +16,21 @@ var (
 	testTrys = Retry{MaxTries: 3, Backoff: 100 * time.Millisecond, Factor: 2, Max: time.Second}
 )
 
-func testAttempt(completeIn time.Duration) attempt {
+func newTestAttempt(completeIn time.Duration) attempt {
 	return attempt{retry: &testTrys, req: &Request{ID: "o-1/charge/do/2", Task: "o-1", Step: "charge", Kind: Do, Attempt: 2,
 		Operation: "charge", IdempotencyKey: "k", CompleteBy: t0.Add(completeIn)}}
 }
 
 // describe writes a decision in one line.
-func describe(n next) (text string) {
-	switch n.do {
-	case doCall:
+func describe(n decision) (text string) {
+	switch n.action {
+	case actCall:
 		return "call"
-	case doWait:
+	case actWait:
 		return "wait"
-	case doStop:
+	case actDrop:
 		return "stop"
-	case doLeave:
+	case actAbandon:
 		return "leave"
 	}
 	s := string(n.reply.Outcome)
@@ -45,7 +45,7 @@ func describe(n next) (text string) {
 
 // An attempt is a history of calls, each with how it ended; what follows the
 // last one is decided. All within the same instant.
-func TestAfter(t *testing.T) {
+func TestAfterCall(t *testing.T) {
 	boom := errors.New("boom")
 	reject := Rejected("no_stock", "none left")
 	for _, c := range []struct {
@@ -78,13 +78,13 @@ func TestAfter(t *testing.T) {
 		{"rejected after a call that may have had one", []error{Transient(boom), reject}, time.Minute, "failed unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := testAttempt(c.left)
-			var n next
+			a := newTestAttempt(c.left)
+			var n decision
 			for i, err := range c.calls {
-				if i > 0 && n.do != doWait {
+				if i > 0 && n.action != actWait {
 					t.Fatalf("call %d follows %q", i+1, describe(n))
 				}
-				a, n = a.after(resultOf(map[string]int{"a": 1}, err), t0, false)
+				a, n = a.afterCall(resultOf(map[string]int{"a": 1}, err), t0, false)
 			}
 			if got := describe(n); got != c.want {
 				t.Errorf("%s; want %s", got, c.want)
@@ -93,12 +93,12 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-func TestLeavingKeepsWhatIsSettled(t *testing.T) {
+func TestFinishedCallIsRepliedWhileLeaving(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string
 	}{{nil, "completed"}, {Rejected("x", "y"), "rejected"}, {errors.New("cut short"), "leave"}, {Transient(errors.New("cut short")), "leave"}} {
-		if _, n := testAttempt(time.Minute).after(resultOf(nil, c.err), t0, true); describe(n) != c.want {
+		if _, n := newTestAttempt(time.Minute).afterCall(resultOf(nil, c.err), t0, true); describe(n) != c.want {
 			t.Errorf("%v: %s; want %s", c.err, describe(n), c.want)
 		}
 	}
@@ -115,22 +115,22 @@ func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
 		{time.Second, 5 * time.Second, "failed none after 5s"},
 		{0, time.Millisecond, "stop"},
 	} {
-		if _, n := testAttempt(c.left).refused(c.openFor, "bank", t0); describe(n) != c.want {
+		if _, n := newTestAttempt(c.left).circuitOpen(c.openFor, "bank", t0); describe(n) != c.want {
 			t.Errorf("%v left, open for %v: %s; want %s", c.left, c.openFor, describe(n), c.want)
 		}
 	}
-	again, _ := testAttempt(10*time.Second).refused(5*time.Second, "bank", t0)
-	if _, n := again.refused(5*time.Second, "bank", t0.Add(6*time.Second)); describe(n) != "failed none after 5s" {
+	again, _ := newTestAttempt(10*time.Second).circuitOpen(5*time.Second, "bank", t0)
+	if _, n := again.circuitOpen(5*time.Second, "bank", t0.Add(6*time.Second)); describe(n) != "failed none after 5s" {
 		t.Errorf("refused twice, and never called: %s", describe(n))
 	}
-	a, _ := testAttempt(6*time.Second).after(resultOf(nil, Transient(errors.New("boom"))), t0, false)
-	if _, n := a.refused(time.Minute, "bank", t0); describe(n) != "failed unknown after 1m0s" {
+	a, _ := newTestAttempt(6*time.Second).afterCall(resultOf(nil, Transient(errors.New("boom"))), t0, false)
+	if _, n := a.circuitOpen(time.Minute, "bank", t0); describe(n) != "failed unknown after 1m0s" {
 		t.Errorf("an open circuit forgot the effect of the call before it: %s", describe(n))
 	}
 }
 
 func TestBackoffGrowsWithinItsBoundAndIsDerived(t *testing.T) {
-	a := testAttempt(time.Hour)
+	a := newTestAttempt(time.Hour)
 	for i, limit := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
 		a.tries = i + 1
 		d, again := a.backoff(), a.backoff()
@@ -143,12 +143,12 @@ func TestBackoffGrowsWithinItsBoundAndIsDerived(t *testing.T) {
 func TestErrorObjectStaysWithinItsBounds(t *testing.T) {
 	long := strings.Repeat("ä", 1<<20)
 	f := &Failure{Code: long, Message: long, Details: []byte(`"` + long + `"`)}
-	b := f.body()
+	b := f.errorObject()
 	if len(b) > codeBytesMax+messageBytesMax+detailsBytesMax+100 || !events.ValidJSON(b) {
 		t.Errorf("%d bytes, valid %v", len(b), events.ValidJSON(b))
 	}
 	f = &Failure{Code: "x", Details: []byte(`{"broken`)}
-	if b = f.body(); string(b) != `{"code":"x","message":"x"}` {
+	if b = f.errorObject(); string(b) != `{"code":"x","message":"x"}` {
 		t.Errorf("%s", b)
 	}
 }
@@ -158,7 +158,7 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 		CodeBadOutput:       func() {},
 		events.CodeTooLarge: strings.Repeat("x", events.MaxReplyBytes),
 	} {
-		_, n := testAttempt(time.Minute).after(resultOf(out, nil), t0, false)
+		_, n := newTestAttempt(time.Minute).afterCall(resultOf(out, nil), t0, false)
 		if describe(n) != "failed unknown" || !strings.Contains(string(n.reply.Body), code) {
 			t.Errorf("%s: %s %s", code, describe(n), n.reply.Body)
 		}

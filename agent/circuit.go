@@ -12,83 +12,82 @@ import (
 )
 
 const (
-	// circuitsMax is how many downstreams have a circuit of their own; those
-	// named later share one.
+	// circuitsMax bounds the circuits. Downstreams that are named later share one for their kind.
 	circuitsMax = 1024
-	// probeWait is how often a request looks again while another one's call
-	// finds out whether the downstream has recovered.
-	probeWait = 100 * time.Millisecond
-	// otherDownstreams names the circuit that is shared.
-	otherDownstreams = "others"
-	// undoSuffix is behind the name of the circuit of undos.
+	// probePollInterval is how often a request asks a half-open circuit again, while the call of
+	// another request probes the downstream.
+	probePollInterval = 100 * time.Millisecond
+	// sharedCircuitName names the circuit of the downstreams past circuitsMax.
+	sharedCircuitName = "others"
+	// undoSuffix ends the name of a circuit for undos.
 	undoSuffix = " (undo)"
-	// answersKept is of how many answers it is remembered what they took.
-	answersKept = 64
-	// usualOneOf: one of so many answers may be slower than usual.
-	usualOneOf = 16
-	// silentTimes times what answers take without one, though calls were under way, are not for
-	// want of time any more.
-	silentTimes = 10
+	// answerTimesKept is the number of answers whose durations are kept.
+	answerTimesKept = 64
+	// slowAnswersOneIn: one in so many answers is ignored as slow by usualAnswerTime.
+	slowAnswersOneIn = 16
+	// unansweredFactor times the usual answer time without an answer, while calls were running, means
+	// that the downstream fails. Before that, short calls may just have had too little time.
+	unansweredFactor = 10
 )
 
 // The states of a circuit.
 const (
-	CircuitClosed   = "closed"    // calls go through
-	CircuitHalfOpen = "half-open" // a few do, to find out
-	CircuitOpen     = "open"      // none does
+	CircuitClosed   = "closed"    // calls are allowed
+	CircuitHalfOpen = "half-open" // one call probes the downstream
+	CircuitOpen     = "open"      // no call is allowed
 )
 
 var (
 	errDownstream = errors.New("the downstream failed")
-	errNoVerdict  = errors.New("says nothing of the downstream")
+	errNotCounted = errors.New("not counted: says nothing about the downstream")
 )
 
-// circuits holds the breaker of each downstream. Safe for concurrent use.
+// circuits has a circuit for each downstream, created by its first call. Safe for concurrent use.
 type circuits struct {
 	breaker  Breaker
 	listener *Listener
-	byName   sync.Map // of *circuit: asked at each call, and rarely added to
+	byName   sync.Map // name to *circuit; read by each call, rarely written
 	mu       sync.Mutex
-	n        int // of those in byName
+	count    int // of those in byName
 
-	worst worst
+	worst worstState
 }
 
-// worst is the worst state of all circuits, for who looks at the agent from outside. Safe for
+// worstState is the worst state of all circuits: open, then half-open, then closed. Safe for
 // concurrent use.
-type worst struct {
-	mu   sync.Mutex
-	not  map[string]string  // circuits that aren't closed, and what they are
-	show func(state string) // nil: there is nobody to show it to
+type worstState struct {
+	mu        sync.Mutex
+	notClosed map[string]string  // state of each circuit that isn't closed
+	notify    func(state string) // nil: no subscriber
 }
 
-// to has show told, now and at each change, until it is told of another one.
-func (w *worst) to(show func(string)) {
+// subscribe calls show now and at each change. It replaces the subscriber before it; nil removes it.
+func (w *worstState) subscribe(show func(string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.show = show; show != nil {
+	if w.notify = show; show != nil {
 		show(w.state())
 	}
 }
 
-func (w *worst) changed(name, state string) {
+func (w *worstState) update(name, state string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.not == nil {
-		w.not = map[string]string{}
+	if w.notClosed == nil {
+		w.notClosed = map[string]string{}
 	}
 	before := w.state()
-	if w.not[name] = state; state == CircuitClosed {
-		delete(w.not, name)
+	if w.notClosed[name] = state; state == CircuitClosed {
+		delete(w.notClosed, name)
 	}
-	if now := w.state(); now != before && w.show != nil {
-		w.show(now)
+	if now := w.state(); now != before && w.notify != nil {
+		w.notify(now)
 	}
 }
 
-func (w *worst) state() string {
+func (w *worstState) state() string {
 	state := CircuitClosed
-	for _, s := range w.not {
+	for _, s := range w.notClosed {
 		if state = s; s == CircuitOpen {
 			break
 		}
@@ -96,26 +95,26 @@ func (w *worst) state() string {
 	return state
 }
 
-// circuit is one downstream's breaker, and what gobreaker doesn't tell: until
-// when it is open, and that it changed.
+// circuit is the breaker of a downstream. It adds what gobreaker doesn't expose: when an open circuit
+// becomes half-open, and a signal for changes of state.
 type circuit struct {
-	name    string
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	mu      sync.Mutex
-	until   time.Time     // open until then
-	changed chan struct{} // closed at the next change of state
+	name      string
+	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	mu        sync.Mutex
+	openUntil time.Time     // when an open circuit becomes half-open
+	changed   chan struct{} // closed at the next change of state
 
-	answers [answersKept]time.Duration // what the last ones took
-	n       int                        // how many there were
-	// vain is for how long, up to vainTo, calls have been under way since the last answer that
-	// ended for want of time, those beside each other counted once.
-	vain   time.Duration
-	vainTo time.Time
+	answerTimes [answerTimesKept]time.Duration // ring of the last durations
+	answerCount int                            // answers so far
+	// unanswered is the time since the last answer in which calls ran that timed out, up to
+	// unansweredUntil. Concurrent calls count once.
+	unanswered      time.Duration
+	unansweredUntil time.Time
 }
 
-// of is the circuit of a downstream. Undos have one of their own: that a service can't do an operation now
-// doesn't say that it can't undo what it did before.
-func (c *circuits) of(name string, kind events.Kind) *circuit {
+// forDownstream returns the circuit of a downstream, or of its undos. Undos have a circuit of their own,
+// because a service that can't do an operation may still be able to undo it.
+func (c *circuits) forDownstream(name string, kind events.Kind) *circuit {
 	if kind == Undo {
 		name += undoSuffix
 	}
@@ -124,46 +123,46 @@ func (c *circuits) of(name string, kind events.Kind) *circuit {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.byName.Load(name) // by now
-	if !ok && c.n >= circuitsMax {
-		if name = otherDownstreams; kind == Undo {
+	k, ok := c.byName.Load(name) // another goroutine may have added it
+	if !ok && c.count >= circuitsMax {
+		if name = sharedCircuitName; kind == Undo {
 			name += undoSuffix
 		}
 		k, ok = c.byName.Load(name)
 	}
 	if !ok {
-		k = c.open(name)
+		k = c.newCircuit(name)
 		c.byName.Store(name, k)
-		c.n++
+		c.count++
 	}
 	return k.(*circuit)
 }
 
-func (c *circuits) open(name string) *circuit {
+func (c *circuits) newCircuit(name string) *circuit {
 	k := &circuit{name: name, changed: make(chan struct{})}
 	k.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        name,
 		Timeout:     c.breaker.OpenFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= c.breaker.Failures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errNoVerdict) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errNotCounted) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			k.mu.Lock()
 			if to == gobreaker.StateOpen {
-				k.until = time.Now().Add(c.breaker.OpenFor)
+				k.openUntil = time.Now().Add(c.breaker.OpenFor)
 			}
 			close(k.changed)
 			k.changed = make(chan struct{})
 			k.mu.Unlock()
-			c.worst.changed(name, to.String())
+			c.worst.update(name, to.String())
 			c.listener.circuitChanged(name, from.String(), to.String())
 		},
 	})
 	return k
 }
 
-// allow asks for a call. verdict, if not nil, must be told how it went. Else
-// the circuit lets no call through for openFor; changed is closed if that turns
-// out otherwise.
+// allow asks for permission to call. If it is granted, verdict isn't nil and must be called with the
+// call's result. Otherwise the circuit allows no call for openFor, unless its state changes: that closes
+// changed.
 func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <-chan struct{}) {
 	k.mu.Lock()
 	changed = k.changed // before Allow, so that no change is missed
@@ -174,64 +173,64 @@ func (k *circuit) allow() (verdict func(error), openFor time.Duration, changed <
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) {
 		k.mu.Lock()
-		openFor = time.Until(k.until) + time.Millisecond // gobreaker wants it strictly past
+		openFor = time.Until(k.openUntil) + time.Millisecond // gobreaker opens strictly after its timeout
 		k.mu.Unlock()
 	}
 	if openFor <= 0 {
-		openFor = probeWait
+		openFor = probePollInterval
 	}
 	return nil, openFor, changed
 }
 
-// call is how a call of the handler went.
-type call struct {
+// finishedCall is the result of a call of the handler, and its timing.
+type finishedCall struct {
 	result
-	took, left time.Duration // left: of complete-by, when it began
+	took, left time.Duration // left: until complete-by when the call began
 	leaving    bool          // the process's grace was over
 }
 
-// judge is what a call says of the downstream. A rejection is an answer. A call that
-// was given less time than answers take, and ended for want of it, says nothing: so
-// it is with requests that waited for long, while the downstream is well. When nothing was
-// answered for much longer than that, it isn't.
-func (k *circuit) judge(c call) error {
+// classify says what a call means for the circuit: nil is a success, errDownstream a failure,
+// errNotCounted neither. A rejection is a success, because the downstream answered. A call that timed out
+// after less than the usual answer time isn't counted, because its request had waited for too long.
+// If such calls run without any answer for unansweredFactor times that, the downstream has failed.
+func (k *circuit) classify(c finishedCall) error {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case c.fail == nil || c.fail.Rejected:
-		k.answers[k.n%answersKept] = c.took
-		k.n++
-		k.vain, k.vainTo = 0, now
+		k.answerTimes[k.answerCount%answerTimesKept] = c.took
+		k.answerCount++
+		k.unanswered, k.unansweredUntil = 0, now
 		return nil
 	case c.leaving || c.fail.Neutral:
-		return errNoVerdict
+		return errNotCounted
 	case c.took < c.left:
 		return errDownstream
 	}
-	usual := k.usual()
+	usual := k.usualAnswerTime()
 	if c.left >= usual {
 		return errDownstream
 	}
 	began := now.Add(-c.took)
-	if began.Before(k.vainTo) {
-		began = k.vainTo
+	if began.Before(k.unansweredUntil) {
+		began = k.unansweredUntil
 	}
-	k.vain, k.vainTo = k.vain+now.Sub(began), now
-	if usual > 0 && k.vain > silentTimes*usual {
+	k.unanswered, k.unansweredUntil = k.unanswered+now.Sub(began), now
+	if usual > 0 && k.unanswered > unansweredFactor*usual {
 		return errDownstream
 	}
-	return errNoVerdict
+	return errNotCounted
 }
 
-// usual is what answers take, but for a few that are slower: one of them would have the
-// downstream be forgiven for long after it died.
-func (k *circuit) usual() time.Duration {
-	kept := min(k.n, answersKept)
+// usualAnswerTime is the duration of the slowest kept answer, without the slowest few. With them, one slow
+// answer would excuse a downstream long after it stopped answering. 0: nothing was answered yet.
+func (k *circuit) usualAnswerTime() time.Duration {
+	kept := min(k.answerCount, answerTimesKept)
 	if kept == 0 {
 		return 0
 	}
-	took := k.answers
+	took := k.answerTimes
 	slices.Sort(took[:kept])
-	return took[kept-1-kept/usualOneOf]
+	return took[kept-1-kept/slowAnswersOneIn]
 }

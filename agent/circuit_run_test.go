@@ -27,10 +27,10 @@ func requestOf(n int, step string, k events.Kind, by time.Time) events.Request {
 	return events.Request{Task: fmt.Sprintf("o-%d", n), Ref: events.RequestRef{Step: step, Kind: k, Attempt: 1}, Token: testToken, Operation: step, CompleteBy: by}
 }
 
-// oneHost is a handler whose operations are all of one downstream.
-type oneHost struct{ HandlerFunc }
+// sharedHostHandler is a handler whose downstreams are on one host.
+type sharedHostHandler struct{ HandlerFunc }
 
-func (oneHost) Downstream(r Request) string { return "host/" + r.Operation }
+func (sharedHostHandler) Downstream(r Request) string { return "host/" + r.Operation }
 
 func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop func()) {
 	t.Helper()
@@ -44,18 +44,18 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		for _, f := range s.seen().faults {
+		for _, f := range s.calls().faults {
 			t.Error(f)
 		}
 	}
 }
 
-// Fifty requests of an operation that is well, beside an operation of the same service that fails each time and
-// has more requests than there are places: all complete, and none waits for the other's circuit.
+// A failing operation with more requests than slots doesn't delay the fifty requests of another operation of the
+// same service: none waits for the other's circuit.
 func TestFailingOperationLeavesTheOthers(t *testing.T) {
 	for name, wrap := range map[string]func(HandlerFunc) Handler{
 		"a handler without downstreams": func(h HandlerFunc) Handler { return h },
-		"one host":                      func(h HandlerFunc) Handler { return oneHost{h} },
+		"one host":                      func(h HandlerFunc) Handler { return sharedHostHandler{h} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -71,20 +71,20 @@ func TestFailingOperationLeavesTheOthers(t *testing.T) {
 				for n := range 50 {
 					s.deliver(operationRecord(2*n, requestOf(n, "charge", Do, by)), operationRecord(2*n+1, requestOf(n, "reserve", Do, by)))
 				}
-				pass(4 * time.Second)
+				advance(4 * time.Second)
 				for n := range 50 {
 					if got := s.outcome(fmt.Sprintf("o-%d/reserve/do/1", n)); got != "completed" {
 						t.Errorf("reserve of o-%d, 4 s later: %q", n, got)
 					}
 				}
-				pass(10 * time.Second)
+				advance(10 * time.Second)
 				stop()
 			})
 		})
 	}
 }
 
-// An undo isn't refused by the circuit of the operation that fails, also where both have one name.
+// The open circuit of an operation doesn't refuse its undos, even if both have the same name.
 func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -98,11 +98,11 @@ func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 		for n := range 3 {
 			s.deliver(operationRecord(n, requestOf(n, "charge", Do, by)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := range 60 {
 			s.deliver(operationRecord(10+n, requestOf(n, "charge", Undo, by)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := range 60 {
 			if got := s.outcome(fmt.Sprintf("o-%d/charge/undo/1", n)); got != "completed" {
 				t.Errorf("the undo of o-%d: %q", n, got)
@@ -112,9 +112,9 @@ func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 	})
 }
 
-// What an open circuit lets no call of through in time is replied with when to come again, so that no attempt is
-// used up. A call that was made counts.
-func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
+// A request that an open circuit refuses until complete-by is replied with retry-after, so that its attempt doesn't
+// count. An attempt with a call counts.
+func TestOpenCircuitRepliesRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		stop := start(t, s, Config{Breaker: Breaker{Failures: 2, OpenFor: 5 * time.Second}}, func(_ context.Context, r Request) (any, error) {
@@ -124,9 +124,9 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 			return nil, Transient(errors.New("down"))
 		})
 		s.deliver(testRecord(0, time.Now().Add(2*time.Second)), testRecord(1, time.Now().Add(2*time.Second)))
-		pass(time.Second)
+		advance(time.Second)
 		s.deliver(testRecord(2, time.Now().Add(2*time.Second)))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
 		for n, want := range map[int]struct {
 			outcome string
@@ -136,7 +136,7 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened there was no time to wait for it
 			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for a second
 		} {
-			rec := s.seen().acked[testID(n)]
+			rec := s.calls().replies[testID(n)]
 			_, in, err := events.DecodeInput(events.Replies, &rec)
 			if err != nil {
 				t.Fatalf("o-%d: %v", n, err)
@@ -149,15 +149,15 @@ func TestOpenCircuitSaysWhenToComeAgain(t *testing.T) {
 	})
 }
 
-// What waits has no place: neither for a circuit nor for a backoff. What it needs to be called again it gets
-// before what was never begun, and never is more called at once than Concurrency.
-func TestWaitingHoldsNoPlace(t *testing.T) {
+// A request that waits for a circuit or a backoff has no slot. It gets one for its next call before requests that were
+// not started, and at most Concurrency handlers run at once.
+func TestWaitingReleasesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var now, most atomic.Int32
 		var failed [3]atomic.Bool
 		stop := start(t, s, Config{Concurrency: 3, Retry: Retry{Backoff: 10 * time.Second, Max: 10 * time.Second}}, func(_ context.Context, r Request) (any, error) {
-			raise(&most, now.Add(1))
+			storeMax(&most, now.Add(1))
 			defer now.Add(-1)
 			if n := number(r.Task); n < 3 && !failed[n].Swap(true) {
 				return nil, Transient(errors.New("busy"))
@@ -168,29 +168,29 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 		for n := range 3 {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		for n := 3; n < 63; n++ {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(9 * time.Second)
-		if got := len(s.seen().acked); got < 24 {
-			t.Errorf("%d of 60 were done in 9 s while three others wait; with three places it is 27", got)
+		advance(9 * time.Second)
+		if got := len(s.calls().replies); got < 24 {
+			t.Errorf("%d of 60 were finished in 9 s while three others wait; three slots allow 27", got)
 		}
-		pass(4 * time.Second)
+		advance(4 * time.Second)
 		for n := range 3 {
 			if got := s.outcome(testID(n)); got != "completed" {
-				t.Errorf("o-%d has waited, and is called before what was never begun: %q", n, got)
+				t.Errorf("o-%d has waited and must be called before requests that were not started: %q", n, got)
 			}
 		}
-		pass(30 * time.Second)
+		advance(30 * time.Second)
 		stop()
-		if len(s.seen().acked) != 63 || most.Load() != 3 {
-			t.Errorf("%d of 63 were replied, %d called at once", len(s.seen().acked), most.Load())
+		if len(s.calls().replies) != 63 || most.Load() != 3 {
+			t.Errorf("%d of 63 were replied, %d called at once", len(s.calls().replies), most.Load())
 		}
 	})
 }
 
-// Requests that wait for a circuit are bounded. One that finds no room is replied with when to come again.
+// The requests that wait for a circuit are bounded. Further ones are replied with retry-after.
 func TestWaitsForACircuitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -205,16 +205,16 @@ func TestWaitsForACircuitAreBounded(t *testing.T) {
 		for n := range 20 {
 			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
 		}
-		pass(time.Second)
+		advance(time.Second)
 		down.Store(false)
-		pass(time.Minute)
+		advance(time.Minute)
 		stop()
 		got := map[string]int{}
 		for n := range 20 {
 			got[s.outcome(testID(n))]++
 		}
-		if got["failed"] != 2 || got["failed none"] != 18-parkedPerPlace*2 || got["completed"] != parkedPerPlace*2 {
-			t.Errorf("%v; want two calls that failed, %d that waited, and the others told when to come again", got, parkedPerPlace*2)
+		if got["failed"] != 2 || got["failed none"] != 18-parkedPerSlot*2 || got["completed"] != parkedPerSlot*2 {
+			t.Errorf("%v; want two failed calls, %d requests that waited, and retry-after for the others", got, parkedPerSlot*2)
 		}
 	})
 }

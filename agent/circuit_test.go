@@ -10,44 +10,43 @@ import (
 	"time"
 )
 
-// A handler that names ever new downstreams has so many circuits, and one for all the
-// others; each name keeps its own, whoever asks first.
+// A handler that names ever new downstreams gets circuitsMax circuits and a shared one. Concurrent first calls for a
+// name get the same circuit.
 func TestCircuitsAreBounded(t *testing.T) {
 	c := &circuits{listener: &Listener{}}
 	var asking sync.WaitGroup
 	for range 4 {
 		asking.Go(func() {
 			for n := range 2 * circuitsMax {
-				c.of(fmt.Sprint(n), Do)
+				c.forDownstream(fmt.Sprint(n), Do)
 			}
 		})
 	}
 	asking.Wait()
 	names := map[string]*circuit{}
 	for n := range 2 * circuitsMax {
-		k := c.of(fmt.Sprint(n), Do)
-		if was := names[k.name]; was != nil && was != k || k.name != fmt.Sprint(n) && k.name != otherDownstreams {
+		k := c.forDownstream(fmt.Sprint(n), Do)
+		if was := names[k.name]; was != nil && was != k || k.name != fmt.Sprint(n) && k.name != sharedCircuitName {
 			t.Fatalf("downstream %d has the circuit of %s, and not always the same", n, k.name)
 		}
 		names[k.name] = k
 	}
-	if len(names) != circuitsMax+1 || names[otherDownstreams] == nil {
+	if len(names) != circuitsMax+1 || names[sharedCircuitName] == nil {
 		t.Errorf("%d circuits for %d names; want %d and that of the others", len(names), 2*circuitsMax, circuitsMax)
 	}
 }
 
-// Who looks from outside is shown the worst of all circuits, at the beginning of a stay and
-// when it changes.
-func TestWorstOfAllCircuitsIsShown(t *testing.T) {
-	var w worst
+// A subscriber receives the worst state of all circuits, at once and at each change.
+func TestWorstCircuitStateIsReported(t *testing.T) {
+	var w worstState
 	var first, second []string
-	w.changed("a", CircuitOpen) // before anybody looks
-	w.to(func(state string) { first = append(first, state) })
-	w.changed("b", CircuitHalfOpen)
-	w.changed("a", CircuitClosed)
-	w.to(func(state string) { second = append(second, state) })
-	w.changed("b", CircuitClosed)
-	w.changed("b", CircuitClosed)
+	w.update("a", CircuitOpen) // before anybody looks
+	w.subscribe(func(state string) { first = append(first, state) })
+	w.update("b", CircuitHalfOpen)
+	w.update("a", CircuitClosed)
+	w.subscribe(func(state string) { second = append(second, state) })
+	w.update("b", CircuitClosed)
+	w.update("b", CircuitClosed)
 	if want := []string{CircuitOpen, CircuitHalfOpen}; !slices.Equal(first, want) {
 		t.Errorf("the first stay was shown %v; want %v", first, want)
 	}
@@ -56,45 +55,45 @@ func TestWorstOfAllCircuitsIsShown(t *testing.T) {
 	}
 }
 
-// cutOff is a call that was given some time, and ended for want of it.
-func cutOff(left time.Duration) call {
-	return call{result: result{fail: &Failure{}}, took: left, left: left}
+// timedOutCall returns a call that timed out after left.
+func timedOutCall(left time.Duration) finishedCall {
+	return finishedCall{result: result{fail: &Failure{}}, took: left, left: left}
 }
 
-// One answer that was very slow doesn't have a downstream be forgiven that died after it, among quick ones at
-// once, and alone when nothing was answered for long. A burst of calls without time says nothing.
+// One very slow answer doesn't excuse a downstream that died after it. Among quick answers the circuit counts timeouts at
+// once, otherwise after a long time without an answer. A burst of calls with too little time isn't counted.
 func TestCircuitOfADownstreamThatDiedAfterASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick := &circuit{}
 		for range 30 {
-			if err := quick.judge(call{took: 100 * time.Millisecond, left: time.Minute}); err != nil {
+			if err := quick.classify(finishedCall{took: 100 * time.Millisecond, left: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		slow := &circuit{}
 		for _, k := range []*circuit{quick, slow} {
-			if err := k.judge(call{took: time.Minute, left: time.Minute}); err != nil {
+			if err := k.classify(finishedCall{took: time.Minute, left: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := quick.judge(cutOff(10 * time.Second)); !errors.Is(err, errDownstream) {
+		if err := quick.classify(timedOutCall(10 * time.Second)); !errors.Is(err, errDownstream) {
 			t.Errorf("10 s without an answer, where they take 100 ms and one took a minute: %v", err)
 		}
 		time.Sleep(10 * time.Second)
 		for range 10_000 {
-			if err := slow.judge(cutOff(10 * time.Second)); !errors.Is(err, errNoVerdict) {
+			if err := slow.classify(timedOutCall(10 * time.Second)); !errors.Is(err, errNotCounted) {
 				t.Fatalf("calls beside each other, that were given 10 s where an answer takes a minute: %v", err)
 			}
 		}
-		for n := 1; !errors.Is(slow.judge(cutOff(10*time.Second)), errDownstream); n++ {
-			if time.Sleep(10 * time.Second); n > 6*silentTimes {
+		for n := 1; !errors.Is(slow.classify(timedOutCall(10*time.Second)), errDownstream); n++ {
+			if time.Sleep(10 * time.Second); n > 6*unansweredFactor {
 				t.Fatalf("%d times 10 s without an answer, where one took a minute, are forgiven", n)
 			}
 		}
-		if err := slow.judge(call{took: time.Minute, left: time.Minute}); err != nil {
+		if err := slow.classify(finishedCall{took: time.Minute, left: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
-		if err := slow.judge(cutOff(10 * time.Second)); !errors.Is(err, errNoVerdict) {
+		if err := slow.classify(timedOutCall(10 * time.Second)); !errors.Is(err, errNotCounted) {
 			t.Errorf("beside an answer that took a minute: %v", err)
 		}
 	})

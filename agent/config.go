@@ -24,76 +24,73 @@ const (
 	DefaultHealthFailed = 3
 )
 
-// Session is one stay in the consumer group of an agent. Done, CommitSoon,
-// Send, Pause and Resume are called while Poll runs, from many goroutines.
+// Session is a membership in the consumer group of an agent. Done, CommitSoon, Send, Pause and Resume
+// are called from many goroutines, while Poll runs.
 type Session interface {
-	// Poll returns committed records of the request topic, possibly none. An
-	// error ends the stay, unless ctx is done.
+	// Poll returns committed records of the request topic, possibly none. An error ends the
+	// membership, unless ctx is done.
 	Poll(ctx context.Context) ([]events.Record, error)
-	// Done says that the record needs no more work. It may come in any order
-	// and after Close, and is told once for each record that was begun; the session
-	// commits below the lowest that isn't done.
+	// Done says that a record needs no more work. It is called at most once for each record that Poll
+	// returned, in any order, possibly after Close. The session commits below the lowest record
+	// that isn't done.
 	Done(partition int32, offset int64)
-	// CommitSoon asks for a commit of what is done, as soon as can be rather than
-	// in the session's own time. It doesn't wait for it, and may come after Close.
+	// CommitSoon asks for a commit as soon as possible, before the session's own interval. It doesn't
+	// wait for the commit, and may be called after Close.
 	CommitSoon()
-	// Send returns when rec is acknowledged by all in-sync replicas. When ctx is
-	// done it gives up and must not send what it hasn't sent yet.
+	// Send returns when rec is acknowledged by all in-sync replicas. When ctx is done it returns an
+	// error, and must not send a record that it hasn't sent yet.
 	Send(ctx context.Context, rec events.Record) error
-	// Pause makes Poll return no records until Resume, and still serve the
-	// group.
+	// Pause makes Poll return no records until Resume. Poll still takes part in the group.
 	Pause()
 	Resume()
-	// Close commits what is done and leaves the group.
+	// Close commits the done records and leaves the group.
 	Close(ctx context.Context) error
 }
 
-// Holder is a Session that knows which partitions it has. Once its partition is
-// another's, a request that waits for its turn is not begun, and that nothing
-// happened is not said of one that runs.
-type Holder interface {
-	// Held is a context that has ended if the session doesn't have the
-	// partition.
-	Held(partition int32) context.Context
-	// Inherited reports whether whoever had the partition before may have begun a
-	// request, and have died or left without a word. A call of it may have had an
-	// effect, so a failure of this instance's isn't said to have had none.
-	Inherited(partition int32, offset int64) bool
+// PartitionHolder is a Session that knows which partitions are assigned to it. Once a request's partition is
+// reassigned, a request that waits is not started, and a running one doesn't report that it had no
+// effect: the new owner may be working on it.
+type PartitionHolder interface {
+	// HeldContext returns a context that is done while the session doesn't have the partition.
+	HeldContext(partition int32) context.Context
+	// MayHaveStarted reports whether a previous owner of the partition may have started the request
+	// and died before it replied. Its calls may have had an effect, so a failure of this instance is not
+	// reported as one without effect.
+	MayHaveStarted(partition int32, offset int64) bool
 }
 
-// Shower is a Session that shows operators how an agent's downstreams are.
-type Shower interface {
-	// ShowCircuit is told the worst state of all circuits, CircuitClosed, CircuitHalfOpen or
-	// CircuitOpen: when a stay begins, and at each change. It must not block, and may come
-	// after Close.
-	ShowCircuit(state string)
+// CircuitReporter is a Session that shows operators the state of the agent's circuits.
+type CircuitReporter interface {
+	// ReportCircuit receives the worst state of all circuits: CircuitClosed, CircuitHalfOpen or
+	// CircuitOpen. It is called when the session begins and at each change. It must not block, and may be
+	// called after Close.
+	ReportCircuit(state string)
 }
 
 // Config says how an agent runs. Open and Source must be set.
 type Config struct {
-	// Open joins the agent's group. It is called again when an instance that
-	// left for its health returns.
+	// Open joins the agent's group. It is called again after the instance left the group because its
+	// health check failed, and after its topic was recreated.
 	Open func(ctx context.Context) (Session, error)
-	// Namespace is that of the replies; empty: events.DefaultNamespace.
+	// Namespace is where replies go; empty: events.DefaultNamespace.
 	Namespace events.Namespace
 	// Source is the ce_source of the replies.
 	Source string
-	// Clock is the broker's time as well as it is known; nil: time.Now.
+	// Clock estimates the brokers' clock; nil: time.Now.
 	Clock func() time.Time
-	// Concurrency bounds the handlers that run at once, 1 to ConcurrencyMax; 0:
-	// DefaultConcurrency. As many again and what one Poll returns may wait for their first call, and
-	// parkedPerPlace times as many for another one.
+	// Concurrency limits the handlers that run at once, 1 to ConcurrencyMax; 0: DefaultConcurrency. In
+	// memory are at most as many more requests, and those of one Poll, that wait for their first call,
+	// and four times as many that wait for another call.
 	Concurrency int
-	// Grace is how long running handlers may go on after the end of ctx before
-	// theirs ends too; 0: DefaultGrace.
+	// Grace is how long handlers may go on after Run's ctx is done. Then their contexts are
+	// cancelled. 0: DefaultGrace.
 	Grace time.Duration
-	// Retry is how failures that are Transient are tried again within
-	// complete-by. Breaker and Health: see there.
+	// Retry says how a Transient failure is tried again before complete-by.
 	Retry    Retry
 	Breaker  Breaker
 	Health   Health
 	Listener Listener
-	// Liveness tells whether the run's loops move; nil: nobody asks.
+	// Liveness reports stalled loops of the run; nil: none is needed.
 	Liveness *Liveness
 }
 
@@ -106,22 +103,21 @@ type Retry struct {
 	Max      time.Duration // of a wait
 }
 
-// Breaker is how the circuit of a downstream opens and closes. Zero fields have
+// Breaker says when the circuit of a downstream opens and closes. Zero fields have
 // defaults.
 type Breaker struct {
-	Failures uint32        // in a row open it
-	OpenFor  time.Duration // then one call is let through
+	Failures uint32        // consecutive failures that open it
+	OpenFor  time.Duration // until one call is allowed as a probe
 }
 
-// Health is an instance's own check: of what is broken here but may be whole
-// on another instance (a full disk, a lost mount). The shared downstream is
-// none of its business: that is what the circuit is for.
+// Health is a check of the instance itself, for faults that other instances may not have, such as a full
+// disk. It must not check the shared downstream: circuits do.
 type Health struct {
-	// Check has Every to return; one that takes longer has failed, also if it ignores ctx.
-	// nil: always healthy.
+	// Check fails if it takes longer than Every, also if it ignores ctx. It is called by one goroutine
+	// at a time. nil: always healthy.
 	Check    func(ctx context.Context) error
 	Every    time.Duration // 0: DefaultHealthEvery
-	Failures int           // in a row make the instance leave its group; 0: DefaultHealthFailed
+	Failures int           // consecutive failures after which the instance leaves its group; 0: DefaultHealthFailed
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -130,8 +126,8 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-// complete fills in the defaults. Its error lists all faults.
-func (c *Config) complete() error {
+// applyDefaults fills in the defaults and checks the result. Its error lists all faults.
+func (c *Config) applyDefaults() error {
 	orDefault(&c.Namespace, events.DefaultNamespace)
 	orDefault(&c.Concurrency, DefaultConcurrency)
 	orDefault(&c.Grace, DefaultGrace)
@@ -155,10 +151,10 @@ func (c *Config) complete() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	fault(c.Open == nil, "no Open: there is no session to serve; give what joins the agent's group")
-	fault(c.Source == "", "no Source: a reply must say who replies; give the instance's name")
+	fault(c.Open == nil, "no Open: give a function that joins the agent's group")
+	fault(c.Source == "", "no Source: give the name of the instance, for ce_source of its replies")
 	fault(c.Concurrency < 1 || c.Concurrency > ConcurrencyMax, "Concurrency %d: give 1 to %d", c.Concurrency, ConcurrencyMax)
-	fault(c.Grace < 0, "Grace %v: give how long handlers may go on after the end, or 0 for %v", c.Grace, DefaultGrace)
+	fault(c.Grace < 0, "Grace %v: give how long handlers may run after the end of ctx, or 0 for %v", c.Grace, DefaultGrace)
 	fault(c.Retry.MaxTries < 1, "Retry.MaxTries %d: give 1 or more, or 0 for %d", c.Retry.MaxTries, DefaultMaxTries)
 	fault(c.Retry.Backoff < 0, "Retry.Backoff %v: give a wait, or 0 for %v", c.Retry.Backoff, DefaultBackoff)
 	fault(c.Retry.Max < c.Retry.Backoff, "Retry.Max %v is less than Retry.Backoff %v: give the longest wait, or 0 for %v", c.Retry.Max, c.Retry.Backoff, DefaultBackoffMax)

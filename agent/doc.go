@@ -1,67 +1,53 @@
-// Package agent is the Go side of the contract between Waybill and whoever
-// does the work (docs/guides/agents.md has it for any language): it consumes the
-// requests of one agent, calls a Handler for each, and replies.
+// Package agent is the Go implementation of the contract between Waybill and the services that do the
+// work; docs/guides/agents.md has the contract for any language. It consumes the requests of one agent,
+// calls a Handler for each, and replies.
 //
 //	for each request of the session {
-//		late?                        -> nothing: whoever asked has given up
-//		circuit of the operation     -> open: wait, or reply failed, effect none, retry after
-//		output, err := Handle(ctx)   -> ctx ends at complete-by
+//		complete-by is over          -> send nothing
+//		circuit is open              -> wait, or reply failed, effect none, retry after
+//		output, err := Handle(ctx)   -> ctx is done at complete-by
 //		transient, and time is left  -> back off and call again
-//		reply, acknowledged          -> the request's offset is done
-//		complete-by passes anywhere  -> nothing is sent; the offset is done
+//		reply, acknowledged          -> commit the request's offset
+//		complete-by passes meanwhile -> send nothing; commit the offset
 //	}
 //
 // # Guarantees
 //
-// No reply is begun at or after complete-by: the clock is read right before
-// every produce call, and that call's context ends at complete-by. A request is
-// done only once its reply was acknowledged or its time is over, so that a
-// process that dies leaves its work to another. No more than
-// Config.Concurrency handlers run at once, those included that ignore their
-// context.
-//
-// A rejection says that nothing happened. So one that follows, within the same
-// attempt, a call which may have had an effect is replied as failed with unknown
-// effect, and the scheduler remembers that there may be something to undo.
-//
-// That nothing happened (a rejection, or a failure without effect) is not said
-// of a request whose partition is another instance's by then, who may be at it;
-// and once it is said and acknowledged, the request's offset is committed at once
-// and not in its turn.
-//
-// Nor is a failure said to be without effect where the request was there before
-// its partition came: whoever had that may have begun the attempt, and have died
-// within the call.
+//   - No reply is sent at or after complete-by. The clock is read right before each send, whose context is
+//     done at complete-by.
+//   - A request's offset is committed only after its reply was acknowledged or its complete-by is over. If the
+//     process dies before, another instance gets the request.
+//   - At most Config.Concurrency handlers run at once, including those that ignore their context.
+//   - A rejection means that the attempt had no effect. If an earlier call of the same attempt may have had one,
+//     the rejection is replied as failed with unknown effect, so that the scheduler can undo it.
+//   - A reply without effect (a rejection, or a failure with effect none) is not sent once the request's partition
+//     was reassigned, because the new owner may be calling the handler. After it was acknowledged, the offset is
+//     committed at once.
+//   - A failure is not replied as one without effect if a previous owner of the partition may have started the
+//     request and died during the call.
 //
 // # Not guaranteed
 //
-// That a request is handled once: a crash, a rebalance or a lost acknowledgement
-// repeats it, the same attempt under the same Request.ID. The idempotency key is
-// what makes a repetition harmless.
+// A request may be handled more than once. A crash, a rebalance or a lost acknowledgement repeats the same
+// attempt, with the same Request.ID. Services make repetitions harmless by the idempotency key.
 //
-// That a repetition is answered as before: that is the service's part. The first
-// reply is believed. A key that was rejected must never happen; an attempt that
-// failed without effect must have none when it comes again. A service keeps to it
-// by what it stores under the key, or by answers that follow from the request
-// alone. What no key can hold to, since the service didn't see the request (a
-// circuit that is open, a connection that was refused), is wrong if the process
-// dies between the acknowledgement of the reply and the commit right after it, or
-// if another that the group has given up goes on and has the same attempt.
+// Repetitions may be answered differently, unless the service prevents it. The first reply counts. So a key that
+// was rejected must never be done, and an attempt that failed without effect must have none when it is
+// repeated. A service ensures that by what it stores under the key, or by answers that follow from the request
+// alone. Two kinds of failure don't reach the service: an open circuit and a refused connection. Their replies
+// are wrong if the same attempt is called elsewhere afterwards. That takes a process that dies between the acknowledgement
+// and the commit right after it, or a removed member that goes on.
 //
-// That nothing arrives after complete-by: a process stopped between the check
-// and the socket's write, or a slow network, can deliver late. Contexts end
-// by the monotonic clock, which runs on while a process is stopped (SIGSTOP)
-// but may stand still while a machine sleeps; the check before each produce
-// call goes by the broker's time, which the first record that is read
-// afterwards corrects. What is late all the same the scheduler accepts if it
-// hasn't recorded the attempt's end yet, and ignores after that: the order of
-// the log decides, not a clock.
+// A reply may arrive after complete-by. A process can be stopped between the check and the socket's write, and
+// networks can be slow. Contexts use the monotonic clock, which runs while a process is stopped (SIGSTOP)
+// but may pause while a machine sleeps. The check before each send uses the brokers' clock, as corrected by
+// the first record that is read afterwards. The scheduler accepts a late reply if it has not recorded the
+// attempt's end, and ignores it otherwise: the order of the log decides.
 //
 // # Files
 //
-// handler.go and failure.go are what a service writes against; attempt.go
-// decides, purely, what follows each call; circuit.go keeps a breaker for each
-// downstream; member.go is the bounded pool of one stay in the consumer group, and
-// place.go what waits outside of it;
-// work.go takes one request through; run.go joins, watches health and leaves.
+// Services use handler.go and failure.go. attempt.go decides, as pure functions, what follows each call.
+// circuit.go has a breaker for each downstream. run.go joins the group, checks the health and leaves.
+// membership.go is the bounded pool of workers of one membership, slots.go the slots of the pool, and
+// execution.go works on one request.
 package agent

@@ -11,42 +11,40 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The codes of errors that this package makes. Handlers choose their own.
+// The error codes of this package. Handlers choose their own.
 const (
-	CodeFailed      = "failed"       // an error that says no more
+	CodeFailed      = "failed"       // any error without a code
 	CodePanic       = "panic"        // the handler panicked
-	CodeBadInput    = "bad_input"    // the input isn't what the operation takes
+	CodeBadInput    = "bad_input"    // the input can't be decoded
 	CodeBadOutput   = "bad_output"   // the output isn't JSON
-	CodeCircuitOpen = "circuit_open" // the downstream was not called: it is known to be failing
+	CodeCircuitOpen = "circuit_open" // the downstream was not called, because it has been failing
 )
 
-// The bounds of an error object, in bytes. What is longer is cut.
+// The bounds of an error object, in bytes. Longer codes and messages are cut, longer details are left out.
 const (
 	codeBytesMax    = 128
 	messageBytesMax = 4 << 10
 	detailsBytesMax = 16 << 10
 )
 
-// Failure is an error that says what Waybill may do about it. Handlers
-// usually make it by Rejected, Transient, RetryAfter and NoEffect; other errors
-// may wrap one (%w).
+// Failure is an error that says how Waybill handles it. Handlers usually get one from Rejected, Transient,
+// RetryAfter or NoEffect. Other errors may wrap one (%w).
 type Failure struct {
 	Code     string
 	Message  string          // empty: that of Err
 	Details  json.RawMessage // one JSON value, or empty
-	Rejected bool            // must not be tried again; the call changed nothing
-	NoEffect bool            // the call changed nothing; else that is unknown
-	// Transient: try again within complete-by, no sooner than After. It is
-	// replied as failed once the tries or the time are used up, and the next attempt comes no sooner than After.
+	Rejected bool            // must not be tried again; the call had no effect
+	NoEffect bool            // the call had no effect; false: that is unknown
+	// Transient: try again before complete-by, after After at least. Once the tries or the time are used
+	// up it is replied as failed, and the next attempt starts after After at least.
 	Transient bool
 	After     time.Duration
-	// Neutral: says nothing of the downstream's health; its circuit doesn't
-	// count it.
+	// Neutral: says nothing about the downstream's health, so its circuit doesn't count it.
 	Neutral bool
-	Err     error // what led to it, or nil
+	Err     error // the cause, or nil
 }
 
-// Error is the message.
+// Error returns the message, or that of Err, or the code.
 func (f *Failure) Error() string {
 	switch {
 	case f.Message != "":
@@ -57,36 +55,34 @@ func (f *Failure) Error() string {
 	return f.Code
 }
 
-// Unwrap returns what led to the failure.
+// Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Rejected is the error of a request that must not be tried again, and that
-// changed nothing and never will: should it come again, it must be rejected again.
-// The step is in error by it.
+// Rejected returns the error of a request that must not be tried again and had no effect. If the request
+// is delivered again, it must be rejected again. The step ends in error.
 func Rejected(code, message string) error {
 	return &Failure{Code: code, Message: message, Rejected: true}
 }
 
-// NoEffect says that the call which failed by err changed nothing, so that
-// there is nothing to undo. Should the same request, by its ID, come again, it
-// must change nothing either. NoEffect(nil) is nil.
+// NoEffect says that the failed call had no effect, so that there is nothing to undo. If the same request
+// is delivered again, by its ID, it must have no effect either. NoEffect(nil) is nil.
 func NoEffect(err error) error {
-	return with(err, func(f *Failure) { f.NoEffect = true })
+	return annotate(err, func(f *Failure) { f.NoEffect = true })
 }
 
-// Transient says that err is worth another try within complete-by, after a
-// backoff. Transient(nil) is nil.
+// Transient says that the call may be tried again before complete-by, after a backoff. Transient(nil) is
+// nil.
 func Transient(err error) error {
-	return with(err, func(f *Failure) { f.Transient = true })
+	return annotate(err, func(f *Failure) { f.Transient = true })
 }
 
-// RetryAfter is Transient, no sooner than after d, also if that is past complete-by: the next attempt at the step waits
-// so long. With NoEffect the attempt then doesn't count as one of max_attempts. RetryAfter(nil, d) is nil.
+// RetryAfter is Transient with a minimum wait of d. If d passes complete-by, the next attempt at the step waits until
+// then; with NoEffect, this attempt then doesn't count towards max_attempts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
-	return with(err, func(f *Failure) { f.Transient, f.After = true, d })
+	return annotate(err, func(f *Failure) { f.Transient, f.After = true, d })
 }
 
-func with(err error, change func(*Failure)) error {
+func annotate(err error, change func(*Failure)) error {
 	if err == nil {
 		return nil
 	}
@@ -95,8 +91,7 @@ func with(err error, change func(*Failure)) error {
 	return f
 }
 
-// failureOf is what is known of an error: a copy of the Failure that it is or
-// wraps, under its own text, or a plain failure.
+// failureOf returns a copy of the Failure that err is or wraps, with err's text, or a new Failure.
 func failureOf(err error) *Failure {
 	f := &Failure{Code: CodeFailed}
 	var inner *Failure
@@ -110,16 +105,16 @@ func failureOf(err error) *Failure {
 	return f
 }
 
-// body is the error object of a reply, within its bounds. Details that would
-// take it past them are left out: a reply that can't be read tells nothing.
-func (f *Failure) body() json.RawMessage {
-	e := events.Error{Code: cut(f.Code, codeBytesMax), Message: cut(f.Error(), messageBytesMax)}
+// errorObject encodes the error object of a reply within its bounds. It leaves out details that exceed them,
+// because a scheduler could not decode the reply.
+func (f *Failure) errorObject() json.RawMessage {
+	e := events.Error{Code: truncate(f.Code, codeBytesMax), Message: truncate(f.Error(), messageBytesMax)}
 	if len(f.Details) <= detailsBytesMax && events.ValidJSON(f.Details) {
 		e.Details = f.Details
 		if b := encode(&e); events.ValidJSON(b) {
 			return b
 		}
-		e.Details = nil // the object around them is one level too many
+		e.Details = nil // the enclosing object nests them too deep
 	}
 	return encode(&e)
 }
@@ -132,22 +127,22 @@ func encode(e *events.Error) json.RawMessage {
 	return b
 }
 
-// cut shortens s to at most n bytes of UTF-8.
-func cut(s string, n int) string {
+// truncate shortens s to at most n bytes of UTF-8.
+func truncate(s string, n int) string {
 	if len(s) > n {
 		s = s[:n]
 	}
 	return strings.ToValidUTF8(s, "")
 }
 
-// result is how one call of the handler ended: output, or fail.
+// result is that of one call of the handler: output, or fail if not nil.
 type result struct {
 	output json.RawMessage
 	fail   *Failure
 }
 
-// resultOf makes the result of what a handler returned. Output that can't be
-// replied is a failure whose effect is unknown: the work was done.
+// resultOf converts what a handler returned. An output that can't be replied is a failure with unknown
+// effect, because the work was done.
 func resultOf(output any, err error) result {
 	if err != nil {
 		return result{fail: failureOf(err)}
@@ -166,7 +161,7 @@ func resultOf(output any, err error) result {
 	return result{output: b}
 }
 
-// encodeOutput is json.Marshal. JSON in which that would change nothing is copied.
+// encodeOutput is json.Marshal. It copies raw JSON that Marshal would not change.
 func encodeOutput(output any) ([]byte, error) {
 	raw, ok := output.(json.RawMessage)
 	if ok && !bytes.ContainsAny(raw, " \t\r\n<>&") && bytes.IndexByte(raw, lineSeparator[0]) < 0 && events.ValidJSON(raw) {

@@ -10,27 +10,26 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Handler does the work of one agent. Handle is called from many goroutines at
-// once, at most Config.Concurrency.
+// Handler does the work of one agent. Handle is called concurrently, at most Config.Concurrency times at once.
 //
-// The output is what JSON can encode, at most 256 KiB of it; nil is null. With a larger one the
-// step is in error, though its work was done; one of more than events.MaxReplyBytes can't be sent,
-// and is replied as a failure whose effect is unknown.
+// The output is encoded as JSON, at most 256 KiB; nil is null. A larger output puts the step in error, though
+// its work was done. One of more than events.MaxReplyBytes is replied as a failure with unknown effect.
 //
-// The error says how it failed: see Rejected, Transient, RetryAfter and
-// NoEffect. Any other error is a failure whose effect is unknown, replied at once
-// and tried again as the workflow says. A panic is such a failure too.
+// The error says how the call failed: see Rejected, Transient, RetryAfter and NoEffect. Any other error, and a
+// panic, is a failure with unknown effect. It is replied at once, and the step is tried again as its
+// workflow says.
 //
-// ctx ends at the request's complete-by, after which nothing is sent, or when
-// the process leaves and its grace is over. A Handler that ignores it keeps
-// its place among the concurrent ones until it returns. It ends, too, once Handle
-// has returned, and its reply is sent.
+// ctx is done at the request's complete-by, after which no reply is sent; when the process leaves the group and
+// its grace is over; and after Handle has returned and its reply was sent. A Handler that ignores ctx counts
+// towards Config.Concurrency until it returns.
 //
-// The same request can come again, also after it was answered: the idempotency
-// key is how a service recognises it, and what was answered must stay true. A key
-// that was rejected must never happen, and a request that failed with NoEffect
-// must do nothing when it comes again under its ID; the next attempt may. Undoing
-// what never happened must succeed.
+// The same request can be delivered again, even after its reply. A service recognizes it by the idempotency key,
+// and its earlier answer must stay true:
+//
+//   - The work of a key that was rejected must never be done.
+//   - A request that failed with NoEffect must have no effect when it is delivered again under its ID. The
+//     next attempt, with another ID, may have one.
+//   - Undoing what never happened must succeed.
 type Handler interface {
 	Handle(ctx context.Context, r Request) (output any, err error)
 }
@@ -41,11 +40,12 @@ type HandlerFunc func(ctx context.Context, r Request) (output any, err error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, r Request) (any, error) { return f(ctx, r) }
 
-// Downstreamer is a Handler that says what a request depends on. Each downstream that it names has a circuit
-// breaker of its own, and another one for undos. Downstream must be quick and return few different names (see
-// circuitsMax). If it panics the request is replied as failed, without effect. The requests of a Handler without
-// it depend on their operation. Name the operation, too, where operations can fail one by one: an open circuit
-// stops all requests that share it.
+// Downstreamer is a Handler that names the downstream of a request. Each downstream has a circuit breaker, and another
+// one for undos. An open circuit stops all requests that share it, so the name should include the operation if
+// operations can fail separately. Without Downstreamer the operation is the name.
+//
+// Downstream is called concurrently. It must return quickly, and at most 1,024 different names: further ones share a
+// circuit. If it panics, the request is replied as failed without effect.
 type Downstreamer interface {
 	Downstream(r Request) string
 }
@@ -56,8 +56,8 @@ const (
 	Undo = events.Undo
 )
 
-// Request is one attempt at an operation. Input, and what UndoOf holds, alias
-// the record and must not be changed.
+// Request is one attempt at an operation. Input and the fields of UndoOf alias the record and must not be
+// changed.
 type Request struct {
 	ID             string // "<task>/<step>/<do|undo>/<attempt>"
 	Task           string
@@ -66,16 +66,16 @@ type Request struct {
 	Attempt        int         // from 1
 	Operation      string
 	IdempotencyKey string          // the same for every attempt at the step; another for its undo
-	CompleteBy     time.Time       // by the broker's clock; nothing is sent from then on
-	Input          json.RawMessage // one JSON value; of an undo the whole value, undo_of included
-	UndoOf         *events.UndoOf  // of an undo: what is to be undone; else nil
+	CompleteBy     time.Time       // by the brokers' clock; no reply is sent from then on
+	Input          json.RawMessage // one JSON value; for an undo with undo_of
+	UndoOf         *events.UndoOf  // for an undo: what it undoes; else nil
 	Traceparent    string          // W3C trace context, or empty
 
-	token string // of the attempt: the reply repeats it. It is nobody else's business.
+	token string // secret of the attempt; its reply repeats it
 }
 
-// Into decodes the input into v. Its error is a rejection: the same input won't
-// be understood the next time either.
+// Into decodes the input into v. Its error is a rejection, because the same input can't be decoded later
+// either.
 func (r Request) Into(v any) error {
 	if err := json.Unmarshal(r.Input, v); err != nil {
 		return Rejected(CodeBadInput, fmt.Sprintf("input of %s: %v", r.Operation, err))
@@ -83,14 +83,14 @@ func (r Request) Into(v any) error {
 	return nil
 }
 
-// newRequest reads a record of a request topic.
+// newRequest decodes a record of a request topic.
 func newRequest(rec *events.Record) (Request, error) {
 	q, err := events.DecodeRequest(rec)
 	if err != nil {
 		return Request{}, err
 	}
 	if !events.ValidJSON(q.Value) {
-		return Request{}, errors.New("the request's value is no JSON in UTF-8")
+		return Request{}, errors.New("the request's value is not JSON in UTF-8")
 	}
 	r := Request{
 		ID: events.RequestID(q.Task, q.Ref), Task: q.Task, Step: q.Ref.Step, Kind: q.Ref.Kind, Attempt: q.Ref.Attempt,

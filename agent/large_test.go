@@ -10,29 +10,29 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// narrow is a session whose replies' topic takes no large ones.
-type narrow struct {
+// limitedSession is a session whose topic for replies refuses large records.
+type limitedSession struct {
 	*fakeSession
 	most  int
 	tries int
 }
 
-type notTaken struct{ bytes, most int }
+type tooLargeError struct{ bytes, most int }
 
-func (e *notTaken) Error() string               { return "the topic takes less" }
-func (e *notTaken) TooLarge() (bytes, most int) { return e.bytes, e.most }
+func (e *tooLargeError) Error() string               { return "the topic takes less" }
+func (e *tooLargeError) TooLarge() (bytes, most int) { return e.bytes, e.most }
 
-func (s *narrow) Send(ctx context.Context, rec events.Record) error {
+func (s *limitedSession) Send(ctx context.Context, rec events.Record) error {
 	if len(rec.Value) > s.most {
 		s.tries++
-		return &notTaken{len(rec.Value), s.most}
+		return &tooLargeError{len(rec.Value), s.most}
 	}
 	return s.fakeSession.Send(ctx, rec)
 }
 
-// What the replies' topic doesn't take is replied as an output that no reply takes, at once; what it doesn't take then either
-// is not tried again.
-func TestReplyThatItsTopicDoesNotTake(t *testing.T) {
+// A reply that is too large for its topic is shrunk and sent at once. If the topic refuses that too, it is not sent
+// again.
+func TestReplyTooLargeForItsTopic(t *testing.T) {
 	large := strings.Repeat("x", 40_000)
 	for name, c := range map[string]struct {
 		most     int
@@ -51,7 +51,7 @@ func TestReplyThatItsTopicDoesNotTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &narrow{fakeSession: newFakeSession(), most: c.most}
+				s := &limitedSession{fakeSession: newFakeSession(), most: c.most}
 				var dropped int
 				stop := start(t, s.fakeSession, Config{Open: func(context.Context) (Session, error) { return s, nil },
 					Listener: Listener{Dropped: func(Request) { dropped++ }}}, c.handler)
@@ -61,7 +61,7 @@ func TestReplyThatItsTopicDoesNotTake(t *testing.T) {
 				} else {
 					s.deliver(testRecord(1, time.Now().Add(in)))
 				}
-				pass(time.Second)
+				advance(time.Second)
 				if s.tries != c.attempts {
 					t.Errorf("%d tries, want %d", s.tries, c.attempts)
 				}
@@ -70,12 +70,12 @@ func TestReplyThatItsTopicDoesNotTake(t *testing.T) {
 					t.Fatalf("outcome %q, want %q", got, c.outcome)
 				}
 				if c.outcome == "" {
-					if dropped != 1 || s.dones[position{0, 1}] != 1 {
-						t.Errorf("dropped %d times, done %v", dropped, s.dones)
+					if dropped != 1 || s.done[position{0, 1}] != 1 {
+						t.Errorf("dropped %d times, done %v", dropped, s.done)
 					}
 					return
 				}
-				rec := s.acked[testID(1)]
+				rec := s.replies[testID(1)]
 				effect, _ := rec.Header(events.HeaderEffect)
 				if !strings.Contains(string(rec.Value), `"code":"`+c.code+`"`) || (effect == "none") != (c.effect == events.EffectNone) {
 					t.Errorf("replied %s, effect %q", rec.Value, effect)

@@ -6,45 +6,41 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Listener observes a run. Nil fields are fine. The functions are called from
-// many goroutines; they must be quick, and must not call Run's Config or
-// Handler.
+// Listener observes a run. Nil fields are allowed. The functions are called from many goroutines.
+// They must return quickly, and must not call the Config's functions or the Handler.
 type Listener struct {
-	// Joined and Left: the instance became a member of the agent's group, or
-	// left it for a reason: the failing health check's error, the session's, or
-	// context.Canceled.
+	// Joined and Left: the instance joined the agent's group, or left it. The reason is the error of the
+	// health check or of the session, or context.Canceled.
 	Joined func()
 	Left   func(reason error)
-	// Unhealthy: the health check failed, so many times in a row.
+	// Unhealthy: the health check failed; failures counts the consecutive ones.
 	Unhealthy func(err error, failures int)
 
-	// Started: the first call of a request's handler begins.
+	// Started: a worker started a request, and is about to call the handler.
 	Started func(r Request)
-	// Retried: a call failed by err and is made again after wait. tries counts
-	// the calls so far.
+	// Retried: a call failed with err and is repeated after wait. tries counts the calls so far.
 	Retried func(r Request, err error, tries int, wait time.Duration)
-	// Finished: the reply was acknowledged, so long after the request's turn
-	// came.
+	// Finished: the reply was acknowledged; took is the time since Started.
 	Finished func(r Request, outcome events.Outcome, took time.Duration)
-	// Late: the time was over when the request's turn came; it wasn't begun.
+	// Late: complete-by was over, for the duration by, before the request could be started.
 	Late func(r Request, by time.Duration)
-	// Dropped: the time ended while the request was worked on; nothing is sent.
+	// Dropped: complete-by passed before a reply was acknowledged; nothing more is sent.
 	Dropped func(r Request)
-	// Overran: the handler had not returned at complete-by. It keeps its place
-	// among the concurrent ones until it does.
+	// Overran: the handler had not returned at complete-by. It counts towards Config.Concurrency until
+	// it returns. Dropped follows.
 	Overran func(r Request)
-	// Abandoned: the process leaves, or the request's partition has gone; the
-	// request is left to another instance.
+	// Abandoned: the request is left to another instance, because this one leaves the group or the
+	// request's partition was reassigned.
 	Abandoned func(r Request)
 	// Panicked: the handler panicked; the request is replied as failed.
 	Panicked func(r Request, value any, stack []byte)
-	// SendFailed: a reply was not acknowledged; it is sent again while there
-	// is time.
+	// SendFailed: a reply was not acknowledged. It is sent again until complete-by, unless it is too
+	// large.
 	SendFailed func(r Request, err error)
-	// Malformed: a record that is no request was passed over.
+	// Malformed: a record could not be decoded as a request and was skipped.
 	Malformed func(rec events.Record, err error)
-	// CircuitChanged: the breaker of a downstream went from one state to another
-	// ("closed", "open", "half-open").
+	// CircuitChanged: a downstream's circuit changed its state: CircuitClosed, CircuitOpen or
+	// CircuitHalfOpen.
 	CircuitChanged func(downstream, from, to string)
 }
 

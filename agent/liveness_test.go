@@ -21,8 +21,8 @@ func (s hangingPoll) Poll(context.Context) ([]events.Record, error) {
 	return nil, errors.New("released")
 }
 
-// A Poll that doesn't return within its bound is told, and so is a loop that doesn't take what it returned.
-func TestPollThatHangsIsTold(t *testing.T) {
+// A Poll that doesn't return is reported as stalled, and so is a loop that doesn't accept its records.
+func TestStalledPollIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := hangingPoll{newFakeSession(), make(chan struct{})}
@@ -30,20 +30,20 @@ func TestPollThatHangsIsTold(t *testing.T) {
 		go func() {
 			ended <- Run(t.Context(), Config{Source: "test", Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
 		}()
-		pass(10 * time.Second)
-		if d := live.Hangs(); d != 0 {
+		advance(10 * time.Second)
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("after 10s: %v", d)
 		}
-		pass(15 * time.Second)
-		if d := live.Hangs(); d != 25*time.Second {
+		advance(15 * time.Second)
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		close(s.release)
 		if err := <-ended; err == nil {
 			t.Error("it has not ended")
 		}
-		pass(time.Hour)
-		if d := live.Hangs(); d != 0 {
+		advance(time.Hour)
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("it hangs after its end: %v", d)
 		}
 	})
@@ -62,9 +62,9 @@ func (s pollsQuickly) Poll(ctx context.Context) ([]events.Record, error) {
 	return records, err
 }
 
-// A handler may take its time, also one that ignores its context, and the replies may wait for a broker that is
-// unreachable, while more requests wait than there are places: that is no reason to restart.
-func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
+// Slow handlers, handlers that ignore their context, unreachable brokers and more requests than slots are not
+// reported as stalled.
+func TestSlowHandlersAndBrokersAreNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := pollsQuickly{newFakeSession()}
@@ -91,8 +91,8 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 			s.deliver(testRecord(n+1, time.Now().Add(time.Hour)))
 		}
 		for range 30 {
-			pass(10 * time.Second)
-			if d := live.Hangs(); d != 0 {
+			advance(10 * time.Second)
+			if d := live.HungFor(); d != 0 {
 				t.Fatalf("it hangs: %v", d)
 			}
 		}
@@ -100,13 +100,13 @@ func TestHandlersAndBrokersMayTakeTheirTime(t *testing.T) {
 		unreachable = false
 		s.mu.Unlock()
 		close(release)
-		pass(time.Hour)
+		advance(time.Hour)
 		stop()
 	})
 }
 
-// A worker that doesn't go on holds a request, which nobody answers: here in a listener, as in a bug of ours.
-func TestWorkerThatStandsStillIsTold(t *testing.T) {
+// A worker that hangs outside of the handler is reported as stalled. Here a listener hangs.
+func TestStalledWorkerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
 		s := pollsQuickly{newFakeSession()}
@@ -119,36 +119,36 @@ func TestWorkerThatStandsStillIsTold(t *testing.T) {
 			}}}, completes)
 		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
 		for i := range 5 { // others go on
-			pass(5 * time.Second)
+			advance(5 * time.Second)
 			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
 		}
-		if d := live.Hangs(); d != 25*time.Second {
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		close(release)
-		pass(time.Second)
-		if d := live.Hangs(); d != 0 {
+		advance(time.Second)
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("it goes on, and is said to hang: %v", d)
 		}
 		stop()
 	})
 }
 
-// Requests that wait although places are free are a bug, and told.
-func TestRequestsThatWaitForNothingAreTold(t *testing.T) {
+// Requests that wait although slots are free are reported as stalled.
+func TestStarvedRequestsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
-		m := member{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}
+		m := membership{runner: &runner{cfg: Config{Concurrency: 1, Liveness: &live}}, queue: []job{{}}}
 		m.mu.Lock()
 		m.unlock()
 		time.Sleep(25 * time.Second)
-		if d := live.Hangs(); d != 25*time.Second {
+		if d := live.HungFor(); d != 25*time.Second {
 			t.Errorf("after 25s: %v", d)
 		}
 		m.mu.Lock()
-		m.running = 1
+		m.slotsUsed = 1
 		m.unlock()
-		if d := live.Hangs(); d != 0 {
+		if d := live.HungFor(); d != 0 {
 			t.Errorf("one was taken: %v", d)
 		}
 	})

@@ -37,8 +37,8 @@ var endings = []func(callBehaviour) error{
 	func(callBehaviour) error { panic("boom") },
 }
 
-// raise lifts most to n if it is lower.
-func raise(most *atomic.Int32, n int32) {
+// storeMax lifts most to n if it is lower.
+func storeMax(most *atomic.Int32, n int32) {
 	for {
 		if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {
 			return
@@ -81,7 +81,7 @@ func TestNothingAfterCompleteBy(t *testing.T) {
 		failures[0] = false
 		var faults []string
 		synctest.Test(t, func(t *testing.T) {
-			faults = play(t, bs, concurrency, latencies, failures)
+			faults = runSession(t, bs, concurrency, latencies, failures)
 		})
 		if len(faults) > 0 {
 			rt.Fatalf("%s", strings.Join(faults, "\n"))
@@ -89,10 +89,10 @@ func TestNothingAfterCompleteBy(t *testing.T) {
 	})
 }
 
-func play(t *testing.T, bs []behaviour, concurrency int, latencies []int, failures []bool) []string {
+func runSession(t *testing.T, bs []behaviour, concurrency int, latencies []int, failures []bool) []string {
 	s := newFakeSession()
 	var sends, acks, now, most atomic.Int32
-	s.sendTook = func() time.Duration {
+	s.sendDelay = func() time.Duration {
 		return time.Duration(latencies[int(sends.Add(1))%len(latencies)]) * time.Millisecond
 	}
 	s.sendErr = func() error {
@@ -103,7 +103,7 @@ func play(t *testing.T, bs []behaviour, concurrency int, latencies []int, failur
 	}
 	tries := make([]atomic.Int32, len(bs))
 	handler := func(ctx context.Context, r Request) (any, error) {
-		raise(&most, now.Add(1))
+		storeMax(&most, now.Add(1))
 		defer now.Add(-1)
 		i := number(r.Task)
 		b := bs[i]
@@ -137,12 +137,12 @@ func play(t *testing.T, bs []behaviour, concurrency int, latencies []int, failur
 		s.fault("Run: %v", err)
 	}
 	for i := range bs {
-		if n := s.seen().dones[position{0, int64(i)}]; n != 1 {
+		if n := s.calls().done[position{0, int64(i)}]; n != 1 {
 			s.fault("%s: done %d times", testID(i), n)
 		}
 	}
 	if int(most.Load()) > concurrency {
 		s.fault("%d handlers at once; the bound is %d", most.Load(), concurrency)
 	}
-	return s.seen().faults
+	return s.calls().faults
 }

@@ -13,8 +13,8 @@ type recreated struct{}
 func (recreated) Error() string   { return "the topic was created again" }
 func (recreated) Recreated() bool { return true }
 
-// A session whose topic was recreated is no end of the agent: another session reads the new topic. What was under way is
-// finished, and that the first one can't commit any more is no fault.
+// After the topic was recreated, the agent goes on with a new session. Requests in progress are finished; that the old
+// session can't commit is no error.
 func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
@@ -29,16 +29,16 @@ func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
 		last := newFakeSession()
 		last.closed = true
 		stop := start(t, last, cfg, completes)
-		pass(time.Second)
+		advance(time.Second)
 		sessions[0].deliver(testRecord(1, time.Now().Add(time.Minute)))
-		pass(time.Second)
-		sessions[0].breakDown(recreated{})
-		pass(time.Second)
-		if len(sessions) != 2 || !sessions[0].seen().closed || !isRecreated(left) {
+		advance(time.Second)
+		sessions[0].failPoll(recreated{})
+		advance(time.Second)
+		if len(sessions) != 2 || !sessions[0].calls().closed || !isRecreated(left) {
 			t.Fatalf("%d sessions, left by %v", len(sessions), left)
 		}
 		sessions[1].deliver(testRecord(2, time.Now().Add(time.Minute)))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
 		if sessions[0].outcome(testID(1)) != "completed" || sessions[1].outcome(testID(2)) != "completed" {
 			t.Error("a request wasn't completed")

@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// returnWait is how long handlers have to return, and to have their replies
-	// sent, once their contexts have ended.
-	returnWait = time.Second
-	// closeWait bounds the last commit and leaving the group.
-	closeWait = 10 * time.Second
+	// returnTimeout is how long handlers may take to return, and their replies to be sent, once their
+	// contexts were cancelled.
+	returnTimeout = time.Second
+	// closeTimeout bounds the last commit and leaving the group.
+	closeTimeout = 10 * time.Second
 )
 
-// runner is what lasts longer than one stay in the group.
+// runner is the part of a run that survives a membership.
 type runner struct {
 	cfg      Config
 	handler  Handler
 	circuits *circuits
-	// checking is where the health check's result will come, of a call that hasn't returned;
-	// nil: there is none.
+	// checking receives the result of a health check that hasn't returned yet; nil: none is running.
 	checking chan error
 }
 
-// Run serves requests with h until ctx is done, and returns nil then. It takes
-// no new requests from that moment, lets what runs finish for Config.Grace,
-// and leaves the group; what it could not finish goes to another instance. Any
-// other return is an error: of the configuration, of joining, polling or leaving
-// the group, or of handlers that don't return.
+// Run serves requests with h until ctx is done, and returns nil then. From that moment it accepts no new
+// requests. It gives running handlers Config.Grace to finish, and leaves the group. Unfinished requests are
+// left to another instance.
+//
+// Otherwise it returns an error: of the configuration, of joining, polling or leaving the group, or about
+// handlers that did not return. While the health check fails, Run stays out of the group and doesn't return.
 func Run(ctx context.Context, cfg Config, h Handler) error {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.applyDefaults(); err != nil {
 		return err
 	}
 	if h == nil {
@@ -41,18 +41,18 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	r := &runner{cfg: cfg, handler: h}
 	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener}
 	for ctx.Err() == nil {
-		if !r.healthyAgain(ctx) {
+		if !r.waitUntilHealthy(ctx) {
 			return nil
 		}
-		if err := r.stay(ctx); err != nil {
+		if err := r.joinAndServe(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recreatedTopic is an error of a session whose topic was deleted and created again: another session reads the
-// new one.
+// recreatedTopic is the error of a session whose topic was deleted and created again. A new session reads the
+// new topic.
 type recreatedTopic interface {
 	error
 	Recreated() bool
@@ -63,9 +63,9 @@ func isRecreated(err error) bool {
 	return errors.As(err, &e) && e.Recreated()
 }
 
-// downstream names the circuit that a request goes through; fail: the handler panicked over
-// that, and nothing is called.
-func (r *runner) downstream(q Request) (name string, fail *Failure) {
+// downstreamOf names the downstream of a request. fail isn't nil if the handler's Downstream panicked; the
+// handler is not called then.
+func (r *runner) downstreamOf(q Request) (name string, fail *Failure) {
 	d, ok := r.handler.(Downstreamer)
 	if !ok {
 		return q.Operation, nil
@@ -79,9 +79,9 @@ func (r *runner) downstream(q Request) (name string, fail *Failure) {
 	return d.Downstream(q), nil
 }
 
-// stay is one membership: from joining the group until ctx is done, the session
-// fails or the instance is sick, which is no error.
-func (r *runner) stay(ctx context.Context) error {
+// joinAndServe joins the group and serves until ctx is done, the session fails or the health check does.
+// Only a failed session is an error.
+func (r *runner) joinAndServe(ctx context.Context) error {
 	session, err := r.cfg.Open(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -93,35 +93,35 @@ func (r *runner) stay(ctx context.Context) error {
 	defer cancelHandlers()
 	sending, cancelSends := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSends()
-	m := &member{runner: r, session: session, handling: handling, sending: sending, held: map[position]struct{}{},
-		next: make(chan job, r.cfg.Concurrency)}
+	m := &membership{runner: r, session: session, handling: handling, sending: sending, requests: map[position]struct{}{},
+		handoff: make(chan job, r.cfg.Concurrency)}
 	r.cfg.Listener.joined()
-	if s, ok := session.(Shower); ok {
-		r.circuits.worst.to(s.ShowCircuit)
+	if s, ok := session.(CircuitReporter); ok {
+		r.circuits.worst.subscribe(s.ReportCircuit)
 	}
 
 	polling, stop := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		r.watch(polling, stop)
+		r.watchHealth(polling, stop)
 	}()
-	pollErr := m.poll(polling)
+	pollErr := m.pollLoop(polling)
 	stop(pollErr) // nil: context.Canceled
 	<-watched
 	running := m.drain(cancelHandlers)
 	cancelSends()
 	left := m.leave()
 	if isRecreated(pollErr) {
-		pollErr, left = nil, nil // there is nothing left to commit to: the next session reads the new topic
+		pollErr, left = nil, nil // the old topic takes no commits; the next session reads the new one
 	}
-	err = errors.Join(pollErr, errStillRunning(running), left)
+	err = errors.Join(pollErr, stillRunningError(running), left)
 	r.cfg.Listener.left(context.Cause(polling))
 	return err
 }
 
-// watch calls stop when the health check has failed too often in a row.
-func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
+// watchHealth calls stop after Health.Failures consecutive failures.
+func (r *runner) watchHealth(ctx context.Context, stop context.CancelCauseFunc) {
 	if r.cfg.Health.Check == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 		}
-		err := r.check(ctx)
+		err := r.checkHealth(ctx)
 		if err == nil || ctx.Err() != nil {
 			failures = 0
 			continue
@@ -147,15 +147,15 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// healthyAgain waits for a check that succeeds; false if ctx is done before.
-func (r *runner) healthyAgain(ctx context.Context) bool {
+// waitUntilHealthy returns true once the health check succeeds, false if ctx is done first.
+func (r *runner) waitUntilHealthy(ctx context.Context) bool {
 	if r.cfg.Health.Check == nil {
 		return true
 	}
 	tick := time.NewTicker(r.cfg.Health.Every)
 	defer tick.Stop()
 	for failures := 1; ; failures++ {
-		err := r.check(ctx)
+		err := r.checkHealth(ctx)
 		if err == nil {
 			return true
 		}
@@ -168,9 +168,9 @@ func (r *runner) healthyAgain(ctx context.Context) bool {
 	}
 }
 
-// check is one health check. One that doesn't return, as on a disk that hangs, has failed,
-// and is not called again until it does.
-func (r *runner) check(ctx context.Context) error {
+// checkHealth runs the health check. A check that doesn't return within Health.Every, as on a stalled disk,
+// has failed. It is not called again before it returns.
+func (r *runner) checkHealth(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Health.Every)
 	defer cancel()
 	if r.checking == nil {

@@ -31,7 +31,7 @@ func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		got := s.seen()
+		got := s.calls()
 		if !got.closed {
 			t.Error("not closed")
 		}
@@ -41,8 +41,8 @@ func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()
 	}
 }
 
-// pass lets d go by, and then everything come to rest.
-func pass(d time.Duration) {
+// advance lets d go by, and then everything come to rest.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -67,8 +67,8 @@ func TestRunReplies(t *testing.T) {
 		r := testRecord(1, time.Now().Add(time.Minute))
 		r.Headers = append(r.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte("00-1-2-03")})
 		s.deliver(r)
-		pass(time.Second)
-		reply := s.seen().acked[testID(1)]
+		advance(time.Second)
+		reply := s.calls().replies[testID(1)]
 		task, in, err := events.DecodeInput(events.Replies, &reply)
 		rep, _ := in.(*events.Reply)
 		if err != nil || task != "o-1" || rep.Outcome != events.Completed || string(rep.Body) != `{"ok":true}` ||
@@ -79,13 +79,13 @@ func TestRunReplies(t *testing.T) {
 			t.Errorf("traceparent %q", tp)
 		}
 		stop()
-		if s.seen().dones[position{0, 1}] != 1 {
-			t.Errorf("done %v", s.seen().dones)
+		if s.calls().done[position{0, 1}] != 1 {
+			t.Errorf("done %v", s.calls().done)
 		}
 	})
 }
 
-func TestMalformedIsPassedOver(t *testing.T) {
+func TestMalformedIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var malformed atomic.Int32
@@ -99,10 +99,10 @@ func TestMalformedIsPassedOver(t *testing.T) {
 		noUndoOf.Offset = 3
 		s.deliverMalformed(events.Record{Offset: 1, Value: []byte("?")}, noJSON, noUndoOf)
 		s.deliver(testRecord(4, by))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
-		if malformed.Load() != 3 || len(s.seen().dones) != 4 || s.outcome(testID(4)) != "completed" {
-			t.Errorf("%d malformed, done %v, %q", malformed.Load(), s.seen().dones, s.outcome(testID(4)))
+		if malformed.Load() != 3 || len(s.calls().done) != 4 || s.outcome(testID(4)) != "completed" {
+			t.Errorf("%d malformed, done %v, %q", malformed.Load(), s.calls().done, s.outcome(testID(4)))
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestUndoOfIsParsed(t *testing.T) {
 	}
 }
 
-func TestLateIsNotBegun(t *testing.T) {
+func TestLateRequestIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var late time.Duration
@@ -131,10 +131,10 @@ func TestLateIsNotBegun(t *testing.T) {
 		stop := start(t, s, s2, func(context.Context, Request) (any, error) { t.Error("begun"); return nil, nil })
 		r := testRecord(1, time.Now().Add(2*time.Second))
 		s.deliverUntil(time.Now().Add(-time.Second), r)
-		pass(time.Second)
+		advance(time.Second)
 		stop()
-		if late != time.Second || s.seen().dones[position{0, 1}] != 1 {
-			t.Errorf("late by %v, done %v", late, s.seen().dones)
+		if late != time.Second || s.calls().done[position{0, 1}] != 1 {
+			t.Errorf("late by %v, done %v", late, s.calls().done)
 		}
 	})
 }
@@ -154,7 +154,7 @@ func TestTransientIsRetriedAndPanicSurvived(t *testing.T) {
 				return 1, nil
 			})
 		s.deliver(testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute)))
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		stop()
 		if s.outcome(testID(1)) != "completed" || calls.Load() != 4 {
 			t.Errorf("%q after %d calls", s.outcome(testID(1)), calls.Load())
@@ -170,7 +170,7 @@ func TestConcurrencyIsBoundedByPausing(t *testing.T) {
 		s := newFakeSession()
 		var now, most atomic.Int32
 		stop := start(t, s, Config{Concurrency: 3}, func(context.Context, Request) (any, error) {
-			raise(&most, now.Add(1))
+			storeMax(&most, now.Add(1))
 			time.Sleep(time.Second)
 			now.Add(-1)
 			return nil, nil
@@ -178,21 +178,21 @@ func TestConcurrencyIsBoundedByPausing(t *testing.T) {
 		for i := range 60 {
 			s.deliver(testRecord(i, time.Now().Add(time.Minute)))
 		}
-		pass(500 * time.Millisecond)
+		advance(500 * time.Millisecond)
 		s.mu.Lock()
 		if left := len(s.ready); left < 45 {
 			t.Errorf("%d of 60 still at the broker while 3 run", left)
 		}
 		s.mu.Unlock()
-		pass(40 * time.Second)
+		advance(40 * time.Second)
 		stop()
-		if most.Load() != 3 || len(s.seen().acked) != 60 || s.seen().pauses < 5 {
-			t.Errorf("%d at once, %d replied, paused %d times", most.Load(), len(s.seen().acked), s.seen().pauses)
+		if most.Load() != 3 || len(s.calls().replies) != 60 || s.calls().pauses < 5 {
+			t.Errorf("%d at once, %d replied, paused %d times", most.Load(), len(s.calls().replies), s.calls().pauses)
 		}
 	})
 }
 
-func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
+func TestHandlerThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var overran atomic.Int32
@@ -204,11 +204,11 @@ func TestHandlerThatIgnoresItsContextIsSilencedAndKeepsItsPlace(t *testing.T) {
 				return nil, nil
 			})
 		s.deliver(testRecord(1, time.Now().Add(time.Second)), testRecord(2, time.Now().Add(time.Hour)))
-		pass(2 * time.Second)
-		if s.seen().dones[position{0, 1}] != 1 || len(s.seen().acked) != 0 {
-			t.Errorf("after complete-by: done %v, replied %v", s.seen().dones, s.seen().acked)
+		advance(2 * time.Second)
+		if s.calls().done[position{0, 1}] != 1 || len(s.calls().replies) != 0 {
+			t.Errorf("after complete-by: done %v, replied %v", s.calls().done, s.calls().replies)
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		stop()
 		if s.outcome(testID(1)) != "" || s.outcome(testID(2)) != "completed" || overran.Load() != 1 {
 			t.Errorf("%q, %q, %d overran", s.outcome(testID(1)), s.outcome(testID(2)), overran.Load())
@@ -230,7 +230,7 @@ func TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver(t *testing.T) {
 		stop := start(t, s, Config{Listener: Listener{
 			SendFailed: func(Request, error) { failed.Add(1) }, Dropped: func(Request) { dropped.Add(1) }}}, completes)
 		s.deliver(testRecord(1, time.Now().Add(3*time.Second)), testRecord(2, time.Now().Add(10*time.Second)))
-		pass(20 * time.Second)
+		advance(20 * time.Second)
 		stop()
 		if s.outcome(testID(1)) != "" || s.outcome(testID(2)) != "completed" || dropped.Load() != 1 || failed.Load() < 8 {
 			t.Errorf("%q, %q, %d dropped, %d failed sends", s.outcome(testID(1)), s.outcome(testID(2)), dropped.Load(), failed.Load())
@@ -238,8 +238,7 @@ func TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver(t *testing.T) {
 	})
 }
 
-// A process that is stopped past complete-by and continued finds that wall time
-// has gone on while its contexts have not ended yet.
+// A process that was stopped past complete-by sends nothing, although its contexts are not done yet.
 func TestStoppedProcessSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -254,16 +253,16 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 		})
 		// The handler's first act is to be stopped past it.
 		s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(time.Minute)))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
-		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 || dropped.Load() != 1 {
-			t.Errorf("replied %v, done %v, dropped %d", s.seen().acked, s.seen().dones, dropped.Load())
+		if len(s.calls().replies) != 0 || s.calls().done[position{0, 1}] != 1 || dropped.Load() != 1 {
+			t.Errorf("replied %v, done %v, dropped %d", s.calls().replies, s.calls().done, dropped.Load())
 		}
 	})
 }
 
-// A correction of the clock never gives an attempt time that it had used up: a
-// process that was stopped takes what waited for it for a difference of clocks.
+// A correction of the clock never gives an attempt more time. A process that was stopped takes the age of its first
+// records for a difference of clocks.
 func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -281,18 +280,17 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 				return nil, nil
 			})
 		s.deliver(testRecord(1, time.Now().Add(3*time.Second)))
-		pass(20 * time.Second)
+		advance(20 * time.Second)
 		stop()
-		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 {
-			t.Errorf("replied %v, done %v", s.seen().acked, s.seen().dones)
+		if len(s.calls().replies) != 0 || s.calls().done[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.calls().replies, s.calls().done)
 		}
 	})
 }
 
-// A process that has just started on a machine whose clock is an hour behind:
-// what waits for its request's time to be over must not wait for that hour, or
-// a few such handlers take every place.
-func TestClockThatIsBehindLeavesNoHour(t *testing.T) {
+// On a machine whose clock is an hour behind, the handlers of a process that has just started don't get an hour more:
+// a few of them would use all slots.
+func TestClockThatIsBehindGivesNoExtraTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var ended atomic.Int64
@@ -306,13 +304,13 @@ func TestClockThatIsBehindLeavesNoHour(t *testing.T) {
 		r := testRecord(1, time.Now().Add(3*time.Second))
 		r.Time = time.Now()
 		s.deliver(r)
-		pass(time.Minute)
+		advance(time.Minute)
 		stop()
 		if got := time.Duration(ended.Load()); got != 3*time.Second {
 			t.Errorf("the handler's time was over after %v, want 3s", got)
 		}
-		if len(s.seen().acked) != 0 || s.seen().dones[position{0, 1}] != 1 {
-			t.Errorf("replied %v, done %v", s.seen().acked, s.seen().dones)
+		if len(s.calls().replies) != 0 || s.calls().done[position{0, 1}] != 1 {
+			t.Errorf("replied %v, done %v", s.calls().replies, s.calls().done)
 		}
 	})
 }
@@ -341,14 +339,14 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 		for i := range 3 {
 			s.deliver(testRecord(i, time.Now().Add(time.Minute)))
 		}
-		pass(time.Second)
+		advance(time.Second)
 		healthy.Store(true)
 		s.deliver(testRecord(3, time.Now().Add(time.Second)), testRecord(4, time.Now().Add(time.Minute)), testRecord(5, time.Now().Add(time.Minute)))
-		pass(time.Second)
+		advance(time.Second)
 		if n := calls.Load(); n != 3 || s.outcome(testID(3)) != "failed none" {
 			t.Errorf("circuit open: %d calls; too short of time: %q", n, s.outcome(testID(3)))
 		}
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		stop()
 		if s.outcome(testID(4)) != "completed" || s.outcome(testID(5)) != "completed" || calls.Load() != 5 {
 			t.Errorf("%q, %q, %d calls", s.outcome(testID(4)), s.outcome(testID(5)), calls.Load())
@@ -357,15 +355,14 @@ func TestCircuitOpensWaitsAndCloses(t *testing.T) {
 		if !slices.Equal(states, want) {
 			t.Errorf("circuit went %v; want %v", states, want)
 		}
-		if want := append([]string{"closed"}, want...); !slices.Equal(s.seen().shown, want) {
-			t.Errorf("others were shown %v; want %v", s.seen().shown, want)
+		if want := append([]string{"closed"}, want...); !slices.Equal(s.calls().circuitStates, want) {
+			t.Errorf("others were shown %v; want %v", s.calls().circuitStates, want)
 		}
 	})
 }
 
-// What waited until almost none of its time was left can't be answered in it, and
-// that is not the downstream's fault.
-func TestCircuitForgivesCallsWithoutTime(t *testing.T) {
+// Timeouts of requests that had almost no time left don't open the circuit.
+func TestCircuitIgnoresCallsWithTooLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var states []string
@@ -393,7 +390,7 @@ func TestCircuitForgivesCallsWithoutTime(t *testing.T) {
 			for i := from; i <= to; i++ {
 				s.deliver(testRecord(i, time.Now().Add(within)))
 			}
-			pass(2 * within)
+			advance(2 * within)
 		}
 		deliver(10, 11, 5*time.Second)
 		deliver(1, 1, 500*time.Millisecond)
@@ -432,20 +429,19 @@ func TestShutdownFinishesWhatRunsAndLeavesTheRest(t *testing.T) {
 		for i := range 4 {
 			s.deliver(testRecord(i, time.Now().Add(time.Hour)))
 		}
-		pass(time.Second)
+		advance(time.Second)
 		began := time.Now()
 		stop()
 		if took := time.Since(began); took != 5*time.Second {
 			t.Errorf("left after %v; the grace is 5s", took)
 		}
-		if s.outcome(testID(0)) != "completed" || len(s.seen().acked) != 1 || len(s.seen().dones) != 1 || abandoned.Load() != 3 {
-			t.Errorf("replied %d, done %v, abandoned %d", len(s.seen().acked), s.seen().dones, abandoned.Load())
+		if s.outcome(testID(0)) != "completed" || len(s.calls().replies) != 1 || len(s.calls().done) != 1 || abandoned.Load() != 3 {
+			t.Errorf("replied %d, done %v, abandoned %d", len(s.calls().replies), s.calls().done, abandoned.Load())
 		}
 	})
 }
 
-// What a handler has begun under its context ends when it fails, and not only when it
-// is called again.
+// The context of a call is cancelled when the call fails, not only when the handler is called again.
 func TestContextOfACallEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -459,7 +455,7 @@ func TestContextOfACallEndsWithIt(t *testing.T) {
 			return nil, nil
 		})
 		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
-		pass(time.Minute)
+		advance(time.Minute)
 		stop()
 		if got := s.outcome(testID(0)); got != "completed" || !ended.Equal(failed) {
 			t.Errorf("replied %q; the context of a call that failed at %v ended at %v", got, failed, ended)
@@ -467,16 +463,15 @@ func TestContextOfACallEndsWithIt(t *testing.T) {
 	})
 }
 
-// A reply goes by the context of its call, and that ends with the grace: the reply has
-// until the end of sending.
+// The context of a call is done when the grace is over, but its reply may be sent until sending is over.
 func TestReplyOutlivesTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
-		s.sendTook = func() time.Duration { return returnWait / 2 }
+		s.sendDelay = func() time.Duration { return returnTimeout / 2 }
 		var failed atomic.Int32
 		stop := start(t, s, Config{Grace: 5 * time.Second, Listener: Listener{SendFailed: func(Request, error) { failed.Add(1) }}},
 			func(context.Context, Request) (any, error) {
-				time.Sleep(5*time.Second - returnWait/4)
+				time.Sleep(5*time.Second - returnTimeout/4)
 				return nil, nil
 			})
 		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
@@ -488,7 +483,7 @@ func TestReplyOutlivesTheGrace(t *testing.T) {
 	})
 }
 
-func TestSickInstanceLeavesAndReturns(t *testing.T) {
+func TestUnhealthyInstanceLeavesAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
 		var sick atomic.Bool
@@ -509,19 +504,19 @@ func TestSickInstanceLeavesAndReturns(t *testing.T) {
 		last := newFakeSession()
 		last.closed = true
 		stop := start(t, last, cfg, completes)
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		sick.Store(true)
-		pass(5 * time.Second)
-		if len(sessions) != 1 || !sessions[0].seen().closed || left == nil {
-			t.Fatalf("%d sessions, closed %v, left by %v", len(sessions), sessions[0].seen().closed, left)
+		advance(5 * time.Second)
+		if len(sessions) != 1 || !sessions[0].calls().closed || left == nil {
+			t.Fatalf("%d sessions, closed %v, left by %v", len(sessions), sessions[0].calls().closed, left)
 		}
 		sick.Store(false)
-		pass(2 * time.Second)
-		if len(sessions) != 2 || sessions[1].seen().closed {
+		advance(2 * time.Second)
+		if len(sessions) != 2 || sessions[1].calls().closed {
 			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
 		}
 		sessions[1].deliver(testRecord(1, time.Now().Add(time.Minute)))
-		pass(time.Second)
+		advance(time.Second)
 		stop()
 		if sessions[1].outcome(testID(1)) != "completed" {
 			t.Error("no reply after the return")
@@ -529,8 +524,8 @@ func TestSickInstanceLeavesAndReturns(t *testing.T) {
 	})
 }
 
-// A check that hangs and ignores its context, as one of a disk that is lost does, has failed.
-// It keeps the instance neither in its group nor from ending, and isn't called again meanwhile.
+// A health check that hangs and ignores its context has failed. The instance leaves its group and can end, and the check
+// is not called again before it returns.
 func TestHealthCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
@@ -552,38 +547,38 @@ func TestHealthCheckThatHangs(t *testing.T) {
 		last := newFakeSession()
 		last.closed = true
 		stop := start(t, last, cfg, completes)
-		pass(1500 * time.Millisecond)
+		advance(1500 * time.Millisecond)
 		hangs.Store(true)
 		before := calls.Load()
-		pass(10 * time.Second)
-		if len(sessions) != 1 || !sessions[0].seen().closed || calls.Load() != before+1 {
-			t.Errorf("%d sessions, closed %v; %d checks hang", len(sessions), sessions[0].seen().closed, calls.Load()-before)
+		advance(10 * time.Second)
+		if len(sessions) != 1 || !sessions[0].calls().closed || calls.Load() != before+1 {
+			t.Errorf("%d sessions, closed %v; %d checks hang", len(sessions), sessions[0].calls().closed, calls.Load()-before)
 		}
 		hangs.Store(false)
 		close(proceed)
-		pass(5 * time.Second)
-		if len(sessions) != 2 || sessions[1].seen().closed {
+		advance(5 * time.Second)
+		if len(sessions) != 2 || sessions[1].calls().closed {
 			t.Errorf("%d sessions after the instance was healthy again", len(sessions))
 		}
 		proceed = make(chan struct{})
 		hangs.Store(true)
-		pass(1100 * time.Millisecond)
+		advance(1100 * time.Millisecond)
 		stop()
 		close(proceed)
 	})
 }
 
-// picky is a handler whose Downstream panics.
-type picky struct{ HandlerFunc }
+// panickingDownstream is a handler whose Downstream panics.
+type panickingDownstream struct{ HandlerFunc }
 
-func (picky) Downstream(r Request) string {
+func (panickingDownstream) Downstream(r Request) string {
 	if number(r.Task) == 1 {
 		panic("no such host")
 	}
 	return "host"
 }
 
-// It costs that request, and neither the process nor the others.
+// A panic of Downstream fails the request, and affects neither the process nor other requests.
 func TestDownstreamThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -592,10 +587,10 @@ func TestDownstreamThatPanics(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- Run(ctx, Config{Source: "test", Open: func(context.Context) (Session, error) { return s, nil },
-				Listener: Listener{Panicked: func(Request, any, []byte) { panicked.Add(1) }}}, picky{completes})
+				Listener: Listener{Panicked: func(Request, any, []byte) { panicked.Add(1) }}}, panickingDownstream{completes})
 		}()
 		s.deliver(testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute)))
-		pass(time.Second)
+		advance(time.Second)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -612,13 +607,13 @@ func TestBrokenSessionEndsTheRun(t *testing.T) {
 		fenced := errors.New("fenced")
 		s.broken = fenced
 		err := Run(t.Context(), Config{Source: "test", Open: func(context.Context) (Session, error) { return s, nil }}, HandlerFunc(completes))
-		if !errors.Is(err, fenced) || !s.seen().closed {
-			t.Errorf("%v, closed %v", err, s.seen().closed)
+		if !errors.Is(err, fenced) || !s.calls().closed {
+			t.Errorf("%v, closed %v", err, s.calls().closed)
 		}
 	})
 }
 
-func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
+func TestRedeliveredRequestIsHandledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var calls atomic.Int32
@@ -629,7 +624,7 @@ func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
 		})
 		r := testRecord(1, time.Now().Add(time.Minute))
 		s.deliver(r, r)
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		stop()
 		if calls.Load() != 1 {
 			t.Errorf("%d calls", calls.Load())
@@ -637,9 +632,9 @@ func TestDeliveredTwiceIsHandledOnce(t *testing.T) {
 	})
 }
 
-// What waits when its partition goes is left to the new owner, without Done;
-// when the partition comes back, it is done here after all.
-func TestPartitionGoesAndComesBack(t *testing.T) {
+// A request that waits when its partition is reassigned is left to the new owner, without Done. If the partition
+// comes back, the request is handled here.
+func TestPartitionIsReassignedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}
 		here := t.Context()
@@ -657,18 +652,18 @@ func TestPartitionGoesAndComesBack(t *testing.T) {
 		})
 		first, second := testRecord(1, time.Now().Add(time.Minute)), testRecord(2, time.Now().Add(time.Minute))
 		s.deliver(first, second)
-		pass(100 * time.Millisecond)
+		advance(100 * time.Millisecond)
 		s.held.Store(&gone)
-		pass(2 * time.Second)
-		if calls.Load() != 1 || abandoned.Load() != 1 || s.seen().dones[position{0, 2}] != 0 {
-			t.Errorf("%d calls, %d abandoned, done %v", calls.Load(), abandoned.Load(), s.seen().dones)
+		advance(2 * time.Second)
+		if calls.Load() != 1 || abandoned.Load() != 1 || s.calls().done[position{0, 2}] != 0 {
+			t.Errorf("%d calls, %d abandoned, done %v", calls.Load(), abandoned.Load(), s.calls().done)
 		}
 		s.held.Store(&here)
 		s.deliver(second)
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		stop()
-		if s.outcome(testID(2)) != "completed" || s.seen().dones[position{0, 2}] != 1 {
-			t.Errorf("%q, done %v", s.outcome(testID(2)), s.seen().dones)
+		if s.outcome(testID(2)) != "completed" || s.calls().done[position{0, 2}] != 1 {
+			t.Errorf("%q, done %v", s.outcome(testID(2)), s.calls().done)
 		}
 	})
 }

@@ -14,12 +14,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// fakeSession is honest: Poll hands out each record once, Send takes its time
-// and obeys its context, and whatever the contract of Session forbids becomes a
-// fault.
+// fakeSession is a Session that records a fault for every call that its contract forbids. Poll returns each record once,
+// Send takes sendDelay and obeys its context.
 type fakeSession struct {
-	sendTook func() time.Duration
-	sendErr  func() error // asked when a send would be acknowledged
+	sendDelay func() time.Duration
+	sendErr   func() error // asked when a send would be acknowledged
 
 	mu     sync.Mutex
 	ready  []events.Record
@@ -33,48 +32,50 @@ type fakeSession struct {
 
 // sessionCalls is what an agent has done with a session. While the agent runs, tests read a copy: fakeSession.seen.
 type sessionCalls struct {
-	acked  map[string]events.Record // replies, by request
-	dones  map[position]int
-	soon   int      // calls of CommitSoon
-	shown  []string // by ShowCircuit
-	pauses int
-	closed bool
-	faults []string
+	replies       map[string]events.Record // replies, by request
+	done          map[position]int
+	commitsAsked  int      // calls of CommitSoon
+	circuitStates []string // by ReportCircuit
+	pauses        int
+	closed        bool
+	faults        []string
 }
 
-func (s *fakeSession) seen() sessionCalls {
+func (s *fakeSession) calls() sessionCalls {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.sessionCalls
-	c.acked, c.dones = maps.Clone(c.acked), maps.Clone(c.dones)
-	c.shown, c.faults = slices.Clone(c.shown), slices.Clone(c.faults)
+	c.replies, c.done = maps.Clone(c.replies), maps.Clone(c.done)
+	c.circuitStates, c.faults = slices.Clone(c.circuitStates), slices.Clone(c.faults)
 	return c
 }
 
-// movingSession is a fakeSession whose partition can go to another member, or have come
-// from one with what lies below an offset.
+// movingSession is a fakeSession whose partition can be reassigned, and whose requests below an offset a previous owner
+// may have started.
 type movingSession struct {
 	*fakeSession
-	held      atomic.Pointer[context.Context]
-	inherited atomic.Int64
+	held         atomic.Pointer[context.Context]
+	startedBelow atomic.Int64
 }
 
-func (s *movingSession) Held(int32) context.Context { return *s.held.Load() }
+func (s *movingSession) HeldContext(int32) context.Context { return *s.held.Load() }
 
-func (s *movingSession) Inherited(_ int32, offset int64) bool { return offset < s.inherited.Load() }
+func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
+	return offset < s.startedBelow.Load()
+}
 
 func newFakeSession() *fakeSession {
 	return &fakeSession{
-		sendTook: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
+		sendDelay: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
 		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
-		sessionCalls: sessionCalls{acked: map[string]events.Record{}, dones: map[position]int{}},
+		sessionCalls: sessionCalls{replies: map[string]events.Record{}, done: map[position]int{}},
 	}
 }
 
-func (s *fakeSession) ShowCircuit(state string) {
+func (s *fakeSession) ReportCircuit(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown = append(s.shown, state)
+	s.circuitStates = append(s.circuitStates, state)
 }
 
 func (s *fakeSession) fault(format string, args ...any) {
@@ -94,7 +95,7 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 	s.signal()
 }
 
-// attempt is the one that a request or a reply is of; that has its token.
+// attempt returns the id of the attempt of a request or a reply, and checks its token.
 func (s *fakeSession) attempt(r events.Record) string {
 	request, _ := r.Header(events.HeaderRequest)
 	id, ok := strings.CutSuffix(request, "/"+testToken)
@@ -106,7 +107,7 @@ func (s *fakeSession) attempt(r events.Record) string {
 	return id
 }
 
-// deliverUntil delivers a request whose time is over at by, whatever it says.
+// deliverUntil delivers a request whose complete-by is by, whatever its header says.
 func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
 	id := s.attempt(r)
 	s.mu.Lock()
@@ -116,7 +117,7 @@ func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
 	s.signal()
 }
 
-// deliverMalformed delivers records of which nobody expects a reply.
+// deliverMalformed delivers records that get no reply.
 func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +125,8 @@ func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.signal()
 }
 
-// breakDown ends the session by an error of Poll.
-func (s *fakeSession) breakDown(err error) {
+// failPoll makes Poll return an error.
+func (s *fakeSession) failPoll(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = err
@@ -166,23 +167,23 @@ func (s *fakeSession) Done(p int32, o int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := position{p, o}
-	s.dones[at]++
+	s.done[at]++
 	id, ok := s.at[at]
 	if !ok {
 		return // malformed
 	}
-	if _, acked := s.acked[id]; !acked && time.Now().Before(s.byID[id]) {
+	if _, acked := s.replies[id]; !acked && time.Now().Before(s.byID[id]) {
 		s.fault("%s: done %v before its time is over, and without a reply", id, time.Until(s.byID[id]))
 	}
-	if s.dones[at] > 1 {
-		s.fault("%s: done %d times", id, s.dones[at])
+	if s.done[at] > 1 {
+		s.fault("%s: done %d times", id, s.done[at])
 	}
 }
 
 func (s *fakeSession) CommitSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.soon++
+	s.commitsAsked++
 }
 
 func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
@@ -198,7 +199,7 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	if s.closed {
 		s.fault("%s: sent after Close", id)
 	}
-	took := s.sendTook()
+	took := s.sendDelay()
 	s.mu.Unlock()
 	t := time.NewTimer(took)
 	defer t.Stop()
@@ -215,10 +216,10 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	if err := s.sendErr(); err != nil {
 		return err
 	}
-	if _, ok := s.acked[id]; ok {
+	if _, ok := s.replies[id]; ok {
 		s.fault("%s: replied twice", id)
 	}
-	s.acked[id] = rec
+	s.replies[id] = rec
 	return nil
 }
 
@@ -256,7 +257,7 @@ func (s *fakeSession) Close(context.Context) error {
 func (s *fakeSession) outcome(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.acked[id]
+	r, ok := s.replies[id]
 	if !ok {
 		return ""
 	}

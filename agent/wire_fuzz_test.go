@@ -46,7 +46,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		if events.CheckTaskID(r.Task) == nil {
 			ref := events.RequestRef{Step: r.Step, Kind: r.Kind, Attempt: r.Attempt}
-			got := asRead(t, attempt{req: &r}.answer(events.Reply{Outcome: events.Completed, Body: json.RawMessage("1")}).reply)
+			got := asRead(t, attempt{req: &r}.replyWith(events.Reply{Outcome: events.Completed, Body: json.RawMessage("1")}).reply)
 			if got.Ref != ref || got.Token != r.token {
 				t.Fatalf("the reply to %+v is taken for one to %+v", ref, got.Ref)
 			}
@@ -78,9 +78,9 @@ func FuzzFailure(f *testing.F) {
 	f.Add("", "\xff\xfe<&>\u2028", []byte(`not JSON`), uint8(1))
 	f.Add("c", "m", []byte("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"), uint8(0))
 	f.Fuzz(func(t *testing.T, code, message string, details []byte, flags uint8) {
-		a := testAttempt(time.Minute)
+		a := newTestAttempt(time.Minute)
 		fail := &Failure{Code: code, Message: message, Details: details, Rejected: flags&1 != 0, NoEffect: flags&2 != 0}
-		_, n := a.after(resultOf(nil, fail), t0, false)
+		_, n := a.afterCall(resultOf(nil, fail), t0, false)
 		got := asRead(t, n.reply)
 		var e struct{ Code string }
 		if err := json.Unmarshal(got.Body, &e); err != nil || e.Code == "" && code != "" && utf8.ValidString(code) {
@@ -89,7 +89,7 @@ func FuzzFailure(f *testing.F) {
 		if fail.Rejected != (got.Outcome == events.Rejected) || !fail.Rejected && fail.NoEffect != (got.Effect == events.EffectNone) {
 			t.Fatalf("the failure %+v is told as %s with effect %s", fail, got.Outcome, got.Effect)
 		}
-		if _, n := a.after(resultOf(json.RawMessage(details), nil), t0, false); n.do == doReply {
+		if _, n := a.afterCall(resultOf(json.RawMessage(details), nil), t0, false); n.action == actReply {
 			if got := asRead(t, n.reply); got.Outcome == events.Completed && !json.Valid(details) {
 				t.Fatalf("%q is replied as the output %s", details, got.Body)
 			}
@@ -106,18 +106,18 @@ func FuzzAttempt(f *testing.F) {
 	f.Add([]byte{10, 4, 20, 2, 5, 1}, uint16(5000))
 	f.Add([]byte{255, 12, 255, 12, 255, 12, 255, 12}, uint16(60000))
 	f.Fuzz(func(t *testing.T, calls []byte, completeIn uint16) {
-		a, now := testAttempt(time.Duration(completeIn)*time.Millisecond), t0
+		a, now := newTestAttempt(time.Duration(completeIn)*time.Millisecond), t0
 		touched, made := false, 0
-		for n := a.begin(now); ; {
-			switch n.do {
-			case doStop:
+		for n := a.start(now); ; {
+			switch n.action {
+			case actDrop:
 				if now.Before(a.req.CompleteBy) {
 					t.Fatalf("stops %s before complete-by", a.req.CompleteBy.Sub(now))
 				}
 				return
-			case doLeave:
+			case actAbandon:
 				return
-			case doReply:
+			case actReply:
 				if !now.Before(a.req.CompleteBy) {
 					t.Fatalf("replies %s after complete-by", now.Sub(a.req.CompleteBy))
 				}
@@ -126,13 +126,13 @@ func FuzzAttempt(f *testing.F) {
 				}
 				asRead(t, n.reply)
 				return
-			case doWait:
-				if n.at.Before(now) || !n.at.Before(a.req.CompleteBy) {
-					t.Fatalf("at %s waits until %s; complete-by is %s", now, n.at, a.req.CompleteBy)
+			case actWait:
+				if n.until.Before(now) || !n.until.Before(a.req.CompleteBy) {
+					t.Fatalf("at %s waits until %s; complete-by is %s", now, n.until, a.req.CompleteBy)
 				}
-				now = n.at
-				n = a.begin(now)
-			case doCall:
+				now = n.until
+				n = a.start(now)
+			case actCall:
 				if made++; made > a.retry.MaxTries {
 					t.Fatalf("call %d; at most %d", made, a.retry.MaxTries)
 				}
@@ -142,7 +142,7 @@ func FuzzAttempt(f *testing.F) {
 				now = now.Add(time.Duration(calls[0]) * 10 * time.Millisecond)
 				r, may := callResult(calls[1])
 				touched = touched || may
-				a, n = a.after(r, now, calls[1]&128 != 0)
+				a, n = a.afterCall(r, now, calls[1]&128 != 0)
 				calls = calls[2:]
 			}
 		}

@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	_ agent.Session = (*kafka.Session)(nil)
-	_ agent.Holder  = (*kafka.Session)(nil)
+	_ agent.Session         = (*kafka.Session)(nil)
+	_ agent.PartitionHolder = (*kafka.Session)(nil)
 )
 
 // childEnv makes this binary an agent: "<brokers> <namespace>".
@@ -32,7 +32,7 @@ const childEnv = "WAYBILL_TEST_AGENT"
 
 func TestMain(m *testing.M) {
 	if where := os.Getenv(childEnv); where != "" {
-		if err := child(where); err != nil {
+		if err := runChild(where); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// wired configures an agent on a real session.
-func wired(brokers []string, ns events.Namespace) agent.Config {
+// kafkaConfig configures an agent on a real session.
+func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 	clock := kafka.NewClock()
 	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
 		Open: func(ctx context.Context) (agent.Session, error) {
@@ -51,30 +51,30 @@ func wired(brokers []string, ns events.Namespace) agent.Config {
 		}}
 }
 
-// child serves until SIGTERM. Its handler says "handling <task>" and waits for a
+// runChild serves until SIGTERM. Its handler says "handling <task>" and waits for a
 // line that names the task: a request may come twice, and which handler is told to
 // go on must not depend on which reads first.
-func child(where string) error {
+func runChild(where string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	brokers, ns, _ := strings.Cut(where, " ")
-	may := told{tasks: map[string]chan struct{}{}}
+	may := childOutput{tasks: map[string]chan struct{}{}}
 	go may.read(os.Stdin)
-	return agent.Run(ctx, wired(strings.Split(brokers, ","), events.Namespace(ns)),
+	return agent.Run(ctx, kafkaConfig(strings.Split(brokers, ","), events.Namespace(ns)),
 		agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {
 			fmt.Println("handling " + r.Task)
-			<-may.of(r.Task)
+			<-may.waiterOf(r.Task)
 			return "done", nil
 		}))
 }
 
-// told is which tasks' handlers may return.
-type told struct {
+// childOutput is which tasks' handlers may return.
+type childOutput struct {
 	mu    sync.Mutex
 	tasks map[string]chan struct{} // closed once its line was read
 }
 
-func (d *told) of(task string) chan struct{} {
+func (d *childOutput) waiterOf(task string) chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tasks[task] == nil {
@@ -83,9 +83,9 @@ func (d *told) of(task string) chan struct{} {
 	return d.tasks[task]
 }
 
-func (d *told) read(in io.Reader) {
+func (d *childOutput) read(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		close(d.of(lines.Text()))
+		close(d.waiterOf(lines.Text()))
 	}
 }
 
@@ -98,7 +98,7 @@ func TestRunOnARealSession(t *testing.T) {
 			ctx, cancel := context.WithCancel(c.ctx)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- agent.Run(ctx, wired(b.Addrs, c.ns), agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
+				ended <- agent.Run(ctx, kafkaConfig(b.Addrs, c.ns), agent.HandlerFunc(func(context.Context, agent.Request) (any, error) {
 					if calls.Add(1)%7 == 0 {
 						return nil, agent.Transient(io.ErrUnexpectedEOF)
 					}

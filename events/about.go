@@ -2,42 +2,44 @@ package events
 
 import "encoding/json"
 
-// About is what a fact says of itself: what happened, to what, and what that means to
-// attempts and timers. Readers of events ask for it, so that none of them lists the facts:
-// a new fact fills in an About, and all readers know it.
+// About is what a fact says of itself: what happened, to what, and what that means for attempts and
+// timers. Readers of events use it instead of a list of the facts. A new fact fills in an About,
+// and no reader changes.
 type About struct {
 	Verb Verb
-	// Step and Kind are the run that the fact is about. An empty Kind: it is about the task, or the
-	// partition. A release is of a step, whichever of its runs is in error: its Kind is Do.
+	// Step and Kind name the run that the fact is about. With an empty Kind it is about the task,
+	// or the partition. A release is about a step, whichever of its runs is in error: its Kind is
+	// Do.
 	Step string
 	Kind Kind
-	// Attempt is the number of the attempt that the fact is about. It has one if, and only if,
-	// Phase isn't PhaseNone.
+	// Attempt is the number of the attempt that the fact is about. It is set if and only if Phase
+	// isn't PhaseNone.
 	Attempt int
 	Phase   Phase
-	// Counts: the attempt is a failure, counted by its run and its task.
+	// Counts: the attempt counts as a failure of its run and of its task.
 	Counts bool
-	// Agent is who is asked, of an attempt that starts.
+	// Agent is the agent that is asked, if an attempt starts.
 	Agent string
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
+	// Instance is the instance of the agent that replied, from its ce_source; empty: unknown.
 	Instance string
-	// Arms is the kind of timer that the fact arms; empty: none ever. Whether an event does, its Due says.
+	// Arms is the kind of timer that the fact can arm; empty: none. The event arms it if it has a
+	// Due.
 	Arms TimerKind
-	// Disarms are the timers that the fact ends, before it arms its own.
+	// Disarms are the timers that the fact disarms before it arms its own.
 	Disarms Disarms
 	// As is the state of a released step.
 	As StepState
-	// Ending is what a task that is being undone ends in.
+	// Ending is the state in which the undo of a task ends.
 	Ending TaskState
-	// Raw is the fact's own JSON value, which is carried as it stands. Failure is where its error
-	// is. By is the operator that asked for it. nil: the fact has none.
+	// Raw is the fact's own JSON value, copied verbatim. Failure is its error. By is the operator
+	// who asked for it. nil: the fact has none.
 	Raw     *json.RawMessage
 	Failure **Error
 	By      *By
 }
 
-// Verb is what happened: the row of the tables of transitions that a fact takes. That of an undo is
-// the same as of a step's own operation; the kind tells them apart.
+// Verb is what happened: the row in the tables of transitions. A step's operation and its undo have
+// the same verbs; the kind tells them apart.
 type Verb string
 
 // The verbs of facts.
@@ -61,43 +63,43 @@ const (
 	VerbErrored   Verb = "errored"
 )
 
-// The rows of the tables that no fact of a step announces: what facts of the task do to its steps.
+// The rows for which steps have no facts: they follow from facts of the task.
 const (
 	verbEnded   Verb = "ended"   // by a decision to undo or hold
 	verbRevived Verb = "revived" // by a resubmit
 )
 
-// Phase is what a fact means to the attempt that it is about.
+// Phase is what a fact means for its attempt.
 type Phase uint8
 
 // The phases of an attempt.
 const (
 	PhaseNone    Phase = iota // the fact is about no attempt
-	PhaseStarted              // it was asked for, and runs
-	PhaseReplied              // its agent replied, which ended it; or it failed before anybody was asked
-	PhaseExpired              // its time was over, which ended it
-	PhaseWaiting              // it has ended, and the next one is due later
+	PhaseStarted              // the request was sent; the attempt runs
+	PhaseReplied              // the attempt ended: its agent replied, or it failed before a request was sent
+	PhaseExpired              // the attempt ended: its complete-by passed
+	PhaseWaiting              // the attempt ended before; the next one is due later
 )
 
 // Ends reports whether an attempt in this phase has just ended.
 func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired }
 
-// Disarms says which timers of its task a fact ends.
+// Disarms names the timers of its task that a fact disarms.
 type Disarms uint8
 
 // The timers that facts end.
 const (
 	DisarmsNone    Disarms = iota
-	DisarmsOwn             // that of its slot
-	DisarmsStep            // those of its step and of the step's undo
-	DisarmsWaiting         // all but those of running attempts
+	DisarmsOwn             // the timer of its slot
+	DisarmsStep            // the timers of its step and of the step's undo
+	DisarmsWaiting         // all timers but those of running attempts
 	DisarmsAll
 )
 
-// OfStep reports whether the fact is about a step: else about the task, or the partition.
+// OfStep reports whether the fact is about a step, and not about the task or the partition.
 func (a *About) OfStep() bool { return a.Kind != "" }
 
-// Slot names the timer of what the fact is about.
+// Slot names the timer of the fact's run or task.
 func (a *About) Slot() Slot { return Slot{Step: a.Step, Kind: a.Kind} }
 
 // Ref names the attempt that the fact is about.
@@ -111,7 +113,7 @@ func (a *About) Error() *Error {
 	return *a.Failure
 }
 
-// Carried is the JSON value that the fact carries as it stands, its own or the details of its error; nil: none.
+// Carried is the fact's JSON value, its own or the details of its error; nil: none.
 func (a *About) Carried() *json.RawMessage {
 	if a.Raw != nil {
 		return a.Raw

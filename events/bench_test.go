@@ -33,7 +33,7 @@ func BenchmarkEncodeEvent(b *testing.B) {
 func BenchmarkSeal(b *testing.B) {
 	e := sampleEvent(&TaskProcessed{Output: []byte(`{"tracking":"T-1"}`)}, 9)
 	held := &Task{State: StateError}
-	var m Room
+	var m Arena
 	b.Run("seal", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -46,7 +46,7 @@ func BenchmarkSeal(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			m.Reset()
-			m.hashes().Hash(e.Fact.Type(), encodeObjectIn(&m, e))
+			m.getHasher().Hash(e.Fact.Type(), encodeObjectIn(&m, e))
 		}
 	})
 }

@@ -8,24 +8,22 @@ import (
 	"sync"
 )
 
-// A canonicalizer writes JSON in one form, so that equal values have equal
-// bytes whoever wrote them. The form is that of RFC 8785 (JCS): no white space,
-// members sorted by name, the shortest escapes. Numbers differ from RFC 8785,
-// which rounds them to float64: here they keep every digit.
+// A canonicalizer writes JSON in one form, so that equal values have equal bytes. The form is that
+// of RFC 8785 (JCS): no white space, members sorted by name, the shortest escapes. Numbers differ
+// from RFC 8785, which rounds them to float64: here they keep every digit.
 type canonicalizer struct {
 	buf     []byte
 	members []written // of the objects that are open, the innermost last
 	sorted  []byte    // scratch space of sort
 }
 
-// written is a member in buf: its name begins at start and ends at name, its
-// value ends at end.
+// written is a member in buf. Its name is buf[start:name], its value ends at end.
 type written struct{ start, name, end int }
 
 var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{} }}
 
-// withCanonical calls use with the canonical form of a JSON value, which is
-// valid until use returns. What is no JSON value is passed as it is.
+// withCanonical calls use with the canonical form of a JSON value. The form is valid until use
+// returns. Anything but a JSON value is passed unchanged.
 func withCanonical(raw []byte, use func([]byte)) {
 	c := canonicalizers.Get().(*canonicalizer)
 	c.buf, c.members = c.buf[:0], c.members[:0]
@@ -34,7 +32,7 @@ func withCanonical(raw []byte, use func([]byte)) {
 		raw = c.buf
 	}
 	use(raw)
-	if cap(c.buf)+cap(c.sorted) <= maxRoomBytes && cap(c.members) <= maxRoom {
+	if cap(c.buf)+cap(c.sorted) <= pooledBytesMax && cap(c.members) <= pooledMembersMax {
 		canonicalizers.Put(c)
 	}
 }
@@ -73,7 +71,7 @@ func (c *canonicalizer) text(data []byte, i int) (end int, ok bool) {
 	if raw := data[i:end]; bytes.IndexByte(raw, '\\') < 0 {
 		c.buf = append(c.buf, raw...)
 	} else {
-		c.buf = appendEscaped(c.buf, aliased(unescape(raw[1:len(raw)-1])))
+		c.buf = appendEscaped(c.buf, aliasString(unescape(raw[1:len(raw)-1])))
 	}
 	return end, true
 }
@@ -105,7 +103,7 @@ func (c *canonicalizer) object(data []byte, i int) (end int, ok bool) {
 	return end, ok
 }
 
-// elements appends what stands between the bracket at i and the closing one.
+// elements appends the text from the bracket at i to its closing bracket.
 func (c *canonicalizer) elements(data []byte, i int, closing byte, each func(int) (int, bool)) (end int, ok bool) {
 	c.buf = append(c.buf, data[i])
 	if i = skipSpace(data, i+1); i < len(data) && data[i] == closing {
@@ -131,8 +129,7 @@ func (c *canonicalizer) compare(a, b written) int {
 	return bytes.Compare(c.buf[a.start:a.name], c.buf[b.start:b.name])
 }
 
-// sort puts the members of the object that was written last into the order of
-// their names. They stand beside each other, with a comma in between.
+// sort sorts the members of the last object by name. They are adjacent in buf, separated by commas.
 func (c *canonicalizer) sort(members []written) {
 	begin := members[0].start
 	slices.SortStableFunc(members, c.compare)
@@ -146,9 +143,8 @@ func (c *canonicalizer) sort(members []written) {
 	copy(c.buf[begin:], c.sorted)
 }
 
-// appendCanonicalNumber appends a JSON number as its sign, its digits without
-// zeros at either end, and the power of ten that they are multiplied by: 1200,
-// 1.2e3 and 12e2 are all 12e2. No digit is lost. Zero has no sign.
+// appendCanonicalNumber appends a JSON number as its sign, its digits without zeros at either end,
+// and a power of ten: 1200, 1.2e3 and 12e2 are all 12e2. No digit is lost. Zero has no sign.
 func appendCanonicalNumber(dst, text []byte) []byte {
 	n := number(text)
 	if len(n.digits) == 0 {
@@ -170,10 +166,10 @@ func appendCanonicalNumber(dst, text []byte) []byte {
 	return strconv.AppendInt(append(dst, 'e'), n.power, 10)
 }
 
-// wholeNumber reads a JSON value as a whole number of 64 bits. 1.0 and 1e0 are
-// 1, as in JSON Schema: some serializers write all numbers so.
+// wholeNumber reads a JSON value as a whole number of 64 bits. 1.0 and 1e0 are 1, as in JSON
+// Schema, since some serializers write all numbers so.
 func wholeNumber(value []byte) (int64, bool) {
-	if n, err := strconv.ParseInt(aliased(value), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(aliasString(value), 10, 64); err == nil {
 		return n, true
 	}
 	if end, err := skipNumber(value, 0); err != nil || end != len(value) {
@@ -202,8 +198,7 @@ type decimal struct {
 	exponent *big.Int // the power, where it has more than maxExponentDigits
 }
 
-// maxExponentDigits is how many digits an exponent may have to be counted in 64
-// bits, with those of the digits themselves added.
+// maxExponentDigits is the longest exponent that fits 64 bits after the number of digits was added.
 const maxExponentDigits = 17
 
 // number reads a JSON number that skipNumber has accepted.

@@ -322,16 +322,16 @@ func TestWholeNumbers(t *testing.T) {
 	for in, want := range map[string]string{"7": "7", "7.0": "7", "7e0": "7", "70e-1": "7", "0.7e1": "7", "-7.0": "-7", "7e2": "700", "0.0e99999999999999999999": "0",
 		"9223372036854775807.0": "9223372036854775807", "9223372036854775808.0": "", "7.5": "", "7e30": "", "7e99999999999999999999": "", `"7"`: "", "7 ": "7", "[7]": "", "true": ""} {
 		s := Submission{}
-		err := decodeOutside([]byte(`{"priority":`+in+`}`), &s, 0)
+		err := decodeUntrusted([]byte(`{"priority":`+in+`}`), &s, 0)
 		if got := fmt.Sprint(s.Priority); (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%s is read as %s, %v; want %q", in, got, err, want)
 		}
 	}
 }
 
-// TestOneReading: what decoders read in different ways is refused in every
+// TestAcceptedJSONHasOneReading: what decoders read in different ways is refused in every
 // inbox, at any depth, and the reason says where.
-func TestOneReading(t *testing.T) {
+func TestAcceptedJSONHasOneReading(t *testing.T) {
 	reply := []Header{{HeaderRequest, []byte("a/s/do/1")}, {HeaderOutcome, []byte("completed")}}
 	control := []Header{{HeaderType, []byte(TypeControl)}, {HeaderID, []byte("c")}}
 	recovery := []Header{{HeaderType, []byte(TypeRecovery)}}

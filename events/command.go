@@ -13,8 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Input is what a scheduler consumes: a decoded record of an inbox. It is
-// sealed.
+// Input is what a scheduler consumes: a decoded record of an inbox. It is sealed.
 //
 //sumtype:decl
 type Input interface{ input() }
@@ -48,13 +47,13 @@ const (
 	TypeDefinition   = "waybill.definition.v1"
 )
 
-// Submission asks for a task. DecodeInput holds it against the bounds that its fields name.
+// Submission asks for a task. DecodeInput checks it against the bounds that its fields name.
 type Submission struct {
 	ID          string // of the task, and its idempotency key: see CheckTaskID
 	Workflow    string // 1 to MaxNameBytes
 	Version     int    // of the workflow; 0: the newest
 	Input       json.RawMessage
-	ReplyTo     string            // a topic that is told of the task: see Namespace.CheckReplyTo; empty: none
+	ReplyTo     string            // a topic that gets notifications of the task: see Namespace.CheckReplyTo; empty: none
 	Priority    int               // where steps wait for an agent, the higher goes first; may be negative
 	Labels      map[string]string // at most MaxLabels; a name or a value has at most MaxNameBytes
 	CompleteBy  time.Time         // of the task, where that is before what its workflow gives it; zero: not asked for
@@ -90,7 +89,7 @@ func (s *Submission) Digest() (sum string) {
 	return sum
 }
 
-// Reply is what an agent says of an attempt.
+// Reply is an agent's reply to an attempt.
 type Reply struct {
 	Task    string
 	Ref     RequestRef // of the attempt; one that isn't current is ignored
@@ -98,15 +97,15 @@ type Reply struct {
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // completed: the output; else an error object (Failure)
-	Source  string          // ce_source, believed only of a reply that has its token: who replied; empty: it isn't said, or not in MaxNameBytes of text
+	Source  string          // ce_source; trusted only with the attempt's token; empty: unknown, or not text of at most MaxNameBytes
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
-	// doesn't. At most MaxRetryAfter.
+	// doesn't ask. At most MaxRetryAfter.
 	RetryAfter time.Duration
 
-	matched tokenMatch // the last that there was
+	matched tokenMatch // the last token that matched
 }
 
-// tokenMatch is a token that has a hash.
+// tokenMatch is a token and its hash.
 type tokenMatch struct {
 	hash, task, token string
 	ref               RequestRef
@@ -157,10 +156,10 @@ func appendRequest(dst []byte, task string, ref RequestRef, token string) (reque
 	return append(append(dst, '/'), token...), id
 }
 
-// TokenHash is what the event of an attempt records of its token: 128 bits of the SHA-256 of ce_request. It
-// covers the attempt's name, so the token of one attempt has another hash in any other. To find a text with
-// this hash takes as many guesses as to find the token itself, which has 128 random bits: who reads events doesn't
-// learn the token.
+// TokenHash is what an event of an attempt records of its token: 128 bits of the SHA-256 of
+// ce_request. It covers the attempt's name, so one token has different hashes in different
+// attempts. Finding a text with this hash takes as many guesses as finding the token, which has 128
+// random bits. So readers of events can't compute the token.
 func TokenHash(task string, ref RequestRef, token string) string {
 	text := tokenHash(task, ref, token)
 	return string(text[:])
@@ -174,8 +173,9 @@ func tokenHash(task string, ref RequestRef, token string) (text [hashBytes]byte)
 	return text
 }
 
-// TokenMatches reports whether a reply has the token of an attempt, by the hash that the attempt's event records. An attempt
-// without a hash has no request: no reply has its token. It is asked of each accepted reply twice, and no hash is made for the second answer.
+// TokenMatches reports whether a reply has the token of an attempt. hash is what the attempt's
+// event records. An attempt without a hash has no request, so no reply matches. It is called twice
+// for each accepted reply, and computes the hash once.
 func (r *Reply) TokenMatches(hash string) bool {
 	if hash == "" || r.Token == "" {
 		return false
@@ -217,7 +217,7 @@ func ParseRequestID(s string) (task string, ref RequestRef, err error) {
 	return task, RequestRef{step, Kind(kind), n}, nil
 }
 
-// Recovery is what a supervisor asks for when a timer is due.
+// Recovery is a supervisor's request when a timer is due.
 type Recovery struct {
 	Task       string
 	Timer      uint64 // the seq of the event that armed it
@@ -232,9 +232,9 @@ func (*Recovery) input() {}
 func (r *Recovery) fields(c *codec) {
 	c.str("task", &r.Task)
 	c.seq("timer", &r.Timer)
-	text(c, "action", &r.Action)
+	knownText(c, "action", &r.Action)
 	c.str("step", &r.Step)
-	text(c, "kind", &r.Kind)
+	knownText(c, "kind", &r.Kind)
 	c.time("complete_by", &r.CompleteBy)
 	c.time("until", &r.Until)
 }
@@ -254,15 +254,15 @@ type Control struct {
 func (*Control) input() {}
 func (x *Control) fields(c *codec) {
 	c.str("task", &x.Task)
-	text(c, "command", &x.Command)
+	knownText(c, "command", &x.Command)
 	c.bool("keep", &x.Keep)
 	c.str("step", &x.Step)
-	text(c, "as", &x.As)
+	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)
 	x.By.fields(c)
 }
 
-// Reason says why a record was dead-lettered; a closed set, counted by name.
+// Reason is why a record was dead-lettered; a closed set, counted by name.
 type Reason string
 
 // The reasons of dead letters.
@@ -292,8 +292,8 @@ var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, R
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
 
-// Unusable is the error of a record that can't be used: it becomes a dead
-// letter with this reason.
+// Unusable is the error of a record that can't be used. The record becomes a dead letter with this
+// reason.
 type Unusable struct {
 	Reason Reason
 	Detail string
@@ -307,8 +307,8 @@ func unusable(r Reason, format string, args ...any) *Unusable {
 
 var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}
 
-// DecodeInput reads a record of an inbox. task is the id that it is about; the
-// error is an *Unusable. It doesn't look at the record's key.
+// DecodeInput reads a record of an inbox. task is the id in it. The error is an *Unusable. The
+// record's key is ignored.
 func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 	limit := inboxBytes[inbox]
 	switch {
@@ -328,8 +328,8 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 	return decodeControl(r)
 }
 
-// checkType holds ce_type against the type that an inbox carries. A record
-// without one is taken as it is where that is allowed.
+// checkType compares ce_type with the type of an inbox. A record without a type is accepted where
+// that is allowed.
 func checkType(got, want string) *Unusable {
 	if got == want {
 		return nil
@@ -340,8 +340,8 @@ func checkType(got, want string) *Unusable {
 	return unusable(ReasonUnknownType, "type %q; expected %q", got, want)
 }
 
-// checkTypeOf is checkType of a record, where it has one.
-func checkTypeOf(r *Record, want string) *Unusable {
+// checkRecordType is checkType of a record, if it has a type.
+func checkRecordType(r *Record, want string) *Unusable {
 	got, ok := r.lookup(HeaderType)
 	if !ok || string(got) == want {
 		return nil
@@ -349,18 +349,18 @@ func checkTypeOf(r *Record, want string) *Unusable {
 	return checkType(string(got), want)
 }
 
-// decodeSubmission takes the three forms: CloudEvent in binary mode, in
-// structured mode, and the bare object.
+// decodeSubmission accepts the three forms: a CloudEvent in binary mode, in structured mode, and
+// the bare object.
 func decodeSubmission(r *Record) (string, Input, error) {
 	s := &Submission{}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
-	if err := checkTypeOf(r, TypeSubmission); err != nil {
+	if err := checkRecordType(r, TypeSubmission); err != nil {
 		return "", nil, err
 	}
 	data := r.Value
 	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
-		var ev structured
-		if err := decodeOutside(r.Value, &ev, -1); err != nil {
+		var ev structuredEvent
+		if err := decodeUntrusted(r.Value, &ev, -1); err != nil {
 			return "", nil, badJSON(err)
 		}
 		if err := checkType(ev.Type, TypeSubmission); err != nil {
@@ -391,15 +391,15 @@ func validTraceparent(s string) bool {
 	return len(s) <= MaxTraceparentBytes && !strings.ContainsFunc(s, notPrintable)
 }
 
-// structured is a CloudEvent in structured mode, as far as it is read.
-type structured struct {
+// structuredEvent is the part that is read of a CloudEvent in structured mode.
+type structuredEvent struct {
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
 	DataBase64  string
 }
 
-func (s *structured) fields(c *codec) {
+func (s *structuredEvent) fields(c *codec) {
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)
@@ -426,14 +426,14 @@ func CheckTaskID(id string) error {
 	return nil
 }
 
-// length is a text with the bound of its bytes. What is bounded here is repeated
-// in what is written: without a bound there would be none on that.
-type length struct {
+// boundedText is a text with a bound in bytes. Records that Waybill writes repeat these texts, so
+// the bounds limit their size.
+type boundedText struct {
 	name, text string
 	mostBytes  int
 }
 
-func checkLengths(ls ...length) error {
+func checkLengths(ls ...boundedText) error {
 	for _, l := range ls {
 		if len(l.text) > l.mostBytes {
 			return unusable(ReasonBadField, "%s: %d bytes; at most %d", l.name, len(l.text), l.mostBytes)
@@ -447,7 +447,7 @@ func (s *Submission) check() error {
 		return err
 	}
 	for k, v := range s.Labels {
-		if err := checkLengths(length{"labels", k, MaxNameBytes}, length{"labels", v, MaxNameBytes}); err != nil {
+		if err := checkLengths(boundedText{"labels", k, MaxNameBytes}, boundedText{"labels", v, MaxNameBytes}); err != nil {
 			return err
 		}
 	}
@@ -455,7 +455,7 @@ func (s *Submission) check() error {
 	case s.Workflow == "":
 		return unusable(ReasonBadField, "workflow: missing")
 	case len(s.Workflow) > MaxNameBytes:
-		return checkLengths(length{"workflow", s.Workflow, MaxNameBytes})
+		return checkLengths(boundedText{"workflow", s.Workflow, MaxNameBytes})
 	case s.Version < 0:
 		return unusable(ReasonBadField, "version: %d", s.Version)
 	case len(s.Labels) > MaxLabels:
@@ -466,13 +466,13 @@ func (s *Submission) check() error {
 	return nil
 }
 
-// Check says whether a submission that was made here, and not read, can be
-// written: encoding would replace a text that isn't UTF-8, and leave out an
-// instant that counts as none. DecodeInput checks the rest of what was written.
+// Check returns why a submission that was made here, and not read, can't be written. Encoding would
+// replace a text that isn't UTF-8, and omit an instant that counts as none. DecodeInput checks the
+// rest.
 func (s *Submission) Check() error {
-	texts := []text8{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
+	texts := []utf8Text{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
 	for k, v := range s.Labels {
-		texts = append(texts, text8{"labels", k}, text8{"labels", v})
+		texts = append(texts, utf8Text{"labels", k}, utf8Text{"labels", v})
 	}
 	if err := checkUTF8(texts...); err != nil {
 		return err
@@ -486,10 +486,10 @@ func (s *Submission) Check() error {
 	return nil
 }
 
-// text8 is a text that must be UTF-8.
-type text8 struct{ name, text string }
+// utf8Text is a text that must be UTF-8.
+type utf8Text struct{ name, text string }
 
-func checkUTF8(texts ...text8) error {
+func checkUTF8(texts ...utf8Text) error {
 	for _, t := range texts {
 		if !utf8.ValidString(t.text) {
 			return unusable(ReasonBadField, "%s: %q is not UTF-8", t.name, cut([]byte(t.text), MaxNameBytes))
@@ -514,7 +514,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if !ok {
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderRequest)
 	}
-	if err := checkTypeOf(r, TypeReply); err != nil {
+	if err := checkRecordType(r, TypeReply); err != nil {
 		return "", nil, err
 	}
 	task, ref, token, err := ParseRequest(id)
@@ -556,7 +556,7 @@ func decodeReply(r *Record) (string, Input, error) {
 const MaxErrorBytes = 16 << 10
 
 // Failure is the error of a reply that says failed or rejected. An agent sends an object {"code",
-// "message", "details"}; what is none is kept as details, under the code agent_error. Of more than
+// "message", "details"}. Anything else is kept as details, under the code agent_error. Of more than
 // MaxErrorBytes only the beginning is kept, as the message.
 func (r *Reply) Failure() *Error {
 	var e struct {
@@ -586,7 +586,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	rec := &Recovery{}
-	if err := decodeOutside(r.Value, rec, 0); err != nil {
+	if err := decodeUntrusted(r.Value, rec, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(rec.Task); err != nil {
@@ -617,7 +617,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	}
 	x := &Control{}
 	x.ID, _ = r.Header(HeaderID)
-	if err := decodeOutside(r.Value, x, 0); err != nil {
+	if err := decodeUntrusted(r.Value, x, 0); err != nil {
 		return "", nil, badJSON(err)
 	}
 	if err := CheckTaskID(x.Task); err != nil {
@@ -633,8 +633,8 @@ func decodeControl(r *Record) (string, Input, error) {
 	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
 		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
 	}
-	if err := checkLengths(length{"by", x.Who, MaxNameBytes}, length{"by_claimed", x.Claimed, MaxNameBytes}, length{"why", x.Why, MaxWhyBytes},
-		length{"request_id", x.RequestID, MaxNameBytes}, length{"step", x.Step, MaxNameBytes}); err != nil {
+	if err := checkLengths(boundedText{"by", x.Who, MaxNameBytes}, boundedText{"by_claimed", x.Claimed, MaxNameBytes}, boundedText{"why", x.Why, MaxWhyBytes},
+		boundedText{"request_id", x.RequestID, MaxNameBytes}, boundedText{"step", x.Step, MaxNameBytes}); err != nil {
 		return "", nil, err
 	}
 	if x.RequestID == "" {
@@ -645,7 +645,7 @@ func decodeControl(r *Record) (string, Input, error) {
 
 // Check is as Submission.Check.
 func (x *Control) Check() error {
-	return checkUTF8(text8{"task", x.Task}, text8{"step", x.Step}, text8{"by", x.Who}, text8{"by_claimed", x.Claimed}, text8{"why", x.Why}, text8{"request_id", x.RequestID})
+	return checkUTF8(utf8Text{"task", x.Task}, utf8Text{"step", x.Step}, utf8Text{"by", x.Who}, utf8Text{"by_claimed", x.Claimed}, utf8Text{"why", x.Why}, utf8Text{"request_id", x.RequestID})
 }
 
 // Record makes the control's record. Its ce_id is the request id.

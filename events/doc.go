@@ -11,10 +11,10 @@
 //	for each event of the task { state = Evolve(state, event) }
 //
 // Evolve consults one table of transitions (transitions.go) and nothing else:
-// no definition, no clock, no Kafka timestamp. So whoever has the log has the
-// state, and two readers at the same offset have the same state.
+// no definition, no clock, no Kafka timestamp. So two readers of the log at the same
+// offset have the same state.
 //
-// A partition has a state of its own beside its tasks (PartitionState): the epoch
+// A partition has a state of its own besides its tasks (PartitionState): the epoch
 // of its owner's claim, the instant of the last decision, and for each inbox
 // the offset up to which input is reflected.
 //

@@ -18,18 +18,18 @@ type Event struct {
 	Cause Cause     // the record that led to it
 	Epoch uint64    // of the claim of the owner who wrote it
 	Prev  string    // Hash of the task's event before; empty in the first
-	// Queued: a step had to wait for its agent, and the cause, which may be about
-	// another task, freed the slot that it took.
+	// Queued: a step had to wait for its agent. The cause may be about another task: it freed the
+	// slot.
 	Queued bool
 	Due    time.Time // zero: the event arms no timer
 	Policy *Policy   // with Due: what a supervisor needs
 	Fact   Fact
-	// Sum, in an event that may be the last (MayBeLast), is the Hash of its own type
-	// and value, as that is without it. Seal sets it; older builds wrote none.
+	// Sum, in an event that may be the last (MayBeLast), is the Hash of its type and of its value
+	// without Sum. Seal sets it. Events of older builds have none.
 	Sum string
 }
 
-// Fact is what an event says. It is sealed: the vocabulary is this package's.
+// Fact is what an event says. The set of facts is closed.
 type Fact interface {
 	Type() string              // the ce_type
 	About() About              // what it says of itself
@@ -90,16 +90,16 @@ func (e *Event) ID(partition int32) string {
 	return TaskEventID(e.Task, e.Seq)
 }
 
-// idIn is ID in m.
-func (e *Event) idIn(m *Room, partition int32) []byte {
+// idIn is ID with its text in m.
+func (e *Event) idIn(m *Arena, partition int32) []byte {
 	if e.Task == "" || m == nil {
 		return bytesOf(e.ID(partition))
 	}
-	dst := append(append(m.bytes(len(e.Task)+1+numberBytes), e.Task...), '/')
+	dst := append(append(m.newBytes(len(e.Task)+1+numberBytes), e.Task...), '/')
 	return strconv.AppendUint(dst, e.Seq, 10)
 }
 
-// numberBytes is the most that a number of 64 bits has.
+// numberBytes is the longest decimal number of 64 bits, with its sign.
 const numberBytes = 20
 
 // TaskEventID is the ce_id of a task's event.
@@ -111,37 +111,37 @@ func (e *Event) fields(c *codec) {
 	c.time("at", &e.At)
 	c.cause(&e.Cause, e.Fact)
 	c.seq("epoch", &e.Epoch)
-	c.lent("prev", &e.Prev)
+	c.borrowed("prev", &e.Prev)
 	c.bool("queued", &e.Queued)
 	c.time("due", &e.Due)
 	c.policy("policy", &e.Policy)
 	e.Fact.fields(c)
-	c.lent("sum", &e.Sum)
+	c.borrowed("sum", &e.Sum)
 }
 
-// policy is a member that is a policy, or absent. A reader's room takes it.
+// policy is a member that is a policy, or absent.
 func (c *codec) policy(name string, v **Policy) {
-	if c.straight.on {
-		if c.enter(name) {
-			p := c.room
+	if c.inOrder.active {
+		if c.enterObject(name) {
+			p := c.reusedPolicy
 			if p == nil {
 				p = &Policy{}
 			}
 			*p, *v = Policy{}, p
-			c.ruleStraight(p)
-			p.rest(c)
-			c.leave()
+			c.readRule(p)
+			p.restFields(c)
+			c.leaveObject()
 		}
 		return
 	}
-	if c.room == nil {
+	if c.reusedPolicy == nil {
 		optional(c, name, v, func(c *codec, p *Policy) { p.fields(c) })
 		return
 	}
 	if val, ok := c.find(name); ok {
-		p := c.room
+		p := c.reusedPolicy
 		*p, *v = Policy{}, p
-		c.into(name, val, p.fields)
+		c.decodeNested(name, val, p.fields)
 	}
 }
 
@@ -162,8 +162,8 @@ func (c *codec) cause(v *Cause, fact Fact) {
 	*v = cause
 }
 
-// Value is the event's record value, as it was written or read; Seal makes that of a new
-// one.
+// Value is the event's record value, as it was written or read. Seal makes the value of a new
+// event.
 func (e *Event) Value() []byte { return encodeObject(e) }
 
 // Record makes the event's record. value is what Value returned; source is the
@@ -172,10 +172,10 @@ func (e *Event) Record(ns Namespace, source string, partition int32, value []byt
 	return e.RecordIn(nil, ns, source, partition, value)
 }
 
-// RecordIn is Record with the headers in m.
-func (e *Event) RecordIn(m *Room, ns Namespace, source string, partition int32, value []byte) Record {
-	r := Record{Topic: m.eventsOf(ns), Partition: partition, Value: value,
-		Headers: cloudHeaders(m.list(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
+// RecordIn is Record with its headers in m.
+func (e *Event) RecordIn(m *Arena, ns Namespace, source string, partition int32, value []byte) Record {
+	r := Record{Topic: m.eventsTopic(ns), Partition: partition, Value: value,
+		Headers: cloudHeaders(m.newHeaders(cloudHeaderCount), e.Fact.Type(), source, e.idIn(m, partition))}
 	if e.Task != "" {
 		r.Key = bytesOf(e.Task)
 	}
@@ -189,7 +189,7 @@ func CloudHeaders(ceType, source, id string) []Header {
 
 const cloudHeaderCount = 5
 
-// cloudHeaders appends them to dst.
+// cloudHeaders appends CloudHeaders to dst.
 func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
 	return append(dst,
 		Header{HeaderSpecVersion, bytesOf(SpecVersion)},
@@ -199,11 +199,11 @@ func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
 		Header{HeaderContentType, bytesOf(ContentType)})
 }
 
-// bytesOf is a text as the value of a header or a key, without a copy: nobody may
-// change those of a Record.
+// bytesOf returns the bytes of s without a copy, as the value of a header or a key. They must not
+// be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// opaque is a fact that this build doesn't know, by its type.
+// opaque is a fact of a type that this build doesn't know.
 type opaque string
 
 func (o opaque) Type() string              { return string(o) }
@@ -222,23 +222,23 @@ func cutLast(s string) (before, after string, ok bool) {
 
 // factKind is a type of event that this build can read.
 type factKind struct {
-	name   string
-	number int         // of them, from 0 on, in this process
-	make   func() Fact // an empty one
-	blank  func(Fact)  // makes one empty again
+	name    string
+	number  int         // from 0 on; differs between builds
+	newFact func() Fact // makes an empty fact
+	reset   func(Fact)  // empties a fact
 }
 
-// facts are all of them, by name. A type that was ever written stays here.
+// facts are all types by name. A type that was ever written stays here.
 var facts = map[string]*factKind{}
 
 func init() {
 	kinds := []*factKind{
-		kindOf(PartitionClaimed{}), kindOf(TaskReceived{}), kindOf(TaskStarted{}), kindOf(TaskProcessed{}), kindOf(TaskUndoing{}),
-		kindOf(TaskUndone{}), kindOf(TaskCancelled{}), kindOf(TaskHeld{}), kindOf(TaskResumed{}), kindOf(RunSkipped{}), kindOf(RunReleased{}),
+		newFactKind(PartitionClaimed{}), newFactKind(TaskReceived{}), newFactKind(TaskStarted{}), newFactKind(TaskProcessed{}), newFactKind(TaskUndoing{}),
+		newFactKind(TaskUndone{}), newFactKind(TaskCancelled{}), newFactKind(TaskHeld{}), newFactKind(TaskResumed{}), newFactKind(RunSkipped{}), newFactKind(RunReleased{}),
 	}
 	for _, k := range []Kind{Do, Undo} {
-		kinds = append(kinds, kindOf(AttemptStarted{Kind: k}), kindOf(AttemptCompleted{Kind: k}), kindOf(AttemptFailed{Kind: k}),
-			kindOf(AttemptRejected{Kind: k}), kindOf(AttemptExpired{Kind: k}), kindOf(AttemptWaiting{Kind: k}), kindOf(RunErrored{Kind: k}))
+		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
+			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
 	}
 	for i, k := range kinds {
 		k.number = i
@@ -246,8 +246,8 @@ func init() {
 	}
 }
 
-// kindOf is the type of an empty fact.
-func kindOf[T any, F interface {
+// newFactKind makes the factKind of an empty fact.
+func newFactKind[T any, F interface {
 	*T
 	Fact
 }](empty T) *factKind {
@@ -255,7 +255,7 @@ func kindOf[T any, F interface {
 		f := empty
 		return F(&f)
 	}
-	return &factKind{name: made().Type(), make: made, blank: func(f Fact) { *f.(F) = empty }}
+	return &factKind{name: made().Type(), newFact: made, reset: func(f Fact) { *f.(F) = empty }}
 }
 
 // Types lists every event type that this build can read, in order.

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// Evolve is the fold: it takes a task's state (nil before the first event) and
-// its next event, and returns the state after it. It changes t and the result
-// shares its memory: Clone first if the state before is still wanted. hash is
-// Hash of the event's record, which the next event names as prev.
+// Evolve is the fold. It takes the state of a task (nil before the first event) and its next event,
+// and returns the next state. It changes t, and the result shares its memory: Clone first to keep
+// the state before. hash is the Hash of the event's record, which the next event names as prev.
 //
-// An error means that the log isn't a task's history: a gap in seq, a broken
-// chain, a transition that the table doesn't have. t is then unchanged.
+// An error means that the log isn't the history of a task: a gap in seq, a broken chain, a
+// transition that the table doesn't have. t is then unchanged.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
-	if err := follows(t, e); err != nil {
+	if err := checkNext(t, e); err != nil {
 		return t, fmt.Errorf("event %s: %w", TaskEventID(e.Task, e.Seq), err)
 	}
 	if f, ok := e.Fact.(*TaskReceived); ok {
-		t = received(e, f)
+		t = newTask(e, f)
 	} else if err := fold(t, e); err != nil {
 		return t, fmt.Errorf("event %s of task %q in state %s: %w", TaskEventID(e.Task, e.Seq), e.Task, t.State, err)
 	}
@@ -27,7 +26,7 @@ func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 }
 
 // follows checks that e is the next event of t.
-func follows(t *Task, e *Event) error {
+func checkNext(t *Task, e *Event) error {
 	f, first := e.Fact.(*TaskReceived)
 	switch {
 	case e.Due.IsZero() != (e.Policy == nil):
@@ -53,7 +52,7 @@ func follows(t *Task, e *Event) error {
 	return nil
 }
 
-func received(e *Event, f *TaskReceived) *Task {
+func newTask(e *Event, f *TaskReceived) *Task {
 	t := &Task{
 		ID: e.Task, Workflow: f.Workflow, Version: f.Version, State: StatePending,
 		Priority: f.Priority, Labels: f.Labels, ReplyTo: f.ReplyTo, Traceparent: f.Traceparent,
@@ -71,15 +70,15 @@ func fold(t *Task, e *Event) error {
 	return e.Fact.apply(t, e)
 }
 
-// enter moves the task by the table, and its steps with it.
-func (t *Task) enter(e *Event, a About) error {
-	to, err := a.taskAfter(t.State, t.Ending)
+// enterState applies a fact of the task, by the table, to the task and its steps.
+func (t *Task) enterState(e *Event, a About) error {
+	to, err := a.nextTaskState(t.State, t.Ending)
 	if err != nil {
 		return err
 	}
-	t.State, t.StatusSeq, t.Timer = to, e.Seq, armed(e)
+	t.State, t.StatusSeq, t.Timer = to, e.Seq, timerOf(e)
 	if a.By != nil {
-		t.accept(e, *a.By)
+		t.recordAccepted(e, *a.By)
 	}
 	switch a.Disarms {
 	case DisarmsAll:
@@ -97,8 +96,7 @@ func (t *Task) enter(e *Event, a About) error {
 	return nil
 }
 
-// disarm ends the timers of the steps; those of running attempts stay if they
-// are to be kept.
+// disarm disarms the timers of the steps. keepRunning keeps those of running attempts.
 func (t *Task) disarm(keepRunning bool) {
 	armed := func(r *Run) bool { return r != nil && r.Timer != Timer{} && (!keepRunning || r.State != StepRunning) }
 	for i, s := range t.Steps {
@@ -111,15 +109,15 @@ func (t *Task) disarm(keepRunning bool) {
 	}
 }
 
-// armed is the timer that an event arms; none disarms.
-func armed(e *Event) Timer {
+// timerOf is the timer that an event arms; the zero Timer: none.
+func timerOf(e *Event) Timer {
 	if e.Due.IsZero() {
 		return Timer{}
 	}
 	return Timer{Seq: e.Seq, Due: e.Due}
 }
 
-func (t *Task) accept(e *Event, by By) {
+func (t *Task) recordAccepted(e *Event, by By) {
 	if by.RequestID == "" {
 		return
 	}
@@ -129,16 +127,16 @@ func (t *Task) accept(e *Event, by By) {
 	}
 }
 
-// stance is where a step and its undo stand.
-func (s *Step) stance() stance {
+// states returns the states of the step and of its undo.
+func (s *Step) states() stepStates {
 	if s.Undo == nil {
-		return stance{step: s.State}
+		return stepStates{step: s.State}
 	}
-	return stance{s.State, s.Undo.State}
+	return stepStates{s.State, s.Undo.State}
 }
 
-// stand moves a step and its undo, which has begun if it has a state.
-func (s *Step) stand(at stance) {
+// setStates sets the states of the step and of its undo. An undo with a state has begun.
+func (s *Step) setStates(at stepStates) {
 	s.State = at.step
 	if at.undo != "" {
 		if s.Undo == nil {
@@ -149,18 +147,18 @@ func (s *Step) stand(at stance) {
 }
 
 func (t *Task) endWaiting(i int) {
-	if was := t.Steps[i].stance(); was.ended() != was {
-		t.OwnStep(i).stand(was.ended())
+	if was := t.Steps[i].states(); was.afterEnd() != was {
+		t.OwnStep(i).setStates(was.afterEnd())
 	}
 }
 
 func (t *Task) revive(i int) {
-	at, ok := t.Steps[i].stance().revived(t.State)
+	at, ok := t.Steps[i].states().afterRevive(t.State)
 	if !ok {
 		return
 	}
 	s := t.OwnStep(i)
-	s.stand(at)
+	s.setStates(at)
 	if t.State == StateUndoing {
 		s.Undo.revive()
 	} else {
@@ -168,9 +166,9 @@ func (t *Task) revive(i int) {
 	}
 }
 
-// revive makes a run that ended ready for another attempt. Attempts go on
-// counting; the key is renewed only after a rejection, since only then is it
-// settled that the old one had no effect.
+// revive makes a run that ended ready for another attempt. The number of attempts goes on. The
+// idempotency key is renewed only after a rejection: only then is it certain that the old one had
+// no effect.
 func (r *Run) revive() {
 	r.FailureCount, r.CooledDown, r.Error = 0, false, nil
 	r.EndedAt = time.Time{}
@@ -180,9 +178,8 @@ func (r *Run) revive() {
 	}
 }
 
-// onRun moves a step, or its undo and with it the step, by the tables, and then
-// lets change set what the event brings. Everything is checked before anything
-// is changed.
+// onRun applies a fact of a run, by the tables, to the run and its step. Then change sets the
+// event's values. Everything is checked before anything is changed.
 func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	i, ok := t.Plan.Step(a.Step)
 	if !ok {
@@ -191,25 +188,25 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	if a.Kind == Undo && t.Plan.Steps[i].Undo == nil {
 		return fmt.Errorf("step %q: the plan has no undo of it", a.Step)
 	}
-	at, err := t.Steps[i].stance().after(&a, t.State)
+	at, err := t.Steps[i].states().next(&a, t.State)
 	if r := t.Run(i, a.Kind); err == nil && r != nil {
-		err = a.numbered(r.Attempt, r.State == StepRunning)
+		err = a.checkAttempt(r.Attempt, r.State == StepRunning)
 	} else if err == nil {
-		err = a.numbered(0, false)
+		err = a.checkAttempt(0, false)
 	}
 	if err != nil {
 		return fmt.Errorf("step %q: %w", a.Step, err)
 	}
 	s := t.OwnStep(i)
-	s.stand(at)
+	s.setStates(at)
 	r := t.Run(i, a.Kind)
-	r.Timer = armed(e)
+	r.Timer = timerOf(e)
 	if a.Counts {
 		r.FailureCount++
 		t.FailureCount++
 	}
 	if a.By != nil {
-		t.accept(e, *a.By)
+		t.recordAccepted(e, *a.By)
 	}
 	change(s, r)
 	return nil
@@ -228,7 +225,7 @@ func (p *PartitionState) Evolve(e *Event) error {
 			return fmt.Errorf("claim: epoch %d follows %d", e.Epoch, p.Epoch)
 		}
 		p.Owner = f.Owner
-		p.read(&f.TopicIDs)
+		p.adoptTopicIDs(&f.TopicIDs)
 	} else if e.Epoch != p.Epoch {
 		return fmt.Errorf("epoch %d, which nobody claimed; %d is the last claim's", e.Epoch, p.Epoch)
 	}
@@ -239,9 +236,8 @@ func (p *PartitionState) Evolve(e *Event) error {
 	return nil
 }
 
-// read takes over the ids of the inboxes that the owner reads. The offsets of a topic that was
-// deleted and created again begin at 0.
-func (p *PartitionState) read(ids *TopicIDs) {
+// adoptTopicIDs adopts the ids of the owner's inboxes. The offset of a recreated topic begins at 0.
+func (p *PartitionState) adoptTopicIDs(ids *TopicIDs) {
 	for i, id := range ids {
 		if id == "" {
 			continue

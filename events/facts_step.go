@@ -23,7 +23,7 @@ func (f *RunSkipped) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.EndedAt = e.At })
 }
 
-func (f *RunSkipped) fields(c *codec) { c.few("step", &f.Step) }
+func (f *RunSkipped) fields(c *codec) { c.interned("step", &f.Step) }
 
 // RunReleased states what an operator settled by hand.
 type RunReleased struct {
@@ -55,8 +55,8 @@ func (f *RunReleased) apply(t *Task, e *Event) error {
 }
 
 func (f *RunReleased) fields(c *codec) {
-	c.few("step", &f.Step)
-	text(c, "as", &f.As)
+	c.interned("step", &f.Step)
+	knownText(c, "as", &f.As)
 	c.raw("output", &f.Output)
 	f.By.fields(c)
 }
@@ -116,10 +116,10 @@ func (f *AttemptStarted) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptStarted) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	c.few("agent", &f.Agent)
-	c.few("operation", &f.Operation)
+	c.interned("agent", &f.Agent)
+	c.interned("operation", &f.Operation)
 	c.str("idempotency_key", &f.Key)
 	c.str("token_hash", &f.TokenHash)
 	c.raw("input", &f.Input)
@@ -158,9 +158,9 @@ func (f *AttemptCompleted) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptCompleted) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	c.few("instance", &f.Instance)
+	c.interned("instance", &f.Instance)
 	c.raw("output", &f.Output)
 }
 
@@ -218,12 +218,12 @@ func (f *AttemptFailed) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptFailed) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.bool("deferred", &f.Deferred)
 	c.int("attempt", &f.Attempt)
-	c.few("instance", &f.Instance)
+	c.interned("instance", &f.Instance)
 	c.millis("retry_after_ms", &f.RetryAfter)
-	text(c, "effect", &f.Effect)
+	knownText(c, "effect", &f.Effect)
 	c.errorField("error", &f.Error)
 }
 
@@ -254,9 +254,9 @@ func (f *AttemptRejected) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptRejected) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
-	c.few("instance", &f.Instance)
+	c.interned("instance", &f.Instance)
 	c.errorField("error", &f.Error)
 }
 
@@ -285,7 +285,7 @@ func (f *AttemptExpired) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptExpired) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 }
 
@@ -313,7 +313,7 @@ func (f *AttemptWaiting) apply(t *Task, e *Event) error {
 }
 
 func (f *AttemptWaiting) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	c.bool("cool_down", &f.CoolDown)
 }
@@ -341,6 +341,6 @@ func (f *RunErrored) apply(t *Task, e *Event) error {
 }
 
 func (f *RunErrored) fields(c *codec) {
-	c.few("step", &f.Step)
+	c.interned("step", &f.Step)
 	c.errorField("error", &f.Error)
 }

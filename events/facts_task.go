@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// By says who asked for what an operator asked, and why.
+// By is the operator of a command, and the reason given.
 type By struct {
 	Who       string // by a console's token; at most MaxNameBytes
-	Claimed   string // who says so himself: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
+	Claimed   string // an unverified claim: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
 	Why       string // at most MaxWhyBytes
-	RequestID string // the same again has the same answer and no second effect; empty: of no request
+	RequestID string // a repeated request has the same answer and no second effect; empty: none
 }
 
 func (b *By) fields(c *codec) {
@@ -66,8 +66,7 @@ func (ids *TopicIDs) fields(c *codec) {
 	}
 }
 
-// TaskReceived is a task's first event: the submission as it was accepted, and
-// the plan.
+// TaskReceived is a task's first event: the accepted submission, and the plan.
 type TaskReceived struct {
 	Workflow    string
 	Version     int
@@ -92,7 +91,7 @@ func (f *TaskReceived) About() About {
 func (*TaskReceived) apply(*Task, *Event) error { return errors.New("received again") }
 
 func (f *TaskReceived) fields(c *codec) {
-	c.few("workflow", &f.Workflow)
+	c.interned("workflow", &f.Workflow)
 	c.int("version", &f.Version)
 	c.raw("input", &f.Input)
 	c.str("reply_to", &f.ReplyTo)
@@ -117,8 +116,8 @@ func (c *codec) planIfAny(name string, v **Plan) {
 		}
 		return
 	}
-	if c.straight.on {
-		if *v = c.planStraight(name); *v != nil {
+	if c.inOrder.active {
+		if *v = c.reuseLastPlan(name); *v != nil {
 			return
 		}
 	}
@@ -147,7 +146,7 @@ func (*TaskStarted) About() About {
 }
 
 func (f *TaskStarted) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.CompleteBy = e.Due
@@ -170,7 +169,7 @@ func (f *TaskProcessed) About() About {
 }
 
 func (f *TaskProcessed) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Output = f.Output
@@ -196,7 +195,7 @@ func (f *TaskUndoing) About() About {
 }
 
 func (f *TaskUndoing) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Ending, t.Keep = f.Ending, f.Keep
@@ -207,7 +206,7 @@ func (f *TaskUndoing) apply(t *Task, e *Event) error {
 }
 
 func (f *TaskUndoing) fields(c *codec) {
-	text(c, "ending", &f.Ending)
+	knownText(c, "ending", &f.Ending)
 	c.bool("keep", &f.Keep)
 	c.errorField("error", &f.Error)
 	f.By.fields(c)
@@ -224,7 +223,7 @@ func (*TaskUndone) About() About {
 	return About{Verb: VerbUndone, Disarms: DisarmsAll}
 }
 
-func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
 
 func (*TaskUndone) fields(c *codec) {}
 
@@ -239,7 +238,7 @@ func (f *TaskCancelled) About() About {
 	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
 }
 
-func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enter(e, f.About()) }
+func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
 
 func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
 
@@ -257,7 +256,7 @@ func (f *TaskHeld) About() About {
 }
 
 func (f *TaskHeld) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Error = f.Error
@@ -283,7 +282,7 @@ func (f *TaskResumed) About() About {
 
 // What a hold ended may start again, with a fresh failure count; an undo in error likewise.
 func (f *TaskResumed) apply(t *Task, e *Event) error {
-	if err := t.enter(e, f.About()); err != nil {
+	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
 	t.Error = nil

@@ -1,20 +1,20 @@
 package events
 
-// Unreadable says that a record can't be folded into its task: it is no event that this build knows, or
-// not the one that follows. The task is as it was before it, and nothing that comes after it can be folded.
-// It holds nothing of the record, which may be lent.
+// Unreadable is the error of a record that can't be folded into its task: this build doesn't know
+// its type, it is malformed, or it isn't the next event. The task is unchanged, and no later event
+// can be folded. Unreadable holds nothing of the record, which may be borrowed.
 type Unreadable struct {
-	Origin string // of the record, as Origin has it
-	Err    error  // wraps ErrUnknownType where this build is too old
+	Origin string // of the record (Origin)
+	Err    error  // wraps ErrUnknownType if this build is too old
 }
 
-// Error says where the record is, and why.
+// Error returns where the record is, and the reason.
 func (u *Unreadable) Error() string { return u.Origin + ": " + u.Err.Error() }
 
 // Unwrap returns the reason.
 func (u *Unreadable) Unwrap() error { return u.Err }
 
-// ReadEvent is DecodeEvent, with an *Unreadable as error.
+// ReadEvent is DecodeEvent. Its error is an *Unreadable.
 func ReadEvent(r *Record) (*Event, error) {
 	e, err := DecodeEvent(r)
 	if err != nil {
@@ -23,8 +23,8 @@ func ReadEvent(r *Record) (*Event, error) {
 	return e, nil
 }
 
-// FoldRecord reads the next record of a task (nil before the first) and folds it. The event of a partition
-// leaves the task as it is. The error is an *Unreadable, and the task is as it was then.
+// FoldRecord reads the next record of a task (nil before the first) and folds it. An event of a
+// partition doesn't change the task. The error is an *Unreadable; the task is then unchanged.
 func FoldRecord(t *Task, r *Record) (*Task, *Event, error) {
 	e, err := ReadEvent(r)
 	if err != nil {
@@ -37,7 +37,7 @@ func FoldRecord(t *Task, r *Record) (*Task, *Event, error) {
 	return t, e, err
 }
 
-// FoldEvent is FoldRecord for a reader that has read the record already, as e.
+// FoldEvent is FoldRecord for a record that was read already, as e.
 func FoldEvent(t *Task, e *Event, r *Record) (*Task, error) {
 	next, err := Evolve(t, e, Hash(e.Fact.Type(), r.Value))
 	if err != nil {

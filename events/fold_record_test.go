@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestFoldRecord: a record that can't be read, or isn't the next of its task, leaves the task as it was, and is told
-// with its place. A partition's event does so without an error.
+// TestFoldRecord: a record that can't be read, or isn't the task's next, leaves the task unchanged.
+// The error has the record's place. An event of a partition leaves the task unchanged without an
+// error.
 func TestFoldRecord(t *testing.T) {
 	first := next(nil, &TaskReceived{Workflow: "order", Version: 1, Input: []byte(`{}`), Plan: onePlan()})
 	r := first.Record(sampleNS, "s", 3, first.Value())

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Hash is the link of the chain: what the next event of the task holds as
-// prev, and its last event as sum (Seal). It covers the type and the value, so no event
-// of a task can be changed, dropped or put in without breaking the chain after it. 128
-// bits of SHA-256, without a key: who can write the topic can make a chain that fits.
+// Hash is the link of the chain. The next event of the task holds it as prev, and a last event as
+// sum (Seal). It covers the type and the value, so no event can be changed, dropped or inserted
+// without breaking the chain after it. It is 128 bits of SHA-256 without a key: whoever can write
+// the topic can make a chain that fits.
 func Hash(ceType string, value []byte) string {
 	h := hashers.Get().(*Hasher)
 	defer hashers.Put(h)
@@ -19,54 +19,54 @@ func Hash(ceType string, value []byte) string {
 
 var hashers = sync.Pool{New: func() any { return &Hasher{} }}
 
-// Hasher makes one hash after another, and copies nothing of what it is given. The zero value
-// is ready; one goroutine uses it.
+// Hasher computes hashes one after another. It copies nothing of its input. The zero value is
+// ready. It is for one goroutine.
 type Hasher struct {
-	sum  hash.Hash
-	room [sha256.Size]byte
+	sum hash.Hash
+	buf [sha256.Size]byte
 }
 
 // Hash is the function Hash.
 func (h *Hasher) Hash(ceType string, value []byte) string {
-	h.begin(ceType, value)
-	return h.text(h.sum)
+	h.start(ceType, value)
+	return h.encode(h.sum)
 }
 
-// begin takes a type and where a value begins.
-func (h *Hasher) begin(ceType string, value []byte) {
+// start hashes a type and the beginning of a value.
+func (h *Hasher) start(ceType string, value []byte) {
 	if h.sum == nil {
 		h.sum = sha256.New()
 	}
 	h.sum.Reset()
-	// A hash takes all that it is given.
+	// Write of a hash never fails.
 	_, _ = h.sum.Write(bytesOf(ceType))
 	_, _ = h.sum.Write(zero)
 	_, _ = h.sum.Write(value)
 }
 
-// unsealed is the sum of a value that has none yet, which open is but for its last brace.
-func (h *Hasher) unsealed(ceType string, open []byte) (sum string) {
-	h.begin(ceType, open)
+// hashOpen returns the sum of a value that has none yet. open is the value without its last brace.
+func (h *Hasher) hashOpen(ceType string, open []byte) (sum string) {
+	h.start(ceType, open)
 	without, err := h.sum.(hash.Cloner).Clone()
 	if err != nil {
 		panic("events: SHA-256 can't be cloned: " + err.Error())
 	}
 	_, _ = without.Write(brace)
-	return h.text(without)
+	return h.encode(without)
 }
 
-// sealed is the Hash of that value with its sum, after unsealed: rest is what stands behind open. What both
-// hashes cover is read once.
-func (h *Hasher) sealed(rest []byte) string {
+// hashRest, called after hashOpen, returns the Hash of the value with its sum. rest is what follows
+// open. The part that both hashes cover is hashed once.
+func (h *Hasher) hashRest(rest []byte) string {
 	_, _ = h.sum.Write(rest)
-	return h.text(h.sum)
+	return h.encode(h.sum)
 }
 
-// text is the hash of what was written to sum.
-func (h *Hasher) text(sum hash.Hash) string { return hashText(sum.Sum(h.room[:0])) }
+// encode returns the text of a hash.
+func (h *Hasher) encode(sum hash.Hash) string { return encodeHash(sum.Sum(h.buf[:0])) }
 
-// hashText is a hash as prev has it.
-func hashText(sum []byte) string {
+// encodeHash is the text of a hash in prev and sum.
+func encodeHash(sum []byte) string {
 	var text [hashBytes]byte
 	writeHash(&text, sum)
 	return string(text[:])

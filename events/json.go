@@ -12,58 +12,57 @@ import (
 	"unicode/utf8"
 )
 
-// MaxJSONDepth is how deep arrays and objects may be nested in what comes from
-// outside: a record of an inbox, the result of an expression.
+// MaxJSONDepth is the deepest nesting of arrays and objects in JSON from outside: a record of an
+// inbox, the result of an expression.
 const MaxJSONDepth = 64
 
-// The bounds of what is read as JSON. What is stored holds others' values some
-// levels down, the details of an undo's error in a stored task six; it must
-// be read back whatever came in.
+// The bounds of JSON that is read. Stored JSON nests what came from outside: the details of an
+// undo's error are six levels down in a stored task. It must be readable whatever came in.
 const (
 	maxStoredDepth = MaxJSONDepth + 16
 	maxJSONFields  = 512
 )
 
-// outside is the level at which a value from outside is read, so that as many
-// are left as it may have.
-const outside = maxStoredDepth - MaxJSONDepth
+// untrustedLevel is the level at which JSON from outside is read, so that MaxJSONDepth levels are
+// left.
+const untrustedLevel = maxStoredDepth - MaxJSONDepth
 
-// object is the members of a JSON object, as they stand in its text.
+// object holds the members of a JSON object as slices of its text.
 type object struct {
 	data    []byte
 	members []member
 	// seen has a bit for each name that may be there, by nameBit: most names
 	// needn't be compared with all before them.
 	seen uint64
-	// noting: names is told of those within the values.
-	noting bool
-	names  nameCheck
+	// checkNames: the names within the values are checked in names.
+	checkNames bool
+	names      nameCheck
 }
 
-// nameCheck is what a pass over a JSON value notes of the names in its objects.
+// nameCheck is what one pass over a JSON value finds out about the names in its objects.
 type nameCheck struct {
-	// alike: two names in one object may be equal, and checkNames says whether they are. It is false where each name differs
-	// from all before it in one of two bits, as mostly.
-	alike bool
+	// maybeDuplicate: two names in one object may be equal; checkNames tells. It is false if each
+	// name differs from those before it in one of two bits, as is usual.
+	maybeDuplicate bool
 }
 
-// objectNames are the names that an object has so far, as bits.
+// objectNames are hashes of the names in one object so far.
 type objectNames struct{ ends, middles uint64 }
 
-// add takes in a name, without its quotes.
+// add adds a name, without its quotes.
 func (o *objectNames) add(c *nameCheck, name []byte) {
 	end, middle := nameBit(name), uint64(1)
 	if n := uint(len(name)); n > 1 {
 		middle <<= (uint(name[n/2]) + 7*uint(name[1]) + 13*n) & 63
 	}
 	if o.ends&end != 0 && o.middles&middle != 0 {
-		c.alike = true
+		c.maybeDuplicate = true
 	}
 	o.ends, o.middles = o.ends|end, o.middles|middle
 }
 
-// member says where in the text a member's name stands, without its quotes, and
-// its value. There are no pointers in it: there are many, and short-lived.
+// member is the position of a member's name, without its quotes, and of its value. It has no
+// pointers, since there are many short-lived members.
 type member struct {
 	nameStart, nameEnd int32
 	start, end         int32
@@ -79,11 +78,11 @@ func (o *object) name(i int) []byte {
 	return unescape(o.data[m.nameStart:m.nameEnd])
 }
 
-// value is the value of member i, as it stands.
+// value is the value of member i, verbatim.
 func (o *object) value(i int) []byte { return o.data[o.members[i].start:o.members[i].end] }
 
 // is reports whether member i has a name.
-func (o *object) is(i int, name string) bool {
+func (o *object) hasName(i int, name string) bool {
 	m := &o.members[i]
 	if m.escaped {
 		return string(o.name(i)) == name
@@ -91,7 +90,7 @@ func (o *object) is(i int, name string) bool {
 	return string(o.data[m.nameStart:m.nameEnd]) == name
 }
 
-// reset lets go of the text.
+// reset drops the reference to the text.
 func (o *object) reset() { o.data, o.members, o.seen = nil, o.members[:0], 0 }
 
 var (
@@ -101,8 +100,8 @@ var (
 
 func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name, what) }
 
-// scan checks that data is one JSON object in UTF-8, with as many levels around
-// it, and finds its members. No two of them may have one name.
+// scan checks that data is one JSON object in UTF-8, and finds its members. level is the nesting
+// around it. No two members may have one name.
 func (o *object) scan(data []byte, level int) error {
 	if !utf8.Valid(data) {
 		return errNotUTF8
@@ -113,7 +112,7 @@ func (o *object) scan(data []byte, level int) error {
 	return o.scanPart(data, level)
 }
 
-// scanPart is scan for a part of what was scanned before.
+// scanPart is scan for a part of a value that was scanned already.
 func (o *object) scanPart(data []byte, level int) error {
 	o.reset()
 	o.data = data
@@ -147,7 +146,7 @@ func (o *object) scanPart(data []byte, level int) error {
 	}
 }
 
-// scanMember takes in the member at i and returns where it ends.
+// scanMember adds the member at i and returns its end.
 func (o *object) scanMember(i, level int) (int, error) {
 	m, nameEnd, err := scanName(o.data, i)
 	if err != nil {
@@ -158,18 +157,18 @@ func (o *object) scanMember(i, level int) (int, error) {
 	}
 	i = skipSpace(o.data, i+1)
 	var names *nameCheck
-	if o.noting {
+	if o.checkNames {
 		names = &o.names
 	}
-	end, err := skipNoting(o.data, i, level+1, names)
+	end, err := skipCheckingNames(o.data, i, level+1, names)
 	if err != nil {
 		return end, err
 	}
 	m.start, m.end = int32(i), int32(end)
-	return end, o.put(m)
+	return end, o.addMember(m)
 }
 
-// scanName reads the name at i; most have no escapes.
+// scanName reads the name at i. Most names have no escapes.
 func scanName(data []byte, i int) (m member, end int, err error) {
 	if i >= len(data) || data[i] != '"' {
 		return m, i, syntax(data, i)
@@ -181,8 +180,8 @@ func scanName(data []byte, i int) (m member, end int, err error) {
 	return member{nameStart: int32(i + 1), nameEnd: int32(end - 1), escaped: true}, end, err
 }
 
-// put adds a member, unless there is one of its name.
-func (o *object) put(m member) error {
+// addMember adds a member, unless its name is there already.
+func (o *object) addMember(m member) error {
 	o.members = append(o.members, m)
 	last := len(o.members) - 1
 	name := o.name(last)
@@ -192,14 +191,14 @@ func (o *object) put(m member) error {
 		return nil
 	}
 	for i := range last {
-		if o.is(i, string(name)) {
-			return twice(name)
+		if o.hasName(i, string(name)) {
+			return duplicateNameError(name)
 		}
 	}
 	return nil
 }
 
-// nameBit is one of 64 bits, by the length and two bytes of a name.
+// nameBit hashes a name to one of 64 bits, by its length and two of its bytes.
 func nameBit[T string | []byte](name T) uint64 {
 	n := len(name)
 	if n == 0 {
@@ -208,8 +207,8 @@ func nameBit[T string | []byte](name T) uint64 {
 	return 1 << ((uint(n) + 5*uint(name[0]) + 11*uint(name[n-1])) & 63)
 }
 
-// eachMember calls each with every member of a JSON object, however many there
-// are: its name, and the member as it stands.
+// eachMember calls each with the name and the text of every member of a JSON object. It has no
+// bound on their number.
 func eachMember(data []byte, each func(name, member []byte)) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -279,26 +278,26 @@ func scanArray(data []byte, each func([]byte) error) error {
 // ValidJSON reports whether data passes CheckJSON.
 func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 
-// CheckJSON says why data isn't one JSON value that all decoders read as the
-// same: in UTF-8, no deeper than MaxJSONDepth, without half a surrogate pair,
-// and without two members of one name in an object.
+// CheckJSON returns why data isn't one JSON value that all decoders read alike: in UTF-8, no deeper
+// than MaxJSONDepth, without half a surrogate pair, and without two members of one name in an
+// object.
 func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
 		return errNotUTF8
 	}
 	var names nameCheck
-	end, err := skipNoting(data, skipSpace(data, 0), outside, &names)
+	end, err := skipCheckingNames(data, skipSpace(data, 0), untrustedLevel, &names)
 	if err != nil {
 		return err
 	}
-	if err := atEnd(data, end); err != nil || !names.alike {
+	if err := atEnd(data, end); err != nil || !names.maybeDuplicate {
 		return err
 	}
 	return checkNames(data)
 }
 
-// checkNames refuses two members of one name in an object, at any depth of a
-// valid JSON value. Decoders differ in which of the two they use.
+// checkNames refuses two members of one name in an object, at any depth of a valid JSON value.
+// Decoders differ in which of them they use.
 func checkNames(data []byte) error {
 	type level struct {
 		first int    // index in names of its first member
@@ -338,18 +337,18 @@ func checkNames(data []byte) error {
 	return nil
 }
 
-// checkDistinct refuses names of which two are equal. It changes their order.
+// checkDistinct refuses two equal names. It sorts names.
 func checkDistinct(names [][]byte) error {
 	slices.SortFunc(names, bytes.Compare)
 	for i := range names[1:] {
 		if bytes.Equal(names[i], names[i+1]) {
-			return twice(names[i])
+			return duplicateNameError(names[i])
 		}
 	}
 	return nil
 }
 
-func twice(name []byte) error {
+func duplicateNameError(name []byte) error {
 	return fmt.Errorf("JSON: two members are named %q", cut(name, MaxNameBytes))
 }
 
@@ -377,7 +376,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// trimSpace takes the white space of JSON off both ends.
+// trimSpace removes JSON's white space from both ends.
 func trimSpace(data []byte) []byte {
 	data = data[skipSpace(data, 0):]
 	for n := len(data); n > 0 && skipSpace(data, n-1) == n; n-- {
@@ -386,12 +385,11 @@ func trimSpace(data []byte) []byte {
 	return data
 }
 
-// skipValue returns the end of the value that begins at i, at a depth of so many
-// arrays and objects around it.
-func skipValue(data []byte, i, depth int) (int, error) { return skipNoting(data, i, depth, nil) }
+// skipValue returns the end of the value that begins at i. depth is the nesting around it.
+func skipValue(data []byte, i, depth int) (int, error) { return skipCheckingNames(data, i, depth, nil) }
 
-// skipNoting is skipValue; it notes the names of members, unless names is nil.
-func skipNoting(data []byte, i, depth int, names *nameCheck) (int, error) {
+// skipCheckingNames is skipValue. It checks the names of members unless names is nil.
+func skipCheckingNames(data []byte, i, depth int, names *nameCheck) (int, error) {
 	if i >= len(data) {
 		return i, syntax(data, i)
 	}
@@ -436,7 +434,7 @@ func skipNested(data []byte, i, depth int, names *nameCheck) (int, error) {
 			}
 			i = skipSpace(data, i+1)
 		}
-		if i, err = skipNoting(data, i, depth+1, names); err != nil {
+		if i, err = skipCheckingNames(data, i, depth+1, names); err != nil {
 			return i, err
 		}
 		if i = skipSpace(data, i); i >= len(data) {
@@ -452,7 +450,7 @@ func skipNested(data []byte, i, depth int, names *nameCheck) (int, error) {
 	}
 }
 
-// skip returns the end of the name at i, and takes it in if names are noted.
+// skip returns the end of the name at i, and adds the name if names are checked.
 func (o *objectNames) skip(data []byte, i int, names *nameCheck) (int, error) {
 	if names == nil {
 		return skipString(data, i)
@@ -460,8 +458,8 @@ func (o *objectNames) skip(data []byte, i int, names *nameCheck) (int, error) {
 	m, end, err := scanName(data, i)
 	switch {
 	case err != nil:
-	case m.escaped: // it may be equal to one that is written otherwise
-		names.alike = true
+	case m.escaped: // it may equal a name that is written otherwise
+		names.maybeDuplicate = true
 	default:
 		o.add(names, data[m.nameStart:m.nameEnd])
 	}
@@ -488,12 +486,10 @@ func skipString(data []byte, i int) (int, error) {
 	return i, syntax(data, i)
 }
 
-// skipPlain returns where the next byte is that means something in a string: a
-// quote, a backslash, or a control character, which may not stand there. It looks
-// at eight bytes at a time: of a word, minus what is sought in each byte, the high
-// bit shows where it fell below zero (Bit Twiddling Hacks, "determine if a word has
-// a byte less than n"). A byte after the first that is found may be found wrongly, the
-// first is not.
+// skipPlain returns the index of the next byte that has a meaning in a string: a quote, a
+// backslash, or a control character, which is an error there. It checks eight bytes at a time with
+// the high bits of a subtraction (Bit Twiddling Hacks, "determine if a word has a byte less than
+// n"). The first byte found is right; those after it may not be.
 func skipPlain(data []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(data); i += 8 {
@@ -509,7 +505,7 @@ func skipPlain(data []byte, i int) int {
 	return i
 }
 
-// skipEscape returns the last byte of an escape whose backslash stands before i.
+// skipEscape returns the index of the last byte of an escape. Its backslash is before i.
 func skipEscape(data []byte, i int) (int, error) {
 	if i >= len(data) {
 		return i, syntax(data, i)
@@ -524,10 +520,9 @@ func skipEscape(data []byte, i int) (int, error) {
 	return i, nil
 }
 
-// skipCodeUnit returns the last byte of an escape whose u stands at i. A
-// character past U+FFFF is two escapes, a surrogate pair. Half of one stands for
-// no character (RFC 8259, section 8.2): decoders replace it by U+FFFD, and texts
-// that differ would become the same.
+// skipCodeUnit returns the index of the last byte of an escape whose u is at i. A character past
+// U+FFFF is two escapes, a surrogate pair. Half of one is refused (RFC 8259, section 8.2): decoders
+// replace it by U+FFFD, so different texts would become equal.
 func skipCodeUnit(data []byte, i int) (int, error) {
 	start := i - 1
 	r, i, err := scanHex(data, i)

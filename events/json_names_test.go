@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the pass over a value notes of names says no less than a look at all of them: CheckJSON and decodeOutside refuse
+// What the pass over a value notes of names says no less than a look at all of them: CheckJSON and decodeUntrusted refuse
 // whatever checkNames refuses, and nothing else on account of names.
 func TestNamesNotedInOnePass(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -22,7 +22,7 @@ func TestNamesNotedInOnePass(t *testing.T) {
 			t.Fatalf("CheckJSON(%s): %v; all names: %v", data, got, want)
 		}
 		body := fmt.Appendf(nil, `{"task":%s}`, data)
-		if got := decodeOutside(body, ignores{}, 0); (got == nil) != (want == nil) {
+		if got := decodeUntrusted(body, ignores{}, 0); (got == nil) != (want == nil) {
 			t.Fatalf("decodeOutside(%s): %v; all names: %v", body, got, want)
 		}
 	}

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// A task goes through one life, whoever follows it: the fold of the task itself (evolve.go) and the
-// row of a list (summary.go) hold different parts of it, and both move it by the functions below.
-// They hold no state: they say where a fact takes what stands in a state. A supervisor's
-// timers (timers.go) follow the same facts by their About alone.
+// The lifecycle of a task is the same for every reader. The fold of the task (evolve.go) and the
+// row of a list (summary.go) hold different parts of it. Both call the functions below, which map
+// a fact and a state to the next state, and hold no state. A supervisor's timers (timers.go) follow
+// the same facts by their About alone.
 
-// taskAfter is the state that a fact of the task makes. ending is what it is being undone to; empty: it isn't.
-func (a *About) taskAfter(from, ending TaskState) (TaskState, error) {
+// nextTaskState returns the state of the task after a fact about it. ending is the state in which
+// the task's undo ends; empty: the task isn't undone.
+func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 	if a.Verb == VerbUndoing && a.Ending != StateUndone && a.Ending != StateCancelled {
 		return "", fmt.Errorf("undoing ends in %q: neither undone nor cancelled", a.Ending)
 	}
@@ -21,17 +22,18 @@ func (a *About) taskAfter(from, ending TaskState) (TaskState, error) {
 		return "", fmt.Errorf("the table of tasks has no %q here", a.Verb)
 	case r.To != "":
 		return r.To, nil
-	case ending != "": // what was held goes on where it was
+	case ending != "": // a resumed task continues what was held
 		return StateUndoing, nil
 	}
 	return StateProcessing, nil
 }
 
-// stance is where a step and its undo stand. An empty undo hasn't begun.
-type stance struct{ step, undo StepState }
+// stepStates are the states of a step and of its undo. An undo that hasn't begun has the empty
+// state.
+type stepStates struct{ step, undo StepState }
 
-// after is where a fact of the step takes it, in a task of some state.
-func (s stance) after(a *About, task TaskState) (stance, error) {
+// next returns the states after a fact about the step. task is the state of the task.
+func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	table := StepTransitions
 	if a.Kind == Undo {
 		r, ok := row(UndoTransitions, a.Verb, s.undo)
@@ -43,18 +45,18 @@ func (s stance) after(a *About, task TaskState) (stance, error) {
 	r, ok := row(table, a.Verb, s.step)
 	switch {
 	case !ok:
-		return s, fmt.Errorf("the table of steps has no %q in state %s", a.inTable(), s.step)
+		return s, fmt.Errorf("the table of steps has no %q in state %s", a.tableVerb(), s.step)
 	case !slices.Contains(r.During, task):
-		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.inTable(), task)
+		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.tableVerb(), task)
 	}
 	if s.step = r.To; r.To == "" {
-		return s.released(a, r)
+		return s.afterRelease(a, r)
 	}
 	return s, nil
 }
 
-// released is where a step, or the undo that holds it, is by an operator's word.
-func (s stance) released(a *About, r *Transition[StepState]) (stance, error) {
+// afterRelease returns the states after an operator released the step, or the undo that holds it.
+func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates, error) {
 	if !slices.Contains(r.Either, a.As) {
 		return s, fmt.Errorf("released as %q", a.As)
 	}
@@ -70,17 +72,17 @@ func (s stance) released(a *About, r *Transition[StepState]) (stance, error) {
 	return s, nil
 }
 
-// inTable is the verb as the table of steps has it.
-func (a *About) inTable() Verb {
+// tableVerb is the verb in the table of steps.
+func (a *About) tableVerb() Verb {
 	if a.Kind == Undo {
 		return undoPrefix + a.Verb
 	}
 	return a.Verb
 }
 
-// ended is where a step is after a decision to undo or hold: what waits ends, an undo too; running attempts
-// stay current.
-func (s stance) ended() stance {
+// afterEnd returns the states after a decision to undo or hold: waiting attempts end, those of an
+// undo too. Running attempts stay current.
+func (s stepStates) afterEnd() stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
 		s.step = r.To
 	}
@@ -90,8 +92,9 @@ func (s stance) ended() stance {
 	return s
 }
 
-// revived is where a step is in a task that goes on after a hold; false: it isn't among what a hold ended.
-func (s stance) revived(task TaskState) (stance, bool) {
+// afterRevive returns the states in a task that continues after a hold; false: the hold hadn't
+// ended the step.
+func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	table := StepTransitions
 	if task == StateUndoing {
 		table = undoneSteps
@@ -102,13 +105,13 @@ func (s stance) revived(task TaskState) (stance, bool) {
 		s.undo = u.To
 	}
 	r, ok := row(table, verbRevived, s.step)
-	return stance{r.To, s.undo}, ok
+	return stepStates{r.To, s.undo}, ok
 }
 
-// numbered checks the number of an attempt. last is that of the run's last one. What begins one counts on
-// from there; all else is about the last. A failure of what isn't running is that of a request that could
-// not be sent: an attempt with a number of its own.
-func (a *About) numbered(last int, running bool) error {
+// checkAttempt checks the number of the fact's attempt. last is the number of the run's last
+// attempt. A fact that begins an attempt has the next number; any other has the last. A failure of
+// a run that isn't running begins an attempt too: its request could not be sent.
+func (a *About) checkAttempt(last int, running bool) error {
 	switch {
 	case a.Phase == PhaseNone:
 	case a.Phase == PhaseStarted || a.Verb == VerbFailed && !running:

@@ -51,22 +51,21 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 }
 
 // RecordIn is Record with the headers in m.
-func (q *Request) RecordIn(m *Room, ns Namespace, source, agent string, partition int32) Record {
-	request, n := appendRequest(m.bytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
-	h := append(cloudHeaders(m.list(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
+func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partition int32) Record {
+	request, n := appendRequest(m.newBytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
+	h := append(cloudHeaders(m.newHeaders(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
 		Header{HeaderOperation, bytesOf(q.Operation)},
-		Header{HeaderCompleteBy, appendInstant(m.bytes(len(TimeLayout)), q.CompleteBy)},
+		Header{HeaderCompleteBy, appendInstant(m.newBytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
 		Header{HeaderRequest, request})
 	if q.Traceparent != "" {
 		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
-	return Record{Topic: m.requestsOf(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
+	return Record{Topic: m.requestsTopic(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
-// DecodeRequest reads a record of a request topic. Its value is the record's; texts are
-// copies, for handlers keep them. The error says what is malformed; an agent counts it and
-// goes on.
+// DecodeRequest reads a record of a request topic. Its value aliases the record's. Texts are
+// copies, since handlers retain them. The error says what is malformed.
 func DecodeRequest(r *Record) (*Request, error) {
 	id, _ := r.Header(HeaderRequest)
 	task, ref, token, err := ParseRequest(id)
@@ -90,7 +89,7 @@ func DecodeRequest(r *Record) (*Request, error) {
 	return q, nil
 }
 
-// parseCompleteBy reads an instant as in RFC 3339; mostly it is Waybill's own.
+// parseCompleteBy reads an instant as in RFC 3339. Waybill's own layout is read faster.
 func parseCompleteBy(s []byte) (time.Time, error) {
 	if t, ok := parseInstant(s); ok {
 		return t, nil
@@ -121,7 +120,7 @@ func (r *Reply) Record(ns Namespace, source string) Record {
 	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(r.Task), Value: body, Headers: h}
 }
 
-// UndoOf is what the request of an undo says of what is to be undone.
+// UndoOf is what the request of an undo says of the attempt to undo.
 type UndoOf struct {
 	IdempotencyKey string
 	Outcome        string // completed or unknown
@@ -136,8 +135,8 @@ func (u *UndoOf) fields(c *codec) {
 	c.raw("output", &u.Output)
 }
 
-// UndoValue is the value of an undo's request: undo_of, and what undo.input
-// adds. extra is a JSON object or empty; a member undo_of in it is dropped.
+// UndoValue is the value of an undo's request: undo_of, and what undo.input adds. extra is a JSON
+// object or empty; its member undo_of is dropped.
 func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
 	buf := appendObject([]byte(`{"undo_of":`), &u)
 	if len(extra) > 0 {
@@ -156,7 +155,7 @@ func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
 	return append(buf, '}'), nil
 }
 
-// Answer tells an operator what became of a control.
+// Answer is the answer to an operator's command.
 type Answer struct {
 	Task     string
 	Control  string // the control's ce_id
@@ -172,7 +171,7 @@ func (a *Answer) fields(c *codec) {
 	c.bool("accepted", &a.Accepted)
 	c.seq("seq", &a.Seq)
 	c.str("reason", &a.Reason)
-	text(c, "state", &a.State)
+	knownText(c, "state", &a.State)
 }
 
 // Record makes the answer's record.
@@ -187,7 +186,7 @@ func DecodeAnswer(r *Record) (*Answer, error) {
 	return a, decodeObject(r.Value, a)
 }
 
-// Alert tells operators that something waits for them.
+// Alert is a notice to operators that something waits for them.
 type Alert struct {
 	Task    string
 	Seq     uint64 // of the event that it is about; 0: none
@@ -197,8 +196,8 @@ type Alert struct {
 	At      time.Time
 }
 
-// AlertOfHold is what operators are told of an event that holds its task. ending is what
-// the task was being undone for (Task.Ending); empty: it wasn't.
+// AlertOfHold is the alert of an event that holds its task. ending is the task's Ending; empty: it
+// wasn't being undone.
 func AlertOfHold(e *Event, f *TaskHeld, ending TaskState) *Alert {
 	a := &Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
 	if err := f.Error; err != nil {
@@ -244,7 +243,7 @@ const (
 	StatusRefused  = "refused"
 )
 
-// Notification is what an application is told of its task.
+// Notification is a notice to an application about its task.
 type Notification struct {
 	Task     string
 	Workflow string
@@ -283,14 +282,14 @@ func DecodeNotification(r *Record) (*Notification, error) {
 // MaxDeadletterBytes is how much of the original a dead letter holds.
 const MaxDeadletterBytes = 256 << 10
 
-// Origin writes where a record was found: "topic/partition/offset".
+// Origin is the place of a record: "topic/partition/offset".
 func Origin(r *Record) string {
 	return r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 }
 
-// Deadletter makes the dead letter of a record: the original bytes, cut to
-// MaxDeadletterBytes, with the reason, the origin, the size and the hash in
-// headers. The original's own headers are not passed on.
+// Deadletter makes the dead letter of a record: the original bytes, cut to MaxDeadletterBytes, with
+// the reason, the origin, the size and the hash in headers. The original's own headers are not
+// passed on.
 func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 	sum := sha256.Sum256(r.Value)
 	origin := Origin(r)

@@ -14,10 +14,9 @@ const (
 	OnErrorHold = "hold"
 )
 
-// Plan is what the fold needs of a workflow definition: the graph, who does
-// what, and the rules of retry. It is written into a task's first event, so
-// that reading a log needs no definition. A Plan is never changed: tasks of
-// the same definition share one.
+// Plan is what the fold needs of a workflow definition: the graph, the agents, and the rules of
+// retries. A task's first event has it, so reading a log needs no definition. A Plan is never
+// changed: tasks of the same definition share one.
 type Plan struct {
 	OnError        string
 	CompleteWithin time.Duration
@@ -54,9 +53,8 @@ type Attempts struct {
 	CoolDown       time.Duration // 0: no attempt past MaxAttempts
 }
 
-// NewPlan finishes a plan: its steps are indexed and its stored form is made. That has
-// whole milliseconds, so the plan has them, too: who made it waits as long as those who
-// read it.
+// NewPlan completes a plan: it indexes the steps and encodes the plan. Durations are cut to
+// milliseconds as in the encoding, so a plan that was made and one that was read are equal.
 func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Plan {
 	steps = slices.Clone(steps)
 	for i := range steps {
@@ -100,7 +98,7 @@ func (p *Plan) AttemptsOf(step int, k Kind) Attempts {
 	return p.Steps[step].Attempts
 }
 
-// Agent returns who does a step, or undoes it, by which operation.
+// Agent returns the agent and the operation of a step, or of its undo.
 func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
 	s := &p.Steps[step]
 	if k == Undo {
@@ -176,8 +174,7 @@ func decodePlan(raw []byte) (*Plan, error) {
 	return p, nil
 }
 
-// checkNeeds refuses a graph that no definition has: whoever follows needs would leave the
-// plan, or never come to an end.
+// checkNeeds refuses a graph that no valid definition has: a need outside of the plan, or a cycle.
 func (p *Plan) checkNeeds() error {
 	left := make([]int, len(p.Steps)) // needs of a step that aren't known to lead to an end
 	neededBy := make([][]int, len(p.Steps))

@@ -9,7 +9,7 @@ import (
 
 // The plan that a worker decides by is the one that everyone else reads from the log, where
 // times are whole milliseconds.
-func TestPlanIsTheOneOfTheLog(t *testing.T) {
+func TestPlanSurvivesItsEncoding(t *testing.T) {
 	odd := Attempts{CompleteWithin: 1500*time.Millisecond + 1, MaxAttempts: 9, Backoff: 1900 * time.Microsecond, Factor: 100,
 		Max: time.Minute + time.Microsecond, CoolDown: 1001 * time.Microsecond}
 	p := NewPlan(OnErrorUndo, time.Minute+999*time.Microsecond, []PlanStep{
@@ -28,8 +28,8 @@ func TestPlanIsTheOneOfTheLog(t *testing.T) {
 	}
 }
 
-// A plan that nobody wrote so isn't read: whose event one of a step without a name is
-// can't be told, nor which of two of one name.
+// A plan with a step without a name, or with two of one name, is refused: events couldn't be
+// assigned to a step.
 func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
 	for _, raw := range []string{
 		`{"steps":[{"id":"a"},{"id":"a"}]}`,

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Policy is what an event that arms a timer tells the supervisor: the rule and
-// how far it is used up. With it, a supervisor knows no definition and no
-// business; the scheduler holds it against the same rule (Next), so the budget
-// stays the scheduler's.
+// Policy is what an event that arms a timer tells the supervisor: the rule of retries and how much
+// of it is used. With it a supervisor needs no definition. The scheduler checks the recovery by the
+// same rule (Next), so it decides about the budget.
 type Policy struct {
 	Timer        TimerKind
 	FailureCount int
@@ -32,21 +31,21 @@ const (
 )
 
 func (p *Policy) fields(c *codec) {
-	p.rule(c)
-	p.rest(c)
+	p.ruleFields(c)
+	p.restFields(c)
 }
 
-// rule is what most policies of a kind of event have alike, and rest is what they don't.
-func (p *Policy) rule(c *codec) {
-	text(c, "timer", &p.Timer)
+// ruleFields are alike in most policies of a type of event; restFields aren't.
+func (p *Policy) ruleFields(c *codec) {
+	knownText(c, "timer", &p.Timer)
 	c.int("failure_count", &p.FailureCount)
 	if p.Timer != TimerTask {
 		p.Attempts.fields(c)
 	}
-	c.few("on_error", &p.OnError)
+	c.interned("on_error", &p.OnError)
 }
 
-func (p *Policy) rest(c *codec) {
+func (p *Policy) restFields(c *codec) {
 	c.time("complete_by", &p.CompleteBy)
 	c.bool("cooled_down", &p.CooledDown)
 }
@@ -62,7 +61,7 @@ const (
 	ActionHold  Action = "hold"
 )
 
-// Ask is the recovery that a due timer calls for.
+// Ask is the recovery that a due timer leads to.
 type Ask struct {
 	Action     Action
 	CompleteBy time.Time // of a retry's attempt
@@ -70,9 +69,9 @@ type Ask struct {
 	CoolDown   bool      // the wait is the long one
 }
 
-// Next is the recovery that the policy calls for at now, when the timer that
-// was due at due has not been disarmed. step and attempt name the last attempt;
-// the jitter is derived from them, so that everyone computes the same instant.
+// Next returns the recovery at now for a timer that was due at due and is still armed. step and
+// attempt name the last attempt. The jitter is derived from the names, so every caller computes the
+// same instant.
 func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time) Ask {
 	switch p.Timer {
 	case TimerTask:
@@ -105,23 +104,23 @@ func (p *Policy) retry(now time.Time) Ask {
 	return Ask{Action: ActionRetry, CompleteBy: Millis(by)}
 }
 
-// coolsDown: one attempt past the threshold, unless the wait would end after
-// the task's time.
+// coolsDown reports whether one attempt past the threshold is granted. It isn't if the wait would end
+// after the task's complete-by.
 func (p *Policy) coolsDown(due time.Time) bool {
 	return p.Attempts.CoolDown > 0 && !p.CooledDown &&
 		(p.CompleteBy.IsZero() || due.Add(p.Attempts.CoolDown).Before(p.CompleteBy))
 }
 
-// jitterShare is how much of a backoff is spread, so that what failed together
-// isn't tried again together.
+// jitterShare is the part of a backoff that is spread, so that attempts that failed together aren't
+// repeated together.
 const jitterShare = 0.2
 
-// MaxDelay bounds a backoff whose rule has no max of its own.
+// MaxDelay bounds every backoff, also one whose rule has no max.
 const MaxDelay = 365 * 24 * time.Hour
 
-// Delay is the backoff after a number of failures: backoff times factor to the power of
-// failures-1 (of 0, where none has counted so far), at most max and MaxDelay, less a jitter of up to a fifth
-// that is derived from the names, never random.
+// Delay is the backoff after a number of failures: backoff times factor to the power of failures-1
+// (of 0 without a failure), at most max and MaxDelay, less a jitter of up to a fifth. The jitter is
+// derived from the names, never random.
 func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.Duration {
 	limit := float64(MaxDelay)
 	if a.Max > 0 {

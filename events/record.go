@@ -8,9 +8,8 @@ type Header struct {
 	Value []byte
 }
 
-// Record is a Kafka record as the roles see it: no client's type, so that
-// the roles depend on no client library. Value and Key are owned by whoever
-// holds the record and must not be changed.
+// Record is a Kafka record as the roles see it. It is no client's type, so that the roles depend on
+// no client library. Value and Key belong to the holder of the record and must not be changed.
 type Record struct {
 	Topic     string
 	Partition int32

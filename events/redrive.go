@@ -20,8 +20,8 @@ const HeaderHeaders = "waybill_headers"
 // MaxKeptHeadersBytes bounds HeaderHeaders.
 const MaxKeptHeadersBytes = 4 << 10
 
-// keptHeaders are those that the contracts of inboxes and notifications name. Where a
-// record has been (hop, origin) isn't kept: a redrive begins anew.
+// keptHeaders are the headers that the contracts of inboxes and notifications name. Where a record
+// has been (hop, origin) isn't kept: a redrive starts over.
 var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo}
 
 // keepHeaders writes the headers of an original for its dead letter; nil: none.
@@ -42,13 +42,12 @@ func keepHeaders(r *Record) []byte {
 	return append(kept, '}')
 }
 
-// Redrive makes of a dead letter the record that is to be written again to the topic
-// that the original came from, by an operator who has removed the reason. Its bytes and
-// the headers that say what it is are the original's. Its ce_id names the dead letter:
-// so one that is written twice is the same submission, reply or command twice, which
-// changes nothing.
+// Redrive makes the record that writes a dead letter's original to its topic again, after an
+// operator removed the reason. Its bytes and the headers that say what it is are the original's.
+// Its ce_id names the dead letter. So a dead letter that is redriven twice is the same submission,
+// reply or command twice, which changes nothing.
 //
-// An error says why that can't be done, or why it would be a dead letter again.
+// The error says why that can't be done, or why it would become a dead letter again.
 func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 	origin, _ := letter.Header(HeaderOrigin)
 	rest, _, _ := cutLast(origin)
@@ -75,12 +74,12 @@ func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 // redriveID begins the ce_id of what is written again.
 const redriveID = "redrive/"
 
-// Redriven reports whether a record of an inbox says that it is a dead letter which was written again.
+// Redriven reports whether a record of an inbox claims to be a redriven dead letter.
 func Redriven(r *Record) bool { return bytes.HasPrefix(r.header(HeaderID), []byte(redriveID)) }
 
-// RedriveOf says which dead letter another was a redrive of: what was written again to an inbox
-// couldn't be used again. Anybody who writes there can say so of his own: that it is the
-// same, their hashes say. ok is false of a first one.
+// RedriveOf returns the dead letter of which another is a failed redrive. Anyone who can write to
+// the inbox can claim that; equal hashes prove it. ok is false for a dead letter that is no
+// redrive.
 func RedriveOf(letter *Record) (partition int32, offset int64, ok bool) {
 	kept, err := keptOf(letter)
 	if err != nil {
@@ -91,8 +90,8 @@ func RedriveOf(letter *Record) (partition int32, offset int64, ok bool) {
 	return at.Partition, at.Offset, again && err == nil
 }
 
-// NotificationOf names the notification that a dead letter holds, with the topic that it was for: it
-// is the same one each time that it is written. It is empty for any other dead letter.
+// NotificationOf identifies the notification in a dead letter, with its topic. It is the same for
+// each redrive. It is empty for any other dead letter.
 func NotificationOf(letter *Record) string {
 	kept, err := keptOf(letter)
 	if err != nil || kept[HeaderReplyTo] == "" {
@@ -101,7 +100,7 @@ func NotificationOf(letter *Record) string {
 	return kept[HeaderReplyTo] + " " + kept[HeaderID]
 }
 
-// whole reports whether a dead letter has all bytes of the original.
+// whole checks that a dead letter has all bytes of the original.
 func whole(letter *Record) error {
 	size, _ := letter.Header(HeaderSize)
 	sum, _ := letter.Header(HeaderSHA256)
@@ -165,8 +164,8 @@ func renotify(r Record, source string, letter *Record, kept map[string]string) (
 	return r, nil
 }
 
-// redriven are the headers of what is written again. A notification is the same one,
-// so it keeps its ce_id.
+// redriven are the headers of a redriven record. A notification keeps its ce_id, since it is the
+// same notification.
 func redriven(letter *Record, source, ceType string, kept map[string]string) []Header {
 	id := redriveID + strconv.Itoa(int(letter.Partition)) + "/" + strconv.FormatInt(letter.Offset, 10)
 	if kept[HeaderReplyTo] != "" {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds how long an agent can ask to wait before the next attempt. What asks for more
-// waits so long.
+// MaxRetryAfter bounds how long an agent can ask to wait before the next attempt. Longer waits are
+// cut to it.
 const MaxRetryAfter = 24 * time.Hour
 
 // MaxDeferrals bounds the attempts of a run that don't count as failures. A step has its task's
@@ -17,7 +17,7 @@ const (
 	MaxUndoWait  = time.Hour
 )
 
-// AskedWait is how long the next attempt of a run waits since its agent asked for it.
+// AskedWait is how long a run waits for its next attempt after its agent asked to wait.
 func AskedWait(k Kind, retryAfter time.Duration) time.Duration {
 	if k == Undo {
 		return min(retryAfter, MaxUndoWait)

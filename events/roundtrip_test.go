@@ -95,7 +95,7 @@ func TestFactsRoundTrip(t *testing.T) {
 	for _, typ := range Types() {
 		t.Run(typ, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				e := &Event{Fact: facts[typ].make()}
+				e := &Event{Fact: facts[typ].newFact()}
 				fill(t, reflect.ValueOf(e.Fact).Elem(), "fact")
 				fill(t, reflect.ValueOf(&e.At).Elem(), "at")
 				fill(t, reflect.ValueOf(&e.Due).Elem(), "due")

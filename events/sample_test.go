@@ -299,7 +299,7 @@ func snapshotSamples() []sample {
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
 	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
-	part := &Chunk{Part: PartsOf(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
+	part := &Chunk{Part: SplitParts(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
 	chunk := func(r *Record) (any, error) { return DecodeChunk(r.Value) }
 	return []sample{
 		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},

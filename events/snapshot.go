@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Records of waybill.snapshots: what a partition of events folds to, so that a
-// restore reads what is open and not what ever happened. Partition p is that of
-// events. A key is a chunk's, "open/<n>" or "finished/<n>", or "meta". Chunks are
-// written once; meta is the last word on which of them count. What it doesn't
-// count was cut short, and the next owner writes over it.
+// Records of waybill.snapshots: the state of a partition of events, so that a restore reads the open
+// tasks and not all events. Partition p belongs to partition p of events. A key is that of a chunk,
+// "open/<n>" or "finished/<n>", or "meta". Chunks are written once. The record under "meta" is
+// written last and says which chunks belong to the snapshot. The next owner overwrites the others:
+// they were cut short.
 const (
 	TypeSnapshot      = "waybill.snapshot.v1"
 	TypeSnapshotChunk = "waybill.snapshot.chunk.v1"
@@ -27,30 +27,30 @@ const (
 	ChunkFinished = "finished"
 )
 
-// Chunks are the chunks of a kind that a snapshot counts: From up to To, which is
-// not among them. Sum is that of their ChunkSums.
+// Chunks are the chunks of a kind in a snapshot, From (included) to To (excluded). Sum is the sum
+// of their ChunkSums.
 type Chunks struct {
 	From, To uint64
 	Sum      uint64
 }
 
-// Snapshot says what the chunks are a state of. Tasks are in it as of offsets in
-// [Next, Until], for it may be written beside the work: who restores skips an
-// event of a task whose seq the task has already.
+// Snapshot describes the state that the chunks hold. Each task is in it as of some offset in [Next,
+// Until), since it may be written over several transactions. A reader skips events whose seq the
+// task already has.
 type Snapshot struct {
 	Format int
-	Next   int64 // the offset of events to go on from
+	Next   int64 // offset of the events topic from which to read on
 	Until  int64 // no task reflects an event at or past it
 	State  PartitionState
-	// Tasks is the number of open tasks as of Next, IDs the sum of their IDSums:
-	// what the chunks must come to.
+	// Tasks is the number of open tasks as of Next, IDs the sum of their IDSums. The chunks must
+	// match them.
 	Tasks int
 	IDs   uint64
-	// Open has what changed, chunk by chunk: a later one holds over an earlier.
-	// Finished has what Task.Finished leaves of every task that ended before Next,
-	// and perhaps of some that ended later.
+	// Open has what changed, chunk by chunk; a later chunk replaces what an earlier one has.
+	// Finished has what Task.Finished leaves of every task that ended before Next, and of some that
+	// ended later.
 	Open, Finished Chunks
-	// FinishedTasks is how many those are; OpenBytes how long the open chunks are.
+	// FinishedTasks is the number of tasks in Finished. OpenBytes is the size of the open chunks.
 	FinishedTasks int64
 	OpenBytes     int64
 }
@@ -80,7 +80,7 @@ func (c *codec) chunks(name string, v *Chunks) {
 	*v = *read
 }
 
-// hex is a member of 64 bits, as text: many readers of JSON lose some past 2^53.
+// hex is a member of 64 bits, as text: many readers of JSON lose digits past 2^53.
 func (c *codec) hex(name string, v *uint64) {
 	text := ""
 	if *v != 0 {
@@ -103,8 +103,8 @@ func (s *Snapshot) Record(ns Namespace, source string, p int32) Record {
 	return Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(SnapshotMetaKey), Value: encodeObject(s), Headers: CloudHeaders(TypeSnapshot, source, id)}
 }
 
-// DecodeSnapshot reads the record under SnapshotMetaKey. ErrSnapshotFormat is
-// wrapped if a newer build wrote it: only that can tell what it means.
+// DecodeSnapshot reads the record under SnapshotMetaKey. It wraps ErrSnapshotFormat if a newer
+// build wrote the record.
 func DecodeSnapshot(r *Record) (*Snapshot, error) {
 	s := &Snapshot{}
 	if err := decodeObject(r.Value, s); err != nil {
@@ -123,14 +123,14 @@ func DecodeSnapshot(r *Record) (*Snapshot, error) {
 	return s, nil
 }
 
-// Chunk is a part of a snapshot. Its tasks come encoded, so that writing and
-// reading one costs little beside the tasks.
+// Chunk is a part of a snapshot. Its tasks are encoded already.
 type Chunk struct {
 	// Ended are tasks of earlier chunks that have ended.
 	Ended []string
 	// Tasks are stored forms (Task.Encode).
 	Tasks [][]byte
-	// Part is of a task that no record can hold; nil: none. A chunk with a part holds nothing else.
+	// Part is of a task that doesn't fit a record; nil: none. A chunk with a part holds nothing
+	// else.
 	Part *Part
 }
 
@@ -144,11 +144,12 @@ func ParseChunkKey(key string) (kind string, n uint64, ok bool) {
 	return kind, n, found && err == nil && (kind == ChunkOpen || kind == ChunkFinished) && ChunkKey(kind, n) == key
 }
 
-// tasksMember begins the tasks of a chunk. They come last, after their sizes, so
-// that a reader finds each without looking at what is before it.
+// tasksMember begins the tasks of a chunk. They come last, after their sizes, so a reader finds
+// each without parsing those before it.
 const tasksMember = `"tasks":[`
 
-// Encode is the chunk's value: {"sizes":[...],"ended":[...],"part":{...},"tasks":[...]}, without part where there is none.
+// Encode is the chunk's value: {"sizes":[...],"ended":[...],"part":{...},"tasks":[...]}. part is
+// omitted if there is none.
 func (k *Chunk) Encode() []byte {
 	total := 64
 	if k.Part != nil {
@@ -185,7 +186,7 @@ func (k *Chunk) Encode() []byte {
 	return append(b, `]}`...)
 }
 
-// chunkHead is what stands before the tasks of a chunk.
+// chunkHead is what precedes the tasks of a chunk.
 type chunkHead struct {
 	sizes []int
 	ended []string
@@ -198,10 +199,10 @@ func (h *chunkHead) fields(c *codec) {
 	optional(c, "part", &h.part, func(c *codec, p *Part) { p.fields(c) })
 }
 
-// DecodeChunk is the inverse of Encode. The tasks alias value, and are not looked
-// into: that is DecodeTask's.
+// DecodeChunk is the inverse of Encode. The tasks alias value and aren't parsed: DecodeTask does
+// that.
 func DecodeChunk(value []byte) (*Chunk, error) {
-	// The only brackets before the end of the sizes are theirs.
+	// The first closing bracket ends the sizes.
 	end := bytes.IndexByte(value, ']')
 	if end < 0 {
 		return nil, badValue("sizes", "missing")
@@ -240,8 +241,8 @@ func DecodeChunk(value []byte) (*Chunk, error) {
 	return k, nil
 }
 
-// ChunkRecord makes the record of a chunk, or with a nil value the tombstone of
-// one that counts no more.
+// ChunkRecord makes the record of a chunk. With a nil value it is the tombstone of a chunk that no
+// snapshot refers to.
 func ChunkRecord(ns Namespace, source string, p int32, key string, value []byte) Record {
 	r := Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(key), Value: value}
 	if value != nil {
@@ -252,8 +253,7 @@ func ChunkRecord(ns Namespace, source string, p int32, key string, value []byte)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChunkSum is what tells a chunk from another under its key, and from a damaged
-// one.
+// ChunkSum tells a chunk from another one under its key, and from a corrupt one.
 func ChunkSum(key string, value []byte) uint64 {
 	return uint64(crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, value))
 }
@@ -267,7 +267,7 @@ func IDSum(id string) uint64 {
 	return sum
 }
 
-// StoredID is the id of a task's stored form, which begins with it.
+// StoredID is the id in a task's stored form, which begins with it.
 func StoredID(stored []byte) (string, error) {
 	const begin = `{"id":`
 	if len(stored) <= len(begin) || string(stored[:len(begin)]) != begin {

@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Part is a piece of the stored form of a task that no record can hold. The parts of a task
-// are chunks that follow one another, written by one transaction.
+// Part is a piece of the stored form of a task that doesn't fit a record. The parts of a task are
+// consecutive chunks, written by one transaction.
 type Part struct {
 	Task   string
 	Number int // from 1
-	Of     int // how many the task has; at least 2, at most MaxParts
+	Of     int // number of parts of the task, 2 to MaxParts
 	Data   []byte
 }
 
-// MaxParts bounds the parts of a task. What a task may hold makes three.
+// MaxParts bounds the parts of a task. The bounds of a task allow about three.
 const MaxParts = 1000
 
-// fields: data is base64, for a piece may end within a character.
+// fields writes data as base64, since a piece may end within a character.
 func (p *Part) fields(c *codec) {
 	c.str("id", &p.Task)
 	c.int("number", &p.Number)
@@ -40,13 +40,13 @@ func (p *Part) fields(c *codec) {
 	}
 }
 
-// encodedBytes is about what Encode makes of it.
+// encodedBytes is about the size of what Encode writes.
 func (p *Part) encodedBytes() int {
 	return base64.StdEncoding.EncodedLen(len(p.Data)) + len(p.Task) + 64
 }
 
-// PartsOf cuts a stored form, which is longer, into pieces of so many bytes.
-func PartsOf(task string, stored []byte, each int) []*Part {
+// SplitParts cuts a stored form into pieces of each bytes. The form must be longer than each.
+func SplitParts(task string, stored []byte, each int) []*Part {
 	n := (len(stored) + each - 1) / each
 	parts := make([]*Part, n)
 	for i := range parts {
@@ -55,18 +55,18 @@ func PartsOf(task string, stored []byte, each int) []*Part {
 	return parts
 }
 
-// PartsReader puts the parts of tasks together again. The zero value is ready.
+// PartsReader joins the parts of tasks. The zero value is ready.
 type PartsReader struct {
 	task     string
 	of, have int
 	data     []byte
 }
 
-// ErrParts: parts don't make a task.
+// ErrParts: the parts don't make a task.
 var ErrParts = errors.New("parts of a task are missing, or of another")
 
-// Take takes the next part, and returns the whole with the last; nil: there are more.
-func (r *PartsReader) Take(p *Part) (stored []byte, err error) {
+// Add adds the next part. It returns the stored form with the last part; nil: more parts follow.
+func (r *PartsReader) Add(p *Part) (stored []byte, err error) {
 	if p.Number == 1 && r.of == 0 {
 		r.task, r.of = p.Task, p.Of
 	}
@@ -82,8 +82,8 @@ func (r *PartsReader) Take(p *Part) (stored []byte, err error) {
 	return stored, nil
 }
 
-// End is called where something else than a part comes, or nothing.
-func (r *PartsReader) End() error {
+// CheckComplete returns an error if a task lacks parts. It is called where no part follows.
+func (r *PartsReader) CheckComplete() error {
 	if r.of > 0 {
 		return fmt.Errorf("%w: %d of %d of %q", ErrParts, r.have, r.of, r.task)
 	}

@@ -5,43 +5,42 @@ import (
 	"fmt"
 )
 
-// How a reader finds the newest snapshot of a partition. The record that makes it count
-// (SnapshotMetaKey) is written last. So the last SnapshotLook offsets of the topic are read
-// first, and as long as it isn't among them, SnapshotLookFactor times as many.
+// A reader finds the newest snapshot of a partition from the end of the topic. SnapshotMetaKey
+// is written last. So the reader begins with the last SnapshotReadBack offsets, and reads
+// SnapshotReadBackFactor times as many until it has found that key.
 const (
-	SnapshotLook       = 64
-	SnapshotLookFactor = 32
+	SnapshotReadBack       = 64
+	SnapshotReadBackFactor = 32
 )
 
-// behindEvents is by how many events more than it costs a snapshot must be ahead to be taken.
-// Within that, reading on from where one is takes a second or two, and throws nothing away.
-const behindEvents = 100_000
+// snapshotLeadMin is the number of events by which a snapshot must be ahead, beyond its own cost,
+// to be loaded. Below that, reading the events takes a second or two and discards nothing.
+const snapshotLeadMin = 100_000
 
-// ShorterThan reports whether taking the snapshot, with so many of its tasks, is a shorter way
-// to the end of the log than reading events from an offset on; from offset 0, where nothing is
-// there to go on from, it always is. A task costs about what an event costs.
+// ShorterThan reports whether loading the snapshot, with tasks of its tasks, takes less time than
+// reading the events from offset next. From offset 0 it always does. A task costs about as much as
+// an event.
 func (s *Snapshot) ShorterThan(next, tasks int64) bool {
-	return next == 0 && s.Next > 0 || s.Next-next > behindEvents+tasks
+	return next == 0 && s.Next > 0 || s.Next-next > snapshotLeadMin+tasks
 }
 
-// SnapshotReader gathers the records of a partition of the snapshots topic. Only
-// what is there after the last record counts: compaction takes earlier versions
-// away at any time. The zero value is ready; it belongs to one goroutine.
+// SnapshotReader collects the records of a partition of the snapshots topic. A record replaces
+// earlier ones of its key, as compaction does. The zero value is ready. It is for one goroutine.
 type SnapshotReader struct {
 	chunks  map[string][]byte
 	meta    *Snapshot
 	metaErr error
 }
 
-// TakeOpen is Take, but for finished tasks, which are most of a topic.
-func (r *SnapshotReader) TakeOpen(rec *Record) {
+// AddOpen is Add without the finished tasks, which are most of a topic.
+func (r *SnapshotReader) AddOpen(rec *Record) {
 	if kind, _, ok := ParseChunkKey(string(rec.Key)); !ok || kind != ChunkFinished {
-		r.Take(rec)
+		r.Add(rec)
 	}
 }
 
-// Take takes the next record.
-func (r *SnapshotReader) Take(rec *Record) {
+// Add adds the next record.
+func (r *SnapshotReader) Add(rec *Record) {
 	key := string(rec.Key)
 	if key == SnapshotMetaKey {
 		r.meta, r.metaErr = nil, nil
@@ -51,7 +50,7 @@ func (r *SnapshotReader) Take(rec *Record) {
 		return
 	}
 	if _, _, ok := ParseChunkKey(key); !ok {
-		return // of a later format, which meta says
+		return // of a newer format, which the snapshot says
 	}
 	if r.chunks == nil {
 		r.chunks = map[string][]byte{}
@@ -63,8 +62,8 @@ func (r *SnapshotReader) Take(rec *Record) {
 	r.chunks[key] = rec.Value
 }
 
-// Snapshot is the last one that was taken. ErrSnapshot is wrapped where it can't
-// be read, ErrNoSnapshot where there is none.
+// Snapshot returns the last snapshot that was added. The error wraps ErrSnapshot if it can't be
+// read, and ErrNoSnapshot if there is none.
 func (r *SnapshotReader) Snapshot() (*Snapshot, error) {
 	switch {
 	case r.metaErr != nil:
@@ -79,13 +78,13 @@ func (r *SnapshotReader) Snapshot() (*Snapshot, error) {
 var (
 	ErrSnapshot   = errors.New("the snapshot can't be used")
 	ErrNoSnapshot = errors.New("there is no snapshot")
-	// ErrSnapshotFormat comes with ErrSnapshot.
+	// ErrSnapshotFormat is wrapped together with ErrSnapshot.
 	ErrSnapshotFormat = errors.New("a later format")
 )
 
-// Counted are the values of the chunks of a kind that the snapshot counts. An
-// error names what is missing or damaged.
-func (r *SnapshotReader) Counted(kind string, of Chunks) ([][]byte, error) {
+// ChunkValues returns the values of the chunks of a kind that belong to the snapshot. The error
+// names the chunk that is missing or corrupt.
+func (r *SnapshotReader) ChunkValues(kind string, of Chunks) ([][]byte, error) {
 	var values [][]byte
 	sum := uint64(0)
 	for n := of.From; n < of.To; n++ {

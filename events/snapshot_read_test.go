@@ -5,7 +5,7 @@ import "testing"
 // A snapshot is the shorter way from nothing, or where it is ahead by more than its tasks cost.
 func TestSnapshotShorterThanTheLog(t *testing.T) {
 	const tasks = 1_000
-	far := int64(behindEvents + tasks)
+	far := int64(snapshotLeadMin + tasks)
 	for _, c := range []struct {
 		name           string
 		snapshot, next int64

@@ -179,13 +179,11 @@ type Task struct {
 // Open reports whether anything can still happen to the task.
 func (t *Task) Open() bool { return !t.State.Terminal() }
 
-// Finished is what stays of a task that has ended: what a decision about a later
-// input of it can ask for. That is who it is and how it ended, the digest of its
-// submission and the controls that were accepted, and, where a reply_to may be
-// told again, its output or error. Prev stays, since it covers every event. Steps
-// and plan go: no timer is armed any more, and no reply is of a current attempt.
-// The whole of it is in the log. An open task is returned as it is, and so is
-// one that Finished has returned.
+// Finished is what is kept of a task that has ended: what a decision about a later input can need.
+// That is its identity, how it ended, the digest of its submission, the accepted controls, and the
+// output or error that a reply_to may get again. Prev stays, since it covers every event. Steps and
+// plan go: no timer is armed, and no reply is of a current attempt. The log has the whole task. An
+// open task is returned unchanged, and so is a finished one.
 func (t *Task) Finished() *Task {
 	if t == nil || t.Open() || t.Plan == nil {
 		return t
@@ -200,14 +198,14 @@ func (t *Task) Finished() *Task {
 	return f
 }
 
-// Clone copies the task so far that changing the copy by Evolve, or by OwnStep,
-// leaves the original as it was, and the other way round. It writes to the original:
-// only who may change that may clone it.
+// Clone copies the task, so that changing the copy by Evolve or OwnStep leaves the original
+// unchanged, and the other way round. It writes to the original, so only the original's owner may
+// clone it.
 func (t *Task) Clone() *Task {
 	if t == nil {
 		return nil
 	}
-	t.edition++ // from here on the steps are nobody's own
+	t.edition++ // from here on every step is shared
 	c := *t
 	c.edition++
 	c.Steps = slices.Clone(t.Steps)
@@ -215,8 +213,7 @@ func (t *Task) Clone() *Task {
 	return &c
 }
 
-// OwnStep returns a step that may be changed: a copy in its place where a clone may
-// share it.
+// OwnStep returns a step that may be changed. If a clone may share it, it is replaced by a copy.
 func (t *Task) OwnStep(i int) *Step {
 	s := t.Steps[i]
 	if s.edition == t.edition {
@@ -242,8 +239,7 @@ func newSteps(n int) []*Step {
 	return steps
 }
 
-// Run returns the run of a step's operation or of its undo, to be read; nil: not
-// begun.
+// Run returns the run of a step's operation or of its undo, for reading; nil: not begun.
 func (t *Task) Run(step int, k Kind) *Run {
 	if k == Undo {
 		return t.Steps[step].Undo
@@ -251,7 +247,7 @@ func (t *Task) Run(step int, k Kind) *Run {
 	return &t.Steps[step].Run
 }
 
-// Bytes is the size of what the task holds of other people's data.
+// Bytes is the size of the JSON from outside that the task holds.
 func (t *Task) Bytes() int {
 	n := len(t.Input) + len(t.Output) + t.Error.bytes()
 	for k, v := range t.Labels {
@@ -281,7 +277,7 @@ func (e *Error) bytes() int {
 	return len(e.Code) + len(e.Message) + len(e.Details)
 }
 
-// PartitionState is what a partition of events folds to, beside its tasks.
+// PartitionState is the fold of a partition of events, besides its tasks.
 type PartitionState struct {
 	Epoch uint64    // of the last claim; 0: never claimed
 	Owner string    // by the last claim
@@ -293,8 +289,8 @@ type PartitionState struct {
 	TopicIDs TopicIDs
 }
 
-// ReflectedIn is Reflected of the inbox whose topic has an id: 0 if that isn't the topic that the
-// offsets are of, so nothing of it is reflected. An id that isn't known counts as the same.
+// ReflectedIn is Reflected of the inbox whose topic has an id. It is 0 if the offsets are of
+// another topic. An unknown id matches every topic.
 func (p *PartitionState) ReflectedIn(inbox Inbox, id string) int64 {
 	if was := p.TopicIDs[inbox]; was != "" && id != "" && was != id {
 		return 0

@@ -38,7 +38,7 @@ func (s *submissionBody) fields(c *codec) {
 // decodeSubmissionBody reads the object of a submission.
 func decodeSubmissionBody(data []byte, s *Submission) error {
 	body := submissionBody{of: s}
-	if err := decodeOutside(data, &body, 0); err != nil {
+	if err := decodeUntrusted(data, &body, 0); err != nil {
 		return badJSON(err)
 	}
 	if body.unknown != "" {
@@ -48,7 +48,7 @@ func decodeSubmissionBody(data []byte, s *Submission) error {
 }
 
 // body is what a CloudEvent in structured mode carries.
-func (s *structured) body() (json.RawMessage, error) {
+func (s *structuredEvent) body() (json.RawMessage, error) {
 	if s.DataBase64 == "" {
 		return s.Data, nil
 	}

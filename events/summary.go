@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Summary is what the audit keeps of a task: what a list shows, and what it can be
-// filtered by. It goes through the same lifecycle as a Task (lifecycle.go), and holds a part of it: no
-// input, no output, no plan. The zero value is a task of which no event came yet. It belongs to
-// one goroutine.
+// Summary is what the index keeps of a task: what a list shows, and what it can be filtered by. It
+// has the same lifecycle as a Task (lifecycle.go), and holds a part of it: no input, no output, no
+// plan. The zero value is a task before its first event. It is for one goroutine.
 type Summary struct {
 	ID, Workflow string
 	Version      int
@@ -20,15 +19,15 @@ type Summary struct {
 	UpdatedAt    time.Time
 	CompleteBy   time.Time // of the task; zero: none
 	FailureCount int
-	Seq          uint64    // of the last event that is in it
+	Seq          uint64    // of the last event that was folded
 	ErrorCode    string    // of the task's error; empty: none
 	TaskDue      time.Time // of the task's own timer; zero: not armed
 	Ending       TaskState // as Task.Ending
-	// Steps are those of the plan, in its order; of a task that has ended only those that
-	// are in error, since a list asks for no other then.
+	// Steps has the steps in the plan's order. Of a task that has ended it has only those in error,
+	// since a list shows no others.
 	Steps []StepSummary
-	// Stopped is the seq of the first event that can't be folded: the rest is as it was
-	// before, whatever followed. 0: none.
+	// Stopped is the seq of the first event that can't be folded. The rest is as of the event
+	// before. 0: none.
 	Stopped uint64
 }
 
@@ -37,21 +36,21 @@ type StepSummary struct {
 	ID    string
 	Agent string // of the last attempt; before one, that which the plan has for the operation
 	State StepState
-	// Kind says what Attempt and Due are of: Undo once an undo of the step has begun.
+	// Kind says what Attempt and Due belong to: Undo once an undo of the step has begun, else Do.
 	Kind    Kind
 	Attempt int       // the last one; 0: none yet
 	Due     time.Time // of its armed timer; zero: none
 	Undo    StepState // of its undo; empty: not begun
-	// Before are the attempts of the operation where Kind is Undo, and BeforeDue is their
-	// timer, of which the scheduler leaves none armed.
+	// Before is the number of attempts of the operation if Kind is Undo, and BeforeDue its timer.
+	// The scheduler leaves that disarmed.
 	Before    int
 	BeforeDue time.Time
 }
 
-// Evolve folds an event. What can't be folded stops the summary (Stopped), as the same
-// event stops the task elsewhere; but a broken chain (Event.Prev) isn't noticed. It keeps nothing
-// of the event's memory but Labels, and the names in the plan. A test holds it against Evolve of
-// tasks after every event of random histories.
+// Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the
+// task elsewhere. A broken chain (Event.Prev) isn't noticed. Of the event's memory it keeps only
+// Labels and the names in the plan. A test compares it with the fold of tasks after every event of
+// random histories.
 func (s *Summary) Evolve(e *Event) {
 	if s.Stopped != 0 {
 		return
@@ -75,7 +74,7 @@ func (s *Summary) Evolve(e *Event) {
 	}
 }
 
-// Stop notes that an event, by its seq, can't be folded.
+// Stop records that the event with this seq can't be folded.
 func (s *Summary) Stop(seq uint64) {
 	if s.Stopped == 0 {
 		s.Stopped = seq
@@ -99,7 +98,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	if a.OfStep() {
 		return !s.State.Terminal() && s.onRun(e, a)
 	}
-	to, err := a.taskAfter(s.State, s.Ending)
+	to, err := a.nextTaskState(s.State, s.Ending)
 	if err != nil {
 		return false
 	}
@@ -114,30 +113,30 @@ func (s *Summary) apply(e *Event, a *About) bool {
 		s.ErrorCode = codeOf(a.Error())
 	}
 	for i := range s.Steps {
-		s.Steps[i].follow(a, to)
+		s.Steps[i].applyTaskFact(a, to)
 	}
 	return true
 }
 
-// follow does to a step what a fact of its task does to it.
-func (p *StepSummary) follow(a *About, task TaskState) {
+// applyTaskFact applies a fact of the task to one of its steps.
+func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 	if a.Disarms == DisarmsWaiting {
-		if at := p.stance(); a.Verb != VerbResumed {
-			p.stand(at.ended())
-		} else if at, ok := at.revived(task); ok {
-			p.stand(at)
+		if at := p.states(); a.Verb != VerbResumed {
+			p.setStates(at.afterEnd())
+		} else if at, ok := at.afterRevive(task); ok {
+			p.setStates(at)
 		}
 	}
 	for _, k := range [...]Kind{Do, Undo} {
-		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.runs(k) {
+		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.isRunning(k) {
 			*due = time.Time{}
 		}
 	}
 }
 
-func (p *StepSummary) stance() stance { return stance{p.State, p.Undo} }
+func (p *StepSummary) states() stepStates { return stepStates{p.State, p.Undo} }
 
-func (p *StepSummary) stand(at stance) { p.State, p.Undo = at.step, at.undo }
+func (p *StepSummary) setStates(at stepStates) { p.State, p.Undo = at.step, at.undo }
 
 // codeOf is a copy of an error's code; empty: there is none.
 func codeOf(e *Error) string {
@@ -147,8 +146,8 @@ func codeOf(e *Error) string {
 	return strings.Clone(e.Code)
 }
 
-// run is the last attempt and the timer of a kind; those of an undo that has not begun
-// are nobody's.
+// run returns the last attempt and the timer of a kind. Those of an undo that hasn't begun are
+// scratch variables.
 func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	switch {
 	case k == p.Kind:
@@ -159,16 +158,16 @@ func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	return new(int), new(time.Time)
 }
 
-// runs reports whether an attempt of a kind is with the agent.
-func (p *StepSummary) runs(k Kind) bool {
+// isRunning reports whether an agent has an attempt of this kind.
+func (p *StepSummary) isRunning(k Kind) bool {
 	if k == Undo {
 		return p.Undo == StepRunning
 	}
 	return p.State == StepRunning
 }
 
-// running reports whether an attempt is with the agent.
-func (p *StepSummary) running() bool { return p.runs(Do) || p.runs(Undo) }
+// hasRunning reports whether an agent has an attempt of the step.
+func (p *StepSummary) hasRunning() bool { return p.isRunning(Do) || p.isRunning(Undo) }
 
 // step finds a step by its id.
 func (s *Summary) step(id string) *StepSummary {
@@ -180,21 +179,21 @@ func (s *Summary) step(id string) *StepSummary {
 	return nil
 }
 
-// onRun moves a step, or its undo and with it the step, as Task.onRun.
+// onRun applies a fact of a run to the run and its step, as Task.onRun.
 func (s *Summary) onRun(e *Event, a *About) bool {
 	p := s.step(a.Step)
 	if p == nil {
 		return false
 	}
-	at, err := p.stance().after(a, s.State)
+	at, err := p.states().next(a, s.State)
 	last, _ := p.run(a.Kind)
-	if err != nil || a.numbered(*last, p.runs(a.Kind)) != nil {
+	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
 		return false
 	}
 	if a.Kind == Undo && p.Kind == Do {
 		p.Kind, p.Before, p.BeforeDue, p.Attempt = Undo, p.Attempt, p.Due, 0
 	}
-	p.stand(at)
+	p.setStates(at)
 	if a.Disarms == DisarmsStep {
 		p.Due, p.BeforeDue = time.Time{}, time.Time{}
 		return true
@@ -223,11 +222,11 @@ func (s *Summary) InError() []string {
 	return ids
 }
 
-// WaitingFor lists the agents that an attempt is with, in order, each once.
+// WaitingFor lists the agents that have an attempt of the task, sorted, each once.
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
-		if s.Steps[i].running() {
+		if s.Steps[i].hasRunning() {
 			agents = append(agents, s.Steps[i].Agent)
 		}
 	}
@@ -235,8 +234,8 @@ func (s *Summary) WaitingFor() []string {
 	return slices.Compact(agents)
 }
 
-// Due is the earliest instant at which a timer of the task or of a step is due; zero:
-// none is armed.
+// Due is the earliest instant at which a timer of the task or of a step is due; zero: none is
+// armed.
 func (s *Summary) Due() time.Time {
 	due := s.TaskDue
 	for i := range s.Steps {
@@ -245,7 +244,7 @@ func (s *Summary) Due() time.Time {
 	return due
 }
 
-// earlier is the earlier of two instants, where zero is none.
+// earlier returns the earlier of two instants. Zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -259,7 +258,7 @@ func (s *Summary) Open() bool { return !s.State.Terminal() }
 // Encode is the stored form: equal summaries have equal bytes.
 func (s *Summary) Encode() []byte { return encodeObject(s) }
 
-// DecodeSummary is the inverse of Encode. Nothing of data is kept.
+// DecodeSummary is the inverse of Encode. The result doesn't alias data.
 func DecodeSummary(data []byte) (*Summary, error) {
 	s := &Summary{}
 	if err := decodeObject(data, s); err != nil {
@@ -272,7 +271,7 @@ func (s *Summary) fields(c *codec) {
 	c.str("id", &s.ID)
 	c.str("workflow", &s.Workflow)
 	c.int("version", &s.Version)
-	text(c, "state", &s.State)
+	knownText(c, "state", &s.State)
 	c.int("priority", &s.Priority)
 	c.labels("labels", &s.Labels)
 	c.time("submitted_at", &s.SubmittedAt)
@@ -282,7 +281,7 @@ func (s *Summary) fields(c *codec) {
 	c.seq("seq", &s.Seq)
 	c.str("error_code", &s.ErrorCode)
 	c.time("due", &s.TaskDue)
-	text(c, "ending", &s.Ending)
+	knownText(c, "ending", &s.Ending)
 	objects(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
 	c.seq("stopped", &s.Stopped)
 }
@@ -290,11 +289,11 @@ func (s *Summary) fields(c *codec) {
 func (p *StepSummary) fields(c *codec) {
 	c.str("id", &p.ID)
 	c.str("agent", &p.Agent)
-	text(c, "state", &p.State)
-	text(c, "kind", &p.Kind)
+	knownText(c, "state", &p.State)
+	knownText(c, "kind", &p.Kind)
 	c.int("attempt", &p.Attempt)
 	c.time("due", &p.Due)
-	text(c, "undo", &p.Undo)
+	knownText(c, "undo", &p.Undo)
 	c.int("before", &p.Before)
 	c.time("before_due", &p.BeforeDue)
 }
@@ -315,8 +314,8 @@ type SummaryView struct {
 	ErrorCode    *string           `json:"error_code"`
 	StepsInError []string          `json:"steps_in_error"`
 	WaitingFor   []string          `json:"waiting_for"`
-	// StoppedSeq is that of the first event that this build can't fold: the task is shown
-	// as it was before.
+	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of
+	// the event before.
 	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
 }
 
@@ -342,8 +341,8 @@ func (s *Summary) View() SummaryView {
 	return v
 }
 
-// Summary is what a Summary's own fold says of the task, made from the task's. It is
-// nil for what Finished leaves, which has lost it.
+// Summary returns the Summary of the task's events, made from the task. It is nil for what Finished
+// leaves.
 func (t *Task) Summary() *Summary {
 	if t == nil || t.Plan == nil {
 		return nil

@@ -270,9 +270,9 @@ func TestInstantsAreMillis(t *testing.T) {
 	}
 }
 
-// TestInstantsAsTheStandardLibrary: an instant is written as time.Format writes
+// TestAppendInstantAgreesWithTimeFormat: an instant is written as time.Format writes
 // it.
-func TestInstantsAsTheStandardLibrary(t *testing.T) {
+func TestAppendInstantAgreesWithTimeFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(-62167219200, 253402300799).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanosecond")).
 			In(time.FixedZone("x", rapid.IntRange(-50_000, 50_000).Draw(t, "zone")))

@@ -13,8 +13,8 @@ type Slot struct {
 	Kind Kind
 }
 
-// Armed is an armed timer as a supervisor keeps it: everything that a recovery
-// needs, and nothing of the task.
+// Armed is an armed timer as a supervisor keeps it: what a recovery needs, and nothing else of the
+// task.
 type Armed struct {
 	Slot    Slot
 	Timer   Timer
@@ -22,9 +22,8 @@ type Armed struct {
 	Policy  Policy
 }
 
-// Due is an armed timer that is due, as an index of timers by instant tells a
-// supervisor of it. Asked counts the recoveries asked for it so far by the
-// reader that keeps the index; it isn't stored, so a restart counts anew.
+// Due is an armed timer that is due. Asked counts the recoveries that this reader has asked for. It
+// isn't stored, so a restart counts from 0.
 type Due struct {
 	Task  string
 	Armed Armed
@@ -38,9 +37,8 @@ type Timers struct {
 	Armed []Armed
 }
 
-// Evolve folds an event into the armed timers of its task. It is the second
-// reader of the same facts as the task's own fold; a test holds the two against
-// each other after every event of random histories.
+// Evolve folds an event into the armed timers of its task. It reads the same facts as the fold of
+// tasks. A test compares the two after every event of random histories.
 func (t *Timers) Evolve(e *Event) {
 	a := e.Fact.About()
 	switch a.Disarms {
@@ -64,9 +62,8 @@ func (t *Timers) Evolve(e *Event) {
 	}
 }
 
-// Slot is the slot of an event that changes the timer of no other; false: it may
-// change all. A task of a thousand steps has as many timers, and most events are
-// about one.
+// Slot returns the slot of an event that changes no other timer; false: it may change all. A task
+// of a thousand steps has as many timers, and most events concern one.
 func (e *Event) Slot() (s Slot, one bool) {
 	a := e.Fact.About()
 	if a.Disarms != DisarmsOwn {
@@ -75,11 +72,11 @@ func (e *Event) Slot() (s Slot, one bool) {
 	return a.Slot(), true
 }
 
-// set disarms the slot of what the event is about, and arms it again if the event does.
+// set disarms the slot of the event's run or task, and arms it again if the event does.
 func (t *Timers) set(e *Event, a *About) {
 	t.disarm(a.Slot())
 	if !e.Due.IsZero() && e.Policy != nil {
-		t.Armed = append(t.Armed, Armed{Slot: a.Slot(), Timer: armed(e), Attempt: a.Attempt, Policy: *e.Policy})
+		t.Armed = append(t.Armed, Armed{Slot: a.Slot(), Timer: timerOf(e), Attempt: a.Attempt, Policy: *e.Policy})
 	}
 }
 
@@ -98,8 +95,8 @@ func (t *Timers) endWaiting() {
 	t.Armed = kept
 }
 
-// giveTime takes over a task's new complete-by: attempts that run on through a hold were
-// armed with the one before, and a retry of them has the time that the task has now.
+// giveTime sets a task's new complete-by. Attempts that run through a hold were armed with the old
+// one; a retry of them has the new one.
 func (t *Timers) giveTime(completeBy time.Time) {
 	for i := range t.Armed {
 		if a := &t.Armed[i]; a.Policy.Timer == TimerAttempt && a.Slot.Kind == Do {
@@ -108,9 +105,8 @@ func (t *Timers) giveTime(completeBy time.Time) {
 	}
 }
 
-// Timers is what Timers.Evolve makes of the events that a task is the fold of, where
-// each event that arms a timer has the Policy of its time: a supervisor that has read
-// no events goes on from a state.
+// Timers returns what Timers.Evolve makes of the task's events, if each event that armed a timer
+// had the Policy of its time. With it a supervisor continues from a snapshot.
 func (t *Task) Timers() Timers {
 	all := Timers{Task: t.ID}
 	if !t.Open() {
@@ -131,7 +127,8 @@ func (t *Task) Timers() Timers {
 	return all
 }
 
-// Policy is what an event says that arms a timer of a run, by the state of the task after it.
+// Policy is the policy in an event that arms the timer of a run. The task is in the state after
+// that event.
 func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	p := &Policy{Timer: timer, Attempts: t.Plan.AttemptsOf(step, k), OnError: OnErrorHold}
 	if k == Do {
@@ -143,7 +140,7 @@ func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	return p
 }
 
-// TaskPolicy is what an event says that arms the timer of the task, due at an instant.
+// TaskPolicy is the policy in an event that arms the timer of the task.
 func (t *Task) TaskPolicy(due time.Time) *Policy {
 	return &Policy{Timer: TimerTask, OnError: t.Plan.OnError, CompleteBy: due}
 }
@@ -159,7 +156,7 @@ func (s StepState) TimerKind() TimerKind {
 	return TimerFailed
 }
 
-// Recovery is what to ask for when the timer is due.
+// Recovery is the recovery to ask for when the timer is due.
 func (a *Armed) Recovery(task string, ask Ask) *Recovery {
 	return &Recovery{Task: task, Timer: a.Timer.Seq, Action: ask.Action, Step: a.Slot.Step, Kind: a.Slot.Kind,
 		CompleteBy: ask.CompleteBy, Until: ask.Until}
@@ -178,7 +175,7 @@ func (t *Timers) fields(c *codec) {
 	c.str("task", &t.Task)
 	objects(c, "armed", &t.Armed, func(c *codec, a *Armed) {
 		c.str("step", &a.Slot.Step)
-		text(c, "kind", &a.Slot.Kind)
+		knownText(c, "kind", &a.Slot.Kind)
 		a.Timer.fields(c)
 		c.int("attempt", &a.Attempt)
 		optionalValue(c, "policy", &a.Policy)

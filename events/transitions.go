@@ -5,15 +5,13 @@ import (
 	"strings"
 )
 
-// The tables below are the only place that says what may follow what. Evolve
-// and the scheduler read them; the diagram in docs/reference/states.md is generated from
-// them; a test walks every pair.
+// The tables below define every transition. Evolve and the scheduler read them. The diagram in
+// docs/reference/states.md is generated from them, and a test walks every pair.
 
-// Transition is one row: an event's verb, the states in which it may happen,
-// and the state that it makes. From "" is what doesn't exist yet. Where To is
-// empty, Evolve decides between the states that the row's Either lists. During
-// lists, for an event of a step, the states of its task in which it may happen;
-// a row without it is announced by no event of its own, or by one of the task.
+// Transition is one row: an event's verb, the states in which it may happen, and the next state.
+// From "" means that nothing exists yet. If To is empty, Evolve chooses among the states in Either.
+// During lists, for an event of a step, the states of its task in which it may happen. A row
+// without During has no event of its own, or one of the task.
 type Transition[S ~string] struct {
 	Verb   Verb
 	From   []S
@@ -22,8 +20,9 @@ type Transition[S ~string] struct {
 	During []TaskState
 }
 
-// What begins work needs a task that goes on; what tells of running attempts is
-// taken in a hold and while undoing too; a release is for a hold.
+// The states of the task in which events of steps may happen. New work needs a task that continues.
+// Results of running attempts are accepted during a hold and while undoing too. A release needs a
+// hold.
 var (
 	whileProcessing = []TaskState{StateProcessing}
 	whileUndoing    = []TaskState{StateUndoing}
@@ -76,7 +75,8 @@ var StepTransitions = []Transition[StepState]{
 // undoPrefix is before the verbs of an undo in the table of steps.
 const undoPrefix = "undo."
 
-// undoneSteps are the rows of the table of steps that events of undos take, by the verbs of those.
+// undoneSteps are the rows of the table of steps for events of undos, without the prefix of their
+// verbs.
 var undoneSteps = func() (rows []Transition[StepState]) {
 	for _, r := range StepTransitions {
 		if verb, undo := strings.CutPrefix(string(r.Verb), undoPrefix); undo {
@@ -102,7 +102,7 @@ var UndoTransitions = []Transition[StepState]{
 	{Verb: "revived", From: []StepState{StepPending, StepFailed, StepError}, To: StepPending},
 }
 
-// row finds the row of a verb, if the table lets it happen in the state.
+// row finds the row of a verb. ok is false if it isn't allowed in the state.
 func row[S ~string](table []Transition[S], verb Verb, from S) (r *Transition[S], ok bool) {
 	for i := range table {
 		if r = &table[i]; r.Verb == verb {
@@ -126,9 +126,9 @@ const (
 // Commands lists them.
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
 
-// Allowed is the table of state x command. Held while undoing, a task has an
-// undo that can't be done: it may be resubmitted, released, or cancelled with
-// what is left (--keep), but an undo of it is already under way.
+// Allowed is the table of state x command. A task that is held while undoing has an undo that can't
+// be done. It may be resubmitted, released, or cancelled with what is left (--keep). An undo isn't
+// allowed, since it is under way.
 func Allowed(c Command, t *Task) bool {
 	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// MostPastAlerts is how many alerts that are over are kept of a partition: those of
-	// the newest holds. An open one is kept while its task is held.
-	MostPastAlerts = 10_000
-	// MostAlertsCounted bounds how many of a partition a query counts.
-	MostAlertsCounted = 100_000
-	// MaxAlertTextBytes is what is kept of a code or a message. Agents may send as much as a reply
-	// holds; all of it is in the event.
+	// MaxPastAlerts is how many past alerts are kept of a partition: the newest holds. An open
+	// alert is kept while its task is held.
+	MaxPastAlerts = 10_000
+	// MaxAlertsCounted bounds how many alerts of a partition a query counts.
+	MaxAlertsCounted = 100_000
+	// MaxAlertTextBytes bounds what is kept of a code or a message. Agents may send as much as fits
+	// a reply; the event has all of it.
 	MaxAlertTextBytes = 4 << 10
 )
 
-// mostPastAlerts is MostPastAlerts, but for tests.
-var mostPastAlerts int64 = MostPastAlerts
+// maxPastAlerts is MaxPastAlerts; tests set less.
+var maxPastAlerts int64 = MaxPastAlerts
 
-// Alert is a hold that operators were told of, and what became of it. It is made of the
-// task's events alone.
+// Alert is a hold of which operators were alerted, and how it ended. It is made from the task's
+// events alone.
 type Alert struct {
 	Task   string    `json:"task"`
 	Seq    uint64    `json:"seq"` // of the event that held the task
@@ -41,8 +41,8 @@ type Alert struct {
 	Code    string `json:"code,omitempty"`
 	Step    string `json:"step,omitempty"`
 	Message string `json:"message"`
-	// EndedAt is when the task went on, or ended; zero: it is held still. EndedBy is the
-	// type of the event that says so.
+	// EndedAt is when the task continued or ended; zero: it is still held. EndedBy is the type of
+	// the event that ended the hold.
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	EndedBy string    `json:"ended_by,omitempty"`
 
@@ -52,24 +52,24 @@ type Alert struct {
 // Open reports whether the task is still held.
 func (a *Alert) Open() bool { return a.EndedAt.IsZero() }
 
-// holds are what a row had of holds since the last Save.
+// holds are the changes of a row's holds since the last Save.
 type holds struct {
-	begun []Alert // the last of them may be open
-	ended *Alert  // EndedAt and EndedBy of the one that was open then
+	begun []Alert // the last may be open
+	ended *Alert  // EndedAt and EndedBy of the alert that was open at the last Save
 }
 
-// note takes over what an event made of a hold: of the state before it, and what it is
-// now. by is the event's type.
-func (r *row) note(e *events.Event, was events.TaskState, offset int64, by string) {
+// noteHold records what an event changed about holds. was is the state before the event; by is the
+// event's type.
+func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
-		a := events.AlertOfHold(e, f, r.sum.Ending)
-		r.holds().begun = append(r.held.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
+		a := events.AlertOfHold(e, f, r.summary.Ending)
+		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
 		return
 	}
-	if was != events.StateError || r.sum.State == events.StateError {
+	if was != events.StateError || r.summary.State == events.StateError {
 		return
 	}
-	h := r.holds()
+	h := r.getHolds()
 	if n := len(h.begun); n > 0 {
 		h.begun[n-1].EndedAt, h.begun[n-1].EndedBy = e.At, by
 		return
@@ -77,7 +77,7 @@ func (r *row) note(e *events.Event, was events.TaskState, offset int64, by strin
 	h.ended = &Alert{EndedAt: e.At, EndedBy: by}
 }
 
-// cutText is what is kept of a text, which is whole characters.
+// cutText cuts a text to MaxAlertTextBytes, between characters.
 func cutText(text string) string {
 	if len(text) <= MaxAlertTextBytes {
 		return text
@@ -85,11 +85,11 @@ func cutText(text string) string {
 	return strings.ToValidUTF8(text[:MaxAlertTextBytes], "")
 }
 
-func (r *row) holds() *holds {
-	if r.held == nil {
-		r.held = &holds{}
+func (r *taskRow) getHolds() *holds {
+	if r.holds == nil {
+		r.holds = &holds{}
 	}
-	return r.held
+	return r.holds
 }
 
 // appendAlertKey appends the key of an alert: the newest hold comes first.
@@ -121,14 +121,13 @@ func decodeAlert(data []byte) (a Alert, err error) {
 	return a, json.Unmarshal(data[8:], &a)
 }
 
-// saveHolds writes the alerts of a row. It adds the offsets of those that are over to
-// past.
-func (t *Timelines) saveHolds(b *pebble.Batch, r *row, past []int64) ([]int64, error) {
-	h := r.held
+// saveHolds writes the alerts of a row. It appends the offsets of ended ones to past.
+func (t *Timelines) saveHolds(b *pebble.Batch, r *taskRow, past []int64) ([]int64, error) {
+	h := r.holds
 	if h == nil {
 		return past, nil
 	}
-	r.held = nil
+	r.holds = nil
 	if h.ended != nil {
 		a, err := t.openAlert(r.task)
 		if err != nil || a == nil {
@@ -165,7 +164,7 @@ func (t *Timelines) saveHolds(b *pebble.Batch, r *row, past []int64) ([]int64, e
 	return past, nil
 }
 
-// openAlert is the open alert of a task that was saved; nil: there is none.
+// openAlert is the saved open alert of a task; nil: there is none.
 func (t *Timelines) openAlert(task string) (a *Alert, err error) {
 	offset := int64(-1)
 	err = t.v.get(kindHold, task, func(data []byte) error {
@@ -188,13 +187,12 @@ func (t *Timelines) openAlert(task string) (a *Alert, err error) {
 	return a, err
 }
 
-// prune drops the oldest past alerts, where there are more than are kept. added are those
-// of this Save, which Pebble hasn't got yet. Which are kept doesn't depend on when Saves
-// were.
+// prune deletes the oldest past alerts above the bound. added are those of this Save, which Pebble
+// lacks yet. The result doesn't depend on when Saves happen.
 func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 	tally := &t.rows.tally
 	tally.PastAlerts += int64(len(added))
-	if len(added) == 0 || tally.PastAlerts <= mostPastAlerts {
+	if len(added) == 0 || tally.PastAlerts <= maxPastAlerts {
 		return nil
 	}
 	slices.Sort(added)
@@ -204,7 +202,7 @@ func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 		if err != nil {
 			return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", t.v.keys.partition, t.v.s.dir, err)
 		}
-		for ok := it.Last(); tally.PastAlerts > mostPastAlerts && err == nil; {
+		for ok := it.Last(); tally.PastAlerts > maxPastAlerts && err == nil; {
 			oldest := int64(math.MaxInt64)
 			if ok {
 				oldest, err = cutAlertKey(it.Key())
@@ -223,24 +221,24 @@ func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 	})
 }
 
-// AlertQuery says which alerts are asked for.
+// AlertQuery selects alerts.
 type AlertQuery struct {
-	OpenSince time.Time // open ones since; zero: all
-	PastSince time.Time // those that are over since; zero: all
+	OpenSince time.Time // open alerts since; zero: all
+	PastSince time.Time // alerts that ended since; zero: all
 	OpenOnly  bool
 	Limit     int
-	After     *AlertPlace // only those that come after it in the list; nil: from the newest on
+	After     *AlertPlace // alerts after this place in the list; nil: from the newest on
 }
 
-// AlertPlace is where an alert stands in a list: the newest come first, and those of one
-// instant by their partitions, in each the later event.
+// AlertPlace is an alert's place in the list: the newest first, those of one instant by partition,
+// then the later event.
 type AlertPlace struct {
 	At        time.Time
 	Partition int32
 	Offset    int64
 }
 
-// Place is where the alert stands.
+// Place is the alert's place in the list.
 func (a *Alert) Place() AlertPlace { return AlertPlace{a.At, a.Partition, a.Offset} }
 
 // Compare is negative where p comes before q.
@@ -248,8 +246,9 @@ func (p AlertPlace) Compare(q AlertPlace) int {
 	return cmp.Or(q.At.Compare(p.At), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
 }
 
-// passed reports whether what has a key and an instant, in Unix ms, comes at After or before.
-func (q *AlertQuery) passed(partition int32, key []byte, at int64) (bool, error) {
+// isBefore reports whether an alert with this key and instant, in Unix ms, comes before After or at
+// it.
+func (q *AlertQuery) isBefore(partition int32, key []byte, at int64) (bool, error) {
 	if q.After == nil || at < q.After.At.UnixMilli() {
 		return false, nil
 	}
@@ -257,10 +256,10 @@ func (q *AlertQuery) passed(partition int32, key []byte, at int64) (bool, error)
 	return AlertPlace{time.UnixMilli(at), partition, offset}.Compare(*q.After) <= 0, err
 }
 
-// AlertList is what an AlertQuery finds.
+// AlertList is the result of an AlertQuery.
 type AlertList struct {
 	Alerts []Alert
-	Count  int64           // of those after After, with those left out; of a partition up to MostAlertsCounted of each kind are counted
+	Count  int64           // of those after After, with those left out; of a partition up to MaxAlertsCounted of each kind are counted
 	AsOf   map[int32]int64 // partition -> the offset below which all of it is reflected
 }
 
@@ -307,7 +306,7 @@ func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time,
 	if err != nil {
 		return reading(err)
 	}
-	for ok := it.First(); ok && scan.n < MostAlertsCounted; ok = it.Next() {
+	for ok := it.First(); ok && scan.n < MaxAlertsCounted; ok = it.Next() {
 		if scan.onlyCounts() {
 			scan.n++
 			continue
@@ -355,7 +354,7 @@ func (a *alertScan) take(key, data []byte) (over bool, err error) {
 	}
 	at := int64(binary.BigEndian.Uint64(data))
 	if a.passing {
-		if a.passing, err = a.q.passed(a.partition, key, at); a.passing || err != nil {
+		if a.passing, err = a.q.isBefore(a.partition, key, at); a.passing || err != nil {
 			return false, err
 		}
 	}

@@ -57,9 +57,9 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 // However often it is saved, and wherever a process or a machine ends, the audit has the
 // alerts that a look at the whole log has: each open one, and of those that are over as
 // many as are kept.
-func TestAlertsAreThoseOfTheLog(t *testing.T) {
+func TestAlertsAgreeWithTheLog(t *testing.T) {
 	for seed := range seeds(6) {
-		kept := []int{projections.MostPastAlerts, 7}[seed%2]
+		kept := []int{projections.MaxPastAlerts, 7}[seed%2]
 		undo := projections.KeepPastAlerts(kept)
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		h := newHistory(seed)

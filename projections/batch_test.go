@@ -10,11 +10,11 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestOffsetIsInTheBatchOfItsData: a batch larger than half a memtable goes to
+// TestOffsetAndDataAreInOneBatch: a batch larger than half a memtable goes to
 // disk by itself, at once. Whatever a crash then leaves, data and offset are of
 // one moment: with an offset in a batch of its own, events would be folded a
 // second time, or never.
-func TestOffsetIsInTheBatchOfItsData(t *testing.T) {
+func TestOffsetAndDataAreInOneBatch(t *testing.T) {
 	const patience = 30 * time.Second
 	const seed = 13 // many of its tasks are open after 200 events
 	h := newHistory(seed)

@@ -14,36 +14,35 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Counts are what is counted of a partition's tasks and events.
+// Counts are numbers of a partition's tasks and events.
 type Counts struct {
 	Tasks     map[events.TaskState]int64            // by state
 	Workflows map[string]map[events.TaskState]int64 // by name/version, and state
-	Agents    map[string]int64                      // tasks that an agent has an attempt of, by agent
+	Agents    map[string]int64                      // tasks that have an attempt at an agent, by agent
 	Events    map[string]int64                      // by type
 	Owner     string                                // by the last claim
 	Epoch     uint64                                // of the last claim
-	OldestDue time.Time                             // of the armed timers of all tasks the earliest; zero: none is armed
+	OldestDue time.Time                             // earliest armed timer of all tasks; zero: none is armed
 }
 
-// tally is what is counted of the rows, as it is stored.
+// tally is the stored form of what is counted of the rows.
 type tally struct {
 	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
 	Agents    map[string]int64                      `json:"agents"`
 	Owner     string                                `json:"owner,omitempty"`
 	Epoch     uint64                                `json:"epoch,omitempty"`
-	// DueFrom: no timer is due before it. What was deleted lies there, and isn't to be
-	// gone through again.
+	// No timer is due before DueFrom. Deleted entries are below it, and are skipped.
 	DueFrom int64 `json:"due_from,omitempty"`
 	// LastAt is the instant of the last event that was applied, in Unix milliseconds; 0: not known.
 	LastAt int64 `json:"last_at,omitempty"`
-	// PastAlerts is how many of them are kept.
+	// PastAlerts is the number of past alerts that are kept.
 	PastAlerts int64 `json:"past_alerts,omitempty"`
 }
 
 // workflowKey is the name of a workflow's version in Counts.
 func workflowKey(s *events.Summary) string { return s.Workflow + "/" + strconv.Itoa(s.Version) }
 
-// move counts a task in another state; was is empty for one that comes.
+// move counts a task that changed its state. was is empty for a new task.
 func (t *tally) move(s *events.Summary, was events.TaskState) {
 	if was == s.State {
 		return
@@ -66,7 +65,7 @@ func (t *tally) move(s *events.Summary, was events.TaskState) {
 	}
 }
 
-// moveAgents counts a task with other agents.
+// moveAgents counts a task that changed its agents.
 func (t *tally) moveAgents(was, is []string) {
 	if t.Agents == nil {
 		t.Agents = map[string]int64{}
@@ -81,7 +80,7 @@ func (t *tally) moveAgents(was, is []string) {
 	}
 }
 
-// Counts returns what was counted, and the offset below which it reflects the partition.
+// Counts returns the counts, and the offset below which they reflect the partition.
 func (s *Store) Counts(p int32) (Counts, int64, error) {
 	c := Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Agents: map[string]int64{}, Events: map[string]int64{}}
 	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
@@ -114,8 +113,8 @@ func (s *Store) tally(db pebble.Reader, k keyspace) (t tally, err error) {
 	return t, err
 }
 
-// firstDue is the earliest instant at which a timer is due, none being due before from;
-// 0: none is armed.
+// firstDue is the earliest instant at which a timer is due; 0: none is armed. No timer may be due
+// before from.
 func (s *Store) firstDue(db pebble.Reader, k keyspace, from int64) (due int64, err error) {
 	_, upper := k.bounds(kindDue)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: k.appendDueKey(nil, from, ""), UpperBound: upper})

@@ -114,7 +114,7 @@ func TestCrashWhileItIsCreated(t *testing.T) {
 	}
 }
 
-func TestCrashLeavesAPrefixOfTheOtherViews(t *testing.T) {
+func TestCrashLeavesAPrefixOfDeadlinesAndTimelines(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

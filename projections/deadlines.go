@@ -14,19 +14,20 @@ import (
 // Due is an armed timer that is due.
 type Due = events.Due
 
-// Deadlines is what a supervisor knows of a partition: the armed timers, by the
-// instant they are due. It belongs to one goroutine.
+// Deadlines is what a supervisor knows of a partition: the armed timers, by the instant at which
+// they are due. It is for one goroutine.
 type Deadlines struct {
 	*view
 	tasks   map[string]*taskTimers // that have an armed timer, or had one at the last Save
 	changed []*taskTimers
-	wakes   wakes
+	heap    timerHeap
 	armed   int
-	// Below until, of a snapshot, an event of a task may be in its state already: those are by seq. nil: none.
-	until  int64
-	seqs   map[string]uint64
-	reader events.EventReader
-	room   []events.Armed // for the timers of one task at a time
+	// Below until, an event may be part of the snapshot's state already; seqs has the seq of each
+	// task there. nil: no snapshot.
+	until     int64
+	seqs      map[string]uint64
+	reader    events.EventReader
+	timersBuf []events.Armed // scratch: the timers of one task
 }
 
 // Deadlines loads the armed timers of a partition.
@@ -53,10 +54,9 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 	return v, nil
 }
 
-// Apply takes in the next event of the log; what is below Next is skipped. An
-// event that can't be read stops its task (Stopped): nothing is asked for it
-// any more. An error means that the partition can't go on: epochs fall, or the
-// store has stopped.
+// Apply folds the next event of the log. It skips events below Next. An event that can't be read
+// stops its task (Stopped): its timers are disarmed. An error means that the partition can't
+// continue: epochs fall, or the store has stopped.
 func (v *Deadlines) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		return err
@@ -67,7 +67,7 @@ func (v *Deadlines) Apply(r *events.Record) error {
 			v.reconcile(tt, nil)
 			v.mark(tt)
 		}
-		return v.unreadable(r, err)
+		return v.stopUnreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
@@ -85,9 +85,9 @@ func (v *Deadlines) evolve(e *events.Event) {
 	tt := v.tasks[e.Task]
 	if tt == nil {
 		if e.Due.IsZero() {
-			return // nothing is armed, and this arms nothing
+			return // no timer is armed, before or after
 		}
-		tt = &taskTimers{task: strings.Clone(e.Task)} // a reader's is a part of the record
+		tt = &taskTimers{task: strings.Clone(e.Task)} // e.Task aliases the record
 		v.tasks[tt.task] = tt
 	}
 	if v.fold(tt, e) {
@@ -105,13 +105,13 @@ func (v *Deadlines) fold(tt *taskTimers, e *events.Event) (changed bool) {
 		timers.Evolve(e)
 		return v.reconcile(tt, timers.Armed)
 	}
-	before := tt.at(slot)
-	timers := events.Timers{Task: tt.task, Armed: v.room[:0]}
+	before := tt.find(slot)
+	timers := events.Timers{Task: tt.task, Armed: v.timersBuf[:0]}
 	if before != nil {
 		timers.Armed = append(timers.Armed, before.timer())
 	}
 	timers.Evolve(e)
-	v.room = timers.Armed[:0]
+	v.timersBuf = timers.Armed[:0]
 	if before != nil {
 		v.disarm(before)
 	}
@@ -121,21 +121,21 @@ func (v *Deadlines) fold(tt *taskTimers, e *events.Event) (changed bool) {
 	return before != nil || len(timers.Armed) > 0
 }
 
-// arm takes in a timer of the fold.
+// arm adds a timer of the fold.
 func (v *Deadlines) arm(tt *taskTimers, fold *events.Armed) {
 	a := newArmedTimer(tt, fold)
 	tt.add(a)
 	v.armed++
-	v.wakes.push(wake{at: a.due, timer: a})
+	v.heap.push(heapEntry{at: a.due, timer: a})
 }
 
 func (v *Deadlines) disarm(a *armedTimer) {
-	a.of.remove(a)
+	a.owner.remove(a)
 	v.armed--
-	v.wakes.drop()
+	v.heap.countStale()
 }
 
-// mark notes that Save has to write the task, or to forget it.
+// mark has the next Save write the task, or delete it.
 func (v *Deadlines) mark(tt *taskTimers) {
 	if !tt.changed {
 		tt.changed = true
@@ -143,24 +143,23 @@ func (v *Deadlines) mark(tt *taskTimers) {
 	}
 }
 
-// timers are a task's in the form of the fold, until the next call.
+// timers returns a task's timers in the form of the fold. They are valid until the next call.
 func (v *Deadlines) timers(tt *taskTimers) events.Timers {
-	v.room = v.room[:0]
+	v.timersBuf = v.timersBuf[:0]
 	for a := tt.first; a != nil; a = a.next {
-		v.room = append(v.room, a.timer())
+		v.timersBuf = append(v.timersBuf, a.timer())
 	}
-	return events.Timers{Task: tt.task, Armed: v.room}
+	return events.Timers{Task: tt.task, Armed: v.timersBuf}
 }
 
-// reconcile brings a task's timers in line with the fold's, and reports whether they
-// differed. The fold keeps the order of those that stay, and puts new ones behind
-// them.
+// reconcile makes a task's timers equal to the fold's, and reports whether they differed. The fold
+// keeps the order of the timers that stay, and appends new ones.
 func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool) {
 	kept := 0
 	for a := tt.first; a != nil; {
 		next := a.next
-		if kept < len(fold) && a.is(fold[kept]) {
-			changed = a.giveTime(fold[kept].Policy.CompleteBy) || changed
+		if kept < len(fold) && a.matches(fold[kept]) {
+			changed = a.setCompleteBy(fold[kept].Policy.CompleteBy) || changed
 			kept++
 		} else {
 			v.disarm(a)
@@ -175,53 +174,50 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 	return changed
 }
 
-// At is the instant of the last event: a clock of the partition that needs no
-// other.
+// At is the instant of the last event. It serves as the partition's clock.
 func (v *Deadlines) At() time.Time { return v.state.At }
 
 // Armed is the number of armed timers.
 func (v *Deadlines) Armed() int { return v.armed }
 
-// Due lists at most max timers that are due at or before now and not snoozed
-// past it, the earliest first. They stay due until an event disarms them or
-// Snooze puts them off. The cost is that of what is due, not of what is armed.
+// Due lists at most max timers that are due at now and not snoozed, the earliest first. They stay
+// due until an event disarms them or Snooze postpones them. The cost is proportional to the timers
+// that are due, not to the armed ones.
 func (v *Deadlines) Due(now time.Time, max int) []Due {
 	var due []Due
-	var taken []wake
+	var taken []heapEntry
 	limit := now.UnixMilli()
 	for len(due) < max {
-		w, ok := v.wakes.first()
+		w, ok := v.heap.first()
 		if !ok || w.at > limit {
 			break
 		}
-		taken = append(taken, v.wakes.pop())
-		due = append(due, Due{Task: w.timer.of.task, Armed: w.timer.timer(), Asked: int(w.timer.asked)})
+		taken = append(taken, v.heap.pop())
+		due = append(due, Due{Task: w.timer.owner.task, Armed: w.timer.timer(), Asked: int(w.timer.asked)})
 	}
 	for _, w := range taken {
-		v.wakes.push(w)
+		v.heap.push(w)
 	}
 	return due
 }
 
-// Snooze notes that a due timer was asked for: it is due again at until, with
-// one more on Asked, unless an event disarms it before. One that is no longer
-// armed is left alone.
+// Snooze records that a recovery was asked for a due timer: it is due again at until, with one more
+// on Asked, unless an event disarms it before. A timer that is no longer armed is ignored.
 func (v *Deadlines) Snooze(d Due, until time.Time) {
 	tt := v.tasks[d.Task]
 	if tt == nil {
 		return
 	}
-	if a := tt.at(d.Armed.Slot); a != nil && a.is(d.Armed) {
+	if a := tt.find(d.Armed.Slot); a != nil && a.matches(d.Armed) {
 		a.asked++
-		v.wakes.push(wake{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
-		v.wakes.drop()
+		v.heap.push(heapEntry{until.Add(time.Millisecond - 1).UnixMilli(), a.asked, a}) // not before until
+		v.heap.countStale()
 	}
 }
 
-// Earliest is the first instant at which a timer is due, or due again; false:
-// none is armed.
+// Earliest is the first instant at which a timer is due, or due again; false: none is armed.
 func (v *Deadlines) Earliest() (time.Time, bool) {
-	w, ok := v.wakes.first()
+	w, ok := v.heap.first()
 	if !ok {
 		return time.Time{}, false
 	}
@@ -231,16 +227,15 @@ func (v *Deadlines) Earliest() (time.Time, bool) {
 // Changed is the number of tasks whose timers changed since the last Save.
 func (v *Deadlines) Changed() int { return len(v.changed) }
 
-// timersBytes is about what the armed timers of a task take in Pebble.
+// timersBytes is about the size of a task's armed timers in Pebble.
 const timersBytes = 500
 
 // ChangedBytes is about how much Save would write.
 func (v *Deadlines) ChangedBytes() int { return timersBytes * len(v.changed) }
 
-// Save writes the timers that changed since the last Save and the offset, in
-// one batch. A timer that was armed and disarmed in between is never written. Nor is
-// anything of a snapshot whose end the log hasn't been read to: until then a crash has
-// it taken anew.
+// Save writes the timers that changed since the last Save, and the offset, in one batch. A timer
+// that was armed and disarmed in between is never written. While the log isn't read to the end of a
+// snapshot, Save writes nothing: a crash then loads the snapshot again.
 func (v *Deadlines) Save() error {
 	if v.seqs != nil {
 		return v.usable()
@@ -277,9 +272,8 @@ func (v *Deadlines) Save() error {
 	return nil
 }
 
-// Digest hashes the logical content: the partition's state, the armed timers
-// in the order of tasks, the stops. Next is left out, as in Tasks.Digest;
-// snoozes are no part of it.
+// Digest hashes the logical content: the partition's state, the armed timers in the order of tasks,
+// the stops. Next is not part of it, as in Tasks.Digest, nor are snoozes.
 func (v *Deadlines) Digest() (string, error) {
 	if err := v.Save(); err != nil {
 		return "", err
@@ -305,5 +299,5 @@ func (v *Deadlines) Close() {
 // Discard drops the memory and what wasn't saved, as Tasks.Discard.
 func (v *Deadlines) Discard() {
 	v.release()
-	v.tasks, v.changed, v.wakes, v.room = nil, nil, wakes{}, nil
+	v.tasks, v.changed, v.heap, v.timersBuf = nil, nil, timerHeap{}, nil
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TakeSnapshot replaces what the view holds by the timers of a snapshot's open tasks, which
-// the owner of the partition has written (Tasks.Snapshot): Rereads says where to read on. Only
-// the chunks of open tasks need have been read. An error that wraps events.ErrSnapshot says
+// LoadSnapshot replaces the view's content by the timers of a snapshot's open tasks, which the
+// owner of the partition has written (Tasks.Snapshot). ExpectLastEvent returns where to read on.
+// Only the chunks of open tasks must have been read. An error that wraps events.ErrSnapshot says
 // that the snapshot can't be used; then nothing was changed.
-func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
+func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
 	m, err := r.Snapshot()
 	armed, seqs := map[string][]events.Armed{}, map[string]uint64{}
 	if err == nil {
-		_, err = snapshotTasks(r, m, func(t *stored, task *events.Task) {
+		_, err = snapshotTasks(r, m, func(t *snapshotTask, task *events.Task) {
 			seqs[t.id] = task.Seq
 			if timers := task.Timers(); len(timers.Armed) > 0 {
 				armed[t.id] = timers.Armed
@@ -45,12 +45,12 @@ func (v *Deadlines) TakeSnapshot(r *events.SnapshotReader) error {
 	return nil
 }
 
-// Wipe drops what the view and the store hold of the partition, so that it is restored
-// from a snapshot, or read from the start of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is restored from a
+// snapshot or read from the start of the log.
 func (v *Deadlines) Wipe() error {
 	if err := v.deleteAll(nil); err != nil {
 		return err
 	}
-	v.tasks, v.changed, v.wakes, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, wakes{}, 0, 0, nil
+	v.tasks, v.changed, v.heap, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, timerHeap{}, 0, 0, nil
 	return nil
 }

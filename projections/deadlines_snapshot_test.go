@@ -23,7 +23,7 @@ func deadlinesFromSnapshot(t *testing.T, rnd *rand.Rand, c topic, rs []events.Re
 			t.Fatal(err)
 		}
 		if v.Next() == 0 {
-			if err := v.TakeSnapshot(c.reader()); err != nil {
+			if err := v.LoadSnapshot(c.reader()); err != nil {
 				t.Fatal(err)
 			}
 			taken++
@@ -32,7 +32,7 @@ func deadlinesFromSnapshot(t *testing.T, rnd *rand.Rand, c topic, rs []events.Re
 		if rnd.IntN(2) == 0 && taken < 3 {
 			stop = rnd.IntN(len(rs) + 1)
 		}
-		from := v.Rereads()
+		from := v.ExpectLastEvent()
 		for i := range rs {
 			if i >= stop {
 				break

@@ -88,9 +88,9 @@ func (n *alarms) snooze(d projections.Due, until time.Time) {
 	n.put[timerName(d.Task, d.Armed)] = alarm{d, until}
 }
 
-// TestDeadlinesTellWhatANaiveIndexTells walks random histories, asking and
+// TestDeadlinesAgreeWithANaiveIndex walks random histories, asking and
 // snoozing on the way, with restarts (which forget the snoozes).
-func TestDeadlinesTellWhatANaiveIndexTells(t *testing.T) {
+func TestDeadlinesAgreeWithANaiveIndex(t *testing.T) {
 	for seed := range uint64(12) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
 		fs := vfs.NewMem()
@@ -169,7 +169,7 @@ func TestTimerOfAnotherMillennium(t *testing.T) {
 	}
 }
 
-func TestSnoozeOfADisarmedTimerIsNothing(t *testing.T) {
+func TestSnoozeOfADisarmedTimerIsIgnored(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewDeadlines)
 	defer closeStore(t, s)
 	v := deadlinesOf(t, s)
@@ -215,7 +215,7 @@ func TestPoisonSilencesItsTaskOnly(t *testing.T) {
 
 // What every event says of the partition counts in each view, also where the build
 // can't read what the event is about: when it was, and which input it reflects.
-func TestWhatAnUnreadableEventSaysOfThePartitionCounts(t *testing.T) {
+func TestUnreadableEventAdvancesThePartition(t *testing.T) {
 	for name, viewOf := range map[string]func(*projections.Store) stateful{
 		projections.ViewTasks:     func(s *projections.Store) stateful { return tasksOf(t, s) },
 		projections.ViewDeadlines: func(s *projections.Store) stateful { return deadlinesOf(t, s) },

@@ -14,7 +14,7 @@ import (
 // bytes, each from a batch of 1 MB, held 1,050 KB each; copied, 1.6 KB. So what
 // stays in memory is copied, once.
 
-// rawFields calls fn with every raw JSON field that a task holds.
+// rawFields calls fn with every raw JSON field of a task.
 func rawFields(t *events.Task, fn func(*json.RawMessage)) {
 	fn(&t.Input)
 	fn(&t.Output)
@@ -44,7 +44,7 @@ func errorFields(e *events.Error, fn func(*json.RawMessage)) {
 	}
 }
 
-// detachFact copies the raw JSON that a fact brings, which was decoded and isn't shared yet.
+// detachFact copies a fact's raw JSON. The fact was just decoded and isn't shared yet.
 func detachFact(f events.Fact) {
 	a := f.About()
 	if raw := a.Carried(); raw != nil {
@@ -52,7 +52,7 @@ func detachFact(f events.Fact) {
 	}
 }
 
-// detachFrom copies what the task holds of buf.
+// detachFrom copies what of the task aliases buf.
 func detachFrom(t *events.Task, buf []byte) {
 	rawFields(t, func(raw *json.RawMessage) {
 		if within(*raw, buf) {
@@ -61,9 +61,9 @@ func detachFrom(t *events.Task, buf []byte) {
 	})
 }
 
-// detachNew copies what the task holds and before, its version in memory,
-// doesn't: that was copied then. Errors are shared by clones of a task, and
-// with the event that brought them, so a new one is replaced, not changed.
+// detachNew copies what t has and before, its version in memory, doesn't: that was copied already.
+// Clones of a task share errors with each other and with the event, so a new error is replaced, not
+// changed.
 func detachNew(t, before *events.Task) {
 	if before == nil {
 		before = &events.Task{}
@@ -124,8 +124,8 @@ func clone(raw json.RawMessage) json.RawMessage {
 	return c
 }
 
-// within reports whether part is a slice of whole. Go compares pointers for
-// order only as numbers; neither slice moves meanwhile.
+// within reports whether part is a slice of whole. Go orders pointers only as numbers; neither
+// slice moves meanwhile.
 func within(part, whole []byte) bool {
 	if len(part) == 0 || len(whole) == 0 {
 		return false

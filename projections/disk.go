@@ -10,33 +10,29 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk stands between Pebble and the file system for four things that Pebble
-// takes for granted: that a file system keeps the order of changes to a
-// directory over a crash, that the process may end when a directory can't be
-// synced (vfs/atomicfs, Marker.Move panics), that it may when a file of values
-// is lost or has lost its end (see values.go), and that a disk that refuses something
-// takes it soon after: Pebble repeats a flush that failed at once and for ever,
-// and its Open waits for that.
+// disk is a layer between Pebble and the file system. Pebble makes four assumptions that it
+// removes: a file system keeps the order of changes to a directory over a crash; the process may
+// end if a directory can't be synced (vfs/atomicfs, Marker.Move panics); it may end if a file of
+// values is lost or truncated (see value_files.go); and a failing disk soon works again, since
+// Pebble repeats a failed flush at once and forever, and its Open waits for that.
 //
-// So a change that fails stops the store, and Pebble is told that it was done;
-// so it is of all that come after, and nothing more reaches the disk. Pebble
-// comes to its end, and the disk keeps what a crash at that moment would have
-// left. Nothing counts as flushed in a store that has stopped.
+// A change that fails stops the store, and Pebble sees a success. From then on no change reaches
+// the disk, and Pebble sees successes only. So Pebble can close, and the disk has what a crash at
+// that moment would have left. A stopped store never counts anything as flushed.
 type disk struct {
 	vfs.FS
 	s *Store
 }
 
-// markerPrefix begins the names of the empty files that say which MANIFEST
-// counts. Pebble makes the new one, removes the old one and then syncs the
-// directory once.
+// markerPrefix begins the names of the empty files that name the current MANIFEST. Pebble creates
+// the new one, removes the old one, and then syncs the directory once.
 const markerPrefix = "marker."
 
 // Unwrap returns the file system below, as vfs.Root wants it.
 func (d disk) Unwrap() vfs.FS { return d.FS }
 
-// refused stops the store for a change that failed.
-func (s *Store) refused(doing, name string, err error) {
+// stopRefused stops the store for a change that failed.
+func (s *Store) stopRefused(doing, name string, err error) {
 	s.fail(fmt.Errorf("projections: %s %s: %w; see to the disk, then start again: nothing is lost, the log is replayed", doing, name, err))
 }
 
@@ -46,12 +42,12 @@ func (d disk) change(doing, name string, do func() error) error {
 		return nil
 	}
 	if err := do(); err != nil {
-		d.s.refused(doing, name, err)
+		d.s.stopRefused(doing, name, err)
 	}
 	return nil
 }
 
-// create makes a file, one that goes nowhere if the store has stopped.
+// create creates a file. In a stopped store it returns a nullFile.
 func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.change("create", name, func() (err error) {
@@ -59,32 +55,32 @@ func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error)
 		return err
 	})
 	if f == nil {
-		return nowhere{}, err
+		return nullFile{}, err
 	}
 	return file{f, d.s, name}, err
 }
 
-// Create puts what a marker names on disk before the marker.
+// Create syncs what a marker names before it creates the marker.
 func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(name, func() (vfs.File, error) {
-		if err := d.settle(name); err != nil {
+		if err := d.syncMarkerDir(name); err != nil {
 			return nil, err
 		}
 		return d.FS.Create(name, c)
 	})
 }
 
-// ReuseForWrite is Create with the space of a file that isn't needed any more.
+// ReuseForWrite is Create with the space of an obsolete file.
 func (d disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, c) })
 }
 
-// Remove puts the marker that replaces another on disk before that goes. What
-// isn't there is told: it is no fault of the disk.
+// Remove syncs a new marker before it removes the old one. It returns the error of a missing file:
+// that is no fault of the disk.
 func (d disk) Remove(name string) error {
 	var missing error
 	return errors.Join(d.change("remove", name, func() error {
-		if err := d.settle(name); err != nil {
+		if err := d.syncMarkerDir(name); err != nil {
 			return err
 		}
 		err := d.FS.Remove(name)
@@ -105,7 +101,7 @@ func (d disk) Link(from, to string) error {
 	return d.change("link", from, func() error { return d.FS.Link(from, to) })
 }
 
-func (d disk) settle(name string) error {
+func (d disk) syncMarkerDir(name string) error {
 	if !strings.HasPrefix(d.PathBase(name), markerPrefix) {
 		return nil
 	}
@@ -127,10 +123,10 @@ type directory struct {
 	name string
 }
 
-// Sync never fails for Pebble, as no change does.
+// Sync never returns an error, as no change does.
 func (d directory) Sync() error { return file(d).Sync() }
 
-// file is one that Pebble writes.
+// file is a file that Pebble writes.
 type file struct {
 	vfs.File
 	s    *Store
@@ -142,7 +138,7 @@ func (f file) change(doing string, do func() error) {
 		return
 	}
 	if err := do(); err != nil {
-		f.s.refused(doing, f.name, err)
+		f.s.stopRefused(doing, f.name, err)
 	}
 }
 
@@ -185,27 +181,26 @@ func (f file) Preallocate(offset, n int64) error {
 	return nil
 }
 
-// Close gives the descriptor back, whatever became of the store.
+// Close closes the descriptor, also in a stopped store.
 func (f file) Close() error {
 	if err := f.File.Close(); err != nil && !f.s.faulty.Load() {
-		f.s.refused("close", f.name, err)
+		f.s.stopRefused("close", f.name, err)
 	}
 	return nil
 }
 
-// nowhere is the file that is created when the store has stopped: it takes
-// everything and keeps nothing.
-type nowhere struct{}
+// nullFile is the file that a stopped store creates. It drops all writes.
+type nullFile struct{}
 
-func (nowhere) Close() error                            { return nil }
-func (nowhere) Read([]byte) (int, error)                { return 0, io.EOF }
-func (nowhere) ReadAt([]byte, int64) (int, error)       { return 0, io.EOF }
-func (nowhere) Write(b []byte) (int, error)             { return len(b), nil }
-func (nowhere) WriteAt(b []byte, _ int64) (int, error)  { return len(b), nil }
-func (nowhere) Preallocate(_, _ int64) error            { return nil }
-func (nowhere) Stat() (vfs.FileInfo, error)             { return nil, fs.ErrNotExist }
-func (nowhere) Sync() error                             { return nil }
-func (nowhere) SyncTo(int64) (fullSync bool, err error) { return true, nil }
-func (nowhere) SyncData() error                         { return nil }
-func (nowhere) Prefetch(_, _ int64) error               { return nil }
-func (nowhere) Fd() uintptr                             { return vfs.InvalidFd }
+func (nullFile) Close() error                            { return nil }
+func (nullFile) Read([]byte) (int, error)                { return 0, io.EOF }
+func (nullFile) ReadAt([]byte, int64) (int, error)       { return 0, io.EOF }
+func (nullFile) Write(b []byte) (int, error)             { return len(b), nil }
+func (nullFile) WriteAt(b []byte, _ int64) (int, error)  { return len(b), nil }
+func (nullFile) Preallocate(_, _ int64) error            { return nil }
+func (nullFile) Stat() (vfs.FileInfo, error)             { return nil, fs.ErrNotExist }
+func (nullFile) Sync() error                             { return nil }
+func (nullFile) SyncTo(int64) (fullSync bool, err error) { return true, nil }
+func (nullFile) SyncData() error                         { return nil }
+func (nullFile) Prefetch(_, _ int64) error               { return nil }
+func (nullFile) Fd() uintptr                             { return vfs.InvalidFd }

@@ -1,23 +1,22 @@
-// Package projections keeps what the roles know of the log in Pebble, and is
-// the only importer of Pebble. A projection is a keyspace, Apply(event) and
-// queries:
+// Package projections keeps what the roles know of the log in Pebble. No other
+// package imports Pebble. A projection is a keyspace, Apply(event) and queries:
 //
-//	Tasks      what a scheduler knows: tasks to which something happens in
-//	           memory, of the other open ones the ids, all on disk
+//	Tasks      what a scheduler knows: recently used tasks in memory, the ids of
+//	           the other open ones, all tasks on disk
 //	Deadlines  what a supervisor knows: the armed timers, by the instant due
-//	Timelines  what the index knows: where every event of every task stands, and
+//	Timelines  what the index knows: the place of every event of every task, and
 //	           the list of tasks, by what a list shows and is filtered by
 //
 // # The log is the write-ahead log
 //
-// Pebble's own is off. Save writes what changed since the last Save together
-// with the offset that it reflects, in one batch; Flush puts on disk what was
-// saved. A crash loses the batches since the last flush, newest first, so that
-// a store that is opened again equals the fold of its partition's events below
-// the offset that it holds, and the reader goes on from there:
+// Pebble's own is off. Save writes what changed since the last Save and the
+// offset that it reflects, in one batch. Flush puts on disk what was saved. A
+// crash loses the batches since the last flush, newest first. So a reopened store
+// equals the fold of its partition's events below its offset, and the reader
+// continues from there:
 //
 //	v, err := store.Tasks(p)              // the state as of v.Next()
-//	for r := range log.From(v.Rereads()) { // restore: the last event comes once more
+//	for r := range log.From(v.ExpectLastEvent()) { // restore: the last event comes once more
 //		err = v.Apply(&r)
 //		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
 //	}
@@ -35,14 +34,14 @@
 //	rs, err := v.Snapshot(source, eventBytes) // often none; to be written with the events
 //	v.SnapshotWritten()                       // if that was committed, before Accept
 //
-//	load, err := v.TakeSnapshot(reader)       // instead of what the store has
+//	load, err := v.LoadSnapshot(reader)       // instead of what the store has
 //	...                                       // Apply what follows, and act
-//	err = load(ctx)                           // beside: the finished tasks
+//	err = load(ctx)                           // concurrently: the finished tasks
 //	err = v.Loaded()
 //
-//	err := deadlines.TakeSnapshot(reader)     // the timers of its open tasks; then Apply what follows
+//	err := deadlines.LoadSnapshot(reader)     // the timers of its open tasks; then Apply what follows
 //
-// The list is read beside that, from any goroutine, from what was saved:
+// The list is read concurrently, from any goroutine, from what was saved:
 //
 //	page, err := store.List(ctx, partitions, filter, projections.Cursor{}, 50)
 //	for page.Next != nil {                    // pages may be short, or empty
@@ -50,35 +49,36 @@
 //	}
 //	sum, next, err := store.Summary(p, task)  // and Places, Counts
 //
-// A store flushes by time and by size (Run). Whoever trims the log, or an inbox
-// below what is reflected, trims by FlushedState, not by Next.
+// A store flushes by time and by size (Run). The log, and inboxes below what is
+// reflected, must be trimmed by FlushedState, not by Next.
 //
 // # What is guaranteed
 //
 //   - A reopened store equals the fold at its stored offset, whatever was lost.
 //   - Two views of the same log that reflect the same events have the same
-//     Digest, however they came to it: live, by a rebuild, from a snapshot.
+//     Digest, whether they were built live, by a rebuild, or from a snapshot.
 //   - An event that can't be folded stops its task, visibly (Stopped), and no
 //     other.
-//   - A store that Pebble can't go on with stops: every later call returns the
-//     reason (Err), the process goes on.
-//   - A view whose last event isn't in the log any more, or is another, refuses the events
-//     behind it (OtherLogError) where its reader reads that event again (Rereads), and says so
-//     where the log was read past it (ReadTo). It is wiped, and restored from the log.
+//   - If Pebble can't continue, the store stops: every later call returns the
+//     reason (Err). The process continues.
+//   - A view whose last event is missing in the log, or is another one there,
+//     refuses later events (LogMismatchError). Its reader must read that event
+//     again (ExpectLastEvent) and report how far it has read (CheckReadTo). The
+//     view is then wiped and restored from the log.
 //   - A directory that holds something else is refused, never wiped.
-//   - A page of a list takes a bounded time: past MostLooked entries of the index
-//     it ends, and says where to go on.
+//   - A page of a list takes a bounded time: above MaxLooked entries of the index
+//     it ends, and has a place to continue.
 //
 // # What isn't
 //
 //   - What was saved isn't durable before it was flushed.
-//   - A damaged disk is noticed by checksums, but a MANIFEST that lost its end
-//     looks like one that a crash cut short: the store then is an earlier fold,
-//     and the reader replays more.
-//   - A view belongs to one goroutine. Only the methods of Store may be called
-//     from several; its Read methods see what was saved.
-//   - Snoozes of deadlines are kept in memory only: after a restart what is due
-//     is due at once.
+//   - Checksums detect a corrupt disk, except a MANIFEST that lost its end: it
+//     looks like one that a crash cut short. The store is then an earlier fold, and
+//     the reader replays more.
+//   - A view is for one goroutine. Only the methods of Store may be called from
+//     several; its Read methods see what was saved.
+//   - Snoozes of deadlines are in memory only: after a restart a due timer is due
+//     at once.
 //
 // # Keys
 //
@@ -88,14 +88,14 @@
 //
 //	view 't' tasks, 'd' deadlines, 'l' timelines
 //	kind 'm'            next offset (8 bytes, big-endian), then the partition's state
-//	kind 'r'            the partition is being loaded from a snapshot: what is there
-//	                    isn't all, and whoever opens it anew empties it
+//	kind 'r'            the partition is being loaded from a snapshot and is
+//	                    incomplete: opening it empties it
 //	kind 'x' <task>     a stopped task: offset, reason, events skipped since
 //	tasks:
 //	kind 'o' <task>     an open task (events.Task.Encode)
 //	kind 'f' <task>     a finished task: what events.Task.Finished leaves
 //	deadlines:
-//	kind 'a' <task>     the armed timers of a task that has any (events.Timers.Encode)
+//	kind 'a' <task>     the armed timers of a task with any (events.Timers.Encode)
 //	timelines:
 //	kind 'p' <task> 00 <seq, 8 bytes> <offset, 8 bytes>   events of a task from that one on, by seq and offset
 //	kind 'n'            number of events by type
@@ -118,8 +118,8 @@
 // 'g' agent that an attempt is with, 'e' step in error. Instants (Unix milliseconds) and seconds
 // are eight bytes, big-endian and inverted, so that the newest comes first.
 //
-// Open tasks have a range of their own, so that loading a partition costs what
-// is open, not what ever happened, and a finished task is written there once
-// and never again. Beside Pebble's files a directory holds identity.json: the
-// cluster, namespace, partition count, view and format that it belongs to.
+// Open tasks have a range of their own. So the time to load a partition depends on
+// its open tasks, not on its history, and a finished task is written once. The
+// directory also holds identity.json: the cluster, namespace, partition count, view
+// and format that it belongs to.
 package projections

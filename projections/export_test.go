@@ -17,7 +17,7 @@ func (v *Tasks) Hot() int { return len(v.open.hot) }
 func (v *Tasks) Check() string { return v.open.check(&v.snap) }
 
 // EndedMostBytes bounds EndedBytes.
-const EndedMostBytes = endedMostBytes
+const EndedMostBytes = endedBytesMax
 
 // EndedBytes is what is kept in memory of finished tasks for the next snapshot.
 func (v *Tasks) EndedBytes() (n int) {
@@ -28,7 +28,7 @@ func (v *Tasks) EndedBytes() (n int) {
 }
 
 // Forget has the next snapshot be whole, as too much that has ended does.
-func (v *Tasks) Forget() { v.forget() }
+func (v *Tasks) Forget() { v.restartFull() }
 
 // ListWithin is List with another bound of entries that it may look at in each partition.
 func (s *Store) ListWithin(ctx context.Context, partitions []int32, f Filter, after Cursor, limit, looks int) (Page, error) {
@@ -52,7 +52,7 @@ func (t *Timelines) IndexEntries() (entries []string, err error) {
 
 // WantedEntries are those that a row must have.
 func WantedEntries(s *events.Summary) (entries []string) {
-	st := standingOf(s)
+	st := indexStateOf(s)
 	facets, ended := posted(s)
 	if facets = append(facets, st.own()...); ended != "" {
 		facets = append(facets, ended)
@@ -95,7 +95,7 @@ func (s *Store) DiskUsage() (map[string]uint64, error) {
 	sizes := map[string]uint64{}
 	err := s.use(func(db *pebble.DB) error {
 		for p := range s.id.Partitions {
-			for kind, what := range map[byte]string{kindRun: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
+			for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
 				lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
 				n, err := db.EstimateDiskUsage(lower, upper)
 				if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) DiskUsage() (map[string]uint64, error) {
 
 // KeepPastAlerts changes how many past alerts are kept of a partition, until it is undone.
 func KeepPastAlerts(most int) (undo func()) {
-	was := mostPastAlerts
-	mostPastAlerts = int64(most)
-	return func() { mostPastAlerts = was }
+	was := maxPastAlerts
+	maxPastAlerts = int64(most)
+	return func() { maxPastAlerts = was }
 }

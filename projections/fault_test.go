@@ -246,7 +246,7 @@ func (f *deafFile) ReadAt(p []byte, at int64) (int, error) {
 // asked.
 func settle(t *testing.T, s *projections.Store) {
 	t.Helper()
-	if err := s.Settle(t.Context()); err != nil {
+	if err := s.WaitCompacted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -301,9 +301,9 @@ func TestSaveThatFailsStopsTheStore(t *testing.T) {
 	}
 }
 
-// TestLookForTimersThatFails: where only the look for the earliest timer fails, which comes after the batch of
+// TestFailedReadOfTheEarliestTimer: where only the look for the earliest timer fails, which comes after the batch of
 // a Save, nothing is lost, that timer neither.
-func TestLookForTimersThatFails(t *testing.T) {
+func TestFailedReadOfTheEarliestTimer(t *testing.T) {
 	h := newHistory(1)
 	rs := h.records(3000)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}
@@ -338,9 +338,9 @@ func TestLookForTimersThatFails(t *testing.T) {
 	closeStore(t, s)
 }
 
-// TestAlertsThatCantBeReadForAMoment: a disk that fails for a moment is no damage: who asked is told, and the
-// store goes on.
-func TestAlertsThatCantBeReadForAMoment(t *testing.T) {
+// TestTransientFailureOfAlertReads: a transient failure of the disk is no corruption. The caller
+// gets the error, and the store continues.
+func TestTransientFailureOfAlertReads(t *testing.T) {
 	h := newHistory(1)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}
 	s := open(t, fs, projections.ViewTimelines)
@@ -531,7 +531,7 @@ func TestDamagedValuesStopAnOpenStore(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.Settle(t.Context()); err != nil { // no file comes or goes now
+			if err := s.WaitCompacted(t.Context()); err != nil { // no file comes or goes now
 				t.Fatal(err)
 			}
 			for _, name := range valueFiles(t, fs) {

@@ -23,9 +23,8 @@ const (
 // Format is the format of keys and values that this build writes.
 const Format = 1
 
-// Identity says what a store's directory holds. It is written beside the data
-// when the directory is first used and compared ever after: offsets of another
-// cluster's log would make a state that never was.
+// Identity says what a store's directory holds. It is written when the directory is first used, and
+// compared at each open: offsets of another cluster's log would give a wrong state.
 type Identity struct {
 	ClusterID  string           `json:"cluster_id"`
 	Namespace  events.Namespace `json:"namespace"`
@@ -46,9 +45,9 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// identityFile is written last, when Pebble's files are there; creatingFile
-// first. So files without either belong to somebody else, and a creation that
-// a crash cut short is told from a store that lost its files.
+// creatingFile is written before Pebble's files, and renamed to identityFile when they exist.
+// So a directory with files and neither of them isn't Waybill's, and a creation that crashed
+// differs from a store that lost its files.
 const (
 	identityFile = "identity.json"
 	creatingFile = "identity.creating"
@@ -74,8 +73,7 @@ func (id Identity) validate() error {
 	return nil
 }
 
-// differs says in what the stored identity isn't the wanted one; empty: in
-// nothing.
+// differs lists the differences between the stored identity and the wanted one.
 func (id Identity) differs(stored Identity) string {
 	var d []string
 	add := func(what string, have, want any) {
@@ -93,9 +91,9 @@ func (id Identity) differs(stored Identity) string {
 // remedy ends every refusal of a directory.
 const remedy = "give another --data-dir, or delete this one: what it holds is rebuilt from the log"
 
-// admit decides whether the directory may be opened under id. fresh: it holds
-// no finished store, and Pebble may create one.
-func (id Identity) admit(fs vfs.FS, dir string) (fresh bool, err error) {
+// checkDir decides whether the directory may be opened. fresh: it has no complete store, and Pebble
+// may create one.
+func (id Identity) checkDir(fs vfs.FS, dir string) (fresh bool, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
 		return false, fmt.Errorf("projections: list %s: %w", dir, err)
@@ -152,8 +150,8 @@ func readIdentity(fs vfs.FS, path string) (Identity, error) {
 	return id, json.Unmarshal(data, &id)
 }
 
-// announce leaves word that a store is being created.
-func (id Identity) announce(fs vfs.FS, dir string) error {
+// markCreating records that a store is being created.
+func (id Identity) markCreating(fs vfs.FS, dir string) error {
 	data, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("projections: identity: %w", err)
@@ -164,8 +162,8 @@ func (id Identity) announce(fs vfs.FS, dir string) error {
 	return syncDir(fs, dir)
 }
 
-// confirm makes the created store one that is to be found again.
-func (id Identity) confirm(fs vfs.FS, dir string) error {
+// markCreated records that the store is complete.
+func (id Identity) markCreated(fs vfs.FS, dir string) error {
 	if err := fs.Rename(fs.PathJoin(dir, creatingFile), fs.PathJoin(dir, identityFile)); err != nil {
 		return fmt.Errorf("projections: name the identity of %s: %w", dir, err)
 	}
@@ -184,8 +182,8 @@ func writeSynced(fs vfs.FS, path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// makeDir makes dir and what is missing above it, and puts the new entries on
-// disk: what is flushed into a directory is lost with it.
+// makeDir makes dir and its missing parents, and syncs the new entries: otherwise a crash may lose
+// the directory with what was flushed into it.
 func makeDir(fs vfs.FS, dir string) error {
 	missing := dir
 	var parents []string

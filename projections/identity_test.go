@@ -97,7 +97,7 @@ func listing(t *testing.T, dir string) string {
 	return strings.Join(names, "\n")
 }
 
-func TestSomebodyElsesDirectoryIsRefused(t *testing.T) {
+func TestForeignDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)

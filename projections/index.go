@@ -23,8 +23,8 @@ import (
 //     in error) has an entry of its own for each task, which a Save deletes that finds
 //     it over. Most tasks begin and end between two Saves, and never have one.
 
-// Cursor is a place in the list of tasks, which goes from the newest submission to the
-// oldest and, of one instant, by id. The zero Cursor is the beginning.
+// Cursor is a place in the list of tasks. The list goes from the newest submission to the oldest
+// and, within an instant, by id. The zero Cursor is the beginning.
 type Cursor struct {
 	Submitted int64 // Unix milliseconds
 	Task      string
@@ -37,8 +37,8 @@ func (c Cursor) compare(o Cursor) int {
 
 func cursorOf(s *events.Summary) Cursor { return Cursor{max(0, s.SubmittedAt.UnixMilli()), s.ID} }
 
-// justBefore is a place with no task between it and c: ids are UTF-8, and it is, so that it
-// can be passed on as JSON.
+// justBefore is a place with no task between it and c. Ids are UTF-8, and so is the place: it is
+// passed on as JSON.
 func (c Cursor) justBefore() Cursor {
 	if c.Task == "" {
 		return Cursor{c.Submitted + 1, string(utf8.MaxRune)}
@@ -55,7 +55,7 @@ func (c Cursor) justBefore() Cursor {
 	return c
 }
 
-// A facet is its letter and its texts, so written that none is the beginning of another.
+// A facet is its letter and its texts, encoded so that no facet is a prefix of another.
 type facet string
 
 const (
@@ -89,10 +89,10 @@ func labelFacet(k, v string) facet { return facetOf(letterLabel, k, v) }
 func errorFacet(step string) facet { return facetOf(letterError, step) }
 func agentFacet(name string) facet { return facetOf(letterAgent, name) }
 
-// bucketMillis is how long the submissions lie apart that one posting holds.
+// bucketMillis is the time that one posting covers.
 const bucketMillis = 1000
 
-// newestFirst is an instant as keys have it, so that the newest comes first.
+// newestFirst inverts an instant, so that in keys the newest comes first.
 func newestFirst(n int64) uint64 { return ^uint64(n) }
 
 // appendIndexKey appends the key of a task's own entry.
@@ -102,7 +102,7 @@ func (k keyspace) appendIndexKey(dst []byte, f facet, c Cursor) []byte {
 	return append(dst, c.Task...)
 }
 
-// appendPostingKey appends the key of a posting. next is that of the Save that wrote it.
+// appendPostingKey appends the key of a posting. next is the offset of the Save that wrote it.
 func (k keyspace) appendPostingKey(dst []byte, f facet, bucket, next int64) []byte {
 	dst = k.appendKey(dst, kindPosting, string(f))
 	dst = binary.BigEndian.AppendUint64(dst, newestFirst(bucket))
@@ -116,7 +116,7 @@ func (k keyspace) appendDueKey(dst []byte, due int64, task string) []byte {
 	return append(dst, task...)
 }
 
-// cutIndexKey is the place that the key of an entry ends with.
+// cutIndexKey is the place at the end of the key of an entry.
 func cutIndexKey(rest []byte) (Cursor, error) {
 	if len(rest) < 8 {
 		return Cursor{}, errNoEntry
@@ -124,7 +124,7 @@ func cutIndexKey(rest []byte) (Cursor, error) {
 	return Cursor{int64(^binary.BigEndian.Uint64(rest)), string(rest[8:])}, nil
 }
 
-// postings are the tasks of each facet that a Save has to post.
+// postings are the tasks that a Save posts, by facet.
 type postings map[postingOf][]byte
 
 type postingOf struct {
@@ -160,17 +160,17 @@ func readPosting(bucket int64, data []byte, fn func(Cursor)) error {
 
 var errNoEntry = errors.New("not an entry of the index")
 
-// standing is what an index says of a task that comes and goes. It is that of the row
-// as it was saved.
-type standing struct {
-	state   events.TaskState // empty: the index has nothing of the task
+// indexState is what the index has of a task that can change. taskRow.indexed is the state that was
+// saved.
+type indexState struct {
+	state   events.TaskState // empty: the index lacks the task
 	due     int64            // Unix milliseconds; 0: no timer is armed
-	agents  []string         // that it waits for
+	agents  []string         // that have an attempt
 	inError []string         // steps
 }
 
-func standingOf(s *events.Summary) standing {
-	st := standing{state: s.State, inError: s.InError()}
+func indexStateOf(s *events.Summary) indexState {
+	st := indexState{state: s.State, inError: s.InError()}
 	if due := s.Due(); s.Open() && !due.IsZero() {
 		st.due = due.UnixMilli()
 	}
@@ -180,8 +180,8 @@ func standingOf(s *events.Summary) standing {
 	return st
 }
 
-// own are the facets of which a task has entries of its own.
-func (st *standing) own() []facet {
+// own are the facets with an entry for the task alone.
+func (st *indexState) own() []facet {
 	var fs []facet
 	if st.state != "" && !st.state.Terminal() {
 		fs = append(fs, stateFacet(st.state))
@@ -195,8 +195,8 @@ func (st *standing) own() []facet {
 	return fs
 }
 
-// posted are the facets under which a task is posted: by its first Save, and by that
-// which finds it ended.
+// posted are the facets under which a task is posted: first by its first Save, ended by the Save
+// that finds it ended.
 func posted(s *events.Summary) (first []facet, ended facet) {
 	first = append(first, versionFacet(s.Workflow, s.Version))
 	for k, v := range s.Labels {
@@ -208,7 +208,7 @@ func posted(s *events.Summary) (first []facet, ended facet) {
 	return first, ended
 }
 
-// indexWriter gathers what a Save changes in the index.
+// indexWriter collects the changes of a Save to the index.
 type indexWriter struct {
 	keys     keyspace
 	postings postings
@@ -216,12 +216,12 @@ type indexWriter struct {
 	remove   func(key []byte) error
 	key      []byte
 	due      bool  // the order by due has changed
-	earliest int64 // due that came; 0: none
+	earliest int64 // earliest due that was added; 0: none
 }
 
-// write takes in what a row has become.
-func (w *indexWriter) write(was *standing, stored bool, s *events.Summary) (standing, error) {
-	is, at := standingOf(s), cursorOf(s)
+// write adds the changes of a row.
+func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) (indexState, error) {
+	is, at := indexStateOf(s), cursorOf(s)
 	first, ended := posted(s)
 	if !stored {
 		for _, f := range first {
@@ -254,7 +254,7 @@ func (w *indexWriter) write(was *standing, stored bool, s *events.Summary) (stan
 	return is, w.set(w.key, nil)
 }
 
-func (w *indexWriter) writeOwn(was, is *standing, at Cursor) error {
+func (w *indexWriter) writeOwn(was, is *indexState, at Cursor) error {
 	before, after := was.own(), is.own()
 	for _, f := range before {
 		if !slices.Contains(after, f) {
@@ -286,7 +286,7 @@ func (w *indexWriter) finish(next int64) error {
 	return nil
 }
 
-// cutFacet parts what follows the kind in a key of the index.
+// cutFacet splits what follows the kind in a key of the index.
 func cutFacet(rest []byte) (f facet, tail []byte, err error) {
 	texts := 1
 	if len(rest) > 0 && (rest[0] == letterVersion || rest[0] == letterLabel) {

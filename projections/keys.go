@@ -15,7 +15,7 @@ const (
 	kindOpen     = 'o'
 	kindFinished = 'f'
 	kindArmed    = 'a'
-	kindRun      = 'p'
+	kindPlaces   = 'p'
 	kindCounts   = 'n'
 	kindLoading  = 'r'
 	kindRow      = 'R'
@@ -68,7 +68,7 @@ func (k keyspace) all() (lower, upper []byte) {
 // id holds no zero byte, so the events of one task are neighbours, in the order of
 // seq; the offset keeps two records of one seq apart.
 func (k keyspace) appendEventKey(dst []byte, task string, first Place) []byte {
-	dst = append(k.appendKey(dst, kindRun, task), 0)
+	dst = append(k.appendKey(dst, kindPlaces, task), 0)
 	dst = binary.BigEndian.AppendUint64(dst, first.Seq)
 	return binary.BigEndian.AppendUint64(dst, uint64(first.Offset))
 }

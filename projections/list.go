@@ -14,17 +14,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of a page. Past MostLooked a page ends where it stands, with what it has, so that
-// the time of one is bounded whatever is asked for.
+// The bounds of a page. Above MaxLooked a page ends where it is, so that its time is bounded
+// for every filter.
 const (
-	MaxPageTasks = 1000
-	MostLooked   = 20_000 // entries of the index and rows, in all partitions
-	leastLooked  = 64     // of them for each partition, so that a page goes on
-	looksToBegin = 2      // beside these, for each facet
-	rowLooks     = 4      // what the look at a row counts for, which takes so much longer
-	// MostPageBytes bounds the stored forms of a page's tasks, but for one: a task of a thousand
-	// steps takes some 100 KB, and twice as much in memory.
-	MostPageBytes = 8 << 20
+	MaxPageTasks      = 1000
+	MaxLooked         = 20_000 // entries of the index and rows, in all partitions
+	partitionLooksMin = 64     // at least so many in each partition, so that a page makes progress
+	openLooks         = 2      // added for each facet
+	rowLookCost       = 4      // looks that reading a row counts as, since it takes longer
+	// MaxPageBytes bounds the stored size of a page's tasks; one task may exceed it. A task of a
+	// thousand steps takes some 100 KB, and twice as much in memory.
+	MaxPageBytes = 8 << 20
 )
 
 // Filter says which tasks a list has. The zero Filter: all.
@@ -34,7 +34,7 @@ type Filter struct {
 	Version      int                // 0: any; only with Workflow
 	Labels       map[string]string  // all of
 	StepInError  string             // a step in error, also of a task that has ended
-	Agent        string             // an attempt is with this agent now
+	Agent        string             // an agent that has an attempt now
 	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
 	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
 }
@@ -42,21 +42,20 @@ type Filter struct {
 // Page is a part of a list.
 type Page struct {
 	Tasks []events.Summary
-	// Next is where the list goes on; nil: there is no more. A page that has looked at
-	// MostLooked entries has a Next, and fewer tasks than were asked for, or none; so has one of
-	// MostPageBytes.
+	// Next is where the list continues; nil: it has ended. A page that reached MaxLooked or
+	// MaxPageBytes has a Next, and fewer tasks than were asked for, or none.
 	Next *Cursor
 	AsOf map[int32]int64 // partition -> the offset below which all of it is reflected
 }
 
-// List returns up to limit tasks (at most MaxPageTasks) of some partitions that pass the filter, the
-// newest submission first, that come after a place in the list. It answers from what was saved, on
-// one snapshot, and may be called from several goroutines.
+// List returns up to limit tasks (at most MaxPageTasks) of some partitions that match the filter
+// and come after a place in the list, the newest submission first. It reads what was saved, on one
+// snapshot, and may be called from several goroutines.
 func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (Page, error) {
-	return s.list(ctx, partitions, &f, after, limit, max(leastLooked, MostLooked/max(1, len(partitions))))
+	return s.list(ctx, partitions, &f, after, limit, max(partitionLooksMin, MaxLooked/max(1, len(partitions))))
 }
 
-// list is List; looks are the entries that it may look at in each partition.
+// list is List. looks bounds the entries that it looks at in each partition.
 func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after Cursor, limit, looks int) (page Page, err error) {
 	limit = max(1, min(limit, MaxPageTasks))
 	page.AsOf = map[int32]int64{}
@@ -72,7 +71,7 @@ func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after C
 	return page, err
 }
 
-// from is the first place that a list may have after a cursor.
+// from is the first place after a cursor that the list may have.
 func (f *Filter) from(after Cursor) Cursor {
 	first := Cursor{Submitted: math.MaxInt64}
 	if !f.Until.IsZero() {
@@ -88,7 +87,7 @@ func (f *Filter) from(after Cursor) Cursor {
 	return after
 }
 
-// ceilMillis is the first millisecond that isn't before an instant.
+// ceilMillis rounds an instant up to a millisecond.
 func ceilMillis(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.After(time.UnixMilli(ms)) {
@@ -97,7 +96,7 @@ func ceilMillis(t time.Time) int64 {
 	return ms
 }
 
-// states are those that the filter lets pass; nil: any.
+// states are the states that the filter allows; nil: any.
 func (f *Filter) states() []events.TaskState {
 	if f.DueBefore.IsZero() {
 		return f.States
@@ -120,15 +119,15 @@ type lister struct {
 	heads []*head
 }
 
-// head is where the list stands in a partition.
+// head is the list's position in a partition.
 type head struct {
-	source
-	tasks intersection
-	at    Cursor          // of the next task; or, where it is spent, nothing is left before
-	row   *events.Summary // of the next task
-	bytes int             // of its stored form
-	spent bool
-	over  bool // there is nothing, and nothing to look for
+	indexReader
+	tasks     intersectIterator
+	at        Cursor          // of the next task; if spent, no task before it is left
+	row       *events.Summary // of the next task
+	bytes     int             // of its stored form
+	spent     bool
+	exhausted bool // no task is left
 }
 
 func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) error {
@@ -137,7 +136,7 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		if err != nil {
 			return err
 		}
-		h := &head{source: source{s: l.s, db: l.db, keys: k, left: l.looks}}
+		h := &head{indexReader: indexReader{s: l.s, db: l.db, keys: k, looksLeft: l.looks}}
 		l.heads = append(l.heads, h)
 		asOf[p] = 0 // nothing was read yet
 		err = l.s.getFrom(l.db, k, kindMeta, "", func(data []byte) (err error) {
@@ -145,13 +144,13 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 			return err
 		})
 		if err == nil {
-			err = l.streams(h)
+			err = l.openIterators(h)
 		}
 		if err != nil {
 			return err
 		}
 		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
-			h.over = true
+			h.exhausted = true
 		}
 		if !l.f.Since.IsZero() {
 			h.tasks.oldest = ceilMillis(l.f.Since)
@@ -160,38 +159,38 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 	return nil
 }
 
-// streams opens what the list of a partition is the intersection of.
-func (l *lister) streams(h *head) error {
+// openIterators opens the iterators whose intersection is the list of a partition.
+func (l *lister) openIterators(h *head) error {
 	f := l.f
-	add := func(fs []facet, open func(facet) (stream, error)) error {
-		u := union{}
+	add := func(fs []facet, open func(facet) (indexIterator, error)) error {
+		u := unionIterator{}
 		for _, f := range fs {
 			s, err := open(f)
 			if err != nil {
 				return errors.Join(err, u.close())
 			}
-			u.of = append(u.of, &member{stream: s})
-			h.left += looksToBegin
+			u.of = append(u.of, &unionMember{indexIterator: s})
+			h.looksLeft += openLooks
 		}
 		h.tasks.of = append(h.tasks.of, u)
 		return nil
 	}
 	var err error
 	if f.StepInError != "" {
-		err = add([]facet{errorFacet(f.StepInError)}, h.entries)
+		err = add([]facet{errorFacet(f.StepInError)}, h.entryIterator)
 	}
 	if f.Agent != "" && err == nil {
-		err = add([]facet{agentFacet(f.Agent)}, h.entries)
+		err = add([]facet{agentFacet(f.Agent)}, h.entryIterator)
 	}
 	for k, v := range f.Labels {
 		if err == nil {
-			err = add([]facet{labelFacet(k, v)}, h.posts)
+			err = add([]facet{labelFacet(k, v)}, h.postingIterator)
 		}
 	}
 	if f.Workflow != "" && err == nil {
 		var versions []facet
 		if versions, err = l.versions(h); err == nil {
-			err = add(versions, h.posts)
+			err = add(versions, h.postingIterator)
 		}
 	}
 	states := f.states()
@@ -205,20 +204,20 @@ func (l *lister) streams(h *head) error {
 	for _, st := range states {
 		fs = append(fs, stateFacet(st))
 	}
-	return add(fs, h.ofState)
+	return add(fs, h.stateIterator)
 }
 
-// ofState is the stream of a state: of one that ends a task it is posted.
-func (s *source) ofState(f facet) (stream, error) {
+// stateIterator iterates over a state. Terminal states are posted.
+func (s *indexReader) stateIterator(f facet) (indexIterator, error) {
 	for _, st := range events.TaskStates {
 		if st.Terminal() && f == stateFacet(st) {
-			return s.posts(f)
+			return s.postingIterator(f)
 		}
 	}
-	return s.entries(f)
+	return s.entryIterator(f)
 }
 
-// versions are the facets of the workflow's versions that the filter lets pass.
+// versions are the facets of the workflow's versions that the filter allows.
 func (l *lister) versions(h *head) ([]facet, error) {
 	if l.f.Version != 0 {
 		return []facet{versionFacet(l.f.Workflow, l.f.Version)}, nil
@@ -236,14 +235,14 @@ func (l *lister) versions(h *head) ([]facet, error) {
 	return fs, nil
 }
 
-// advance goes to the first task of a partition at or after h.at; ok: there may be more.
+// advance moves to the first task of a partition at or after h.at. ok: there may be more.
 func (l *lister) advance(h *head) (ok bool, err error) {
-	if h.over {
+	if h.exhausted {
 		return false, nil
 	}
 	for h.row = nil; ; h.at.Task += "\x00" {
 		at, found, err := h.tasks.seek(h.at)
-		if errors.Is(err, errSpent) {
+		if errors.Is(err, errPageBound) {
 			h.at, h.spent = h.tasks.at, true
 			return true, nil
 		}
@@ -251,21 +250,21 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 			return false, err
 		}
 		h.at = at
-		if h.spend(rowLooks) != nil {
+		if h.countLooks(rowLookCost) != nil {
 			h.spent = true
 			return true, nil
 		}
 		if err := l.read(h); err != nil {
 			return false, err
 		}
-		if l.f.passes(h.row) {
+		if l.f.matches(h.row) {
 			return true, nil
 		}
 	}
 }
 
-// passes checks what the index doesn't say.
-func (f *Filter) passes(s *events.Summary) bool {
+// matches checks the conditions that the index doesn't have.
+func (f *Filter) matches(s *events.Summary) bool {
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
 }
 
@@ -282,7 +281,7 @@ func (l *lister) read(h *head) error {
 	return err
 }
 
-// page takes the tasks of all partitions in the order of the list.
+// page merges the tasks of all partitions in the order of the list.
 func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 	open := l.heads[:0:0]
 	for _, h := range l.heads {
@@ -305,7 +304,7 @@ func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 			page.Next = &next
 			return nil
 		}
-		if bytes += first.bytes; n == limit || n > 0 && bytes > MostPageBytes {
+		if bytes += first.bytes; n == limit || n > 0 && bytes > MaxPageBytes {
 			next := cursorOf(&page.Tasks[n-1])
 			page.Next = &next
 			return nil
@@ -330,8 +329,8 @@ func (l *lister) close() (err error) {
 	return err
 }
 
-// Summary returns the row of a task, nil if the partition has none of that id, and the offset
-// below which it reflects the partition.
+// Summary returns the row of a task (nil: the partition has none of that id) and the offset below
+// which it reflects the partition.
 func (s *Store) Summary(p int32, task string) (sum *events.Summary, next int64, err error) {
 	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
 		return s.getFrom(db, k, kindRow, task, func(data []byte) (err error) {

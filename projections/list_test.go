@@ -184,11 +184,11 @@ func (a *audited) save() {
 	}
 }
 
-// TestListIsWhatTheFoldSays: over random histories, with saves, flushes, ends of the process and of
+// TestListAgreesWithTheFold: over random histories, with saves, flushes, ends of the process and of
 // the machine at random, the rows are the tasks, every list is that by a look at every task, however
 // it is cut in pages, the counts are those of the tasks, and the index has what the rows
 // say and nothing else.
-func TestListIsWhatTheFoldSays(t *testing.T) {
+func TestListAgreesWithTheFold(t *testing.T) {
 	t.Parallel()
 	full, filters, states := 0, 0, map[string]int{}
 	for seed := range seeds(6) {
@@ -390,10 +390,10 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 	}
 }
 
-// TestRowOfWhatCantBeFolded: a task of which this build can't fold an event is listed as it was before,
+// TestRowOfAnUnreadableEvent: a task of which this build can't fold an event is listed as it was before,
 // whatever follows, and says so; what has no beginning isn't listed. Where a crash comes
 // changes nothing.
-func TestRowOfWhatCantBeFolded(t *testing.T) {
+func TestRowOfAnUnreadableEvent(t *testing.T) {
 	h := newHistory(5)
 	rs := h.records(900)
 	h = newHistory(5)

@@ -9,30 +9,30 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lookup finds finished tasks by their ids. That is done for each submission, since the id may
-// have been used, and mostly it wasn't. Pebble's Get doesn't use the filters of its
-// last level, where most of them lie, and opens its tables anew each time (measured:
-// a fifth of a scheduler's processor time). It is one goroutine's.
+// lookup finds stored tasks by id. Each submission needs one, since its id may be in use; mostly it
+// isn't. Pebble's Get doesn't use the filters of its last level, where most of them are, and opens
+// its tables for each call (measured: a fifth of a scheduler's processor time). It is for one
+// goroutine.
 type lookup struct {
 	s         *Store
 	keys      keyspace
 	kind      byte
-	unflushed *unflushed       // nil: the disk may lack any key
-	disk, all *pebble.Iterator // nil: none was wanted yet
+	recent    *recentKeys      // nil: the disk may lack any key
+	disk, all *pebble.Iterator // nil: not opened yet; disk skips the memtables
 	key       []byte
 }
 
-// openLookup enters the store until the lookup is closed. Nothing of the kind may be written
-// meanwhile, unless u says of all keys that the disk may lack them.
-func (s *Store) openLookup(k keyspace, kind byte, u *unflushed) (*lookup, error) {
+// openLookup enters the store until the lookup is closed. Nothing of the kind may be written in
+// between, unless u is marked all dirty.
+func (s *Store) openLookup(k keyspace, kind byte, u *recentKeys) (*lookup, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	return &lookup{s: s, keys: k, kind: kind, unflushed: u}, nil
+	return &lookup{s: s, keys: k, kind: kind, recent: u}, nil
 }
 
-// reuse returns the lookup that was opened before, or opens it.
-func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *unflushed) (*lookup, error) {
+// reuse returns *l, and opens it if it is nil.
+func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *recentKeys) (*lookup, error) {
 	if *l != nil {
 		return *l, nil
 	}
@@ -44,9 +44,9 @@ func (s *Store) reuse(l **lookup, k keyspace, kind byte, u *unflushed) (*lookup,
 	return opened, nil
 }
 
-// iterator returns that which sees an id if it is there.
+// iterator returns an iterator that sees the key of an id if it exists.
 func (l *lookup) iterator(id string) (*pebble.Iterator, error) {
-	it, onDisk := &l.all, l.unflushed != nil && !l.unflushed.has(id)
+	it, onDisk := &l.all, l.recent != nil && !l.recent.mayBeUnflushed(id)
 	if onDisk {
 		it = &l.disk
 	}
@@ -64,7 +64,7 @@ func (l *lookup) iterator(id string) (*pebble.Iterator, error) {
 	return opened, nil
 }
 
-// task returns a task, nil if there is none of that id.
+// task returns a task; nil: there is none of that id.
 func (l *lookup) task(id string) (t *events.Task, err error) {
 	err = l.get(id, func(data []byte) (err error) {
 		t, err = ownTask(data)
@@ -73,8 +73,8 @@ func (l *lookup) task(id string) (t *events.Task, err error) {
 	return t, err
 }
 
-// get calls fn with a value, if there is one. data is Pebble's. That fn can't read it
-// is a damage.
+// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means
+// a corrupt value.
 func (l *lookup) get(id string, fn func(data []byte) error) error {
 	it, err := l.iterator(id)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l *lookup) get(id string, fn func(data []byte) error) error {
 	return nil
 }
 
-// failed says why a lookup failed, if it did. A corruption stops the store.
+// failed returns the error of a lookup. A corruption stops the store.
 func (l *lookup) failed(id string, err error) error {
 	if err == nil {
 		return l.s.Err()

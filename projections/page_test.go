@@ -65,7 +65,7 @@ func TestWideTasks(t *testing.T) {
 			}
 			bytes += len(page.Tasks[i].Encode())
 		}
-		if bytes > projections.MostPageBytes {
+		if bytes > projections.MaxPageBytes {
 			t.Errorf("page %d has %d bytes", pages, bytes)
 		}
 		after = page.Next

@@ -21,15 +21,15 @@ import (
 // events from the snapshot's offset on, and marks what they name: so no store has
 // to agree with the topic, whoever wrote the last snapshot.
 
-// SnapshotOptions say when a snapshot is due. The zero value is good.
+// SnapshotOptions say when a snapshot is due. The zero value has the defaults.
 type SnapshotOptions struct {
-	// Share of the bytes of events that open tasks in snapshots may take: one in
-	// so many. A finished task is written once, whatever the share.
+	// Snapshots may write at most 1/Share of the bytes of events for open tasks. A finished task is
+	// written once, whatever the share.
 	Share int
-	// EventBytes is what a snapshot waits for at least.
+	// EventBytes is the least number of bytes of events between two snapshots.
 	EventBytes int64
-	// ChunkBytes is about how long a chunk is, and what a transaction writes of a
-	// snapshot beside tasks that ended.
+	// ChunkBytes is about the size of a chunk, and what one transaction writes of a snapshot
+	// besides finished tasks.
 	ChunkBytes int
 }
 
@@ -41,24 +41,25 @@ const (
 )
 
 const (
-	// chunkMostBytes is below what Kafka takes by default as one record.
-	chunkMostBytes = 990_000
-	// partBytes is of a task that a chunk can't hold.
-	partBytes = chunkMostBytes / 4 * 3 * 9 / 10
-	// endedMostBytes bounds what is kept of finished tasks until it is written.
-	// Past it they are read from Pebble, all of them.
-	endedMostBytes = 32 << 20
-	// scanLookBytes is what a scan looks at of finished tasks in a transaction. It is more
-	// than a transaction ends, or a scan may never come past those that ended since it began.
-	scanLookBytes = 4 << 20
-	// rewriteChunks is from how many chunks on, and rewriteFactor from how many
-	// times the size of what is open, the open tasks are written anew.
+	// chunkBytesMax is below the size of a record that Kafka accepts by default.
+	chunkBytesMax = 990_000
+	// partBytes is the size of a part of a task that doesn't fit a chunk.
+	partBytes = chunkBytesMax / 4 * 3 * 9 / 10
+	// endedBytesMax bounds the finished tasks that memory keeps until they are written. Above it
+	// all finished tasks are read from Pebble.
+	endedBytesMax = 32 << 20
+	// scanReadBytesMax is how much of finished tasks a scan reads in one transaction. It exceeds
+	// what a transaction finishes. Otherwise a scan might never get past the tasks that finished
+	// since it began.
+	scanReadBytesMax = 4 << 20
+	// All open tasks are written again once there are rewriteChunks chunks and these are
+	// rewriteFactor times the size of the open tasks.
 	rewriteChunks = 8
 	rewriteFactor = 2
-	// paceOf is the part of the events that pay for a pass over which it is spread:
-	// one in so many. All at once it would take as much of the broker as the work does,
-	// for as long as a large one lasts; the longer it lasts, the more events follow it.
-	paceOf = 5
+	// A pass is spread over the events that pay for it: it takes 1/paceShare of them. A pass at
+	// once would load the broker as much as the work does. The longer a pass takes, the more events
+	// must be read after it.
+	paceShare = 5
 )
 
 func (o *SnapshotOptions) setDefaults() {
@@ -73,55 +74,54 @@ func (o *SnapshotOptions) setDefaults() {
 	}
 }
 
-// snapshots is what a view knows of its partition's snapshot. It is off until
-// SnapshotBase was called.
+// snapshots is what a view knows of its partition's snapshot. It is disabled until SnapshotBase is
+// called.
 type snapshots struct {
-	on   bool
-	base events.Snapshot // what the topic holds
-	// awaited: the base is ahead of the store; what changed counts from there.
-	awaited bool
-	strange bool // and holds other tasks
-	// whole: what changed isn't known, so everything is written anew, by a scan of the
-	// store. scanning: a transaction with some of it was committed. cursor is the finished
-	// task that it has come to; what has ended after the instant scanFrom is in ended.
-	whole, scanning bool
-	cursor          string
-	scanFrom        time.Time
+	enabled bool
+	base    events.Snapshot // what the topic has
+	// awaited: the base is ahead of the store. Changes count from the base on.
+	awaited  bool
+	mismatch bool // the base has other tasks than the store
+	// full: the changes since the base are unknown, so everything is written again by a scan of the
+	// store. scanning: a transaction with a part of the scan was committed. cursor is the last
+	// finished task of the scan. Tasks that finished after scanFrom are in ended.
+	full, scanning bool
+	cursor         string
+	scanFrom       time.Time
 
-	// Open tasks that the base has otherwise, or not, are listed in Tasks.open.
+	// Open tasks that differ from the base are listed in Tasks.open.
 	changedBytes int
-	gone         []string // tasks of the base's open chunks that ended
-	ended        [][]byte // encodings of tasks that ended, not in a chunk yet
+	removed      []string // tasks of the base's open chunks that ended
+	ended        [][]byte // stored forms of tasks that ended and aren't in a chunk yet
 	endedBytes   int
-	marked       map[string]struct{} // finished tasks that mark has met
+	marked       map[string]struct{} // finished tasks that mark has handled
 
-	credit     int64 // bytes that snapshots may take by now
-	ahead      int64 // bytes of a pass or scan that were written before their turn
+	credit     int64 // bytes that snapshots may write by now
+	debt       int64 // bytes of a pass or scan that were written ahead of its pace
 	eventBytes int64 // written since the last pass began
 	finished   events.Chunks
 	finishedN  int64
 	pass       *pass
-	pending    []func() // what becomes true if the records that were given out do
+	pending    []func() // run if the records that Snapshot returned are committed
 }
 
 // pass is a snapshot that is being written, perhaps over several transactions.
 type pass struct {
-	meta  events.Snapshot
-	ended int // tasks at the front of snapshots.ended that count with it
-	gone  []string
-	todo  []string // open tasks, in the order of ids
-	drop  []string // keys of chunks that count no more with it
+	meta    events.Snapshot
+	ended   int // number of tasks at the front of snapshots.ended that belong to it
+	removed []string
+	todo    []string // open tasks to write, in the order of ids
+	drop    []string // keys of chunks that it makes obsolete
 }
 
-// SnapshotBase tells the view which snapshot of the partition the topic holds;
-// nil: none. Changes count from there, so records must be applied from the offset
-// that it returns, which may be below Next. One that is not good is not written
-// on: the next one is whole.
+// SnapshotBase sets the snapshot of the partition that the topic has; nil: none. Changes count from
+// there, so records must be applied from the returned offset on, which may be below Next. If good
+// is false the next snapshot is a full one.
 func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
 	if m == nil || !good {
-		s.whole = m != nil || v.next > 0
+		s.full = m != nil || v.next > 0
 		v.creditLog(v.next)
 		return v.next
 	}
@@ -133,26 +133,25 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	return m.Next
 }
 
-// reset begins anew with a base; nil: none.
+// reset sets the base and forgets everything else; nil: no base.
 func (s *snapshots) reset(m *events.Snapshot) {
-	*s = snapshots{on: true, marked: map[string]struct{}{}}
+	*s = snapshots{enabled: true, marked: map[string]struct{}{}}
 	if m != nil {
 		s.base, s.finished, s.finishedN = *m, m.Finished, m.FinishedTasks
 	}
 }
 
-// assumedEventBytes is a guess at what an event takes that wasn't read.
+// assumedEventBytes estimates the size of an event that wasn't read.
 const assumedEventBytes = 400
 
-// creditLog lets a log that has no snapshot pay for the first one.
+// creditLog credits the events of a log without a snapshot, so that the first one is paid for.
 func (v *Tasks) creditLog(next int64) {
 	v.snap.credit = next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
 }
 
-// SnapshotReached says that the log was read to an offset. Where the snapshot is
-// of events past it, or of other tasks than the store has, it is not of this log,
-// and why says so: then it must not be restored from, and the next one is written
-// whole.
+// SnapshotReached must be called when the log was read to its end. why is set if the snapshot isn't
+// of this log: it has later events, or other tasks than the store. Then it must not be restored
+// from, and the next one is a full one.
 func (v *Tasks) SnapshotReached(next int64) (why string) {
 	s := &v.snap
 	v.reach(next)
@@ -163,30 +162,30 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 		why = fmt.Sprintf("it holds tasks as of the event at offset %d, and the log has none there", v.until-1)
 	case s.awaited:
 		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
-		s.awaited, s.whole = false, true
+		s.awaited, s.full = false, true
 		v.creditLog(next)
-	case s.strange:
+	case s.mismatch:
 		why = fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next)
 	}
 	return why
 }
 
-// reach begins to count changes, where the log has come to the base. The store
-// must then hold what the base says.
+// reach begins to count changes once the log has come to the base. It compares the store with the
+// base.
 func (v *Tasks) reach(offset int64) {
 	s := &v.snap
 	if !s.awaited || offset < s.base.Next {
 		return
 	}
 	s.awaited = false
-	s.strange = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
-	if s.whole = s.strange; s.whole {
+	s.mismatch = v.open.len() != s.base.Tasks || v.open.ids != s.base.IDs
+	if s.full = s.mismatch; s.full {
 		v.creditLog(offset)
 	}
 	v.open.each(v.open.inSnapshot)
 }
 
-// mark notes what an event below Next changed since the base.
+// mark records what an event below Next changed since the base.
 func (v *Tasks) mark(r *events.Record) error {
 	s := &v.snap
 	if !s.counts() || r.Offset < s.base.Next {
@@ -211,102 +210,100 @@ func (v *Tasks) mark(r *events.Record) error {
 }
 
 // counts reports whether changes are counted.
-func (s *snapshots) counts() bool { return s.on && !s.awaited && (!s.whole || s.scanning) }
+func (s *snapshots) counts() bool { return s.enabled && !s.awaited && (!s.full || s.scanning) }
 
-// read takes events into account that were read, and not written just now.
+// read counts the bytes of events.
 func (s *snapshots) read(bytes, share int) {
 	s.eventBytes += int64(bytes)
 	s.credit += int64(bytes / share)
 }
 
-// change notes that an open task isn't as the base has it.
+// change records that an open task differs from the base.
 func (v *Tasks) change(id string) {
 	if v.snap.counts() {
 		v.snap.changedBytes += v.open.list(id)
 	}
 }
 
-// ended notes that a task has ended, and whether an open chunk may hold it.
+// ended records that a task has ended. held: an open chunk may have it.
 func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	s := &v.snap
 	if !s.counts() {
 		return
 	}
 	if held {
-		s.gone = append(s.gone, id)
+		s.removed = append(s.removed, id)
 	}
 	s.ended = append(s.ended, encoded)
 	s.endedBytes += len(encoded)
-	if s.endedBytes > endedMostBytes {
-		v.forget()
+	if s.endedBytes > endedBytesMax {
+		v.restartFull()
 	}
 }
 
-// forget gives up counting changes: the next snapshot is written whole. A pass or a
-// scan begins anew: what memory had for it is gone.
-func (v *Tasks) forget() {
+// restartFull gives up counting changes: the next snapshot is a full one. A pass or scan begins
+// again, since memory lost what belongs to it.
+func (v *Tasks) restartFull() {
 	s := &v.snap
 	v.open.unlist()
-	s.whole, s.scanning, s.cursor, s.pass = true, false, "", nil
-	s.changedBytes, s.gone, s.ended, s.endedBytes = 0, nil, nil, 0
+	s.full, s.scanning, s.cursor, s.pass = true, false, "", nil
+	s.changedBytes, s.removed, s.ended, s.endedBytes = 0, nil, nil, 0
 	clear(s.marked)
 }
 
-// Snapshot returns what a transaction that writes so many bytes of events is to
-// write of the partition's snapshot beside them: often nothing. It is of the state
-// before that transaction. If the transaction is committed, SnapshotWritten must
-// be called; else the next call returns it again. An error means that no snapshot
-// can be written of the partition any more.
+// Snapshot returns the records of the partition's snapshot that a transaction must write with
+// eventBytes bytes of events: often none. They are of the state before that transaction. If the
+// transaction is committed, SnapshotWritten must be called; otherwise the next call returns them
+// again. An error means that no snapshot of the partition can be written any more.
 func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error) {
 	s, o := &v.snap, &v.s.o.Snapshots
 	s.pending = nil
 	s.read(eventBytes, o.Share)
 	// What stopped a task may be readable to another build, which finds it in the
 	// log, and would not in a snapshot.
-	if !s.on || s.awaited || v.loading || len(v.stops) > 0 {
+	if !s.enabled || s.awaited || v.loading || len(v.stops) > 0 {
 		return nil, nil
 	}
 	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes,
 		finished: s.finished, finishedN: s.finishedN}
-	turn := s.turn(eventBytes, max(1, o.Share/paceOf))
-	if turn && s.pass == nil && !s.whole && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
+	turn := s.mayContinue(eventBytes, max(1, o.Share/paceShare))
+	if turn && s.pass == nil && !s.full && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
 		v.beginPass()
 	}
 	s.pending = append(s.pending, func() { s.finished, s.finishedN = w.finished, w.finishedN })
-	v.endedOn(w, eventBytes)
+	v.writeEnded(w, eventBytes)
 	var err error
 	switch {
 	case !turn:
 	case s.pass != nil:
-		err = v.passOn(w)
-	case s.whole && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
+		err = v.continuePass(w)
+	case s.full && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
 		err = v.scan(w)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if w.err != nil {
-		s.on = false
+		s.enabled = false
 		return nil, fmt.Errorf("projections: snapshot of partition %d at %d: %w", v.keys.partition, v.next, w.err)
 	}
 	return w.records, nil
 }
 
-// turn reports whether a pass or a scan may go on in a transaction with so many bytes
-// of events: pace bytes of them come to one of it, unless what ended meanwhile takes
-// too much of memory.
-func (s *snapshots) turn(eventBytes, pace int) bool {
-	s.ahead = max(0, s.ahead-int64(eventBytes/pace))
-	return s.ahead == 0 || s.endedBytes > endedMostBytes/2
+// mayContinue reports whether a pass or scan may continue in a transaction. Each of its bytes needs
+// pace bytes of events, unless the finished tasks take too much memory.
+func (s *snapshots) mayContinue(eventBytes, pace int) bool {
+	s.debt = max(0, s.debt-int64(eventBytes/pace))
+	return s.debt == 0 || s.endedBytes > endedBytesMax/2
 }
 
-// spend takes account of what a pass or a scan wrote.
-func (s *snapshots) spend(bytes int) {
+// charge accounts for what a pass or scan wrote.
+func (s *snapshots) charge(bytes int) {
 	s.credit -= int64(bytes)
-	s.ahead += int64(bytes)
+	s.debt += int64(bytes)
 }
 
-// SnapshotWritten says that what Snapshot returned last is committed.
+// SnapshotWritten must be called once the records that Snapshot returned last are committed.
 func (v *Tasks) SnapshotWritten() {
 	for _, f := range v.snap.pending {
 		f()
@@ -314,14 +311,13 @@ func (v *Tasks) SnapshotWritten() {
 	v.snap.pending = nil
 }
 
-// rewrites reports whether the next pass writes all that is open: the chunks have
-// too much in them that is open no more, or is written again in a later one.
+// rewrites reports whether the next pass writes all open tasks: too much of the chunks is obsolete.
 func (v *Tasks) rewrites() bool {
 	s := &v.snap
 	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.open.bytes)
 }
 
-// passBytes is about what the next pass writes of open tasks.
+// passBytes is about how much the next pass writes of open tasks.
 func (v *Tasks) passBytes() int64 {
 	if v.rewrites() {
 		return int64(v.open.bytes)
@@ -329,22 +325,22 @@ func (v *Tasks) passBytes() int64 {
 	return int64(v.snap.changedBytes)
 }
 
-// beginPass fixes what the next snapshot is of: the state as it is now.
+// beginPass fixes the state that the next snapshot is of: the present one.
 func (v *Tasks) beginPass() {
 	s := &v.snap
-	p := &pass{meta: s.base, ended: len(s.ended), gone: s.gone}
+	p := &pass{meta: s.base, ended: len(s.ended), removed: s.removed}
 	each := v.open.eachListed
 	m := &p.meta
 	m.Format, m.Next, m.State, m.Tasks, m.IDs = events.SnapshotFormat, v.next, v.state, v.open.len(), v.open.ids
 	m.Finished, m.FinishedTasks = s.finished, s.finishedN
-	if s.whole || v.rewrites() {
+	if s.full || v.rewrites() {
 		for n := m.Open.From; n < m.Open.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkOpen, n))
 		}
 		m.Open, m.OpenBytes = events.Chunks{From: m.Open.To, To: m.Open.To}, 0
-		p.gone, each = nil, v.open.each
+		p.removed, each = nil, v.open.each
 	}
-	if s.whole {
+	if s.full {
 		for n := s.base.Finished.From; n < s.base.Finished.To; n++ {
 			p.drop = append(p.drop, events.ChunkKey(events.ChunkFinished, n))
 		}
@@ -355,20 +351,20 @@ func (v *Tasks) beginPass() {
 	})
 	slices.Sort(p.todo) // as Pebble has them
 	v.open.unlist()
-	s.changedBytes, s.gone = 0, nil
-	s.eventBytes, s.whole, s.scanning, s.pass = 0, false, false, p
+	s.changedBytes, s.removed = 0, nil
+	s.eventBytes, s.full, s.scanning, s.pass = 0, false, false, p
 	clear(s.marked)
 }
 
-// passOn writes the next part of what is open, once endedOn has written the finished
-// tasks, and with the last of it what makes all of them count.
-func (v *Tasks) passOn(w *chunkWriter) error {
+// continuePass writes the next part of the open tasks, after writeEnded has written the finished
+// ones. With the last part it writes the record that makes all of them valid.
+func (v *Tasks) continuePass(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
 	if p.ended > 0 {
 		return nil
 	}
 	m, before := p.meta, w.bytes
-	k, gone, todo, err := v.cut(p, w.most)
+	k, gone, todo, err := v.nextChunk(p, w.most)
 	if err != nil {
 		return err
 	}
@@ -379,11 +375,11 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 		size := w.chunk(events.ChunkOpen, &m.Open, k)
 		m.OpenBytes += int64(size)
 	}
-	if len(p.gone) > gone || len(p.todo) > todo {
+	if len(p.removed) > gone || len(p.todo) > todo {
 		written := w.bytes - before
 		s.pending = append(s.pending, func() {
-			p.meta, p.gone, p.todo = m, p.gone[gone:], p.todo[todo:]
-			s.spend(written)
+			p.meta, p.removed, p.todo = m, p.removed[gone:], p.todo[todo:]
+			s.charge(written)
 		})
 		return nil
 	}
@@ -392,7 +388,7 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	written := w.bytes - before
 	s.pending = append(s.pending, func() {
 		s.base, s.pass = m, nil
-		s.spend(written)
+		s.charge(written)
 		if f := v.s.o.Listener.Snapshot; f != nil {
 			f(v.keys.partition, m)
 		}
@@ -400,20 +396,19 @@ func (v *Tasks) passOn(w *chunkWriter) error {
 	return nil
 }
 
-// cut takes the beginning of what is left of a pass. A task that has ended since
-// the pass began is written as what is left of it: the events that ended it come
-// after the snapshot.
-func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
+// nextChunk takes the beginning of what is left of a pass. A task that has ended since the pass
+// began is written as what Finished leaves: the events that ended it come after the snapshot.
+func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
 	k = &events.Chunk{}
 	size := 0
-	for ; gone < len(p.gone) && size < most; gone++ {
-		size += len(p.gone[gone]) + 3
+	for ; gone < len(p.removed) && size < most; gone++ {
+		size += len(p.removed[gone]) + 3
 	}
-	k.Ended = p.gone[:gone]
+	k.Ended = p.removed[:gone]
 	var cold *lookup
 	for ; todo < len(p.todo) && size < most && err == nil; todo++ {
 		var data []byte
-		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkMostBytes-chunkMostBytes/10 {
+		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkBytesMax-chunkBytesMax/10 {
 			break
 		}
 		k.Tasks = append(k.Tasks, data)
@@ -425,14 +420,14 @@ func (v *Tasks) cut(p *pass, most int) (k *events.Chunk, gone, todo int, err err
 	return k, gone, todo, err
 }
 
-// tooLarge reports whether a chunk is of one task that is written in parts, in one
-// transaction: it may change in the next.
+// tooLarge reports whether a chunk is of one task that must be written in parts. One transaction
+// writes all of them, since the task may change in the next.
 func tooLarge(k *events.Chunk) bool {
-	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkMostBytes-chunkMostBytes/100
+	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkBytesMax-chunkBytesMax/100
 }
 
-// storedForm is that of a task that is open, or was when a pass began. A cold one
-// isn't decoded. cold is for several calls; it is the caller's to close.
+// storedForm returns the stored form of a task that is open, or was when a pass began. A cold one
+// isn't decoded. cold is reused by several calls; the caller closes it.
 func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	if en := v.open.hot[id]; en != nil {
 		return en.task.Encode(), nil
@@ -457,11 +452,10 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	return data, err
 }
 
-// endedOn writes chunks of tasks that ended: all that the pass is of, and of others as
-// soon as they fill one. It waits for no turn, and writes as many bytes as the transaction
-// has of events: so they become no more, whatever ends. They count with the first pass
-// that begins after them.
-func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
+// writeEnded writes chunks of finished tasks: all that belong to the pass, and others once they
+// fill a chunk. It ignores the pace, and writes as many bytes as the transaction has of events, so
+// that they don't accumulate. They belong to the first pass that begins after them.
+func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	s := &v.snap
 	upto, least := len(s.ended), w.most
 	if s.pass != nil && s.pass.ended > 0 {
@@ -470,7 +464,7 @@ func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
 	}
 	n, bytes := 0, 0
 	for n < upto && s.endedBytes-bytes >= least && (n == 0 || w.bytes < eventBytes) {
-		k, size := front(s.ended[n:upto], w.most)
+		k, size := countForChunk(s.ended[n:upto], w.most)
 		w.ended(s.ended[n : n+k])
 		n, bytes = n+k, bytes+size
 	}
@@ -487,17 +481,17 @@ func (v *Tasks) endedOn(w *chunkWriter, eventBytes int) {
 	})
 }
 
-// front is how many tasks make a chunk, and what they take.
-func front(list [][]byte, most int) (n, bytes int) {
-	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkMostBytes-chunkMostBytes/10); n++ {
+// countForChunk returns how many tasks make a chunk, and their size.
+func countForChunk(list [][]byte, most int) (n, bytes int) {
+	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkBytesMax-chunkBytesMax/10); n++ {
 		size += len(list[n]) + 4
 		bytes += len(list[n])
 	}
 	return n, bytes
 }
 
-// scan writes the next finished tasks of the store, all of which the topic lacks.
-// After the last of them a pass begins.
+// scan writes the next finished tasks of the store. The topic has none of them. After the last one
+// a pass begins.
 func (v *Tasks) scan(w *chunkWriter) error {
 	s := &v.snap
 	if !s.scanning {
@@ -508,13 +502,13 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		s.finished, s.finishedN = events.Chunks{From: s.base.Finished.To, To: s.base.Finished.To}, 0
 		w.finished, w.finishedN = s.finished, s.finishedN
 	}
-	tasks, last, more, err := v.finishedPast(w.most)
+	tasks, last, more, err := v.nextFinished(w.most)
 	if err != nil {
 		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
 	}
 	if len(tasks) == 0 && !more {
 		v.beginPass()
-		return v.passOn(w)
+		return v.continuePass(w)
 	}
 	before := w.bytes
 	if len(tasks) > 0 {
@@ -525,25 +519,25 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		// From here on changes count: the cursor may be past a task that ends now. Not
 		// before: where nothing is committed nothing would take them from memory.
 		s.scanning, s.cursor = true, last
-		s.spend(written)
+		s.charge(written)
 	})
 	return nil
 }
 
-// finishedPast reads the next finished tasks for a scan, the id that it came to, and
-// whether there are more. Those that ended since the scan began are in memory, or were:
-// without them it has an end, whatever ends meanwhile.
-func (v *Tasks) finishedPast(most int) (tasks [][]byte, last string, more bool, err error) {
+// nextFinished reads the next finished tasks for a scan, the last id, and whether there are more.
+// It leaves out tasks that finished since the scan began: they are or were in memory. So the scan
+// ends, however many tasks finish meanwhile.
+func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, err error) {
 	s := &v.snap
 	last = s.cursor
 	err = v.s.use(func(db *pebble.DB) error {
 		_, upper := v.keys.bounds(kindFinished)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.after()), UpperBound: upper})
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.scanStart()), UpperBound: upper})
 		if err != nil {
 			return err
 		}
 		size, looked := 0, 0
-		for more = it.First(); more && size < most && looked < scanLookBytes && err == nil; more = it.Next() {
+		for more = it.First(); more && size < most && looked < scanReadBytesMax && err == nil; more = it.Next() {
 			var data []byte
 			var t *events.Task
 			if data, err = it.ValueAndErr(); err == nil {
@@ -563,15 +557,15 @@ func (v *Tasks) finishedPast(most int) (tasks [][]byte, last string, more bool, 
 	return tasks, last, more, err
 }
 
-// after is the first id past the cursor.
-func (s *snapshots) after() string {
+// scanStart is the first id after the cursor.
+func (s *snapshots) scanStart() string {
 	if s.cursor == "" {
 		return ""
 	}
 	return s.cursor + "\x00"
 }
 
-// chunkWriter makes the records of one transaction's part of a snapshot.
+// chunkWriter makes the records of a snapshot in one transaction.
 type chunkWriter struct {
 	ns        events.Namespace
 	source    string
@@ -585,17 +579,17 @@ type chunkWriter struct {
 	finishedN int64
 }
 
-// ended makes a chunk of finished tasks.
+// ended appends a chunk of finished tasks.
 func (w *chunkWriter) ended(tasks [][]byte) {
 	w.chunk(events.ChunkFinished, &w.finished, &events.Chunk{Tasks: tasks})
 	w.finishedN += int64(len(tasks))
 }
 
-// chunk makes a chunk the last of those, and returns its length.
+// chunk appends a chunk, and returns its size.
 func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int {
 	key, value := events.ChunkKey(kind, of.To), k.Encode()
-	if len(value) > chunkMostBytes {
-		w.err = fmt.Errorf("%s has %d bytes, at most %d: a task is too large to be written", key, len(value), chunkMostBytes)
+	if len(value) > chunkBytesMax {
+		w.err = fmt.Errorf("%s has %d bytes, at most %d: a task is too large to be written", key, len(value), chunkBytesMax)
 	}
 	of.To++
 	of.Sum += events.ChunkSum(key, value)
@@ -604,9 +598,9 @@ func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int
 	return len(value)
 }
 
-// parts makes a task the last of the chunks, in parts, and returns their length.
+// parts appends a task in parts, and returns their size.
 func (w *chunkWriter) parts(of *events.Chunks, id string, stored []byte) (size int) {
-	for _, p := range events.PartsOf(id, stored, partBytes) {
+	for _, p := range events.SplitParts(id, stored, partBytes) {
 		size += w.chunk(events.ChunkOpen, of, &events.Chunk{Part: p})
 	}
 	return size

@@ -124,27 +124,27 @@ func TestOnlyLargeTasksAreInParts(t *testing.T) {
 // in another order, is not put together.
 func TestPartsThatDontFit(t *testing.T) {
 	task := []byte(`{"id":"a","input":"` + strings.Repeat("x", 3000) + `"}`)
-	good := events.PartsOf("a", task, 1000)
+	good := events.SplitParts("a", task, 1000)
 	if len(good) != 4 {
 		t.Fatalf("%d parts", len(good))
 	}
 	put := func(ps []*events.Part) (whole []byte, err error) {
 		var g events.PartsReader
 		for _, p := range ps {
-			if whole, err = g.Take(p); err != nil {
+			if whole, err = g.Add(p); err != nil {
 				return nil, err
 			}
 		}
-		return whole, g.End()
+		return whole, g.CheckComplete()
 	}
 	if whole, err := put(good); err != nil || string(whole) != string(task) {
 		t.Fatalf("put together %q, %v", whole, err)
 	}
-	other := events.PartsOf("b", task, 1000)
+	other := events.SplitParts("b", task, 1000)
 	for what, ps := range map[string][]*events.Part{
 		"the first is missing": good[1:], "the last is missing": good[:3], "one is missing": {good[0], good[2], good[3]},
 		"one comes twice": {good[0], good[0], good[1]}, "one is another's": {good[0], other[1], good[2], good[3]},
-		"of another number": {good[0], events.PartsOf("a", task, 1500)[1]},
+		"of another number": {good[0], events.SplitParts("a", task, 1500)[1]},
 	} {
 		if whole, err := put(ps); err == nil {
 			t.Errorf("%s: put together as %d bytes", what, len(whole))
@@ -169,7 +169,7 @@ func TestPartIsGone(t *testing.T) {
 			}
 			tried++
 			bad := append(append(topic{}, c[:i]...), c[i+1:]...)
-			if _, err := v.TakeSnapshot(bad.reader()); !errors.Is(err, events.ErrSnapshot) {
+			if _, err := v.LoadSnapshot(bad.reader()); !errors.Is(err, events.ErrSnapshot) {
 				t.Errorf("%s is gone: %v", c[i].Key, err)
 			}
 		}

@@ -11,29 +11,29 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// stored is a task of a snapshot.
-type stored struct {
+// snapshotTask is a task of a snapshot.
+type snapshotTask struct {
 	id   string
 	data []byte
 	open bool
-	task *events.Task // of an open one that is to be in memory
+	task *events.Task // of an open task that stays in memory
 }
 
-// snapshotTasks are the tasks of the open chunks. Some may have ended since the
-// snapshot's offset. Each is decoded, to see that it can be, and shown to look.
-func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*stored, *events.Task)) (map[string]stored, error) {
-	values, err := r.Counted(events.ChunkOpen, m.Open)
+// snapshotTasks returns the tasks of the open chunks. Some may have ended since the snapshot's
+// offset. It decodes each one, to verify it, and passes it to look.
+func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snapshotTask, *events.Task)) (map[string]snapshotTask, error) {
+	values, err := r.ChunkValues(events.ChunkOpen, m.Open)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]stored, m.Tasks)
+	all := make(map[string]snapshotTask, m.Tasks)
 	var parts events.PartsReader
 	for i, value := range values {
 		if err := takeChunk(all, &parts, value); err != nil {
 			return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
 		}
 	}
-	if err := parts.End(); err != nil {
+	if err := parts.CheckComplete(); err != nil {
 		return nil, fmt.Errorf("after the last chunk of the open tasks: %w", err)
 	}
 	ids := uint64(0)
@@ -53,9 +53,9 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*stor
 	return all, nil
 }
 
-// keepAtMost keeps open tasks decoded, of so many bytes of stored forms.
-func keepAtMost(most int) func(*stored, *events.Task) {
-	return func(t *stored, task *events.Task) {
+// keepDecoded keeps open tasks decoded, up to most bytes of stored forms.
+func keepDecoded(most int) func(*snapshotTask, *events.Task) {
+	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
 			detachFrom(task, t.data)
 			t.task = task
@@ -63,16 +63,16 @@ func keepAtMost(most int) func(*stored, *events.Task) {
 	}
 }
 
-// takeChunk takes the next chunk of open tasks.
-func takeChunk(all map[string]stored, parts *events.PartsReader, value []byte) error {
+// takeChunk adds the next chunk of open tasks.
+func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
 	k, err := events.DecodeChunk(value)
 	if err != nil {
 		return err
 	}
 	tasks := k.Tasks
 	if k.Part == nil {
-		err = parts.End()
-	} else if whole, e := parts.Take(k.Part); e != nil || whole == nil {
+		err = parts.CheckComplete()
+	} else if whole, e := parts.Add(k.Part); e != nil || whole == nil {
 		return e
 	} else {
 		tasks = [][]byte{whole}
@@ -88,29 +88,28 @@ func takeChunk(all map[string]stored, parts *events.PartsReader, value []byte) e
 		if err != nil {
 			return err
 		}
-		all[id] = stored{id: id, data: data}
+		all[id] = snapshotTask{id: id, data: data}
 	}
 	return nil
 }
 
-// TakeSnapshot replaces what the view holds by a snapshot. Its open tasks are
-// there when it returns; load puts the finished ones into the store, beside the
-// view, in any goroutine: it returns early when its context ends, and must have
-// returned before the view is closed. Until Loaded a crash leaves nothing behind:
-// the next view of the partition is empty. An error that wraps events.ErrSnapshot
+// LoadSnapshot replaces the view's content by a snapshot. The open tasks are loaded when it
+// returns. load writes the finished ones into the store, concurrently with the view, in any
+// goroutine. It returns early when its context ends, and must have returned before the view is
+// closed. A crash before FinishLoad empties the partition. An error that wraps events.ErrSnapshot
 // says that the snapshot can't be used; then nothing was changed.
-func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
+func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
 	if err := v.usable(); err != nil {
 		return nil, err
 	}
 	m, err := r.Snapshot()
-	var tasks map[string]stored
+	var tasks map[string]snapshotTask
 	if err == nil {
-		tasks, err = snapshotTasks(r, m, keepAtMost(v.s.hotMost()))
+		tasks, err = snapshotTasks(r, m, keepDecoded(v.s.hotBytesMax()))
 	}
 	var finished [][]byte
 	if err == nil {
-		finished, err = r.Counted(events.ChunkFinished, m.Finished)
+		finished, err = r.ChunkValues(events.ChunkFinished, m.Finished)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
@@ -119,16 +118,16 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.lacksLast = m.Until > m.Next // else Rereads looks for it
-	v.unflushed.any(always)        // until Loaded
+	v.lacksLast = m.Until > m.Next      // else ExpectLastEvent checks it
+	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
-	batch := make([]stored, 0, loadTasks)
+	batch := make([]snapshotTask, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
 		t := tasks[id]
 		if t.open {
 			v.open.add(id, coldTask{bytes: int32(len(t.data)), snapshot: true})
 			if t.task != nil {
-				v.open.warm(id, t.task)
+				v.open.load(id, t.task)
 			}
 		} else {
 			v.ended(id, t.data, true)
@@ -146,11 +145,11 @@ func (v *Tasks) TakeSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	return (&loader{s: v.s, keys: v.keys, chunks: finished}).run, nil
 }
 
-// loadTasks is how many open tasks are stored at once, of a snapshot.
+// loadTasks is the number of open tasks in one batch.
 const loadTasks = 500
 
-// store puts tasks into Pebble as the snapshot has them.
-func (v *Tasks) store(tasks []stored) error {
+// store writes tasks of a snapshot to Pebble.
+func (v *Tasks) store(tasks []snapshotTask) error {
 	size, err := v.s.write(func(b *pebble.Batch) error {
 		var key []byte
 		for _, t := range tasks {
@@ -166,7 +165,7 @@ func (v *Tasks) store(tasks []stored) error {
 		return nil
 	})
 	if err == nil {
-		err = v.s.noteLoaded(size)
+		err = v.s.recordLoaded(size)
 	}
 	if err != nil {
 		return fmt.Errorf("projections: store the snapshot of partition %d: %w", v.keys.partition, err)
@@ -174,8 +173,8 @@ func (v *Tasks) store(tasks []stored) error {
 	return nil
 }
 
-// Wipe drops what the view and the store hold of the partition, so that it is
-// read from the start of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is read from the start
+// of the log.
 func (v *Tasks) Wipe() error {
 	if err := v.usable(); err != nil {
 		return err
@@ -183,8 +182,8 @@ func (v *Tasks) Wipe() error {
 	return v.wipe(false)
 }
 
-// wipe drops the partition's keys, and with loading puts in their place the mark
-// of a partition that is being loaded.
+// wipe deletes the partition's keys. With loading it adds the key of a partition that is being
+// loaded.
 func (v *Tasks) wipe(loading bool) error {
 	var mark func(*pebble.Batch) error
 	if loading {
@@ -200,8 +199,7 @@ func (v *Tasks) wipe(loading bool) error {
 	return nil
 }
 
-// dropHalfLoaded empties a partition whose loading was cut short: it lacks
-// finished tasks.
+// dropHalfLoaded empties a partition whose loading was interrupted: it lacks finished tasks.
 func (v *Tasks) dropHalfLoaded() error {
 	half := false
 	if err := v.get(kindLoading, "", func([]byte) error { half = true; return nil }); err != nil || !half {
@@ -210,7 +208,7 @@ func (v *Tasks) dropHalfLoaded() error {
 	return v.wipe(false)
 }
 
-// loader puts the finished tasks of a snapshot into the store.
+// loader writes the finished tasks of a snapshot into the store.
 type loader struct {
 	s      *Store
 	keys   keyspace
@@ -255,31 +253,30 @@ func (l *loader) load(k *events.Chunk) error {
 	if err != nil {
 		return err
 	}
-	return l.s.noteLoaded(size)
+	return l.s.recordLoaded(size)
 }
 
-// noteLoaded takes note of a batch that no offset goes with.
-func (s *Store) noteLoaded(bytes int) error {
+// recordLoaded counts a batch that belongs to no offset.
+func (s *Store) recordLoaded(bytes int) error {
 	s.mu.Lock()
-	s.unflushed += bytes
-	unflushed := s.unflushed
+	s.unflushedBytes += bytes
+	unflushed := s.unflushedBytes
 	s.mu.Unlock()
-	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
 		return s.Flush()
 	}
 	return nil
 }
 
-// Loaded says that what TakeSnapshot returned has come to its end, and the log has been applied
-// to its own: every task is known. It saves, and from here on a crash leaves what
-// was saved.
-func (v *Tasks) Loaded() error {
+// FinishLoad must be called when load has returned and the log was read to its end: every task is
+// known. It saves. From here on a crash leaves what was saved.
+func (v *Tasks) FinishLoad() error {
 	v.loading, v.loaded = false, true
 	return v.Save()
 }
 
-// Knows reports whether the view can tell what task has an id: not while finished
-// tasks are being loaded and the id isn't an open one's.
+// Knows reports whether the view can tell if a task with this id exists. It can't while finished
+// tasks are being loaded, unless the id is an open task's.
 func (v *Tasks) Knows(id string) bool {
 	return !v.loading || v.open.has(id) || v.finished[id] != nil
 }

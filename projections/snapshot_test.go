@@ -37,7 +37,7 @@ func (c *topic) compact(rnd *rand.Rand) {
 func (c topic) reader() *events.SnapshotReader {
 	r := &events.SnapshotReader{}
 	for i := range c {
-		r.Take(&c[i])
+		r.Add(&c[i])
 	}
 	return r
 }
@@ -92,7 +92,7 @@ func tail(t testing.TB, v *projections.Tasks, from int64, rs []events.Record) {
 // fromSnapshot begins with a snapshot instead of what the store has.
 func fromSnapshot(t testing.TB, v *projections.Tasks, c topic, rs []events.Record) {
 	t.Helper()
-	load, err := v.TakeSnapshot(c.reader())
+	load, err := v.LoadSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func fromSnapshot(t testing.TB, v *projections.Tasks, c topic, rs []events.Recor
 	if err := load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Loaded(); err != nil {
+	if err := v.FinishLoad(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -143,11 +143,11 @@ func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []e
 	}
 }
 
-// TestSnapshotAndTailAreTheRebuild is P8's third form: whatever owners wrote,
+// TestSnapshotAndTailEqualARebuild is P8's third form: whatever owners wrote,
 // were kept from writing, lost of their disks or took over with old ones, and
 // whatever compaction took, a snapshot and the events after it are what the log
 // folds to.
-func TestSnapshotAndTailAreTheRebuild(t *testing.T) {
+func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 	t.Parallel()
 	snapshots, chunks := 0, 0
 	for seed := range seeds(15) {
@@ -226,7 +226,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		for what, value := range map[string][]byte{"gone": nil, "another": bytes.Replace(c[i].Value, []byte(`"seq":`), []byte(`"seq":1`), 1)} {
 			bad := append(topic{}, c...)
 			bad[i].Value = value
-			if _, err := v.TakeSnapshot(bad.reader()); !errors.Is(err, events.ErrSnapshot) {
+			if _, err := v.LoadSnapshot(bad.reader()); !errors.Is(err, events.ErrSnapshot) {
 				t.Errorf("%s is %s: %v", key, what, err)
 			}
 		}
@@ -264,7 +264,7 @@ func TestLoadingCutShort(t *testing.T) {
 	s := openTiny(t, fs, 2000)
 	defer closeStore(t, s)
 	v := tasksOf(t, s)
-	load, err := v.TakeSnapshot(c.reader())
+	load, err := v.LoadSnapshot(c.reader())
 	if err != nil {
 		t.Fatal(err)
 	}

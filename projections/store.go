@@ -25,67 +25,63 @@ const (
 	DefaultFlushEvery    = 10 * time.Second
 )
 
-// Compaction that can wait: reads are few, and mostly of what is in memory or
-// cached. A second of writing is not to be rewritten a few seconds later.
+// Compaction can wait: reads are few, and mostly of what is in memory or cached. Data that was
+// just written should not be rewritten seconds later.
 const (
 	l0Compaction  = 16        // sorted runs in level 0 before it is compacted
 	lbaseBytesMax = 256 << 20 // of the first level below
 )
 
-// MinMemtableBytes bounds what a test may ask for.
+// MinMemtableBytes is the lower bound of MemtableBytes.
 const MinMemtableBytes = 256 << 10
 
-// memtablesKept is how many memtables Pebble keeps: the one that is written to, and
-// the one that is flushed or was last. It takes their bytes off the size of its block
-// cache, and a cache without any left reads the filters from the disk at every lookup
-// (measured, BenchmarkUnknownTask: 5.9 us of processor time, and 1.8 with a cache).
+// memtablesKept is how many memtables Pebble keeps: the one that is written, and one that is being
+// flushed or was last. It takes their size off the block cache. With no cache left, every lookup
+// reads filters from the disk (measured, BenchmarkUnknownTask: 5.9 us of processor time, and 1.8
+// with a cache).
 const memtablesKept = 2
 
-// unflushedMemtables is how many memtables may be saved and not yet flushed;
-// past it Save waits for a flush.
-const unflushedMemtables = 4
+// unflushedMemtablesMax is how many memtables may be saved and not flushed. Above it Save waits for
+// a flush.
+const unflushedMemtablesMax = 4
 
-// neverStall is past every count of memtables and files at which Pebble would
-// hold a write back. A write that Pebble holds can't be called off when the
-// flush that it waits for fails; Save waits instead, and can.
+// neverStall is above every number of memtables and files at which Pebble would stall a write. A
+// stalled write can't be cancelled if the flush it waits for fails. Save waits instead, and can be.
 const neverStall = 1 << 20
 
-// bloomBitsPerKey makes one lookup in a hundred of an unknown task read a block.
+// bloomBitsPerKey gives one false positive in a hundred lookups of an unknown task.
 const bloomBitsPerKey = 10
 
-// FS is a file system that a store can be on; the tests have one in memory that
-// loses what wasn't synced.
+// FS is the file system of a store. Tests use one in memory that loses what wasn't synced.
 type FS = vfs.FS
 
-// Options are the settings of a store. The zero value is good.
+// Options are the settings of a store. The zero value has the defaults.
 type Options struct {
 	FS            FS            // nil: the disk
 	CacheBytes    int64         // block cache
-	HotBytes      int           // of open tasks that views of tasks, or of timelines, keep decoded, as what is stored of them
+	HotBytes      int           // bound of the open tasks, or rows, that views keep decoded, by their stored size
 	MemtableBytes int           // at least MinMemtableBytes
-	FlushEvery    time.Duration // how long what was saved may wait for Run to flush it
+	FlushEvery    time.Duration // how long saved data may wait for Run to flush it
 	Snapshots     SnapshotOptions
 	Listener      *Listener
 
-	valueFiles int // 0: valueFilesReferred; the tests have less
+	valueFiles int // 0: valueFilesReferred; tests set less
 }
 
-// Listener is told what a store does. Fields may be nil. They are called by
-// whoever does it, Background and Fatal by Pebble's goroutines while it holds
-// its locks: they must return soon and not call the store.
+// Listener observes a store. Fields may be nil. Background and Fatal are called by Pebble's
+// goroutines under its locks: they must return soon and not call the store.
 type Listener struct {
 	Saved   func(Saved)
 	Flushed func(took time.Duration)
 	// Snapshot: a snapshot of a partition of tasks was committed.
 	Snapshot func(partition int32, of events.Snapshot)
-	// Background is an error of a flush or compaction, or one that Pebble
-	// would only have logged.
+	// Background is an error of a flush or compaction, or one that Pebble would only log.
 	Background func(error)
 	// Fatal is the reason why the store stopped, once.
 	Fatal func(error)
 }
 
-// Saved tells of one Save.
+// Saved describes one Save.
 type Saved struct {
 	Partition int32
 	Next      int64
@@ -93,40 +89,39 @@ type Saved struct {
 	Bytes     int
 }
 
-// Store is one directory: one view of the partitions that its process reads.
-// Its methods may be called from several goroutines; the views that it hands
-// out belong to one each.
+// Store is one directory with one view of the partitions that its process reads. Its methods may be
+// called from several goroutines. A view is for one goroutine.
 type Store struct {
 	dir string
 	id  Identity
 	o   Options
 	db  *pebble.DB
 
-	stopped  atomic.Pointer[stopReason]
-	faulty   atomic.Bool                // something failed: nothing more reaches the disk
-	late     atomic.Pointer[stopReason] // what failed while Close went on
-	decoded  atomic.Int64               // bytes of Held.Decoded
-	failed   chan struct{}              // closed when stopped is set
-	gone     chan struct{}              // closed when Pebble is closed
-	full     chan struct{}              // holds one: a flush by size is due
-	flushing sync.Mutex
+	stopped      atomic.Pointer[stopReason]
+	faulty       atomic.Bool                // a change failed: no later one reaches the disk
+	lateFailure  atomic.Pointer[stopReason] // what failed during Close
+	decoded      atomic.Int64               // of MemoryUse.Decoded
+	failed       chan struct{}              // closed when stopped is set
+	pebbleClosed chan struct{}              // closed when Pebble is closed
+	flushDue     chan struct{}              // capacity 1: a flush by size is due
+	flushing     sync.Mutex
 
-	mu        sync.Mutex
-	users     int // calls inside Pebble
-	ending    bool
-	closeErr  error
-	views     map[int32]bool // partitions with an open view
-	saved     map[int32]mark
-	flushed   map[int32]mark
-	unflushed int // bytes
+	mu             sync.Mutex
+	users          int // calls inside Pebble
+	closing        bool
+	closeErr       error
+	views          map[int32]bool // partitions with an open view
+	saved          map[int32]mark
+	flushed        map[int32]mark
+	unflushedBytes int // bytes
 
-	flushesBegun, flushesEnded uint64 // they begin and end one after the other
+	flushesBegun, flushesEnded uint64 // flushes run one after the other
 }
 
-// stopReason is why a store does nothing any more.
+// stopReason is why a store stopped.
 type stopReason struct{ err error }
 
-// mark is what a store reflects of a partition.
+// mark is the state of a partition as of an offset.
 type mark struct {
 	next  int64
 	state events.PartitionState
@@ -155,10 +150,10 @@ func (o *Options) setDefaults() {
 	o.Snapshots.setDefaults()
 }
 
-// Open opens the store in dir, and creates it where there is none. It refuses
-// a directory that belongs to another cluster, namespace, partition count or
-// view, or has another format (ErrForeign), that another store has open
-// (ErrInUse), or that can't be read (ErrDamaged); each error says what to do.
+// Open opens the store in dir, and creates it if there is none. It refuses a directory that belongs
+// to another cluster, namespace, partition count or view, or has another format (ErrForeign), that
+// another store has open (ErrInUse), or that can't be read (ErrDamaged). Each error says what to
+// do.
 func Open(dir string, id Identity, o Options) (*Store, error) {
 	o.setDefaults()
 	if id.Format == 0 {
@@ -176,7 +171,7 @@ func Open(dir string, id Identity, o Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, id: id, o: o,
-		failed: make(chan struct{}), gone: make(chan struct{}), full: make(chan struct{}, 1),
+		failed: make(chan struct{}), pebbleClosed: make(chan struct{}), flushDue: make(chan struct{}, 1),
 		views: map[int32]bool{}, saved: map[int32]mark{}, flushed: map[int32]mark{},
 	}
 	err = s.open(lock)
@@ -189,12 +184,12 @@ func Open(dir string, id Identity, o Options) (*Store, error) {
 }
 
 func (s *Store) open(lock *pebble.Lock) error {
-	fresh, err := s.id.admit(s.o.FS, s.dir)
+	fresh, err := s.id.checkDir(s.o.FS, s.dir)
 	if err != nil {
 		return err
 	}
 	if fresh {
-		if err := s.id.announce(s.o.FS, s.dir); err != nil {
+		if err := s.id.markCreating(s.o.FS, s.dir); err != nil {
 			return err
 		}
 	}
@@ -205,28 +200,28 @@ func (s *Store) open(lock *pebble.Lock) error {
 	}
 	db, err := pebble.Open(s.dir, s.pebbleOptions(lock, fresh))
 	if err != nil {
-		return s.unopened(err)
+		return s.openError(err)
 	}
 	s.mu.Lock()
 	s.db = db
 	s.mu.Unlock()
 	if fresh {
-		err = s.id.confirm(s.o.FS, s.dir)
+		err = s.id.markCreated(s.o.FS, s.dir)
 	}
 	if err == nil {
 		err = s.Err()
 	}
 	if err != nil {
 		s.fail(err)
-		s.end() // it may have failed before there was anything to close
-		<-s.gone
+		s.closeIfIdle() // it may have failed before there was anything to close
+		<-s.pebbleClosed
 		return errors.Join(err, s.closeErr)
 	}
 	return nil
 }
 
-// unopened says what Pebble's refusal to open means.
-func (s *Store) unopened(err error) error {
+// openError says what Pebble's refusal to open means.
+func (s *Store) openError(err error) error {
 	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, os.ErrNotExist) || pebble.IsCorruptionError(err) {
 		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
 	}
@@ -248,7 +243,7 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				s.background(err)
-				s.fail(s.interrupted(err))
+				s.fail(s.backgroundError(err))
 			},
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.fail(s.damaged(info.Details))
@@ -263,9 +258,9 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 	return o
 }
 
-// interrupted says why Pebble couldn't flush or compact. A damaged value is told of
-// here alone, damaged keys by DataCorruption as well.
-func (s *Store) interrupted(err error) error {
+// backgroundError says why Pebble couldn't flush or compact. A corrupt value is reported here only,
+// corrupt keys by DataCorruption too.
+func (s *Store) backgroundError(err error) error {
 	if pebble.IsCorruptionError(err) {
 		return s.damaged(err)
 	}
@@ -276,8 +271,8 @@ func (s *Store) damaged(err error) error {
 	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrDamaged)
 }
 
-// background tells of an error. When the store has stopped, what fails fails
-// because of it.
+// background reports an error to the listener. Once the store has stopped, other failures follow
+// from that and aren't reported.
 func (s *Store) background(err error) {
 	if s.faulty.Load() {
 		return
@@ -287,53 +282,52 @@ func (s *Store) background(err error) {
 	}
 }
 
-// pebbleLogger takes what Pebble would log. Its default ends the process.
+// pebbleLogger receives Pebble's log. Pebble's default logger ends the process.
 type pebbleLogger struct{ s *Store }
 
-// Infof is for developers of Pebble.
+// Infof drops messages for developers of Pebble.
 func (pebbleLogger) Infof(string, ...any) {}
 
-// Errorf tells of what Pebble goes on after.
+// Errorf reports an error that Pebble survives.
 func (l pebbleLogger) Errorf(format string, args ...any) { l.s.background(fmt.Errorf(format, args...)) }
 
-// Fatalf stops the store instead of the process. Pebble goes on after it,
-// unlike it expects; nothing enters it any more, and it is closed.
+// Fatalf stops the store instead of the process. Pebble continues after it, which it doesn't
+// expect. So no call enters Pebble any more, and it is closed.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	l.s.fail(fmt.Errorf("projections: %s: Pebble can't go on: %w; see to the disk, then start again; if it says so again, delete the directory: it is rebuilt from the log", l.s.dir, err))
 }
 
-// fail stops the store. Pebble may be calling, under its locks: closing it is
-// left to another goroutine, or to the last call that is still inside.
+// fail stops the store. The caller may be Pebble, under its locks. So another goroutine, or the
+// last call that is still inside, closes Pebble.
 func (s *Store) fail(err error) {
 	s.faulty.Store(true)
 	if !s.stopped.CompareAndSwap(nil, &stopReason{err}) {
-		s.late.CompareAndSwap(nil, &stopReason{err})
+		s.lateFailure.CompareAndSwap(nil, &stopReason{err})
 		return
 	}
 	close(s.failed)
 	if f := s.o.Listener.Fatal; f != nil {
 		f(err)
 	}
-	s.end()
+	s.closeIfIdle()
 }
 
-// end closes Pebble once no call is inside.
-func (s *Store) end() {
+// closeIfIdle closes a stopped store's Pebble once no call is inside.
+func (s *Store) closeIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped.Load() == nil || s.users > 0 || s.ending || s.db == nil {
+	if s.stopped.Load() == nil || s.users > 0 || s.closing || s.db == nil {
 		return
 	}
-	s.ending = true
+	s.closing = true
 	go func() {
 		s.closeErr = s.db.Close()
-		close(s.gone)
+		close(s.pebbleClosed)
 	}()
 }
 
-// Err is why the store stopped; nil while it works. After Close it wraps
-// ErrClosed.
+// Err is why the store stopped; nil while it works. After Close it wraps ErrClosed.
 func (s *Store) Err() error {
 	if r := s.stopped.Load(); r != nil {
 		return r.err
@@ -341,8 +335,8 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// enter must succeed before Pebble is called, and leave follow. It may be
-// nested: what entered later may be refused.
+// enter must succeed before Pebble is called, and leave must follow. Calls may be nested; the inner
+// one may be refused.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,11 +352,11 @@ func (s *Store) leave() {
 	s.users--
 	s.mu.Unlock()
 	if s.Err() != nil {
-		s.end()
+		s.closeIfIdle()
 	}
 }
 
-// use calls Pebble. A corruption that it meets stops the store.
+// use calls fn with Pebble. A corruption stops the store.
 func (s *Store) use(fn func(*pebble.DB) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -392,42 +386,42 @@ func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 	return size, err
 }
 
-// hotMost is the share of HotBytes that a view has.
-func (s *Store) hotMost() int {
+// hotBytesMax is a view's share of HotBytes.
+func (s *Store) hotBytesMax() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.o.HotBytes / max(1, len(s.views))
 }
 
-// noteSaved takes note of what a partition's batch reflects, and waits for a
-// flush where too much has gathered.
-func (s *Store) noteSaved(p int32, m mark, bytes int) error {
+// recordSaved records what a partition's batch reflects. If too much is unflushed it waits for a
+// flush.
+func (s *Store) recordSaved(p int32, m mark, bytes int) error {
 	s.mu.Lock()
 	s.saved[p] = m
-	s.unflushed += bytes
-	unflushed := s.unflushed
+	s.unflushedBytes += bytes
+	unflushed := s.unflushedBytes
 	s.mu.Unlock()
 	if unflushed >= s.o.MemtableBytes/2 {
 		select {
-		case s.full <- struct{}{}:
+		case s.flushDue <- struct{}{}:
 		default: // it is due already
 		}
 	}
-	if unflushed >= unflushedMemtables*s.o.MemtableBytes {
+	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
 		return s.Flush()
 	}
 	return nil
 }
 
-// Flush puts on disk what was saved before the call. It returns once it is
-// there, or the store has stopped.
+// Flush puts on disk what was saved before the call. It returns when that is done, or when the
+// store has stopped.
 func (s *Store) Flush() error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
 	start := time.Now()
 	err := s.use(func(db *pebble.DB) error {
 		s.mu.Lock()
-		saved, bytes := maps.Clone(s.saved), s.unflushed
+		saved, bytes := maps.Clone(s.saved), s.unflushedBytes
 		s.flushesBegun++
 		number := s.flushesBegun
 		s.mu.Unlock()
@@ -445,7 +439,7 @@ func (s *Store) Flush() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		maps.Copy(s.flushed, saved)
-		s.unflushed -= bytes
+		s.unflushedBytes -= bytes
 		s.flushesEnded = number
 		return nil
 	})
@@ -455,15 +449,15 @@ func (s *Store) Flush() error {
 	return err
 }
 
-// flushes returns how many flushes have begun, and the number of the last that has ended.
+// flushes returns the number of flushes that have begun, and the number of the last that has ended.
 func (s *Store) flushes() (begun, ended uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flushesBegun, s.flushesEnded
 }
 
-// Run flushes by time and by size until ctx ends, then returns nil. An error is
-// why the store stopped.
+// Run flushes by time and by size until ctx ends, then returns nil. An error is why the store
+// stopped.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.FlushEvery)
 	defer tick.Stop()
@@ -474,10 +468,10 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-s.failed:
 			return s.Err()
 		case <-tick.C:
-		case <-s.full:
+		case <-s.flushDue:
 		}
 		s.mu.Lock()
-		idle := s.unflushed == 0
+		idle := s.unflushedBytes == 0
 		s.mu.Unlock()
 		if idle {
 			continue
@@ -488,23 +482,23 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Close flushes what was saved and closes the store. What views haven't saved
-// is left out; it is replayed from the log. A store that has stopped is closed
-// too; the error is why it had stopped.
+// Close flushes what was saved and closes the store. What views haven't saved is lost; it is
+// replayed from the log. Close also closes a store that has stopped, and returns why it had
+// stopped.
 func (s *Store) Close() error {
 	err := s.Flush()
 	if s.stopped.CompareAndSwap(nil, &stopReason{fmt.Errorf("projections: %s: %w", s.dir, ErrClosed)}) {
 		close(s.failed)
 	}
-	s.end()
-	<-s.gone
-	if late := s.late.Load(); late != nil {
+	s.closeIfIdle()
+	<-s.pebbleClosed
+	if late := s.lateFailure.Load(); late != nil {
 		err = errors.Join(err, late.err)
 	}
 	return errors.Join(err, s.closeErr)
 }
 
-// Partitions lists the partitions of which the store reflects anything.
+// Partitions lists the partitions that the store has data of.
 func (s *Store) Partitions() ([]int32, error) {
 	var ps []int32
 	err := s.use(func(db *pebble.DB) error {

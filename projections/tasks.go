@@ -31,9 +31,9 @@ const (
 	stepOverheadBytes = 300
 )
 
-// Tasks is what a scheduler knows of a partition: which tasks are open, those of
-// them in memory that something happens to, and all in Pebble, finished ones as
-// events.Task.Finished leaves them. It belongs to one goroutine.
+// Tasks is what a scheduler knows of a partition: the ids of all open tasks, and the recently used
+// ones in memory. Pebble has all tasks; of finished ones it has what events.Task.Finished leaves.
+// It is for one goroutine.
 type Tasks struct {
 	*view
 	reader   events.EventReader
@@ -42,14 +42,15 @@ type Tasks struct {
 	changed  []*entry
 	bytes    int
 	lookups  bool
-	// Of the first one since BeginLookups; nil: none was.
+	// Opened by the first lookup since BeginLookups; nil: none was.
 	lookupOpen, lookup *lookup
 
 	snap    snapshots
-	loading bool  // finished tasks of a snapshot are still on their way to Pebble
-	loaded  bool  // they have come, and the next Save makes that true of the store
-	until   int64 // below it tasks may be ahead of the log: see events.Snapshot
-	// lacksLast: the last event that the snapshot's tasks reflect, before until, hasn't been read.
+	loading bool  // finished tasks of a snapshot are being written to Pebble
+	loaded  bool  // they have been written; the next Save records that
+	until   int64 // tasks may reflect events up to here: see events.Snapshot.Until
+	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is
+	// until-1.
 	lacksLast bool
 }
 
@@ -58,20 +59,20 @@ type entry struct {
 	task    *events.Task
 	changed bool
 	stored  bool // Pebble holds it as an open task
-	open    bool // it is in Tasks.open
-	bytes   int  // about what its stored form takes
-	saved   int  // what Save has just written of it
+	open    bool // in Tasks.open
+	bytes   int  // about the stored size
+	saved   int  // stored size as of the Save that is running
 
-	touched bool // asked for since its last turn in openTasks
-	queued  bool // it has a turn there
+	referenced bool // used since it was added to the clock
+	inClock    bool // in openTasks.clock
 
 	encoded  []byte // of a finished task, until it is saved
 	snapshot bool   // an open chunk of the snapshot may hold it
-	listed   bool   // the next snapshot writes it: it isn't as the base has it
+	listed   bool   // the next snapshot writes it: the base has another state of it
 }
 
-// Tasks loads a partition: its offset, which tasks are open, and of those as many as
-// may be in memory. The view must be closed, or discarded, before the partition's next one is opened.
+// Tasks loads a partition: its offset, the ids of its open tasks, and as many of these as HotBytes
+// allows. The view must be closed or discarded before the next one of the partition is opened.
 func (s *Store) Tasks(p int32) (*Tasks, error) {
 	base, err := s.view(ViewTasks, p)
 	if err != nil {
@@ -84,12 +85,12 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 	}
 	err = v.each(kindOpen, func(id string, data []byte) error {
 		v.open.add(id, coldTask{bytes: int32(len(data))})
-		if v.open.hotBytes+len(data) > v.s.hotMost() {
+		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
 			return nil
 		}
 		t, err := decodeOpen(data)
 		if err == nil {
-			v.open.warm(id, t)
+			v.open.load(id, t)
 		}
 		return err
 	})
@@ -119,18 +120,18 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	if !v.lookups {
 		return v.s.finishedTask(v.keys, id)
 	}
-	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.unflushed)
+	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.recent)
 	if err != nil {
 		return nil, err
 	}
 	return l.task(id)
 }
 
-// openTask returns the entry of an open task, read from Pebble if it is cold; nil:
-// no such task is open.
+// openTask returns the entry of an open task, and loads a cold one from Pebble; nil: no such task
+// is open.
 func (v *Tasks) openTask(id string) (*entry, error) {
 	if en := v.open.hot[id]; en != nil {
-		en.touched = true
+		en.referenced = true
 		return en, nil
 	}
 	c, _, ok := v.open.findCold(id)
@@ -139,15 +140,15 @@ func (v *Tasks) openTask(id string) (*entry, error) {
 	}
 	// Those that leave are in Pebble since the last Save, and so are they to lookups:
 	// these began after it.
-	v.open.evict(v.s.hotMost() - int(c.bytes))
+	v.open.shrink(v.s.hotBytesMax() - int(c.bytes))
 	t, err := v.readOpen(id)
 	if err != nil {
 		return nil, err
 	}
-	return v.open.warm(id, t), nil
+	return v.open.load(id, t), nil
 }
 
-// readOpen reads an open task that Pebble has.
+// readOpen reads an open task from Pebble.
 func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 	read := func(data []byte) (err error) {
 		t, err = decodeOpen(data)
@@ -167,10 +168,10 @@ func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 	return t, err
 }
 
-// errMissing: what a view left to Pebble isn't there.
+// errMissing: Pebble lacks a task that the view knows.
 var errMissing = errors.New("missing")
 
-// decodeOpen decodes an open task that outlives data.
+// decodeOpen decodes an open task. The result doesn't alias data.
 func decodeOpen(data []byte) (*events.Task, error) {
 	t, err := events.DecodeTask(data)
 	if err == nil {
@@ -187,14 +188,13 @@ func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) 
 	return t, err
 }
 
-// ownTask decodes a task that outlives data.
+// ownTask decodes a task. The result doesn't alias data.
 func ownTask(data []byte) (*events.Task, error) {
 	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
 }
 
-// BeginLookups makes Task cheaper until EndLookups: what it finds on disk it finds in
-// what is saved now, and the store keeps those files for it. The store can't be
-// closed meanwhile.
+// BeginLookups makes Task cheaper until EndLookups: it reads from what is saved now, and the store
+// keeps those files open. The store can't be closed in between.
 func (v *Tasks) BeginLookups() { v.lookups = true }
 
 // EndLookups ends what BeginLookups began.
@@ -208,10 +208,9 @@ func (v *Tasks) EndLookups() {
 	}
 }
 
-// Apply folds the next event of the log; what is below Next is skipped. An
-// event that can't be folded stops its task (Stopped) and is no error. An error
-// means that the partition can't go on: epochs fall, or the store has stopped. Nothing
-// of the record is kept.
+// Apply folds the next event of the log. It skips events below Next. An event that can't be folded
+// stops its task (Stopped) and is no error. An error means that the partition can't continue:
+// epochs fall, or the store has stopped. Apply retains nothing of the record.
 func (v *Tasks) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		if err == nil {
@@ -226,7 +225,7 @@ func (v *Tasks) Apply(r *events.Record) error {
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
 	e, err := v.reader.Decode(r)
 	if err != nil {
-		return v.unreadable(r, err)
+		return v.stopUnreadable(r, err)
 	}
 	if err := v.evolvePartition(r, e); err != nil {
 		return err
@@ -271,8 +270,8 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 	return nil
 }
 
-// put makes t the task of its id and marks it changed. Of a task that has ended
-// only what Finished leaves is kept.
+// put sets the task of an entry and marks it changed. Of a finished task it keeps what Finished
+// leaves.
 func (v *Tasks) put(en *entry, t *events.Task) {
 	if en.changed {
 		v.bytes -= en.bytes
@@ -281,27 +280,27 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.hold(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
+		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
 		v.change(t.ID)
 	} else {
-		v.end(en, t.Finished())
+		v.setFinished(en, t.Finished())
 	}
 	v.bytes += en.bytes
 }
 
-// hold makes a task one of the open ones.
-func (v *Tasks) hold(en *entry, t *events.Task, bytes int) {
+// setOpen sets an entry's task, which is open.
+func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 	if !en.open {
 		en.open, en.bytes = true, 0
 		v.open.hot[t.ID] = en
 		v.open.ids += events.IDSum(t.ID)
 	}
 	en.task = t
-	v.weigh(en, bytes)
+	v.setBytes(en, bytes)
 }
 
-// weigh says what an open task takes.
-func (v *Tasks) weigh(en *entry, bytes int) {
+// setBytes sets the size of an open task.
+func (v *Tasks) setBytes(en *entry, bytes int) {
 	more := bytes - en.bytes
 	en.bytes = bytes
 	v.open.bytes += more
@@ -311,10 +310,10 @@ func (v *Tasks) weigh(en *entry, bytes int) {
 	}
 }
 
-// end makes a task one of the finished.
-func (v *Tasks) end(en *entry, t *events.Task) {
+// setFinished sets an entry's task, which is finished.
+func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	if en.open {
-		v.weigh(en, 0)
+		v.setBytes(en, 0)
 		en.open, en.listed = false, false
 		delete(v.open.hot, t.ID)
 		v.open.ids -= events.IDSum(t.ID)
@@ -325,14 +324,14 @@ func (v *Tasks) end(en *entry, t *events.Task) {
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
-// Accept takes over the states that the scheduler computed from the events of a
-// committed transaction, with the partition's state and the offset after them.
-// The tasks are the projection's from here on.
+// Accept sets the states of tasks that the scheduler computed from the events of a committed
+// transaction, the partition's state, and the next offset. The tasks belong to the view from here
+// on.
 func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int64) {
 	for _, t := range tasks {
 		en := v.open.hot[t.ID]
 		if en == nil {
-			en = v.open.take(t.ID)
+			en = v.open.promote(t.ID)
 		}
 		if en == nil {
 			en = v.finished[t.ID]
@@ -351,8 +350,8 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 // Open is the number of open tasks.
 func (v *Tasks) Open() int { return v.open.len() }
 
-// EachOpen calls fn with every open task, in no order. Those that are only in Pebble
-// are read from there, and as many as may be stay in memory.
+// EachOpen calls fn with every open task, in no order. It reads cold tasks from Pebble and keeps as
+// many in memory as fit.
 func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 	if err := v.usable(); err != nil {
 		return err
@@ -360,7 +359,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 	for _, en := range v.open.hot {
 		fn(en.task)
 	}
-	most := v.s.hotMost()
+	most := v.s.hotBytesMax()
 	return v.each(kindOpen, func(id string, data []byte) error {
 		c, _, cold := v.open.findCold(id)
 		if !cold {
@@ -371,7 +370,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 			return err
 		}
 		if v.open.hotBytes+int(c.bytes) <= most {
-			v.open.warm(id, t)
+			v.open.load(id, t)
 		}
 		fn(t)
 		return nil
@@ -384,10 +383,9 @@ func (v *Tasks) Changed() int { return len(v.changed) }
 // ChangedBytes is about how much Save would write.
 func (v *Tasks) ChangedBytes() int { return v.bytes }
 
-// Save writes what changed since the last Save and the offset, in one batch: a
-// task that changed nine times is written once. The batch is never split, since
-// a crash may fall between two; whoever applies calls Save when ChangedBytes
-// passes LiveSaveBytes, or in a restore RestoreSaveBytes.
+// Save writes what changed since the last Save, and the offset, in one batch. A task that changed
+// nine times is written once. The batch is never split, since a crash may happen between two. The
+// caller calls Save when ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
 func (v *Tasks) Save() error {
 	v.EndLookups() // they don't see what is saved now
 	entries := len(v.changed)
@@ -397,7 +395,7 @@ func (v *Tasks) Save() error {
 	if err := v.save(entries, v.fill); err != nil {
 		return err
 	}
-	v.wasSaved()
+	v.afterSave()
 	return nil
 }
 
@@ -413,7 +411,7 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 		kind := byte(kindOpen)
 		if !en.task.Open() {
 			kind = kindFinished
-			v.unflushed.add(en.task.ID)
+			v.recent.add(en.task.ID)
 			if en.stored {
 				key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
 				if err := b.Delete(key, nil); err != nil {
@@ -434,30 +432,29 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 	return nil
 }
 
-// wasSaved takes note that Pebble has all that had changed: nothing finished is kept, and what
-// is open may leave memory.
-func (v *Tasks) wasSaved() {
+// afterSave marks everything as saved, drops the finished tasks from memory, and evicts open ones.
+func (v *Tasks) afterSave() {
 	if v.loaded {
 		begun, _ := v.s.flushes()
-		v.unflushed.any(begun)
+		v.recent.markAllDirty(begun)
 		v.loaded = false
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded = false, en.open, nil
 		if en.open {
-			v.weigh(en, en.saved)
-			v.open.queue(en)
+			v.setBytes(en, en.saved)
+			v.open.addToClock(en)
 		}
 	}
 	clear(v.changed)
 	clear(v.finished)
 	v.changed, v.bytes = v.changed[:0], 0
-	v.open.evict(v.s.hotMost())
-	v.holds(int64(v.open.hotBytes))
+	v.open.shrink(v.s.hotBytesMax())
+	v.setDecodedBytes(int64(v.open.hotBytes))
 }
 
-// Each saves, then calls fn with every task, in the order of ids, until it
-// returns an error. The tasks are the caller's.
+// Each saves, then calls fn with every task in the order of ids, until fn returns an error. The
+// tasks belong to the caller.
 func (v *Tasks) Each(fn func(*events.Task) error) error {
 	if err := v.Save(); err != nil {
 		return err
@@ -504,10 +501,9 @@ func (s *Store) eachTask(db pebble.Reader, k keyspace, fn func(*events.Task) err
 	return errors.Join(its[0].Error(), its[1].Error())
 }
 
-// Digest saves, then hashes the logical content: the partition's state, every
-// task in the order of ids, the stops. Next is left out: the markers of
-// transactions take offsets that a rebuild doesn't see as a live view does. So
-// it compares two views that reflect the same events.
+// Digest saves, then hashes the logical content: the partition's state, every task in the order of
+// ids, the stops. Two views that reflect the same events have the same Digest. Next is not part of
+// it, since the markers of transactions take offsets that a rebuild doesn't see.
 func (v *Tasks) Digest() (string, error) {
 	d := newDigest(ViewTasks)
 	err := v.Each(func(t *events.Task) error {
@@ -520,7 +516,7 @@ func (v *Tasks) Digest() (string, error) {
 	return v.digest(d, true), nil
 }
 
-// digest adds what all views have, and ends it.
+// digest adds what all views have, and returns the hash.
 func (v *view) digest(d digest, state bool) string {
 	if state {
 		d.add(v.state.Encode())
@@ -548,8 +544,8 @@ func (d digest) add(b []byte) {
 	d.h.Write(b)
 }
 
-// Close saves and drops the memory. Where it can't save, the store has stopped
-// (Store.Err), and what is missing on disk is replayed from the log.
+// Close saves and drops the memory. If it can't save, the store has stopped (Store.Err), and the
+// log is replayed.
 func (v *Tasks) Close() {
 	if !v.closed {
 		_ = v.Save() // its failure is the store's: Err
@@ -557,8 +553,8 @@ func (v *Tasks) Close() {
 	}
 }
 
-// Discard drops the memory and what wasn't saved: Next goes back to the last
-// Save in the next view of the partition.
+// Discard drops the memory and what wasn't saved. The partition's next view begins at the last
+// Save.
 func (v *Tasks) Discard() {
 	v.EndLookups()
 	v.release()

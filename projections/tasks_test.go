@@ -162,7 +162,7 @@ func same(t testing.TB, v *projections.Tasks, want map[string]*events.Task, stat
 	}
 }
 
-func TestTasksAreTheFoldHoweverTheyCameToBe(t *testing.T) {
+func TestTasksAgreeWithTheFold(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		h := newHistory(seed)
@@ -212,7 +212,7 @@ func TestTaskThatIsUnknownIsNil(t *testing.T) {
 	}
 }
 
-func TestFlushedStateIsWhatFlushPutOnDisk(t *testing.T) {
+func TestFlushedStateSurvivesACrash(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewTasks)
 	defer closeStore(t, s)
 	v := tasksOf(t, s)
@@ -350,7 +350,7 @@ func TestEpochThatFallsStopsThePartition(t *testing.T) {
 	}
 }
 
-func TestAPartitionHasOneView(t *testing.T) {
+func TestSecondViewOfAPartitionIsRefused(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewTasks)
 	defer closeStore(t, s)
 	v := tasksOf(t, s)

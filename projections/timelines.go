@@ -15,18 +15,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Timelines is what the index knows of a partition: where every event of every
-// task stands in the log, and a row of each task for lists (rows.go). The events themselves are kept once, there. A place
-// is that of any event, also of one that this build can't fold; the row of its task is
-// then as it was before (events.Summary.Stopped). It belongs to one goroutine.
+// Timelines is what the index knows of a partition: the place of every event of every task in the
+// log, and a row of each task for lists (task_rows.go). The events themselves are only in the log.
+// Events that this build can't fold have a place too; the row of their task stays as of the event
+// before (events.Summary.Stopped). It is for one goroutine.
 type Timelines struct {
 	v      *view
 	counts map[string]int64
-	rows   rows
+	rows   taskRows
 	events int // not saved yet
 }
 
-// Place is where an event of a task stands in its partition of the log.
+// Place is the position of a task's event in its partition of the log.
 type Place struct {
 	Seq    uint64
 	Offset int64
@@ -53,13 +53,12 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 // Next is the offset of the next event to apply.
 func (t *Timelines) Next() int64 { return t.v.next }
 
-// Stopped lists the tasks of which a record couldn't be read, and so isn't in
-// the timeline, by id: the first such record, and the number of those after it.
+// Stopped lists the tasks with records that couldn't be read and aren't in the timeline, by id: the
+// first such record, and the number of those after it.
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }
 
-// Apply takes in the next event of the log; what is below Next is skipped. A
-// record that doesn't say which event it is is noted (Stopped) and left out. An
-// error means that the store has stopped.
+// Apply adds the next event of the log. It skips events below Next. A record that doesn't say which
+// event it is is recorded (Stopped) and left out. An error means that the store has stopped.
 func (t *Timelines) Apply(r *events.Record) error {
 	if ok, err := t.v.accepts(r); err != nil || !ok {
 		return err
@@ -70,7 +69,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 		t.v.stop(string(r.Key), r.Offset, err)
 		return nil
 	}
-	var row *row
+	var row *taskRow
 	if len(r.Key) > 0 {
 		if row, err = t.row(r.Key); err != nil {
 			return err
@@ -82,15 +81,15 @@ func (t *Timelines) Apply(r *events.Record) error {
 		t.rows.claim(r)
 		return nil
 	}
-	t.rows.touch(row)
+	t.rows.markTouched(row)
 	t.rows.fold(row, r, ceType, seq)
 	row.places = append(row.places, Place{seq, r.Offset})
 	t.events++
 	return nil
 }
 
-// placeBytes is about what a place takes in Pebble, rowBytes a row with its entries
-// in the index, and rowStepBytes each of its steps.
+// Estimates for ChangedBytes: placeBytes is the size of a place in Pebble, rowBytes of a row
+// with its index entries, rowStepBytes of each of its steps.
 const (
 	placeBytes   = 16
 	rowBytes     = 400
@@ -129,17 +128,16 @@ func (t *Timelines) Save() error {
 	if err != nil || index == nil {
 		return err
 	}
-	t.saved()
-	t.v.holds(int64(t.rows.bytes))
+	t.afterSave()
+	t.v.setDecodedBytes(int64(t.rows.bytes))
 	if index.due {
-		return t.passDue()
+		return t.advanceDueFrom()
 	}
 	return nil
 }
 
-// appendPlaces writes the places after the first, which is in the key: each as what
-// its seq and its offset are more than those before it. An offset always is; a
-// seq isn't where somebody else wrote.
+// appendPlaces writes the places after the first one, which is in the key, as differences of seq
+// and offset. Offsets always rise. Seqs don't if somebody else wrote to the topic.
 func appendPlaces(dst []byte, places []Place) []byte {
 	for i := 1; i < len(places); i++ {
 		dst = binary.AppendVarint(dst, int64(places[i].Seq-places[i-1].Seq))
@@ -169,18 +167,18 @@ func readPlaces(first Place, data []byte, fn func(Place)) error {
 
 var errNoPlaces = errors.New("not the places of events")
 
-// Found is what is known of one task.
+// Found is what the view knows of one task.
 type Found struct {
 	Summary *events.Summary // its row; nil: there is none
-	Places  []Place         // where its events stand, by seq
-	Next    int64           // the offset below which that is all
+	Places  []Place         // of its events, by seq
+	Next    int64           // the offset below which this is complete
 	Owner   string          // of the partition, by the last claim; empty: none yet
-	// NoEvent is the first record of the task that doesn't say which event it is, and so has no place; nil: none.
+	// NoEvent is the first record of the task that doesn't say which event it is, and so has no
+	// place; nil: none.
 	NoEvent *Stop
 }
 
-// Find returns what is known of a task, of what was saved and what wasn't yet. It writes
-// nothing.
+// Find returns what is known of a task, saved or not. It writes nothing.
 func (t *Timelines) Find(task string) (f Found, err error) {
 	f = Found{Next: t.v.next, Owner: t.rows.tally.Owner}
 	if stop, is := t.v.StopOf(task); is {
@@ -197,8 +195,8 @@ func (t *Timelines) Find(task string) (f Found, err error) {
 	})
 	if r := t.rows.byTask[task]; r != nil && err == nil {
 		f.Places = append(f.Places, r.places...)
-		if r.sum != nil {
-			sum := *r.sum
+		if r.summary != nil {
+			sum := *r.summary
 			sum.Steps = slices.Clone(sum.Steps) // the fold goes on in them
 			f.Summary = &sum
 		}
@@ -206,8 +204,8 @@ func (t *Timelines) Find(task string) (f Found, err error) {
 	return f, err
 }
 
-// Timeline saves, then lists where the events of a task stand, by seq; none if the
-// partition has none of it.
+// Timeline saves, then lists the places of a task's events, by seq. It is empty if the partition
+// has none.
 func (t *Timelines) Timeline(task string) ([]Place, error) {
 	if err := t.Save(); err != nil {
 		return nil, err
@@ -221,9 +219,9 @@ func (t *Timelines) Timeline(task string) ([]Place, error) {
 }
 
 func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Place, err error) {
-	lower := append(k.key(kindRun, task), 0)
-	upper := append(k.key(kindRun, task), 1)
-	err = s.eachRun(db, k, lower, upper, func(of string, at Place) {
+	lower := append(k.key(kindPlaces, task), 0)
+	upper := append(k.key(kindPlaces, task), 1)
+	err = s.eachPlace(db, k, lower, upper, func(of string, at Place) {
 		if of == task { // and not of a task whose id holds a zero byte
 			places = append(places, at)
 		}
@@ -235,8 +233,8 @@ func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Pl
 	return places, nil
 }
 
-// eachRun calls fn with every place in a range of keys of runs.
-func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
+// eachPlace calls fn with every place in a range of keys.
+func (s *Store) eachPlace(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, err)
@@ -252,7 +250,7 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn fu
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
 		}
 		if err != nil {
-			return s.unreadable(k, kindRun, string(it.Key()[prefixBytes:]), err)
+			return s.unreadable(k, kindPlaces, string(it.Key()[prefixBytes:]), err)
 		}
 	}
 	return it.Error()
@@ -261,8 +259,8 @@ func (s *Store) eachRun(db pebble.Reader, k keyspace, lower, upper []byte, fn fu
 // Counts is the number of events by type.
 func (t *Timelines) Counts() map[string]int64 { return maps.Clone(t.counts) }
 
-// Digest saves, then hashes the logical content: where every event of every task
-// stands, the rows and their index, the counts, the records left out.
+// Digest saves, then hashes the logical content: the places of every task's events, the rows and
+// their index, the counts, the records left out.
 func (t *Timelines) Digest() (string, error) {
 	if err := t.Save(); err != nil {
 		return "", err
@@ -271,8 +269,8 @@ func (t *Timelines) Digest() (string, error) {
 	// what is hashed is a sum over the events, which has none.
 	var sum sumDigest
 	err := t.v.s.use(func(db *pebble.DB) error {
-		lower, upper := t.v.keys.bounds(kindRun)
-		return t.v.s.eachRun(db, t.v.keys, lower, upper, func(task string, at Place) {
+		lower, upper := t.v.keys.bounds(kindPlaces)
+		return t.v.s.eachPlace(db, t.v.keys, lower, upper, func(task string, at Place) {
 			sum.add(t.v.keys.appendEventKey(nil, task, at))
 		})
 	})
@@ -290,7 +288,7 @@ func (t *Timelines) Digest() (string, error) {
 	return t.v.digest(d, false), nil
 }
 
-// sumDigest is a sum of hashes, which has no order.
+// sumDigest is a sum of hashes. It doesn't depend on their order.
 type sumDigest [4]uint64
 
 func (s *sumDigest) add(b []byte) {
@@ -300,8 +298,8 @@ func (s *sumDigest) add(b []byte) {
 	}
 }
 
-// Wipe drops what the view and the store hold of the partition, so that it is read from the
-// start of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is read from the start
+// of the log.
 func (t *Timelines) Wipe() error {
 	if err := t.v.usable(); err != nil {
 		return err
@@ -312,7 +310,7 @@ func (t *Timelines) Wipe() error {
 	t.EndLookups()
 	clear(t.counts)
 	t.rows, t.events = newRows(), 0
-	t.v.holds(0)
+	t.v.setDecodedBytes(0)
 	return nil
 }
 
@@ -328,5 +326,5 @@ func (t *Timelines) Close() {
 func (t *Timelines) Discard() {
 	t.EndLookups()
 	t.v.release()
-	t.rows, t.events = rows{}, 0
+	t.rows, t.events = taskRows{}, 0
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-func TestTimelinesKnowWhereEachEventStands(t *testing.T) {
+func TestTimelinesHaveThePlaceOfEachEvent(t *testing.T) {
 	rs := newHistory(2).records(1200)
 	// One that this build can't fold has its place as well.
 	for i := range rs[700].Headers {
@@ -65,7 +65,7 @@ func TestTimelinesKnowWhereEachEventStands(t *testing.T) {
 	}
 }
 
-func TestTimelineOfAnIDThatContinuesAnother(t *testing.T) {
+func TestTimelineOfAnIDWithAnotherAsPrefix(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewTimelines)
 	defer closeStore(t, s)
 	v, err := s.Timelines(testPartition)

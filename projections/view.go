@@ -14,33 +14,32 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// view is what the three views of a partition have in common: the offset, the
-// partition's state, and the tasks that were stopped.
+// view is what the three views of a partition have in common: the offset, the partition's state,
+// and the stopped tasks.
 type view struct {
-	s      *Store
-	keys   keyspace
-	next   int64
-	state  events.PartitionState
-	stops  map[string]*Stop
-	marked int64 // next as of the last Save
-	held   int64 // of Store.decoded
-	closed bool
+	s            *Store
+	keys         keyspace
+	next         int64
+	state        events.PartitionState
+	stops        map[string]*Stop
+	savedNext    int64 // next as of the last Save
+	decodedBytes int64 // the view's part of Store.decoded
+	closed       bool
 
-	unflushed unflushed // of the keys that lookups are about
+	recent recentKeys // of the kind that lookups read
 
-	// rereading: the last event that was applied, of the instant last, is to come once more.
-	rereading, final bool
-	last             time.Time
+	// awaitingLast: the last applied event, of instant lastAt, must come once more.
+	awaitingLast, inOrder bool
+	lastAt                time.Time
 }
 
-// Stop says that a task was stopped: an event of it can't be folded, so what
-// came after can't be either. In a timeline, which folds nothing, it says only
-// that records of the task are missing there.
+// Stop is a stopped task: one of its events can't be folded, so no later one can be. In a timeline,
+// which folds nothing, it means only that the timeline lacks records of the task.
 type Stop struct {
 	Task    string `json:"-"`
 	Offset  int64  `json:"offset"` // of the event that can't be folded
 	Reason  string `json:"reason"`
-	Skipped int64  `json:"skipped,omitempty"` // events of the task since
+	Skipped int64  `json:"skipped,omitempty"` // later events of the task
 
 	changed bool
 }
@@ -60,7 +59,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if taken {
 		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
 	}
-	v := &view{s: s, keys: k, stops: map[string]*Stop{}, unflushed: newUnflushed()}
+	v := &view{s: s, keys: k, stops: map[string]*Stop{}, recent: newRecentKeys()}
 	if err := v.load(); err != nil {
 		v.release()
 		return nil, err
@@ -71,7 +70,7 @@ func (s *Store) view(name string, p int32) (*view, error) {
 func (v *view) load() error {
 	if err := v.get(kindMeta, "", func(data []byte) error {
 		next, state, err := decodeMeta(data)
-		v.next, v.marked, v.state = next, next, state
+		v.next, v.savedNext, v.state = next, next, state
 		return err
 	}); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (v *view) load() error {
 	if _, known := v.s.saved[v.keys.partition]; !known {
 		v.s.flushed[v.keys.partition] = mark{v.next, v.state}
 	} else {
-		v.unflushed.any(v.s.flushesBegun)
+		v.recent.markAllDirty(v.s.flushesBegun)
 	}
 	v.s.mu.Unlock()
 	return v.each(kindStopped, func(rest string, data []byte) error {
@@ -106,8 +105,8 @@ func decodeMeta(data []byte) (int64, events.PartitionState, error) {
 	return int64(binary.BigEndian.Uint64(data)), *state, nil
 }
 
-// get calls fn with a value, if there is one. data is Pebble's. That fn can't
-// read it is a damage.
+// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means
+// a corrupt value.
 func (v *view) get(kind byte, rest string, fn func(data []byte) error) error {
 	return v.s.get(v.keys, kind, rest, fn)
 }
@@ -132,16 +131,14 @@ func (s *Store) getFrom(db pebble.Reader, k keyspace, kind byte, rest string, fn
 	return errors.Join(err, closer.Close())
 }
 
-// unreadable stops the store: a value that Pebble gives and this build can't
-// read means that nothing else there can be believed.
+// unreadable stops the store: after one unreadable value none can be trusted.
 func (s *Store) unreadable(k keyspace, kind byte, rest string, err error) error {
 	err = s.damaged(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
 	s.fail(err)
 	return err
 }
 
-// each calls fn with every value of a kind, in the order of keys. data is
-// Pebble's.
+// each calls fn with every value of a kind, in the order of keys. data belongs to Pebble.
 func (v *view) each(kind byte, fn func(rest string, data []byte) error) error {
 	return v.s.use(func(db *pebble.DB) error {
 		lower, upper := v.keys.bounds(kind)
@@ -174,9 +171,8 @@ func (v *view) Next() int64 { return v.next }
 // State is the partition's state, as of Next.
 func (v *view) State() events.PartitionState { return v.state }
 
-// FlushedState is the partition's state and the next offset as of what is on
-// disk: a crash loses nothing below. Inboxes may be trimmed below its
-// Reflected, the log below its next.
+// FlushedState is the partition's state and the next offset as of what is on disk: a crash loses
+// nothing below. Inboxes may be trimmed below its Reflected, the log below its next offset.
 func (v *view) FlushedState() (events.PartitionState, int64) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -184,8 +180,7 @@ func (v *view) FlushedState() (events.PartitionState, int64) {
 	return m.state, m.next
 }
 
-// Stopped lists the tasks that were stopped, by id. A stop without a task is
-// of a record that names none.
+// Stopped lists the stopped tasks by id. A stop without a task is of a record that names none.
 func (v *view) Stopped() []Stop {
 	out := make([]Stop, 0, len(v.stops))
 	for _, s := range v.stops {
@@ -209,7 +204,7 @@ func (v *view) StopOf(task string) (Stop, bool) {
 	return Stop{}, false
 }
 
-// stop stops a task at a record, or counts the record if it was stopped before.
+// stop stops a task at a record, or counts the record if the task was stopped before.
 func (v *view) stop(task string, offset int64, reason error) {
 	if v.skip(task) {
 		return
@@ -217,7 +212,7 @@ func (v *view) stop(task string, offset int64, reason error) {
 	v.stops[task] = &Stop{Task: task, Offset: offset, Reason: reason.Error(), changed: true}
 }
 
-// skip counts an event of a stopped task. False: it isn't stopped.
+// skip counts an event of a stopped task. It returns false if the task isn't stopped.
 func (v *view) skip(task string) bool {
 	s := v.stops[task]
 	if s == nil {
@@ -228,8 +223,8 @@ func (v *view) skip(task string) bool {
 	return true
 }
 
-// accepts checks that a record is the view's to apply: of its partition, and
-// not yet applied.
+// accepts reports whether a record must be applied: it is of the view's partition, and not applied
+// yet.
 func (v *view) accepts(r *events.Record) (bool, error) {
 	if err := v.usable(); err != nil {
 		return false, err
@@ -237,7 +232,7 @@ func (v *view) accepts(r *events.Record) (bool, error) {
 	if r.Partition != v.keys.partition {
 		return false, fmt.Errorf("projections: a record of partition %d was given to the view of partition %d", r.Partition, v.keys.partition)
 	}
-	if err := v.follows(r); err != nil {
+	if err := v.checkLog(r); err != nil {
 		return false, err
 	}
 	return r.Offset >= v.next, nil
@@ -250,24 +245,23 @@ func (v *view) usable() error {
 	return v.s.Err()
 }
 
-// unreadable is for an event that this build can't read: its task stops, and what
-// every event says counts for the partition.
-func (v *view) unreadable(r *events.Record, why error) error {
+// stopUnreadable stops the task of an event that this build can't read. It folds what every event
+// has into the partition's state.
+func (v *view) stopUnreadable(r *events.Record, why error) error {
 	v.stop(string(r.Key), r.Offset, why)
 	v.next = r.Offset + 1
 	e, err := events.DecodeEnvelope(r)
 	if err != nil {
-		return nil // of such a record nothing is known
+		return nil // nothing of the record is known
 	}
 	return v.evolvePartition(r, e)
 }
 
-// evolvePartition folds an event into the partition's state. Its error stops
-// the partition, not a task: two owners wrote (an epoch falls), or time ran
-// backwards.
+// evolvePartition folds an event into the partition's state. An error stops the partition, not a
+// task: two owners wrote (an epoch falls), or time ran backwards.
 func (v *view) evolvePartition(r *events.Record, e *events.Event) error {
 	if err := v.state.Evolve(e); err != nil {
-		return fmt.Errorf("projections: events/%d/%d: %w: the log isn't one writer's; run waybill verify", v.keys.partition, r.Offset, err)
+		return fmt.Errorf("projections: events/%d/%d: %w: two owners wrote to the log, or its time ran backwards; run waybill verify", v.keys.partition, r.Offset, err)
 	}
 	return nil
 }
@@ -277,7 +271,7 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	if err := v.usable(); err != nil {
 		return err
 	}
-	if entries == 0 && v.marked == v.next {
+	if entries == 0 && v.savedNext == v.next {
 		return nil
 	}
 	size, err := v.s.write(func(b *pebble.Batch) error {
@@ -307,18 +301,18 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 		}
 		return err
 	}
-	v.unflushed.written(v.s.flushes())
+	v.recent.afterWrite(v.s.flushes())
 	for _, stop := range v.stops {
 		stop.changed = false
 	}
-	v.marked = v.next
+	v.savedNext = v.next
 	if f := v.s.o.Listener.Saved; f != nil {
 		f(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
 	}
-	return v.s.noteSaved(v.keys.partition, mark{v.next, v.state}, size)
+	return v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
 }
 
-// deleteAll deletes the partition's keys, and puts into the same batch what instead adds, if it is given.
+// deleteAll deletes the partition's keys. instead, if not nil, adds to the same batch.
 func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
 	_, err := v.s.write(func(b *pebble.Batch) error {
 		lower, upper := v.keys.all()
@@ -330,34 +324,34 @@ func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
 	if err != nil {
 		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
 	}
-	v.emptied()
+	v.reset()
 	return nil
 }
 
-// emptied begins anew, after all of the partition's keys were deleted.
-func (v *view) emptied() {
+// reset empties the view, after all keys of the partition were deleted.
+func (v *view) reset() {
 	v.s.mu.Lock()
 	v.s.flushed[v.keys.partition] = mark{}
 	v.s.saved[v.keys.partition] = mark{}
-	v.unflushed.any(v.s.flushesBegun)
+	v.recent.markAllDirty(v.s.flushesBegun)
 	v.s.mu.Unlock()
-	v.next, v.marked, v.state, v.rereading = 0, 0, events.PartitionState{}, false
+	v.next, v.savedNext, v.state, v.awaitingLast = 0, 0, events.PartitionState{}, false
 	clear(v.stops)
 }
 
-// holds says how many bytes of stored forms the view keeps decoded.
-func (v *view) holds(bytes int64) {
-	v.s.decoded.Add(bytes - v.held)
-	v.held = bytes
+// setDecodedBytes sets the stored size of what the view keeps decoded.
+func (v *view) setDecodedBytes(bytes int64) {
+	v.s.decoded.Add(bytes - v.decodedBytes)
+	v.decodedBytes = bytes
 }
 
-// release lets the partition be opened again.
+// release allows the partition to be opened again.
 func (v *view) release() {
 	if v.closed {
 		return
 	}
 	v.closed = true
-	v.holds(0)
+	v.setDecodedBytes(0)
 	v.s.mu.Lock()
 	delete(v.s.views, v.keys.partition)
 	v.s.mu.Unlock()

@@ -11,36 +11,36 @@ import (
 )
 
 const (
-	// admissionShare is the part of MaxRunnable with which one agent, or one workflow, counts at most.
-	// So the backlog of one leaves room for others.
+	// admissionShare is the divisor of MaxRunnable that limits what one agent, or one workflow, counts. Its backlog
+	// leaves room for others.
 	admissionShare = 4
-	// waitingPerRunnable bounds the memory of a worker: it admits nothing while so many steps as this
-	// times MaxRunnable wait for agents, whichever agents those are. A step that waits takes about 300 bytes.
+	// waitingPerRunnable bounds the memory of a worker: while waitingPerRunnable * MaxRunnable steps wait for agents,
+	// no task is admitted. A waiting step takes about 300 bytes.
 	waitingPerRunnable = 100
-	// admitAgainShare is the share of MaxRunnable at which tasks flow again; of a small one that is none.
-	admitAgainShare = 0.9
+	// reopenShare is the share of MaxRunnable at which submissions resume. It is rounded down.
+	reopenShare = 0.9
 )
 
 // workload is what counts against MaxRunnable.
 type workload struct {
-	// agents is the number of steps that an agent has been sent, and of those that wait for it if it answers.
+	// agents is, by agent, the number of steps that were sent to it, and of steps that wait for it if it answers.
 	agents map[string]int
-	// unslotted is the number of tasks at work at agents whose requests nobody counts.
+	// unslotted is the number of tasks at work at agents that have no limit.
 	unslotted int
-	// workflows is the number of tasks at work of each workflow, and of its steps that wait for agents that answer.
+	// workflows is, by workflow, the number of tasks at work, and of steps that wait for agents that answer.
 	workflows map[string]int
-	// waiting is the number of all steps that wait.
+	// waiting is the number of all steps that wait for agents.
 	waiting int
 }
 
-// counted is the workload as it counts against most. Neither an agent nor a workflow counts for more than
-// its share: the lesser of both sums counts, so a workflow of many agents is one workflow, and an agent of
-// many workflows one agent.
-func (w *workload) counted(most int) int {
-	if w.waiting >= waitingPerRunnable*most {
-		return max(w.waiting, most)
+// admissionLoad is the load that is compared with limit. An agent or a workflow counts at most its share. The smaller
+// of both sums counts, so a workflow that uses many agents counts as one workflow, and an agent of many workflows as
+// one agent.
+func (w *workload) admissionLoad(limit int) int {
+	if w.waiting >= waitingPerRunnable*limit {
+		return max(w.waiting, limit)
 	}
-	share := max(1, most/admissionShare)
+	share := max(1, limit/admissionShare)
 	agents, workflows := w.unslotted, 0
 	for _, n := range w.agents {
 		agents += min(n, share)
@@ -51,49 +51,49 @@ func (w *workload) counted(most int) int {
 	return min(agents, workflows)
 }
 
-// busiestNamed is how many agents are named when submissions wait.
-const busiestNamed = admissionShare
+// busiestMax is how many agents are reported when submissions are paused.
+const busiestMax = admissionShare
 
-// busiest are the agents with most steps, those first.
+// busiest is the agents with the most steps, the busiest first.
 func (w *workload) busiest() []string {
 	names := slices.SortedFunc(maps.Keys(w.agents), func(a, b string) int {
 		return cmp.Or(cmp.Compare(w.agents[b], w.agents[a]), cmp.Compare(a, b))
 	})
-	return names[:min(len(names), busiestNamed)]
+	return names[:min(len(names), busiestMax)]
 }
 
-// admits decides whether submissions flow, when so much counts against most and they did so before.
-func admits(flowed bool, counted, most int) bool {
-	if flowed {
-		return counted < most
+// admissionOpen decides whether submissions flow. wasOpen makes a hysteresis: they resume only at reopenShare.
+func admissionOpen(wasOpen bool, load, limit int) bool {
+	if wasOpen {
+		return load < limit
 	}
-	return counted <= int(admitAgainShare*float64(most))
+	return load <= int(reopenShare*float64(limit))
 }
 
-// admit pauses tasks while too much is at work: a submission that waits in the topic costs nothing. The
-// other inboxes go on, so work drains.
-func (l *worker) admit() {
-	w := &workload{}
-	if l.full || l.atWork() >= l.cfg.MaxRunnable {
-		w = l.workload()
+// updateAdmission pauses or resumes the tasks inbox. A submission that waits in the topic costs nothing. The other
+// inboxes flow, so work drains.
+func (w *worker) updateAdmission() {
+	sum := &workload{}
+	if w.admissionClosed || w.loadUpperBound() >= w.cfg.MaxRunnable {
+		sum = w.sumWorkload()
 	}
-	counted := w.counted(l.cfg.MaxRunnable)
-	open := admits(!l.full, counted, l.cfg.MaxRunnable)
-	if open == !l.full {
+	load := sum.admissionLoad(w.cfg.MaxRunnable)
+	open := admissionOpen(!w.admissionClosed, load, w.cfg.MaxRunnable)
+	if open == !w.admissionClosed {
 		return
 	}
-	tasks := l.cfg.Namespace.Inbox(events.Tasks)
-	if l.full = !open; l.full {
-		l.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
+	tasks := w.cfg.Namespace.Inbox(events.Tasks)
+	if w.admissionClosed = !open; w.admissionClosed {
+		w.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
 	} else {
-		l.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
+		w.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
 	}
-	l.cfg.Listener.admission(l.owner, open, counted, w.busiest())
+	w.cfg.Listener.admission(w.owner, open, load, sum.busiest())
 }
 
-// atWork is no less than what can count: as long as that is below the bound nothing need be summed up.
-func (l *worker) atWork() (n int) {
-	for _, p := range l.parts {
+// loadUpperBound is at least admissionLoad and cheap. While it is below the limit, nothing is summed up.
+func (w *worker) loadUpperBound() (n int) {
+	for _, p := range w.partitions {
 		if n += len(p.runnable.tasks); p.flow != nil {
 			n += p.flow.queued
 			for _, a := range p.flow.order {
@@ -104,36 +104,36 @@ func (l *worker) atWork() (n int) {
 	return n
 }
 
-// workload sums up the worker's partitions.
-func (l *worker) workload() *workload {
-	w := &workload{agents: map[string]int{}, workflows: map[string]int{}}
+// sumWorkload sums up the worker's partitions.
+func (w *worker) sumWorkload() *workload {
+	sum := &workload{agents: map[string]int{}, workflows: map[string]int{}}
 	slotted, running := 0, 0
-	for _, p := range l.parts {
+	for _, p := range w.partitions {
 		running += len(p.runnable.tasks)
 		for workflow, n := range p.runnable.workflows {
-			w.workflows[workflow] += n
+			sum.workflows[workflow] += n
 		}
 		if p.flow == nil {
 			continue
 		}
 		for _, a := range p.flow.order {
 			slotted += a.outstanding
-			w.agents[a.name] += a.outstanding
-			w.waiting += len(a.queue)
-			if !l.health.isResponsive(a.name) {
+			sum.agents[a.name] += a.outstanding
+			sum.waiting += len(a.queue)
+			if !w.health.isResponsive(a.name) {
 				continue // its queue may never drain
 			}
-			w.agents[a.name] += len(a.queue)
+			sum.agents[a.name] += len(a.queue)
 			for workflow, n := range a.waiting {
-				w.workflows[workflow] += n
+				sum.workflows[workflow] += n
 			}
 		}
 	}
-	w.unslotted = max(0, running-slotted)
-	return w
+	sum.unslotted = max(0, running-slotted)
+	return sum
 }
 
-// runnable are the tasks of a partition that an agent is at work on, and how many of each workflow.
+// runnable is the tasks of a partition with a running attempt, and their number by workflow.
 type runnable struct {
 	tasks     map[string]string // the workflow, by task
 	workflows map[string]int
@@ -141,10 +141,10 @@ type runnable struct {
 
 func newRunnable() runnable { return runnable{map[string]string{}, map[string]int{}} }
 
-// set takes over what a task is now.
-func (r *runnable) set(t *events.Task) {
+// update adds or removes a task by its state.
+func (r *runnable) update(t *events.Task) {
 	workflow, was := r.tasks[t.ID]
-	switch is := runs(t); {
+	switch is := hasRunningAttempt(t); {
 	case is && !was:
 		r.tasks[t.ID] = t.Workflow
 		r.workflows[t.Workflow]++
@@ -154,7 +154,7 @@ func (r *runnable) set(t *events.Task) {
 	}
 }
 
-// decrement counts one less, and forgets what is none.
+// decrement subtracts one and deletes a count of zero.
 func decrement(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)

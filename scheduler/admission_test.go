@@ -9,34 +9,32 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An agent never ran, and many more tasks wait for it than --max-runnable. Orders of another workflow
-// are taken, through the whole worker.
-func TestAdmissionPastAnAgentThatNeverRan(t *testing.T) {
+// More tasks than --max-runnable wait for an agent that never answered. Tasks of another workflow are admitted.
+func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"configured": {Agents: map[string]int{"inventory": 5}}, "observed": {Observe: true}, "any number": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.cfg.Capacity, s.cfg.MaxRunnable = capacity, 40
-			l := s.worker(s.cluster.join(0))
+			w := s.worker(s.cluster.join(0))
 			for i := range 100 {
 				s.submit("w", fmt.Sprint("stuck-", i))
 			}
 			s.submit("pay", "other")
-			s.drain(l)
+			s.drain(w)
 			if got := s.asked("payments"); len(got) != 1 {
 				t.Errorf("asked for %q", got)
 			}
-			if l.full {
+			if w.admissionClosed {
 				t.Error("and submissions wait")
 			}
 		})
 	}
 }
 
-// However large the backlog of one agent or one workflow is, it doesn't close admission by itself. What
-// several agents and workflows have at work does.
-func TestOneBacklogNeverClosesAdmission(t *testing.T) {
+// The backlog of one agent or one workflow never closes admission. The work of several agents and workflows does.
+func TestBacklogOfOneAgentLeavesAdmissionOpen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(admissionShare, 20_000).Draw(t, "most")
 		huge := rapid.IntRange(0, 50*most)
@@ -53,10 +51,10 @@ func TestOneBacklogNeverClosesAdmission(t *testing.T) {
 				one.agents[fmt.Sprint(i)] = huge.Draw(t, "steps")
 			}
 		}
-		if n := one.counted(most); !admits(true, n, most) || n > most/admissionShare {
+		if n := one.admissionLoad(most); !admissionOpen(true, n, most) || n > most/admissionShare {
 			t.Fatalf("%+v counts as %d of %d", one, n, most)
 		}
-		// More work never counts for less.
+		// More work never lowers the load.
 		more := &workload{agents: map[string]int{"another": huge.Draw(t, "more steps")}, workflows: map[string]int{"another": huge.Draw(t, "more tasks")}}
 		for name, n := range one.agents {
 			more.agents[name] = n
@@ -65,13 +63,13 @@ func TestOneBacklogNeverClosesAdmission(t *testing.T) {
 			more.workflows[name] = n
 		}
 		more.unslotted = one.unslotted
-		if more.counted(most) < one.counted(most) {
+		if more.admissionLoad(most) < one.admissionLoad(most) {
 			t.Fatalf("%+v counts for less than %+v", more, one)
 		}
 	})
 }
 
-func TestWorkloadCounts(t *testing.T) {
+func TestAdmissionLoad(t *testing.T) {
 	four := func(n int) map[string]int { return map[string]int{"a": n, "b": n, "c": n, "d": n} }
 	for _, c := range []struct {
 		name string
@@ -85,19 +83,19 @@ func TestWorkloadCounts(t *testing.T) {
 		{"four agents, one workflow", workload{agents: four(900), workflows: map[string]int{"w": 900}}, 25, true},
 		{"one agent, four workflows", workload{agents: map[string]int{"a": 900}, workflows: four(900)}, 25, true},
 		{"four and four", workload{agents: four(25), workflows: four(25)}, 100, false},
-		{"agents whose requests nobody counts", workload{unslotted: 100, workflows: four(25)}, 100, false},
+		{"agents without a limit", workload{unslotted: 100, workflows: four(25)}, 100, false},
 		{"memory", workload{waiting: 100 * waitingPerRunnable}, 100 * waitingPerRunnable, false},
 	} {
-		if got := c.load.counted(100); got != c.want || admits(true, got, 100) != c.open {
-			t.Errorf("%s: %d counts, admits %v; want %d, %v", c.name, got, admits(true, got, 100), c.want, c.open)
+		if got := c.load.admissionLoad(100); got != c.want || admissionOpen(true, got, 100) != c.open {
+			t.Errorf("%s: %d counts, admits %v; want %d, %v", c.name, got, admissionOpen(true, got, 100), c.want, c.open)
 		}
 	}
-	if admits(false, 91, 100) || !admits(false, 90, 100) || admits(false, 1, 1) || !admits(false, 0, 1) {
+	if admissionOpen(false, 91, 100) || !admissionOpen(false, 90, 100) || admissionOpen(false, 1, 1) || !admissionOpen(false, 0, 1) {
 		t.Error("admission opens again at another part of the bound")
 	}
 }
 
-// several gives the site so many workflows, w0 and so on, each with an agent of its own: a0 and so on.
+// several adds n workflows w0, w1, ..., each with its own agent a0, a1, ...
 func (s *site) several(n int) {
 	for i := range n {
 		agent := fmt.Sprint("a", i)
@@ -109,7 +107,7 @@ func (s *site) several(n int) {
 	}
 }
 
-// Admission closes tasks and no other inbox, and opens it again as work drains.
+// Admission pauses the tasks inbox only, and resumes it as work drains.
 func TestAdmission(t *testing.T) {
 	for _, most := range []int{4, 12, 40} {
 		s := newSite(t, 1)
@@ -117,15 +115,15 @@ func TestAdmission(t *testing.T) {
 		s.cfg.MaxRunnable = most
 		log := s.cluster.join(0)
 		log.max = 1
-		l := s.worker(log)
+		w := s.worker(log)
 		ids := make([]string, 2*most)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("t-%02d", i)
 			s.submit(fmt.Sprint("w", i%admissionShare), ids[i])
 		}
 		answered := map[string]bool{}
-		s.until(l, "all tasks are through", func() bool {
-			if n := len(l.parts[0].runs()); n > most+admissionShare {
+		s.until(w, "all tasks are through", func() bool {
+			if n := len(w.partitions[0].runs()); n > most+admissionShare {
 				t.Fatalf("%d tasks are worked on; at most %d", n, most)
 			}
 			if !log.flows(ns.Inbox(events.Tasks), 0) || s.drained() {
@@ -151,7 +149,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// answerAll completes the requests of an agent that weren't answered yet.
+// answerAll completes an agent's requests that have no answer yet.
 func (s *site) answerAll(agent string, answered map[string]bool) {
 	s.t.Helper()
 	for _, r := range s.cluster.all(ns.Requests(agent)) {

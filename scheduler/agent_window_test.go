@@ -10,10 +10,10 @@ import (
 	"github.com/waybill-run/waybill/internal/congestion"
 )
 
-// windowEpoch is when tests of windows begin.
+// windowEpoch is the start time of the window tests.
 var windowEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observes is a worker of one partition that finds out what agents can do.
+// observes returns a worker of one partition that measures windows.
 func (s *site) observes() (*worker, *fakeLog) {
 	s.cfg.Capacity.Observe = true
 	log := s.cluster.join(0)
@@ -27,14 +27,14 @@ func (s *site) many(n int, name string) (ids []string) {
 	return ids
 }
 
-// tenOfFifty asks an agent for fifty tasks. It answers ten after some time, which the
-// worker comes to some time later; then ten more time out.
-func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
+// tenOfFifty sends fifty requests to an agent. Ten are answered after some time, and the worker reads the replies
+// later. Then ten more time out.
+func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
-	l.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
+	w.health.modify("inventory").Adopt(len(tasks)+congestion.InitialWindow, 1)
 	s.submit("w", tasks...)
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); len(got) != len(tasks) {
 		s.t.Fatalf("asked for %d of %d", len(got), len(tasks))
 	}
@@ -43,167 +43,167 @@ func (s *site) tenOfFifty(l *worker, answered, later time.Duration) []string {
 		s.answer("inventory", id)
 	}
 	s.clock.pass(later)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
 	for _, id := range tasks[10:20] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	return tasks
 }
 
-// An agent that has shown what it can do gets all that. When it is behind, what it can't
-// do waits, and its replies bring it on.
-func TestAgentThatIsBehindHasABound(t *testing.T) {
+// An agent receives as many requests as its window allows. When it is overloaded, the rest waits, and its replies
+// start it.
+func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
-	first := s.tenOfFifty(l, 9*time.Second, 0)
-	const bound = 5 // in a third of 10 s, where ten were answered in the last seconds
-	if got := l.parts[0].flow.slots(l.parts[0].flow.agent("inventory")); got != bound {
+	w, _ := s.observes()
+	first := s.tenOfFifty(w, 9*time.Second, 0)
+	const bound = 5 // a third of 10 s, at the rate of ten answers in the last seconds
+	if got := w.partitions[0].flow.slots(w.partitions[0].flow.agent("inventory")); got != bound {
 		t.Fatalf("the bound is %d, want %d", got, bound)
 	}
 	s.submit("w", "new")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); slices.Contains(got, "new") {
 		t.Fatal("30 are outstanding, and another was asked for")
 	}
-	all := l.agents()
-	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Bound: bound, Queued: 1}}; !slices.Equal(all, want) {
+	all := w.agentFlows()
+	if want := []AgentFlow{{Agent: "inventory", Outstanding: 30, Limit: bound, Queued: 1}}; !slices.Equal(all, want) {
 		t.Errorf("agents %+v, want %+v", all, want)
 	}
 	for _, id := range first[20 : 50-bound] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); slices.Contains(got, "new") {
 		t.Fatal("as many are outstanding as may, and another was asked for")
 	}
 	s.due(first[50-bound])
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); got[len(got)-1] != "new" {
 		t.Errorf("a slot is free; asked for %q last", got[len(got)-1])
 	}
 	s.events("")
 }
 
-// What a worker takes to come to a reply says nothing of the agent that wrote it.
-func TestAgentOfABusyWorkerIsNotBehind(t *testing.T) {
+// The delay of a worker that reads a reply late doesn't count as the agent's.
+func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
-	s.tenOfFifty(l, time.Second, 8*time.Second)
-	if got := l.agents(); len(got) != 1 || got[0].Bound < 50 {
+	w, _ := s.observes()
+	s.tenOfFifty(w, time.Second, 8*time.Second)
+	if got := w.agentFlows(); len(got) != 1 || got[0].Limit < 50 {
 		t.Errorf("agents %+v, want the 50 that there were: they answered within a second", got)
 	}
 	s.events("")
 }
 
-// An agent without a capacity that falls silent, after quick answers, is probed like
-// any other, and isn't flooded when it is back.
+// An agent without a capacity falls silent after quick answers. It is probed like any other, and isn't flooded when
+// it is back.
 func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
+	w, _ := s.observes()
 	s.submit("w", "q")
-	s.drain(l)
+	s.drain(w)
 	s.answer("inventory", "q")
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
-	l.health.modify("inventory").Adopt(100+congestion.InitialWindow, 1)
+	w.health.modify("inventory").Adopt(100+congestion.InitialWindow, 1)
 	first := s.many(5, "a")
 	s.submit("w", first...)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(10 * time.Second)
 	for _, id := range first[:silentAfter] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	then := s.many(3*congestion.InitialWindow, "b")
 	s.submit("w", then...)
-	s.drain(l)
-	if got := s.asked("inventory"); len(got) != 6 || !l.health.isSilent("inventory") {
-		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
+	s.drain(w)
+	if got := s.asked("inventory"); len(got) != 6 || !w.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, w.health.isSilent("inventory"))
 	}
 	for _, id := range first[silentAfter:] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(2 * time.Second)
 	s.due("a04") // its wait is over
-	s.drain(l)
+	s.drain(w)
 	got := s.asked("inventory")
 	if len(got) != 7 || got[6] != "b00" {
 		t.Fatalf("asked for %q, want b00 last", got)
 	}
 	s.answer("inventory", "b00")
-	s.drain(l)
-	// The probe was answered early: that is one more.
-	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
-		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got[7:])
+	s.drain(w)
+	// The probe was answered early, so the window grows by one.
+	if got := s.asked("inventory"); w.health.isSilent("inventory") || len(got) != 7+congestion.InitialWindow+1 {
+		t.Errorf("silent %v; asked for %q", w.health.isSilent("inventory"), got[7:])
 	}
 	s.events("")
 }
 
-// What was observed in a transaction is taken back with it; and a worker that takes a
-// partition in which steps wait begins with a bound, instead of sending them all.
-func TestBoundOfARollbackAndOfARestore(t *testing.T) {
+// A rollback undoes what a transaction observed. A worker that restores a partition with waiting steps begins with a
+// window, instead of sending all of them.
+func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s := newSite(t, 1)
-	l, log := s.observes()
+	w, log := s.observes()
 	first := s.many(4, "a")
 	s.submit("w", first...)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(10 * time.Second)
 	rolledBack := 3
 	log.end = func(func()) (bool, bool, error) {
 		if rolledBack--; rolledBack >= 0 {
-			if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+			if v := w.health.agents["inventory"]; len(v.timedOut) != 1 {
 				t.Errorf("time-outs of %q counted before the commit, want one", v.timedOut)
 			}
 		}
 		return false, rolledBack >= 0, nil
 	}
 	s.due(first[0])
-	s.drain(l)
-	if v := l.health.agents["inventory"]; len(v.timedOut) != 1 {
+	s.drain(w)
+	if v := w.health.agents["inventory"]; len(v.timedOut) != 1 {
 		t.Errorf("time-outs of %q counted after three rollbacks, want one", v.timedOut)
 	}
 	for _, id := range first[1:] {
 		s.due(id)
 	}
-	s.drain(l)
+	s.drain(w)
 	s.submit("w", s.many(3*congestion.InitialWindow, "b")...)
-	s.drain(l)
-	l.health = newAgentHealth() // another worker's
+	s.drain(w)
+	w.health = newAgentHealth() // another worker's
 	log.assign(0)
-	s.until(l, "the partition is there again", func() bool {
-		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	s.until(w, "the partition is there again", func() bool {
+		return w.partitions[0] != nil && w.partitions[0].generation == log.Assigned()[0] && w.partitions[0].ready()
 	})
 	before := len(s.asked("inventory"))
 	s.answer("inventory", first[0]) // any input
-	s.drain(l)
+	s.drain(w)
 	if got := len(s.asked("inventory")) - before; got == 0 || got > congestion.InitialWindow {
 		t.Errorf("after a restore %d are asked for at once; at most %d", got, congestion.InitialWindow)
 	}
 	s.events("")
 }
 
-// What a flow keeps of a task ends with it.
+// The flow keeps nothing of a task that has ended.
 func TestFlowEndsWithItsTasks(t *testing.T) {
 	s := newSite(t, 1)
-	l, _ := s.observes()
+	w, _ := s.observes()
 	s.submit("w", "a", "b")
-	s.drain(l)
-	f := l.parts[0].flow
+	s.drain(w)
+	f := w.partitions[0].flow
 	if n := f.agent("inventory").outstanding; len(f.runs) != 2 || n != 2 {
 		t.Fatalf("%d spots, %d outstanding", len(f.runs), n)
 	}
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	if n := f.agent("inventory").outstanding; len(f.runs) != 0 || n != 0 {
 		t.Errorf("%d spots, %d outstanding after all has ended", len(f.runs), n)
 	}
 }
 
-// That an undo began is rolled back: its request was never outstanding.
-func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
+// The start of an undo is rolled back: its request doesn't count as outstanding.
+func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
 	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
 	done := events.Run{State: events.StepCompleted, Attempt: 1}
@@ -220,9 +220,9 @@ func TestFlowTakesBackAnUndoThatWasRolledBack(t *testing.T) {
 	}
 }
 
-// A partition may use what others don't of a bound, and has its share although another
+// A partition may use the part of a window that others don't use. It keeps its share even if another partition has
 // used it.
-func TestBoundIsForAllPartitions(t *testing.T) {
+func TestWindowIsSharedByPartitions(t *testing.T) {
 	vs := newAgentHealth()
 	for id := range int32(2) {
 		vs.addPartition(id, newFlow(Capacity{Observe: true}, id, 2))
@@ -232,7 +232,7 @@ func TestBoundIsForAllPartitions(t *testing.T) {
 	a, b := vs.flows[0].agent("inventory"), vs.flows[1].agent("inventory")
 	a.outstanding = 2*share - 3
 	if got := vs.flows[0].Free("inventory", "t", windowEpoch); got != 3 {
-		t.Errorf("nobody else uses the bound: %d are free, want 3", got)
+		t.Errorf("no other partition uses the window: %d slots are free, want 3", got)
 	}
 	if got := vs.flows[1].Free("inventory", "t", windowEpoch); got != share {
 		t.Errorf("%d are free of the other's share, want %d", got, share)
@@ -245,8 +245,8 @@ func TestBoundIsForAllPartitions(t *testing.T) {
 	}
 }
 
-// A worker that takes a partition over lets out no fewer requests than are outstanding there.
-func TestWhatIsOutstandingWasLetOut(t *testing.T) {
+// After a takeover the window is at least the number of outstanding requests.
+func TestWindowCoversOutstandingRequests(t *testing.T) {
 	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
 	vs.addPartition(0, f)
@@ -258,9 +258,8 @@ func TestWhatIsOutstandingWasLetOut(t *testing.T) {
 	}
 }
 
-// What an agent has shown isn't counted again when a partition goes and comes back, as at
-// each rebalance.
-func TestPartitionThatComesBackShowsNothing(t *testing.T) {
+// A rebalance doesn't make an agent's results count twice.
+func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 	const there, here = 30, 12
 	vs := newAgentHealth()
 	for id, n := range []int{there, here} {
@@ -279,7 +278,7 @@ func TestPartitionThatComesBackShowsNothing(t *testing.T) {
 			t.Fatalf("%d are let out, and %d before", got, there+here)
 		}
 	}
-	vs.modify("inventory").Adopt(100, 2) // as quick answers show since
+	vs.modify("inventory").Adopt(100, 2) // as quick answers have shown since
 	vs.commit()
 	f := vs.flows[1]
 	delete(vs.flows, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// order is the workflow of the benchmarks: three steps, one after the other.
+// order is the workflow of the benchmarks: three sequential steps.
 const order = `workflow: order
 version: 1
 complete_within: 30m
@@ -38,7 +38,7 @@ steps:
 output: {tracking: "${ steps.ship.output.tracking }"}
 `
 
-// bench decides, and does nothing else.
+// bench calls Decide only.
 type bench struct {
 	env   Env
 	cause events.Cause
@@ -50,17 +50,17 @@ func newBench(b testing.TB) *bench {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &Compiled{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	return &bench{env: Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: events.DefaultNamespace, Source: "bench", Epoch: 1,
-		Definitions: c, DefinitionsRead: true, Room: &events.Room{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
+		Definitions: c, DefinitionsRead: true, Arena: &events.Arena{}, Requests: map[string]int32{"inventory": 12, "payments": 12, "shipping": 12}}}
 }
 
 func (x *bench) decide(b *testing.B, t *events.Task, in events.Input) Decision {
 	x.cause.Offset++
 	d := Decide(t, in, x.cause, &x.env)
-	x.env.Records = d.Records[:0] // as a worker has it
-	x.env.Room.Reset()
+	x.env.Records = d.Records[:0] // as a worker does
+	x.env.Arena.Reset()
 	if len(d.Events) == 0 {
 		b.Fatalf("%T led to nothing: %+v", in, d)
 	}
@@ -86,8 +86,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkReply decides a reply that completes a step and starts the next; the
-// clone of the state is part of it, as it is of each decision of a worker.
+// BenchmarkReply decides a reply that completes a step and starts the next. It includes the clone of the task, as in
+// a worker.
 func BenchmarkReply(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task
@@ -98,8 +98,7 @@ func BenchmarkReply(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery decides a recovery of an attempt that timed out: it expires
-// and waits.
+// BenchmarkRecovery decides a recovery of an attempt that timed out: it expires and its run waits.
 func BenchmarkRecovery(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task
@@ -111,8 +110,7 @@ func BenchmarkRecovery(b *testing.B) {
 	}
 }
 
-// BenchmarkForward places a record that lies in another partition than its task,
-// and makes the one that is written instead.
+// BenchmarkForward forwards a record that is in the wrong partition.
 func BenchmarkForward(b *testing.B) {
 	r := submission(1).Record(ns, "bench")
 	r.Partition, r.Offset = 1, 1742
@@ -122,8 +120,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		where, u := place(&r, "order-1", 12)
-		if f := forwarded(&r, "order-1", where); u != nil || f.Partition != home {
+		where, u := targetPartition(&r, "order-1", 12)
+		if f := forwardedCopy(&r, "order-1", where); u != nil || f.Partition != home {
 			b.Fatalf("forwarded to %d, want %d: %v", f.Partition, home, u)
 		}
 	}

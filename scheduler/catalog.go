@@ -11,59 +11,59 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// programsMost bounds the compiled definitions that a process keeps. One takes a few hundred KiB at
-// most, and a few milliseconds to compile again.
-const programsMost = 200
+// programsMax bounds the compiled definitions that a process keeps. One takes up to a few hundred KiB, and a few
+// milliseconds to compile.
+const programsMax = 200
 
-// Compiled is the workflow definitions that were read from the definitions topic. Each is compiled when it
-// is first used, and those that weren't used for longest are forgotten again. A definition that was
-// deleted stays for the tasks that began with it. It is safe for concurrent use; the zero value has no definitions.
-type Compiled struct {
-	// Rejected is told of a definition that can't be used; it is ignored.
+// CompiledDefinitions is the workflow definitions that were read from the definitions topic. Each is compiled at its
+// first use. The least recently used programs are evicted. A deleted definition stays for the tasks that began with
+// it. CompiledDefinitions is safe for concurrent use; the zero value has no definitions.
+type CompiledDefinitions struct {
+	// Rejected receives each definition that can't be used. It is ignored otherwise.
 	Rejected func(key string, err error)
-	// Deleted is told of a definition that was deleted, and of which the log has no copy yet
-	// (events.KeptDefinition) that outlives compaction. nil: nobody is told.
+	// Deleted receives a definition that was deleted if the log has no copy of it (events.KeptDefinition) that
+	// outlives compaction. May be nil.
 	Deleted func(d *workflow.Definition)
 
 	mu          sync.RWMutex
 	definitions map[string]*catalogEntry
-	newest      map[string]int // version of those that new tasks may have, by name
-	programs    int            // that are kept
+	newest      map[string]int // newest usable version of each workflow, for new tasks
+	programs    int            // number of compiled programs
 }
 
-// catalogEntry is one version of a workflow. All but used is guarded by the lock of Compiled.
+// catalogEntry is one version of a workflow. The lock of CompiledDefinitions guards all fields but used.
 type catalogEntry struct {
 	def     *workflow.Definition
-	applied bool // new tasks may have it: it wasn't deleted since
-	kept    bool // the log has a copy of its own
-	faulty  bool // it doesn't compile
+	applied bool // new tasks may use it: it isn't deleted
+	hasCopy bool // the log has a copy of its own
+	invalid bool // it doesn't compile
 	program *workflow.Program
-	used    atomic.Bool // since programs were last looked through
+	used    atomic.Bool // since the last eviction scan (CLOCK)
 }
 
-// Program returns a compiled definition, also one that was deleted: tasks that began with it go on with it.
-func (c *Compiled) Program(name string, version int) (*workflow.Program, bool) {
-	p := c.compiled(events.DefinitionKey(name, version))
+// Program returns a compiled definition. Deleted definitions are included, for the tasks that began with them.
+func (c *CompiledDefinitions) Program(name string, version int) (*workflow.Program, bool) {
+	p := c.programOf(events.DefinitionKey(name, version))
 	return p, p != nil
 }
 
-// Applied returns the definition that new tasks have; version 0 asks for the newest. nil: there is none,
-// and deleted says that there was one.
-func (c *Compiled) Applied(name string, version int) (p *workflow.Program, deleted bool) {
+// Applied returns the definition for new tasks. Version 0 means the newest. If p is nil, deleted reports whether the
+// definition existed.
+func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, deleted bool) {
 	for {
-		key, applied, deleted := c.lookUp(name, version)
+		key, applied, deleted := c.findApplied(name, version)
 		if !applied {
 			return nil, deleted
 		}
-		if p := c.compiled(key); p != nil || version != 0 {
+		if p := c.programOf(key); p != nil || version != 0 {
 			return p, false
 		}
-		// The newest doesn't compile, and isn't the newest any more.
+		// The newest version doesn't compile. Try the next one.
 	}
 }
 
-// lookUp finds what new tasks of a workflow have.
-func (c *Compiled) lookUp(name string, version int) (key string, applied, deleted bool) {
+// findApplied finds the definition for new tasks of a workflow.
+func (c *CompiledDefinitions) findApplied(name string, version int) (key string, applied, deleted bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	newest := version
@@ -72,7 +72,7 @@ func (c *Compiled) lookUp(name string, version int) (key string, applied, delete
 	}
 	key = events.DefinitionKey(name, newest)
 	if d := c.definitions[key]; d != nil {
-		return key, d.applied && !d.faulty, !d.applied
+		return key, d.applied && !d.invalid, !d.applied
 	}
 	for _, d := range c.definitions {
 		deleted = deleted || version == 0 && d.def.Name == name && !d.applied
@@ -80,8 +80,8 @@ func (c *Compiled) lookUp(name string, version int) (key string, applied, delete
 	return key, false, deleted
 }
 
-// compiled returns the program of a definition; nil: there is none that can be used.
-func (c *Compiled) compiled(key string) *workflow.Program {
+// programOf returns the program of a definition; nil: there is no usable one.
+func (c *CompiledDefinitions) programOf(key string) *workflow.Program {
 	c.mu.RLock()
 	d := c.definitions[key]
 	if d != nil && d.program != nil {
@@ -101,30 +101,30 @@ func (c *Compiled) compiled(key string) *workflow.Program {
 	return p
 }
 
-// compile compiles a definition, if no other goroutine has meanwhile. The error is told once.
-func (c *Compiled) compile(d *catalogEntry) (*workflow.Program, error) {
+// compile compiles a definition unless another goroutine already did. The error is returned once.
+func (c *CompiledDefinitions) compile(d *catalogEntry) (*workflow.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d.program != nil || d.faulty {
+	if d.program != nil || d.invalid {
 		return d.program, nil
 	}
 	p, err := workflow.Compile(d.def)
 	if err != nil {
-		d.faulty = true
-		c.renew(d.def.Name)
+		d.invalid = true
+		c.updateNewest(d.def.Name)
 		return nil, err
 	}
-	if c.programs++; c.programs > programsMost {
-		c.forget()
+	if c.programs++; c.programs > programsMax {
+		c.evictProgram()
 	}
 	d.program = p
 	d.used.Store(true)
 	return p, nil
 }
 
-// forget forgets a program that wasn't used since it last looked for one.
-func (c *Compiled) forget() {
-	for range 2 { // after the first round nothing counts as used
+// evictProgram evicts a program that wasn't used since the last scan.
+func (c *CompiledDefinitions) evictProgram() {
+	for range 2 { // after the first scan no program counts as used
 		for _, d := range c.definitions {
 			if d.program != nil && !d.used.Swap(false) {
 				d.program = nil
@@ -135,45 +135,45 @@ func (c *Compiled) forget() {
 	}
 }
 
-// renew finds the newest version of a workflow that new tasks may have.
-func (c *Compiled) renew(name string) {
+// updateNewest finds the newest version of a workflow that new tasks may use.
+func (c *CompiledDefinitions) updateNewest(name string) {
 	newest := 0
 	for _, d := range c.definitions {
-		if d.def.Name == name && d.applied && !d.faulty {
+		if d.def.Name == name && d.applied && !d.invalid {
 			newest = max(newest, d.def.Version)
 		}
 	}
 	c.newest[name] = newest
 }
 
-// All lists the definitions that new tasks may have.
-func (c *Compiled) All() []*workflow.Definition {
+// All lists the definitions that new tasks may use.
+func (c *CompiledDefinitions) All() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]*workflow.Definition, 0, len(c.definitions))
 	for _, d := range c.definitions {
-		if d.applied && !d.faulty {
+		if d.applied && !d.invalid {
 			all = append(all, d.def)
 		}
 	}
 	return all
 }
 
-// Unkept lists the deleted definitions of which the log has no copy of its own.
-func (c *Compiled) Unkept() []*workflow.Definition {
+// DeletedWithoutCopy lists the deleted definitions of which the log has no copy.
+func (c *CompiledDefinitions) DeletedWithoutCopy() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var unkept []*workflow.Definition
 	for _, d := range c.definitions {
-		if !d.applied && !d.kept {
+		if !d.applied && !d.hasCopy {
 			unkept = append(unkept, d.def)
 		}
 	}
 	return unkept
 }
 
-// Apply takes in a record of the definitions topic. One goroutine calls it.
-func (c *Compiled) Apply(r *events.Record) {
+// Apply applies a record of the definitions topic. One goroutine calls it.
+func (c *CompiledDefinitions) Apply(r *events.Record) {
 	key, kept, is := events.ParseDefinitionKey(string(r.Key))
 	if !is { // the namespace's format record
 		return
@@ -189,8 +189,8 @@ func (c *Compiled) Apply(r *events.Record) {
 	}
 }
 
-// delete takes in a tombstone, and returns the definition if no copy of it is kept.
-func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
+// delete applies a tombstone. It returns the definition if the log now has no copy of it.
+func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.Definition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.definitions[key]
@@ -198,26 +198,26 @@ func (c *Compiled) delete(key string, kept bool) (unkept *workflow.Definition) {
 	case d == nil:
 		return nil
 	case kept:
-		d.kept = false
+		d.hasCopy = false
 	default:
 		d.applied = false
-		c.renew(d.def.Name)
+		c.updateNewest(d.def.Name)
 	}
-	if d.applied || d.kept {
+	if d.applied || d.hasCopy {
 		return nil
 	}
 	return d.def
 }
 
-// apply takes in a definition, or the copy of one that was deleted. The first body of a version stays; a
-// copy is of the first.
-func (c *Compiled) apply(key string, kept bool, value []byte) error {
+// apply applies a definition, or the copy of a deleted one. The first body of a version wins; a copy has the first
+// body.
+func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	def, err := workflow.ParseJSON(value)
 	if err != nil {
 		return err
 	}
 	if def.Key() != key {
-		return fmt.Errorf("the definition under the key %q calls itself %q", key, def.Key())
+		return fmt.Errorf("the definition under the key %q has the key %q", key, def.Key())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,28 +230,28 @@ func (c *Compiled) apply(key string, kept bool, value []byte) error {
 	case d == nil:
 		d = &catalogEntry{def: def}
 		c.definitions[key] = d
-	case !same && kept: // what compaction left before it isn't what its tasks began with
+	case !same && kept: // compaction removed the body that tasks began with
 		if d.program != nil {
 			c.programs--
 		}
 		d = &catalogEntry{def: def}
 		c.definitions[key] = d
-		d.kept = true
-		c.renew(def.Name)
-		return fmt.Errorf("%s was deleted, and applied again with another body: tasks keep the one that was there before; apply the change as a new version", key)
+		d.hasCopy = true
+		c.updateNewest(def.Name)
+		return fmt.Errorf("%s was deleted and applied again with another body: its tasks keep the first body; apply the change as a new version", key)
 	case !same:
-		return fmt.Errorf("%s was changed; tasks keep the one that was there before: apply the change as a new version", key)
+		return fmt.Errorf("%s was applied again with another body: tasks keep the first body; apply the change as a new version", key)
 	}
 	if kept {
-		d.kept = true
+		d.hasCopy = true
 	} else {
 		d.applied = true
 	}
-	c.renew(def.Name)
+	c.updateNewest(def.Name)
 	return nil
 }
 
-// unknownOrDeleted says why no task of a workflow can begin.
+// unknownOrDeleted says why no task of a workflow can be created.
 func unknownOrDeleted(s *events.Submission, deleted bool) string {
 	what, version := "no workflow "+quoted(s.Workflow), ""
 	if s.Version > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// version is a definition of two steps as it is on the definitions topic.
+// version is a record of a definition with two steps.
 func version(t *testing.T, name string, n int, agents ...string) events.Record {
 	t.Helper()
 	b := workflow.New(name, n).CompleteWithin(time.Hour).AttemptWithin(time.Minute)
@@ -31,10 +31,10 @@ func version(t *testing.T, name string, n int, agents ...string) events.Record {
 
 func tombstone(key string) *events.Record { return &events.Record{Key: []byte(key)} }
 
-// Compiled programs are bounded, however many versions there ever were, and each is there when it is asked for.
+// The number of compiled programs is bounded for any number of versions, and each version can be used.
 func TestProgramsAreBounded(t *testing.T) {
-	const versions = programsMost + 50
-	c := &Compiled{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
+	const versions = programsMax + 50
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
 	for v := 1; v <= versions; v++ {
 		r := version(t, "w", v, "a")
 		c.Apply(&r)
@@ -58,13 +58,13 @@ func TestProgramsAreBounded(t *testing.T) {
 			kept++
 		}
 	}
-	if kept != programsMost || c.programs != kept {
-		t.Errorf("%d programs are kept, and %d are counted; want %d", kept, c.programs, programsMost)
+	if kept != programsMax || c.programs != kept {
+		t.Errorf("%d programs are kept, and %d are counted; want %d", kept, c.programs, programsMax)
 	}
 }
 
-// A definition that was deleted is one for the tasks that have it, and none for new ones, in whatever way
-// the log came to it: with all records, or as compaction leaves them.
+// Tasks that have a deleted definition can still use it, new tasks can't: whether all records are read or only those
+// that compaction leaves.
 func TestDeletedDefinition(t *testing.T) {
 	one, two := version(t, "w", 1, "a"), version(t, "w", 2, "a")
 	other := version(t, "w", 1, "b")
@@ -92,7 +92,7 @@ func TestDeletedDefinition(t *testing.T) {
 		{"unknown", []*events.Record{tombstone("w/1")}, 0, false, false, 0, 0, nil},
 	} {
 		rejected := 0
-		c := &Compiled{Rejected: func(string, error) { rejected++ }}
+		c := &CompiledDefinitions{Rejected: func(string, error) { rejected++ }}
 		for _, r := range x.log {
 			c.Apply(r)
 		}
@@ -101,8 +101,8 @@ func TestDeletedDefinition(t *testing.T) {
 			newest = p.Definition().Version
 		}
 		p, deleted := c.Applied("w", 1)
-		if newest != x.newest || (p != nil) != x.one || deleted != x.deleted || rejected != x.rejected || len(c.Unkept()) != x.unkept {
-			t.Errorf("%s: newest %d, version 1 applied %v, deleted %v; %d rejected, %d unkept", x.name, newest, p != nil, deleted, rejected, len(c.Unkept()))
+		if newest != x.newest || (p != nil) != x.one || deleted != x.deleted || rejected != x.rejected || len(c.DeletedWithoutCopy()) != x.unkept {
+			t.Errorf("%s: newest %d, version 1 applied %v, deleted %v; %d rejected, %d unkept", x.name, newest, p != nil, deleted, rejected, len(c.DeletedWithoutCopy()))
 		}
 		if p, ok := c.Program("w", 1); ok != (x.first != nil) || ok && !strings.Contains(string(x.first.Value), `"agent":"`+p.Definition().Agents()[0]+`"`) {
 			t.Errorf("%s: tasks have %v", x.name, p)
@@ -110,8 +110,8 @@ func TestDeletedDefinition(t *testing.T) {
 	}
 }
 
-// The definition of a running order is deleted, and compacted away. The order goes on, by a scheduler that
-// starts then, too, and new ones are refused with the reason.
+// The definition of a running task is deleted and compacted. The task continues, also in a scheduler that starts
+// later. New tasks are refused with the reason.
 func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 	s := newSite(t, 1)
 	def := version(t, "two", 1, "inventory", "payments")
@@ -120,9 +120,9 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	s.submit("two", "running", "other")
-	s.drain(l)
+	s.drain(w)
 
 	var kept []events.Record
 	s.catalog.Deleted = func(d *workflow.Definition) {
@@ -131,12 +131,12 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 	s.catalog.Apply(tombstone("two/1"))
 	s.answer("inventory", "running")
 	s.submit("two", "refused")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("payments"); !slices.Equal(got, []string{"running"}) {
 		t.Errorf("asked payments for %q", got)
 	}
 
-	// Another process reads what compaction left.
+	// Another process reads the compacted topic.
 	next := newSite(t, 1)
 	next.catalog.unread = kept
 	if err := next.catalog.ReadToEndNow(t.Context()); err != nil {
@@ -147,7 +147,7 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 	s.answer("inventory", "other")
 	s.answer("payments", "running")
 	s.submit("two", "refused, too")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("payments"); !slices.Equal(got, []string{"running", "other"}) {
 		t.Errorf("asked payments for %q", got)
 	}

@@ -7,9 +7,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestAtNeverFalls: the clock runs back, within a worker's life and at a takeover
-// by a process whose clock is behind. The instants of a partition's decisions
-// don't: what comes is dated at the last one, and goes on.
+// TestAtNeverFalls: the clock goes back, during a worker's life and at a takeover by a process whose clock is behind.
+// The times of a partition's decisions don't: they stay at the last one until the clock passes it.
 func TestAtNeverFalls(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

@@ -10,46 +10,46 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// A commit that was acknowledged may be rolled back: a broker that dies can lose the markers of a transaction, and then an
-// operator aborts what is left open, or the next transaction of the same producer takes it along. What was accepted with it
-// is in no log. So a worker asks, beside its work, whether the log has what it has accepted. Until then no inbox is trimmed
-// of what led to it: the same records come again once the state is dropped.
+// An acknowledged commit may still be rolled back. A broker that crashes can lose the end markers of a transaction.
+// Then an operator aborts the open transaction, or the next transaction of the same producer includes it. So a worker
+// checks, concurrently with its work, whether the log has the events that it accepted. Until then no inbox is trimmed
+// of the inputs that caused them: if the state is dropped, the same inputs are read again.
 const (
-	// confirmEvery is how often it is asked about what was accepted since.
+	// confirmEvery is how often new accepted transactions are checked.
 	confirmEvery = 5 * time.Second
-	// confirmAgain is how often it is asked about a partition in which nothing happens: its log may be cut off.
-	confirmAgain = 30 * time.Second
-	// confirmMost bounds the transactions of a partition that are remembered: of more every second one is.
-	confirmMost = 512
+	// confirmIdleEvery is how often an idle partition is checked: its log may be truncated.
+	confirmIdleEvery = 30 * time.Second
+	// acceptedMax bounds the transactions of a partition that are remembered. Past it, every second one is kept.
+	acceptedMax = 512
 )
 
-// Accepted is the last event of a partition in a transaction that was accepted.
+// Accepted is the last event of a partition in an accepted transaction.
 type Accepted struct {
 	Offset int64
 	At     time.Time // of the event
 }
 
-// LogRange is what a log has: [Start, End), of which all below Stable is committed or rolled back.
+// LogRange is the range [Start, End) of a log. All transactions below Stable are committed or rolled back.
 type LogRange struct{ Start, Stable, End int64 }
 
-// confirmation is what of a partition is not known to be in the log.
+// confirmation tracks which accepted events of a partition aren't known to be in the log.
 type confirmation struct {
-	accepted []Accepted // ascending; the last one stays, to be asked about again
-	below    int64      // all that was accepted below is in the log
-	askedAt  time.Time
-	// suspect: a transaction was not settled when it was asked about, or one was rolled back since: all are looked for, and
-	// else only the last of those that are settled.
-	suspect bool
-	// flushed waits until all of it is confirmed; next 0: nothing does.
+	accepted       []Accepted // ascending; the last one stays, to be checked again
+	confirmedBelow int64      // all accepted events below are in the log
+	askedAt        time.Time
+	// checkAll: a transaction was not settled at the last check, or one was rolled back since. All accepted events
+	// are checked, otherwise only the last settled one.
+	checkAll bool
+	// flushed is the state on disk that waits to be confirmed; flushedNext 0: none.
 	flushed     events.PartitionState
 	flushedNext int64
 }
 
 func (c *confirmation) add(a Accepted) {
-	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.below {
-		c.accepted = c.accepted[:n-1] // it was confirmed
+	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.confirmedBelow {
+		c.accepted = c.accepted[:n-1] // it is confirmed
 	}
-	if len(c.accepted) >= confirmMost {
+	if len(c.accepted) >= acceptedMax {
 		kept := c.accepted[:0]
 		for i := 1; i < len(c.accepted); i += 2 {
 			kept = append(kept, c.accepted[i])
@@ -59,19 +59,20 @@ func (c *confirmation) add(a Accepted) {
 	c.accepted = append(c.accepted, a)
 }
 
-// due is what is to be asked about now; nil: nothing.
+// due is the accepted events to check now; nil: none.
 func (c *confirmation) due(now time.Time) []Accepted {
 	n := len(c.accepted)
-	if n == 0 || c.accepted[n-1].Offset < c.below && now.Sub(c.askedAt) < confirmAgain {
+	if n == 0 || c.accepted[n-1].Offset < c.confirmedBelow && now.Sub(c.askedAt) < confirmIdleEvery {
 		return nil
 	}
 	c.askedAt = now
 	return slices.Clone(c.accepted)
 }
 
-// Sought is what of accepted transactions is to be looked for in a log, and missing the first that lies behind its end,
-// nil: none. all: of those that are settled all, or else the last. A log may be about to grow: missing is told with all only.
-func Sought(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missing *Accepted) {
+// EventsToCheck selects the accepted events to look for in a log: all settled ones, or without all only the last.
+// missing is the first event beyond the end of the log; nil: none. Without all it is never set, since the log may be
+// about to grow.
+func EventsToCheck(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missing *Accepted) {
 	for i := range accepted {
 		switch a := &accepted[i]; {
 		case a.Offset >= log.End && all:
@@ -86,9 +87,9 @@ func Sought(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missi
 	return seek, nil
 }
 
-// NotFound is the first of those sought that a log hasn't; nil: it has all. found are the instants of the events that it has, by
-// offset; zero: one that can't be read.
-func NotFound(seek []Accepted, found map[int64]time.Time) *Accepted {
+// FirstMissing is the first of the events that isn't in found; nil: all are. found has the instants of the log's
+// events by offset; zero: the event is unreadable.
+func FirstMissing(seek []Accepted, found map[int64]time.Time) *Accepted {
 	for i := range seek {
 		at, is := found[seek[i].Offset]
 		if !is || !at.IsZero() && !at.Equal(seek[i].At) {
@@ -98,39 +99,39 @@ func NotFound(seek []Accepted, found map[int64]time.Time) *Accepted {
 	return nil
 }
 
-// settled takes in that all that was asked about below an offset is in the log, and returns what may now count as flushed;
-// next 0: nothing.
-func (c *confirmation) settled(asked []Accepted, stable int64) (st events.PartitionState, next int64) {
-	c.suspect = false
+// confirmBelow records that the checked events below an offset are in the log. It returns the state that now counts
+// as flushed; next 0: none.
+func (c *confirmation) confirmBelow(asked []Accepted, stable int64) (st events.PartitionState, next int64) {
+	c.checkAll = false
 	for _, a := range asked {
 		if a.Offset >= stable {
-			c.suspect = true
+			c.checkAll = true
 			break
 		}
-		c.below = max(c.below, a.Offset+1)
+		c.confirmedBelow = max(c.confirmedBelow, a.Offset+1)
 	}
 	n := len(c.accepted)
-	c.accepted = slices.DeleteFunc(c.accepted, func(a Accepted) bool { return a.Offset < c.below && a != c.accepted[n-1] })
-	if st, next = c.flushed, c.flushedNext; next == 0 || next > c.below {
+	c.accepted = slices.DeleteFunc(c.accepted, func(a Accepted) bool { return a.Offset < c.confirmedBelow && a != c.accepted[n-1] })
+	if st, next = c.flushed, c.flushedNext; next == 0 || next > c.confirmedBelow {
 		return st, 0
 	}
 	c.flushedNext = 0
 	return st, next
 }
 
-// missingError says that a log hasn't what was accepted. The partition is restored from the log.
+// missingError says that the log lacks an accepted event. The partition is restored from the log.
 type missingError struct {
 	partition int32
 	Accepted
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("the event at offset %d of partition %d, of %s, isn't in the log though its transaction was acknowledged: it was rolled back later, or the log was cut off",
+	return fmt.Sprintf("the event at offset %d of partition %d, of %s, isn't in the log although its transaction was acknowledged: it was rolled back later, or the log was truncated",
 		e.Offset, e.partition, e.At.Format(events.TimeLayout))
 }
 
-// confirmed is an answer about a partition.
-type confirmed struct {
+// confirmAnswer is the result of a check of one partition.
+type confirmAnswer struct {
 	id         int32
 	generation uint64
 	asked      []Accepted
@@ -139,19 +140,19 @@ type confirmed struct {
 	err        error
 }
 
-// confirm asks beside the worker about partitions for which it is time.
-func (l *worker) confirm(ctx context.Context, now time.Time) {
-	if l.cfg.Confirm == nil || l.confirming || now.Sub(l.confirmedAt) < confirmEvery {
+// startConfirm starts a concurrent check of the partitions that are due.
+func (w *worker) startConfirm(ctx context.Context, now time.Time) {
+	if w.cfg.Confirm == nil || w.confirming || now.Sub(w.confirmStartedAt) < confirmEvery {
 		return
 	}
-	l.confirmedAt = now
-	var ask []confirmed
-	for _, p := range l.parts {
+	w.confirmStartedAt = now
+	var ask []confirmAnswer
+	for _, p := range w.partitions {
 		if !p.ready() {
 			continue
 		}
 		if due := p.confirmation.due(now); due != nil {
-			ask = append(ask, confirmed{id: p.id, generation: p.generation, asked: due})
+			ask = append(ask, confirmAnswer{id: p.id, generation: p.generation, asked: due})
 		}
 	}
 	if len(ask) == 0 {
@@ -159,56 +160,57 @@ func (l *worker) confirm(ctx context.Context, now time.Time) {
 	}
 	suspect := map[int32]bool{}
 	for _, a := range ask {
-		suspect[a.id] = l.parts[a.id].confirmation.suspect
+		suspect[a.id] = w.partitions[a.id].confirmation.checkAll
 	}
-	l.confirming = true
-	l.restoring.Go(func() {
+	w.confirming = true
+	w.background.Go(func() {
 		for i := range ask {
 			a := &ask[i]
-			a.stable, a.missing, a.err = l.cfg.Confirm(ctx, a.id, a.asked, suspect[a.id])
+			a.stable, a.missing, a.err = w.cfg.Confirm(ctx, a.id, a.asked, suspect[a.id])
 		}
 		select {
-		case l.confirms <- ask:
+		case w.confirmAnswers <- ask:
 		case <-ctx.Done():
 		}
 	})
 }
 
-// confirmedSome takes the answers in. A partition whose state isn't in the log is restored from it.
-func (l *worker) confirmedSome(ctx context.Context) error {
-	var answers []confirmed
+// handleConfirmAnswers handles the results of a check. A partition whose state isn't in the log is restored from it.
+func (w *worker) handleConfirmAnswers(ctx context.Context) error {
+	var answers []confirmAnswer
 	select {
-	case answers = <-l.confirms:
+	case answers = <-w.confirmAnswers:
 	default:
 		return nil
 	}
-	l.confirming = false
+	w.confirming = false
 	for _, a := range answers {
-		p := l.parts[a.id]
+		p := w.partitions[a.id]
 		if p == nil || p.generation != a.generation || !p.ready() || a.err != nil {
-			continue // it is asked again
+			continue // it is checked again
 		}
 		if a.missing != nil {
-			l.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
-			if err := l.restoreAgain(ctx, p); err != nil {
+			w.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
+			if err := w.restoreAgain(ctx, p); err != nil {
 				return err
 			}
 			continue
 		}
-		if st, next := p.confirmation.settled(a.asked, a.stable); next > 0 {
-			l.cfg.flushed.note(a.id, st, next)
+		if st, next := p.confirmation.confirmBelow(a.asked, a.stable); next > 0 {
+			w.cfg.flushed.add(a.id, st, next)
 		}
 	}
 	return nil
 }
 
-// restoreAgain empties a partition whose state isn't in the log, so that it is restored from there in the same assignment. Its
-// inboxes wait for that, and come again from their starts. Where they can't be rewound now, the worker ends, and the next one does that.
-func (l *worker) restoreAgain(ctx context.Context, p *partition) error {
-	for topic := range l.inboxes {
-		l.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
+// restoreAgain empties a partition whose state isn't in the log and restores it within the same assignment. Its
+// inboxes are paused until then, and rewound to their starts. If the rewind fails, the worker ends, and its successor
+// rewinds them.
+func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
+	for topic := range w.inboxes {
+		w.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
 	}
-	err := l.rewind(ctx, p.id)
+	err := w.rewindInboxes(ctx, p.id)
 	p.cancel()
 	if p.loading != nil {
 		<-p.loading // it writes to the same store
@@ -216,16 +218,17 @@ func (l *worker) restoreAgain(ctx context.Context, p *partition) error {
 	if err := p.tasks.Wipe(); err != nil {
 		return &storeError{p.id, "empty", err}
 	}
-	l.drop(p)
+	w.dropPartition(p)
 	return err
 }
 
-// flushedTo records what of a partition is on disk: its inboxes are trimmed of what led to it once the log is known to have it.
-func (l *worker) flushedTo(p *partition) {
+// recordFlushed records the state of a partition that is on disk. The inputs that it reflects are trimmed once the
+// log is confirmed to have it.
+func (w *worker) recordFlushed(p *partition) {
 	st, next := p.tasks.FlushedState()
 	switch c := &p.confirmation; {
-	case l.cfg.Confirm == nil:
-		l.cfg.flushed.note(p.id, st, next)
+	case w.cfg.Confirm == nil:
+		w.cfg.flushed.add(p.id, st, next)
 	case c.flushedNext == 0:
 		c.flushed, c.flushedNext = st, next
 	}

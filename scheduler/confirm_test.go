@@ -13,22 +13,22 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// What is looked for in a log, and what is missing there.
-func TestWhatIsConfirmed(t *testing.T) {
+// Which events are looked for in a log, and which one is missing.
+func TestEventsToCheck(t *testing.T) {
 	at := time.Unix(1000, 0)
 	accepted := []Accepted{{3, at}, {7, at.Add(1)}, {9, at.Add(2)}, {15, at.Add(3)}}
 	log := LogRange{Start: 5, Stable: 10, End: 20}
-	if seek, missing := Sought(accepted, log, true); fmt.Sprint(offsetsOf(seek)) != "[7 9]" || missing != nil {
+	if seek, missing := EventsToCheck(accepted, log, true); fmt.Sprint(offsetsOf(seek)) != "[7 9]" || missing != nil {
 		t.Errorf("all: sought %v, missing %v", offsetsOf(seek), missing)
 	}
-	if seek, missing := Sought(accepted, log, false); fmt.Sprint(offsetsOf(seek)) != "[9]" || missing != nil {
+	if seek, missing := EventsToCheck(accepted, log, false); fmt.Sprint(offsetsOf(seek)) != "[9]" || missing != nil {
 		t.Errorf("the last: sought %v, missing %v", offsetsOf(seek), missing)
 	}
 	log.End = 15
-	if _, missing := Sought(accepted, log, true); missing == nil || missing.Offset != 15 {
+	if _, missing := EventsToCheck(accepted, log, true); missing == nil || missing.Offset != 15 {
 		t.Errorf("behind the end: missing %v", missing)
 	}
-	if _, missing := Sought(accepted, log, false); missing != nil {
+	if _, missing := EventsToCheck(accepted, log, false); missing != nil {
 		t.Errorf("behind the end, which may be about to grow: missing %v", missing)
 	}
 	for name, c := range map[string]struct {
@@ -40,7 +40,7 @@ func TestWhatIsConfirmed(t *testing.T) {
 		"none":       {map[int64]time.Time{9: at.Add(2)}, 7},
 		"another":    {map[int64]time.Time{7: at.Add(1), 9: at}, 9},
 	} {
-		missing := NotFound(accepted[1:3], c.found)
+		missing := FirstMissing(accepted[1:3], c.found)
 		if c.want == 0 && missing != nil || c.want > 0 && (missing == nil || missing.Offset != c.want) {
 			t.Errorf("%s: missing %v", name, missing)
 		}
@@ -54,7 +54,8 @@ func offsetsOf(as []Accepted) (offsets []int64) {
 	return offsets
 }
 
-// What is flushed counts once all of it is in the log; what isn't settled when it is asked about is suspect; the last is asked about again.
+// A state counts as flushed once the log has all of its events. An unsettled transaction sets checkAll. The last
+// event is checked again.
 func TestConfirmation(t *testing.T) {
 	now, c := time.Unix(1000, 0), confirmation{}
 	if c.due(now) != nil {
@@ -68,26 +69,27 @@ func TestConfirmation(t *testing.T) {
 	if len(asked) != 4 {
 		t.Fatalf("asks about %v", asked)
 	}
-	if _, next := c.settled(asked, 25); next != 0 || !c.suspect || c.below != 21 {
-		t.Errorf("settled below 25: flushed %d, suspect %v, below %d", next, c.suspect, c.below)
+	if _, next := c.confirmBelow(asked, 25); next != 0 || !c.checkAll || c.confirmedBelow != 21 {
+		t.Errorf("settled below 25: flushed %d, suspect %v, below %d", next, c.checkAll, c.confirmedBelow)
 	}
-	if _, next := c.settled(c.due(now), 50); next != 31 || c.suspect || c.below != 41 || len(c.accepted) != 1 {
-		t.Errorf("settled below 50: flushed %d, suspect %v, below %d, left %v", next, c.suspect, c.below, c.accepted)
+	if _, next := c.confirmBelow(c.due(now), 50); next != 31 || c.checkAll || c.confirmedBelow != 41 || len(c.accepted) != 1 {
+		t.Errorf("settled below 50: flushed %d, suspect %v, below %d, left %v", next, c.checkAll, c.confirmedBelow, c.accepted)
 	}
-	if c.due(now.Add(confirmAgain/2)) != nil || len(c.due(now.Add(confirmAgain))) != 1 {
+	if c.due(now.Add(confirmIdleEvery/2)) != nil || len(c.due(now.Add(confirmIdleEvery))) != 1 {
 		t.Error("one that is confirmed is asked about again, and not at once")
 	}
-	for offset := range int64(10 * confirmMost) {
+	for offset := range int64(10 * acceptedMax) {
 		c.add(Accepted{100 + offset, now})
 	}
-	if n := len(c.accepted); n > confirmMost || c.accepted[n-1].Offset != 100+10*confirmMost-1 {
+	if n := len(c.accepted); n > acceptedMax || c.accepted[n-1].Offset != 100+10*acceptedMax-1 {
 		t.Errorf("keeps %d, the last at %d", n, c.accepted[n-1].Offset)
 	}
 }
 
-// A transaction is rolled back after it was acknowledged: the worker finds that, trims nothing of what led to it, restores what the log
-// has in the same assignment, and decides about the same inputs again. Where it can't rewind them it ends, and the next one does.
-func TestRolledBackAfterItsCommit(t *testing.T) {
+// A transaction is rolled back after it was acknowledged. The worker detects that, trims none of its inputs, restores
+// the partition from the log in the same assignment, and decides on the same inputs again. If the rewind fails, it
+// ends, and the next worker rewinds.
+func TestRollbackAfterAcknowledgedCommit(t *testing.T) {
 	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next worker": errors.New("no coordinator")} {
 		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
 	}
@@ -104,36 +106,36 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 		return kept, nil, nil
 	}
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	for i := range 3 {
-		s.process(l, fmt.Sprintf("done-%d", i))
+		s.process(w, fmt.Sprintf("done-%d", i))
 	}
-	want := s.digest(l, 0)
+	want := s.digest(w, 0)
 	kept = int64(len(s.cluster.all(ns.Events())))
-	s.cfg.flushed.take()
+	s.cfg.flushed.drain()
 	s.submit("w", "rolled-back")
-	s.drain(l)
+	s.drain(w)
 	asked := len(s.asked("inventory"))
 	var ahead []error
 	s.cfg.Listener.StoreAhead = func(_ int32, why error) { ahead = append(ahead, why) }
 	s.cfg.History, log.cannotRewind = without{s.cluster, kept}, cannot
 	log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
-	l.confirmedAt = time.Time{} // it is time
+	w.confirmStartedAt = time.Time{} // a check is due
 	if cannot != nil {
 		var err error
 		for n := 0; n < maxTurns && err == nil; n++ {
-			err = l.turn(t.Context())
+			err = w.runOnce(t.Context())
 		}
 		if !errors.Is(err, cannot) || isPermanent(err) || log.rewinds != 0 {
 			t.Fatalf("it ends with %v, rewound %d times", err, log.rewinds)
 		}
-		l.close(func() {})
+		w.close(func() {})
 		log = s.cluster.join(0)
 		log.Pause(inboxgate.AllPartitions, ns.Inbox(events.Tasks), inboxgate.PausedForSlots, time.Time{})
-		l = s.worker(log)
+		w = s.worker(log)
 	}
-	s.until(l, "it is restored", func() bool { return log.rewinds == 1 && l.parts[0].ok() && l.parts[0].loading == nil })
-	if got := s.digest(l, 0); got != want || len(ahead) != 1 {
+	s.until(w, "it is restored", func() bool { return log.rewinds == 1 && w.partitions[0].ok() && w.partitions[0].loading == nil })
+	if got := s.digest(w, 0); got != want || len(ahead) != 1 {
 		t.Errorf("restored to %s, want %s; told %v", got, want, ahead)
 	}
 	if s.cfg.flushedBeyond() {
@@ -141,21 +143,21 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	}
 	s.cfg.Confirm = nil
 	log.Resume(inboxgate.AllPartitions, inboxgate.PausedForSlots, ns.Inbox(events.Tasks))
-	s.drain(l)
-	if n := len(s.asked("inventory")); n != asked+1 || s.cfg.views.isDropped(0) {
-		t.Errorf("%d requests, there were %d before; still to be rewound: %v", n, asked, s.cfg.views.isDropped(0))
+	s.drain(w)
+	if n := len(s.asked("inventory")); n != asked+1 || s.cfg.views.needsRewind(0) {
+		t.Errorf("%d requests, there were %d before; still to be rewound: %v", n, asked, s.cfg.views.needsRewind(0))
 	}
 }
 
-// loadingTasks loads finished tasks until it is told to end, and says when it is emptied meanwhile.
+// loadingTasks loads finished tasks until it is told to end, and detects a concurrent Wipe.
 type loadingTasks struct {
 	Tasks
 	t       *testing.T
 	loading *atomic.Int32
 }
 
-func (s *loadingTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := s.Tasks.TakeSnapshot(r)
+func (s *loadingTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.LoadSnapshot(r)
 	if err != nil {
 		return nil, err
 	}
@@ -175,9 +177,9 @@ func (s *loadingTasks) Wipe() error {
 	return s.Tasks.Wipe()
 }
 
-// A commit turns out to be rolled back while finished tasks are loaded: that ends before the partition is emptied, and what
-// it ends with is of no restore that comes after it.
-func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
+// A rollback is detected while finished tasks are loaded. The load ends before the partition is emptied, and a later
+// restore ignores its result.
+func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
 	first := s.worker(s.cluster.join(0))
@@ -202,18 +204,18 @@ func TestRolledBackWhileFinishedTasksAreLoaded(t *testing.T) {
 	log := s.cluster.join(0)
 	l := s.worker(log)
 	s.until(l, "finished tasks are loaded", func() bool { return loading.Load() == 1 })
-	l.confirmedAt = time.Time{} // it is time
+	l.confirmStartedAt = time.Time{} // a check is due
 	s.until(l, "it is restored again", func() bool { return log.rewinds == 1 && len(w.from) == 2 && loading.Load() == 1 })
 	for range 5 {
-		if err := l.turn(t.Context()); err != nil {
+		if err := l.runOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(w.loaded) != 0 || l.parts[0].loading == nil {
+	if len(w.loaded) != 0 || l.partitions[0].loading == nil {
 		t.Errorf("loaded %v", w.loaded)
 	}
 	l.close(func() {})
 }
 
 // flushedBeyond reports whether an inbox is to be trimmed.
-func (c *Config) flushedBeyond() bool { return len(c.flushed.take()) > 0 }
+func (c *Config) flushedBeyond() bool { return len(c.flushed.drain()) > 0 }

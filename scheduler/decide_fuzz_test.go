@@ -11,12 +11,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// fuzzedStates is how many states FuzzDecide begins in.
+// fuzzedStates is the number of initial states of FuzzDecide.
 const fuzzedStates = 64
 
-// FuzzDecide: whatever record comes to an inbox, in one of some states: it is
-// refused with a reason, or everything holds that holds in random histories, and
-// the task can be brought to its end.
+// FuzzDecide: any record in any inbox is refused with a reason, or keeps all invariants of random histories, and the
+// task can still end.
 func FuzzDecide(f *testing.F) {
 	ref := events.RequestRef{Step: "s0", Kind: events.Do, Attempt: 1}
 	add := func(inbox events.Inbox, r events.Record) {
@@ -49,7 +48,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		in := events.Inbox(inbox % uint8(events.Inboxes))
 		if _, _, err := events.DecodeInput(in, &r); err != nil {
-			return // FuzzDecodeInput's matter
+			return // see FuzzDecodeInput
 		}
 		h := drawHistory(uint64(state % fuzzedStates))
 		h.moves = h.moves[:min(len(h.moves), 20)]
@@ -60,8 +59,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// FuzzAgentError: whatever an agent says of its failure has a code, isn't much
-// longer than what was said, and is read from an event as it was.
+// FuzzAgentError: any failure that an agent reports has a code, isn't much longer than reported, and survives the
+// event.
 func FuzzAgentError(f *testing.F) {
 	for _, s := range []string{`{"code":"busy","message":"later","details":{"a":[1]}}`, `null`, `"text"`, `{"code":7}`, `{"CODE":"x"}`, `{"message":"m"}`,
 		`{"code":"a","code":"b"}`, `{"details":null}`, `[[[]]]`, `{"code":"\ud800","message":"\u0000"}`} {
@@ -89,8 +88,8 @@ func FuzzAgentError(f *testing.F) {
 	})
 }
 
-// FuzzDefinitions: a record of the definitions topic is taken in or told of, and
-// not both. What was there stays; the same again changes nothing.
+// FuzzDefinitions: a record of the definitions topic is either applied or rejected. Existing definitions stay; a
+// repetition changes nothing.
 func FuzzDefinitions(f *testing.F) {
 	base, err := (&graph{within: time.Minute, attempt: time.Second, retry: drawRetry(newDice(1)), onError: events.OnErrorUndo, steps: drawGraph(newDice(1), false).steps}).build()
 	if err != nil {
@@ -103,7 +102,7 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add("w/1", bytes.Replace(base.JSON(), []byte(`"on_error":"undo"`), []byte(`"on_error":"hold"`), 1))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		told := 0
-		c := &Compiled{Rejected: func(string, error) { told++ }}
+		c := &CompiledDefinitions{Rejected: func(string, error) { told++ }}
 		c.Apply(&events.Record{Key: []byte(base.Key()), Value: base.JSON()})
 		was, _ := c.Program(base.Name, base.Version)
 		r := events.Record{Key: []byte(key), Value: value}
@@ -119,7 +118,7 @@ func FuzzDefinitions(f *testing.F) {
 		}
 		if d := c.definitions[key]; d != nil && n > 1 {
 			p, _ := c.Applied(d.def.Name, 0)
-			if one, _ := c.Applied(d.def.Name, d.def.Version); one != p || d.def.Key() != key || (p == nil) != d.faulty {
+			if one, _ := c.Applied(d.def.Name, d.def.Version); one != p || d.def.Key() != key || (p == nil) != d.invalid {
 				t.Fatalf("%s under %q can't be found", d.def.Key(), key)
 			}
 		}

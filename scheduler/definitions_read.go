@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// The definitions are asked for while a worker's other work waits.
+// The worker blocks while it reads the definitions.
 const (
-	definitionsReadWithin = time.Second     // that one reading takes, far below a stall
-	definitionsRetryAfter = 5 * time.Second // until one that failed is tried again
+	definitionsReadWithin = time.Second     // timeout of one read, far below a stall
+	definitionsRetryAfter = 5 * time.Second // pause after a failed read
 )
 
-// errDefinitionsUnread: an input's workflow isn't known, and whether there is one can't be told now.
+// errDefinitionsUnread: an input names an unknown workflow, and the definitions can't be read to their end now.
 var errDefinitionsUnread = errors.New("the definitions can't be read to their end")
 
-// readDefinitions reads them to the end, once for a transaction: its inputs were polled
-// before. What fails is not tried again for a while, or each partition's inputs would
-// hold up the worker.
+// readDefinitions reads the definitions to their end, once per transaction: its inputs were polled before. A failed
+// read isn't retried for definitionsRetryAfter, since the inputs of each partition would block the worker.
 func (tx *transaction) readDefinitions(ctx context.Context) error {
-	l, now := tx.worker, time.Now()
-	if now.Before(l.definitionsFrom) {
+	w, now := tx.worker, time.Now()
+	if now.Before(w.definitionsRetryAt) {
 		return errDefinitionsUnread
 	}
 	bounded, cancel := context.WithTimeout(ctx, definitionsReadWithin)
 	defer cancel()
-	err := l.cfg.Catalog.ReadToEndNow(bounded)
+	err := w.cfg.Catalog.ReadToEndNow(bounded)
 	if err == nil {
 		tx.definitionsRead = true
 		return nil
@@ -33,7 +32,7 @@ func (tx *transaction) readDefinitions(ctx context.Context) error {
 	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
-	l.cfg.Listener.definitionsReadFailed(err)
-	l.definitionsFrom = time.Now().Add(definitionsRetryAfter)
+	w.cfg.Listener.definitionsReadFailed(err)
+	w.definitionsRetryAt = time.Now().Add(definitionsRetryAfter)
 	return errDefinitionsUnread
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// hanging is definitions that can't be read to their end: the reading hangs.
+// hanging is definitions whose read to the end hangs.
 type hanging struct {
 	*catalog
 	hangs *bool
@@ -26,9 +26,8 @@ func (c hanging) ReadToEndNow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// While the definitions can't be read, an unknown workflow is neither refused nor does it
-// stop more than the submissions of its partition.
-func TestUnreadDefinitionsStopTasksOfOnePartition(t *testing.T) {
+// While the definitions can't be read, an unknown workflow isn't refused, and only submissions of its partition wait.
+func TestUnreadDefinitionsPauseTasksOfOnePartition(t *testing.T) {
 	for name, hang := range map[string]bool{"err": false, "hang": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { unreadDefinitions(t, hang) })
@@ -40,10 +39,10 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	s := newSite(t, 2)
 	hangs := hang
 	s.cfg.Catalog = hanging{s.catalog, &hangs}
-	l := s.worker(s.cluster.join(0, 1))
+	w := s.worker(s.cluster.join(0, 1))
 	known, unknown, behind := s.ofPartition(0, "known"), s.ofPartition(0, "unknown"), s.ofPartition(0, "behind")
 	s.submit("w", known)
-	s.drain(l)
+	s.drain(w)
 
 	s.catalog.err, s.catalog.reads = errors.New("no broker"), 0
 	told := 0
@@ -51,30 +50,30 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	s.submit("typo", unknown)
 	s.submit("w", behind)
 	began, reads := time.Now(), 0
-	s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
+	s.until(w, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
 	if took := time.Since(began); took > 2*definitionsReadWithin {
 		t.Errorf("asking for them held the worker up for %v", took)
 	}
 	s.complete("inventory")
-	s.until(l, "replies of the partition flow", func() bool { return len(s.events(known)) == len(life) })
+	s.until(w, "replies of the partition flow", func() bool { return len(s.events(known)) == len(life) })
 	other := s.ofPartition(1, "other")
 	s.submit("w", other)
-	s.until(l, "the other partition takes tasks", func() bool { return len(s.events(other)) > 0 })
+	s.until(w, "the other partition takes tasks", func() bool { return len(s.events(other)) > 0 })
 	if s.catalog.reads != 1 || told != 1 || len(s.events(behind)) > 0 || len(s.cluster.all(ns.Deadletters())) > 0 {
 		t.Errorf("%d reads, events behind: %v, dead letters: %v", s.catalog.reads, s.events(behind), s.headers(ns.Deadletters(), events.HeaderReason))
 	}
-	s.until(l, "they are asked for again", func() bool { return s.catalog.reads == 2 })
+	s.until(w, "they are asked for again", func() bool { return s.catalog.reads == 2 })
 
 	s.catalog.err, hangs = nil, false
-	s.drain(l)
+	s.drain(w)
 	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{"unknown_workflow"}) || len(s.events(behind)) == 0 {
 		t.Errorf("dead letters %v, events behind: %v", got, s.events(behind))
 	}
-	l.close(func() {})
+	w.close(func() {})
 }
 
-// Brokers that are away refuse no record: what can't be done is said.
-func TestTopicsThatCantBeListed(t *testing.T) {
+// Unavailable brokers refuse no record. The failure is reported.
+func TestRequestTopicsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.submitMany(1)
@@ -87,7 +86,7 @@ func TestTopicsThatCantBeListed(t *testing.T) {
 			listed = true
 			return list(ctx)
 		}
-		s.cfg.Listener.Refused = func(topic string, err error) {
+		s.cfg.Listener.RecordRefused = func(topic string, err error) {
 			t.Errorf("a record of %s is said to be refused: %v", topic, err)
 			cancel()
 		}

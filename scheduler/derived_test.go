@@ -10,9 +10,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestDerivedFollowsTheTask: what a decision carries on from step to step is what
-// it would work out anew, after each kind of event.
-func TestDerivedFollowsTheTask(t *testing.T) {
+// TestDerivedMatchesTheTask: after each kind of event the cache equals a new computation.
+func TestDerivedMatchesTheTask(t *testing.T) {
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second).
 		Step(workflow.Step{ID: "first", Agent: "a", Operation: "work", Input: "${ input }"})
 	for i := range 6 {
@@ -30,7 +29,7 @@ func TestDerivedFollowsTheTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiled{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.Stored()})
 	env := &Env{Token: testToken, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Namespace: ns, Epoch: 1, Definitions: c, DefinitionsRead: true, Requests: map[string]int32{"a": 4}}
 
@@ -38,22 +37,22 @@ func TestDerivedFollowsTheTask(t *testing.T) {
 	x := &decider{env: env, now: env.Now, derived: derived{bytes: -1}}
 	x.Task = task
 	x.evaluationScope()
-	x.derived.size(task)
-	x.reply(&events.Reply{Task: "t", Ref: events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}, Token: testToken("t", events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte(`{"ok":true}`)})
+	x.derived.taskBytes(task)
+	x.handleReply(&events.Reply{Task: "t", Ref: events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}, Token: testToken("t", events.RequestRef{Step: "first", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte(`{"ok":true}`)})
 
 	kinds := map[string]int{}
 	for _, e := range x.Events {
 		kinds[e.Fact.Type()]++
 	}
-	if len(kinds) < 4 || !x.derived.scoped {
-		t.Fatalf("the decision made only %v, and carries a scope: %v", kinds, x.derived.scoped)
+	if len(kinds) < 4 || !x.derived.hasScope {
+		t.Fatalf("the decision made only %v, and carries a scope: %v", kinds, x.derived.hasScope)
 	}
-	if got, want := x.derived.size(x.Task), x.Task.Bytes(); got != want {
+	if got, want := x.derived.taskBytes(x.Task), x.Task.Bytes(); got != want {
 		t.Errorf("it carries a size of %d bytes; the task holds %d", got, want)
 	}
 	carried := x.evaluationScope()
-	x.derived.scoped = false
+	x.derived.hasScope = false
 	if anew := x.evaluationScope(); !reflect.DeepEqual(carried, anew) {
-		t.Errorf("it carries the scope\n%+v\nwhich anew is\n%+v", carried, anew)
+		t.Errorf("the cached scope is\n%+v\nwant\n%+v", carried, anew)
 	}
 }

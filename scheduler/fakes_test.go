@@ -23,17 +23,16 @@ import (
 // ns is the namespace of these tests.
 const ns = events.Namespace(events.DefaultNamespace)
 
-// cluster is what a worker needs of Kafka: partitions of topics, the positions of
-// one group, transactions that happen at once or not at all. It says yes to
-// nothing that the broker wouldn't.
+// cluster is the Kafka of a worker: topics, the positions of one group, atomic transactions. It accepts only what a
+// broker accepts.
 type cluster struct {
 	mu         sync.Mutex
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
-	recreated  map[string]int   // how often topics were
+	recreated  map[string]int   // number of recreations
 	missing    map[string]bool  // topics that metadata still shows
-	arrived    chan struct{}    // closed, and made anew, when something was written
+	arrived    chan struct{}    // closed and replaced at each write
 	now        func() time.Time // of what is written; nil: it has no timestamp
 }
 
@@ -42,7 +41,7 @@ func newCluster(partitions int32) *cluster {
 		missing: map[string]bool{}, recreated: map[string]int{}, arrived: make(chan struct{})}
 }
 
-// write appends records and says where.
+// write appends records and returns their positions.
 func (c *cluster) write(rs ...events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +50,7 @@ func (c *cluster) write(rs ...events.Record) {
 	}
 }
 
-// recreate deletes a topic and creates it again. The group's positions in it go with it.
+// recreate deletes a topic and creates it again. The group's positions in it are deleted, too.
 func (c *cluster) recreate(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *cluster) append(r *events.Record) {
 	c.arrived = make(chan struct{})
 }
 
-// written is a record with nothing of the writer's, who goes on with it.
+// written is a deep copy of a record, since the writer reuses its memory.
 func written(r *events.Record) events.Record {
 	w := *r
 	w.Key, w.Value, w.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
@@ -86,8 +85,7 @@ func written(r *events.Record) events.Record {
 	return w
 }
 
-// together are a partition and the one that goes together with it where somebody has
-// added partitions to an inbox.
+// together is a partition and the added partition that is assigned with it.
 func (c *cluster) together(p int32) []int32 { return []int32{p, p + c.partitions} }
 
 // all are the records of a topic, by partition and offset.
@@ -112,7 +110,7 @@ func (c *cluster) Read(_ context.Context, topic string, p int32, from int64, fn 
 	return int64(len(log)), fn(log[from:])
 }
 
-// pastEnd is of an offset that isn't in the log.
+// pastEnd is the error of an offset that isn't in the log.
 type pastEnd struct{ what string }
 
 func (e *pastEnd) Error() string { return e.what }
@@ -128,11 +126,10 @@ func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, 
 	return end <= n, err
 }
 
-// pollWait bounds a poll that finds nothing.
+// pollWait bounds an empty poll.
 const pollWait = 20 * time.Millisecond
 
-// fakeLog is a worker's membership and producer. The fields that say what goes
-// wrong are set between turns, or by its hooks.
+// fakeLog is a worker's membership and producer. Its fault fields are set between iterations, or by its hooks.
 type fakeLog struct {
 	cluster   *cluster
 	max       int // records of one poll
@@ -172,13 +169,13 @@ func (c *cluster) join(partitions ...int32) *fakeLog {
 	return l
 }
 
-// generations makes every assignment another.
+// generations makes every assignment distinct.
 var generations struct {
 	sync.Mutex
 	last uint64
 }
 
-// assign gives the member a partition, anew if it had it.
+// assign assigns a partition, again if it was assigned.
 func (l *fakeLog) assign(p int32) {
 	generations.Lock()
 	generations.last++
@@ -207,7 +204,7 @@ func (l *fakeLog) Assigned() map[int32]uint64 {
 	return l.assigned
 }
 
-// TopicID is by how often the topic was recreated.
+// TopicID counts the recreations of the topic.
 func (l *fakeLog) TopicID(topic string) string {
 	l.cluster.mu.Lock()
 	defer l.cluster.mu.Unlock()
@@ -240,7 +237,7 @@ func (l *fakeLog) Rewind(_ context.Context, p int32) error {
 	return nil
 }
 
-// pauses is the client of a fake's gate, which keeps what happens to whole topics.
+// pauses is the client of the fake's gate. It records pauses of whole topics.
 type pauses struct{ l *fakeLog }
 
 func (p pauses) Pause(in inboxgate.Inbox) {
@@ -276,7 +273,7 @@ func (l *fakeLog) Pause(p int32, topic string, why inboxgate.Reason, until time.
 	l.gate.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until)
 }
 
-// rewindPartition: a partition is read from the group's positions.
+// rewindPartition sets the read positions of a partition to the group's.
 func (l *fakeLog) rewindPartition(p int32) {
 	l.cluster.mu.Lock()
 	defer l.cluster.mu.Unlock()
@@ -356,7 +353,7 @@ func (l *fakeLog) take() ([]events.Record, error) {
 	return rs, nil
 }
 
-// refusal is the error of a record that the cluster won't take.
+// refusal is the error of a record that the cluster refuses.
 type refusal struct {
 	index     int
 	permanent bool
@@ -366,13 +363,13 @@ func (r *refusal) Error() string    { return fmt.Sprintf("record %d was refused"
 func (r *refusal) RecordIndex() int { return r.index }
 func (r *refusal) Permanent() bool  { return r.permanent }
 
-// tooLargeRefusal is the error of a record that its topic does not take because of its size.
+// tooLargeRefusal is the error of a record that is too large for its topic.
 type tooLargeRefusal struct{ refusal }
 
 func (r *tooLargeRefusal) TooLarge() (bytes, most int) { return 120_000, 100_000 }
 
-// clientBytes is no less than what a record has in a batch of its own, by which a client
-// refuses it: no length needs more than five bytes.
+// clientBytes is an upper bound of a record's size in a batch of its own, which a client checks: each length takes at
+// most five bytes.
 func clientBytes(r *events.Record) int {
 	n := 128 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -429,7 +426,7 @@ func (l *fakeLog) Commit(ctx context.Context, out []events.Record) (bool, error)
 	return true, nil
 }
 
-// commit: output and positions, both.
+// commit writes the output and the positions.
 func (l *fakeLog) commit(out []events.Record) {
 	l.cluster.mu.Lock()
 	defer l.cluster.mu.Unlock()
@@ -488,7 +485,7 @@ func (l *fakeLog) Close() {
 	}
 }
 
-// site is a scheduler process around a cluster, with a real store.
+// site is a scheduler process with a cluster and a real store.
 type site struct {
 	t       *testing.T
 	cluster *cluster
@@ -503,10 +500,9 @@ type site struct {
 	failed     []error // workers
 }
 
-// catalog is the definitions as far as they were read, and those that a read to
-// the end would find.
+// catalog is the definitions that have been read, and those that a read to the end finds.
 type catalog struct {
-	Compiled
+	CompiledDefinitions
 	unread []events.Record
 	reads  int
 	err    error
@@ -563,8 +559,8 @@ func newSite(t *testing.T, partitions int32) *site {
 	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// No test's machine is so slow that a worker decides on less than it was given. What is about slow
-	// decisions says how long they may take, in a bubble.
+	// On a slow machine a worker must still decide on all inputs. Tests of slow decisions set the timeout themselves,
+	// in a bubble.
 	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Workers: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
 		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
 		RequestTopics: func(context.Context) (map[string]int32, map[string][]int32, error) {
@@ -583,7 +579,7 @@ func newSite(t *testing.T, partitions int32) *site {
 	return s
 }
 
-// definition is a workflow of one step, as it stands on the definitions topic.
+// definition is a record of a workflow with one step.
 func definition(t *testing.T, name, agent string) events.Record {
 	t.Helper()
 	d, err := workflow.New(name, 1).CompleteWithin(time.Minute).AttemptWithin(10 * time.Second).
@@ -595,36 +591,36 @@ func definition(t *testing.T, name, agent string) events.Record {
 	return events.Record{Key: []byte(d.Key()), Value: d.JSON()}
 }
 
-// worker makes a worker that a test drives turn by turn.
+// worker returns a worker that a test runs iteration by iteration.
 func (s *site) worker(log *fakeLog) *worker {
 	s.t.Helper()
 	requests := &requestTopics{fetch: s.cfg.RequestTopics}
-	if err := requests.read(s.t.Context()); err != nil {
+	if err := requests.readMetadata(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	l := newWorker(&s.cfg, "s/0", log, requests)
-	s.t.Cleanup(func() { l.close(func() {}) })
-	return l
+	w := newWorker(&s.cfg, "s/0", log, requests)
+	s.t.Cleanup(func() { w.close(func() {}) })
+	return w
 }
 
-// maxTurns bounds how long a test waits for what a worker should do.
+// maxTurns bounds the iterations in until.
 const maxTurns = 500
 
-// until turns a worker until something is so.
-func (s *site) until(l *worker, what string, so func() bool) {
+// until runs a worker until a condition holds.
+func (s *site) until(w *worker, what string, so func() bool) {
 	s.t.Helper()
 	for range maxTurns {
 		if so() {
 			return
 		}
-		if err := l.turn(s.t.Context()); err != nil {
+		if err := w.runOnce(s.t.Context()); err != nil {
 			s.t.Fatalf("waiting until %s: %v", what, err)
 		}
 	}
 	s.t.Fatalf("after %d turns it isn't so that %s", maxTurns, what)
 }
 
-// drained: everything that was written to the inboxes has been consumed.
+// drained reports whether all inputs have been consumed.
 func (s *site) drained() bool {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
@@ -638,7 +634,7 @@ func (s *site) drained() bool {
 	return true
 }
 
-func (s *site) drain(l *worker) { s.t.Helper(); s.until(l, "all inboxes are consumed", s.drained) }
+func (s *site) drain(w *worker) { s.t.Helper(); s.until(w, "all inboxes are consumed", s.drained) }
 
 // submit writes submissions.
 func (s *site) submit(workflow string, ids ...string) {
@@ -647,7 +643,7 @@ func (s *site) submit(workflow string, ids ...string) {
 	}
 }
 
-// complete answers every request of an agent that was written so far.
+// complete answers all requests of an agent so far.
 func (s *site) complete(agent string) {
 	s.t.Helper()
 	for _, r := range s.cluster.all(ns.Requests(agent)) {
@@ -659,8 +655,7 @@ func (s *site) complete(agent string) {
 	}
 }
 
-// events are the types of a task's events, or of the claims where task is
-// empty. The whole log is verified on the way.
+// events are the types of a task's events, or of the claims if task is empty. It also verifies the whole log.
 func (s *site) events(task string) []string {
 	s.t.Helper()
 	log := verify.NewLog()
@@ -678,7 +673,7 @@ func (s *site) events(task string) []string {
 	return types
 }
 
-// ofPartition makes up an id that belongs to a partition.
+// ofPartition returns an id that belongs to a partition.
 func (s *site) ofPartition(p int32, name string) string {
 	for i := 0; ; i++ {
 		if id := fmt.Sprint(name, "-", i); events.Partition([]byte(id), s.cfg.Partitions) == p {
@@ -687,7 +682,7 @@ func (s *site) ofPartition(p int32, name string) string {
 	}
 }
 
-// headers reads one header of all records of a topic.
+// headers returns one header of all records of a topic.
 func (s *site) headers(topic, name string) []string {
 	var values []string
 	for _, r := range s.cluster.all(topic) {

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// fanOut is a workflow of n steps beside each other, between a first and a last.
+// fanOut is a workflow of n parallel steps between a first and a last step.
 func fanOut(b *testing.B, n int) *bench {
 	b.Helper()
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second)
@@ -26,14 +26,14 @@ func fanOut(b *testing.B, n int) *bench {
 		b.Fatal(err)
 	}
 	x := newBench(b)
-	c := &Compiled{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { b.Fatalf("%s: %v", key, err) }}
 	c.Apply(&events.Record{Key: []byte(d.Key()), Value: d.Stored()})
 	x.env.Definitions = c
 	return x
 }
 
-// BenchmarkFanOut is a whole task with so many steps beside each other, of whose
-// replies so many come in one transaction, which copies the task once.
+// BenchmarkFanOut is a whole task with parallel steps, whose replies share transactions. A transaction copies the
+// task once.
 func BenchmarkFanOut(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, together := range []int{1, 50} {

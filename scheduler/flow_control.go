@@ -427,9 +427,9 @@ func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun
 	case r.State == events.StepRunning:
 		p.state, p.due = runOutstanding, r.CompleteBy
 		p.began = r.CompleteBy.Add(-p.within)
-	case !goesOn(t, k):
+	case !canContinue(t, k):
 		return p, false
-	case r.State == events.StepPending && k == events.Do && satisfied(t, i):
+	case r.State == events.StepPending && k == events.Do && ancestorsDone(t, i):
 		p.state, p.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)
 	case r.State == events.StepWaiting && !since.After(now):
 		p.state, p.priorityTime = runQueued, priorityTimeOf(since, t.Priority)

@@ -9,8 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// asked are the tasks whose attempts an agent was asked for, in the order of the
-// log.
+// asked are the tasks of an agent's requests, in the order of the log.
 func (s *site) asked(agent string) []string {
 	s.t.Helper()
 	var ids []string
@@ -45,7 +44,7 @@ func (s *site) answer(agent, task string) {
 	s.t.Fatalf("%s was not asked for %s", agent, task)
 }
 
-// due asks for what a task's step calls for by now.
+// due asks for the recovery that a task's step is due for.
 func (s *site) due(task string) {
 	s.t.Helper()
 	timers := &events.Timers{}
@@ -74,42 +73,40 @@ func (s *site) submitAs(priority int, ids ...string) {
 	}
 }
 
-// What an agent can't do yet waits in the scheduler, the higher priority first,
-// the longest wait first within one; and who has waited long enough goes before
-// a higher priority.
+// Steps wait while the agent has no free slot: the higher priority first, within a priority the longest wait first. A
+// step that has waited long enough goes before a higher priority.
 func TestQueueByPriority(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.submitAs(0, "first", "low")
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(2 * ageOfPriority)
 	s.submitAs(1, "middle")
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
 	s.submitAs(2, "high")
 	s.submitAs(9, "critical")
-	s.drain(l)
+	s.drain(w)
 	want := []string{"first"}
 	for range 4 {
 		if got := s.asked("inventory"); !slices.Equal(got, want) {
 			t.Fatalf("asked for %q, want %q", got, want)
 		}
 		s.answer("inventory", want[len(want)-1])
-		s.drain(l)
-		// low has waited longer than high by 21 s: more than two priorities.
+		s.drain(w)
+		// low has waited 21 s longer than high: more than two priorities.
 		want = append(want, []string{"critical", "low", "high", "middle"}[len(want)-1])
 	}
 	s.answer("inventory", "middle")
-	s.drain(l)
+	s.drain(w)
 	s.events("") // verifies the log
 	if got := s.asked("inventory"); !slices.Equal(got, want) {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
 }
 
-// The capacity is that of all partitions together, and at least one request may be
-// outstanding in each.
+// The capacity is shared by all partitions, with at least one request in each.
 func TestCapacityIsShared(t *testing.T) {
 	for capacity, want := range map[int][]int{1: {1, 1, 1}, 5: {2, 2, 1}, 9: {3, 3, 3}} {
 		for p, n := range want {
@@ -120,55 +117,53 @@ func TestCapacityIsShared(t *testing.T) {
 	}
 }
 
-// silence submits tasks and has the attempts of the first few time out.
-func (s *site) silence(l *worker, tasks ...string) {
+// silence submits tasks, and the attempts of the first few time out.
+func (s *site) silence(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(10 * time.Second)
 	for _, id := range tasks[:silentAfter] {
 		s.due(id)
-		s.drain(l)
+		s.drain(w)
 	}
 }
 
-// An agent that lets three attempts time out, one after another, is probed by one
-// step at a time, and by those first that have lost nothing yet. The others keep
-// their attempts, also if a supervisor asks for them. Any reply of the agent ends
-// that.
+// After three time-outs in a row an agent is probed by one step at a time, and first by steps without a time-out.
+// Other steps keep their attempts, even if a supervisor asks for them. Any reply of the agent ends that.
 func TestSilentAgentIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
-	l := s.worker(s.cluster.join(0))
-	s.silence(l, "a", "b", "c", "d", "e", "f")
-	// a and b made room for d and e; c was the third.
-	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !l.health.isSilent("inventory") {
-		t.Fatalf("asked for %q, silent %v", got, l.health.isSilent("inventory"))
+	w := s.worker(s.cluster.join(0))
+	s.silence(w, "a", "b", "c", "d", "e", "f")
+	// The time-outs of a and b freed slots for d and e; c was the third.
+	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || !w.health.isSilent("inventory") {
+		t.Fatalf("asked for %q, silent %v", got, w.health.isSilent("inventory"))
 	}
 	s.clock.pass(10 * time.Second)
-	s.due("a") // its wait is over, its turn isn't
+	s.due("a") // its wait is over, but it has no slot
 	s.due("d")
-	s.drain(l)
-	s.due("e") // nothing is outstanding any more, but e's timer is near
-	s.drain(l)
+	s.drain(w)
+	s.due("e") // nothing is outstanding, but e's timer is near
+	s.drain(w)
 	if got := s.asked("inventory"); len(got) != 5 {
 		t.Fatalf("asked for %q", got)
 	}
 	s.clock.pass(2 * time.Second)
 	s.due("e")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); !slices.Equal(got[5:], []string{"f"}) {
 		t.Fatalf("then asked for %q, want f, which has lost nothing", got[5:])
 	}
 	s.due("b")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); len(got) != 6 {
 		t.Fatalf("f runs; asked for %q", got[6:])
 	}
-	s.answer("inventory", "a") // a reply of an attempt that is over is one, too
-	s.drain(l)
-	if got := s.asked("inventory"); l.health.isSilent("inventory") || len(got) != 5+silentAfter {
-		t.Errorf("silent %v; asked for %q", l.health.isSilent("inventory"), got)
+	s.answer("inventory", "a") // a reply of an ended attempt counts, too
+	s.drain(w)
+	if got := s.asked("inventory"); w.health.isSilent("inventory") || len(got) != 5+silentAfter {
+		t.Errorf("silent %v; asked for %q", w.health.isSilent("inventory"), got)
 	}
 	for id, n := range map[string]int{"a": 2, "b": 2, "f": 1} {
 		if got := len(slices.DeleteFunc(s.asked("inventory"), func(x string) bool { return x != id })); got > n {
@@ -178,56 +173,55 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// Time-outs say nothing of an agent that has replied since those steps were first
-// tried, nor do several of one task.
-func TestSilenceIsOfTheAgent(t *testing.T) {
+// Time-outs don't count if the agent has replied since those steps were first tried. Several time-outs of one task
+// count once.
+func TestSilenceIsPerAgent(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.submit("w", "a", "b", "c", "d")
-	s.drain(l)
+	s.drain(w)
 	s.clock.pass(time.Second)
 	s.answer("inventory", "d")
-	s.drain(l)
+	s.drain(w)
 	timeOut := func(tasks ...string) {
 		s.clock.pass(10 * time.Second)
 		for _, id := range tasks {
 			s.due(id)
-			s.drain(l)
+			s.drain(w)
 		}
 	}
-	again := func(tasks ...string) { // their next attempts begin, and time out
+	again := func(tasks ...string) { // their next attempts start, and time out
 		s.clock.pass(5 * time.Second)
 		for _, id := range tasks {
 			s.due(id)
 		}
-		s.drain(l)
+		s.drain(w)
 		timeOut(tasks...)
 	}
 	timeOut("a", "b", "c")
 	again("a", "b", "c")
-	if v := l.health.agents["inventory"]; len(v.timedOut) != 0 {
+	if v := w.health.agents["inventory"]; len(v.timedOut) != 0 {
 		t.Errorf("the agent replied to another since these were first tried; lost %q", v.timedOut)
 	}
 	s.submit("w", "e")
-	s.drain(l)
+	s.drain(w)
 	timeOut("e")
 	again("e")
 	again("e")
-	if v := l.health.agents["inventory"]; !slices.Equal(v.timedOut, []string{"e"}) {
+	if v := w.health.agents["inventory"]; !slices.Equal(v.timedOut, []string{"e"}) {
 		t.Errorf("one task only timed out since; lost %q", v.timedOut)
 	}
 }
 
-// What a transaction made of the queue is forgotten with it; what a restore finds
-// is what there was.
-func TestFlowIsThatOfTheTasks(t *testing.T) {
+// A rollback undoes a transaction's changes of the queue, and a restore builds the same queue.
+func TestFlowIsDerivedFromTasks(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	s.submit("w", "a", "b", "c", "d")
-	s.drain(l)
+	s.drain(w)
 	rolledBack := 2
 	log.end = func(func()) (bool, bool, error) {
 		if rolledBack--; rolledBack < 0 {
@@ -236,67 +230,66 @@ func TestFlowIsThatOfTheTasks(t *testing.T) {
 		return false, true, nil
 	}
 	s.answer("inventory", "a")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Fatalf("asked for %q", got)
 	}
 	flowOf := func() string {
-		a := l.parts[0].flow.agent("inventory")
+		a := w.partitions[0].flow.agent("inventory")
 		return fmt.Sprintf("%d outstanding, %s waits", a.outstanding, a.queue[0].task)
 	}
 	if got := flowOf(); got != "2 outstanding, d waits" {
 		t.Errorf("after two rollbacks: %s", got)
 	}
 	log.assign(0)
-	s.until(l, "the partition is there again", func() bool {
-		return l.parts[0] != nil && l.parts[0].generation == log.Assigned()[0] && l.parts[0].ready()
+	s.until(w, "the partition is there again", func() bool {
+		return w.partitions[0] != nil && w.partitions[0].generation == log.Assigned()[0] && w.partitions[0].ready()
 	})
 	if got := flowOf(); got != "2 outstanding, d waits" {
 		t.Errorf("after a restore: %s", got)
 	}
 	s.answer("inventory", "b")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
 		t.Errorf("asked for %q", got)
 	}
 }
 
-// What an agent was asked before it fell silent may be outstanding for a day yet: it
-// is probed all the same.
-func TestOldRequestsHoldBackNoProbe(t *testing.T) {
+// Requests from before the silence may be outstanding for a day. The agent is probed nevertheless.
+func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
-	l := s.worker(s.cluster.join(0))
-	s.silence(l, "a", "b", "c", "d", "e", "f", "g", "h")
-	if a := l.parts[0].flow.agent("inventory"); !l.health.isSilent("inventory") || a.outstanding != 4 {
-		t.Fatalf("silent %v, %d outstanding", l.health.isSilent("inventory"), a.outstanding)
+	w := s.worker(s.cluster.join(0))
+	s.silence(w, "a", "b", "c", "d", "e", "f", "g", "h")
+	if a := w.partitions[0].flow.agent("inventory"); !w.health.isSilent("inventory") || a.outstanding != 4 {
+		t.Fatalf("silent %v, %d outstanding", w.health.isSilent("inventory"), a.outstanding)
 	}
 	s.clock.pass(2 * time.Second)
 	s.due("c") // the last that timed out: its wait is over
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); got[len(got)-1] != "h" || len(got) != 8 {
 		t.Fatalf("asked for %q, want h last, which has lost nothing", got)
 	}
 	s.due("b")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); len(got) != 8 {
 		t.Errorf("h is the probe; asked for %q too", got[8:])
 	}
 	s.events("")
 }
 
-// Who has no capacity is asked for everything at once.
-func TestNoCapacityNoQueue(t *testing.T) {
+// An agent without a capacity receives every request at once.
+func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
-	s.silence(l, "a", "b", "c", "d", "e", "f")
-	if got := s.asked("inventory"); len(got) != 6 || l.parts[0].flow != nil {
+	w := s.worker(s.cluster.join(0))
+	s.silence(w, "a", "b", "c", "d", "e", "f")
+	if got := s.asked("inventory"); len(got) != 6 || w.partitions[0].flow != nil {
 		t.Errorf("asked for %q", got)
 	}
 }
 
-// Steps that wait for agents that answer count against admission. Those that wait for an agent that never
-// answered, or is silent, don't: its tasks must not keep others out.
+// Steps that wait for agents that answer count for admission. Steps that wait for an agent that never answered or is
+// silent don't: they must not keep other tasks out.
 func TestWaitingCountsForAdmission(t *testing.T) {
 	s := newSite(t, 1)
 	s.several(admissionShare)
@@ -305,53 +298,53 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 		s.cfg.Capacity.Agents[fmt.Sprint("a", i)] = silentAfter
 	}
 	s.cfg.MaxRunnable = 5 * admissionShare
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	for i := range 10 * admissionShare {
 		s.submit(fmt.Sprint("w", i%admissionShare), fmt.Sprint("t", i))
 	}
-	s.drain(l)
-	if l.admit(); l.full {
+	s.drain(w)
+	if w.updateAdmission(); w.admissionClosed {
 		t.Error("tasks that wait for agents that never answered keep others out")
 	}
 	answered := map[string]bool{}
 	for i := range admissionShare {
 		s.answerAll(fmt.Sprint("a", i), answered)
 	}
-	s.drain(l)
-	if l.admit(); !l.full {
+	s.drain(w)
+	if w.updateAdmission(); !w.admissionClosed {
 		t.Errorf("7 tasks of each of %d agents run or wait, 5 may, and more are admitted", admissionShare)
 	}
 	s.clock.pass(10 * time.Second)
 	for _, r := range s.cluster.all(ns.Requests("a0")) {
 		if id := string(r.Key); !answered[id] {
 			s.due(id)
-			s.drain(l)
+			s.drain(w)
 		}
 	}
-	if l.admit(); l.full {
+	if w.updateAdmission(); w.admissionClosed {
 		t.Error("tasks that wait for a silent agent keep others out")
 	}
 }
 
-// A task that is cancelled while its step waits leaves the queue.
+// A task that is cancelled while its step is queued leaves the queue.
 func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.submit("w", "a", "b", "c")
-	s.drain(l)
+	s.drain(w)
 	s.cluster.write((&events.Control{Task: "b", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
-	s.drain(l)
+	s.drain(w)
 	s.answer("inventory", "a")
-	s.drain(l)
+	s.drain(w)
 	if got := s.asked("inventory"); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("asked for %q", got)
 	}
 }
 
-// What waited for its agent starts with the next input where nobody counts requests any
-// more: no timer brings a first attempt.
-func TestQueueOfAnOwnerThatCounted(t *testing.T) {
+// Steps that were queued for an agent that no longer has a limit start with the next input: no timer starts a first
+// attempt.
+func TestUnslottedStepsStart(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"none is counted": {}, "this agent isn't": {Agents: map[string]int{"payments": 1}}, "all are": {Observe: true},
 	} {
@@ -359,18 +352,18 @@ func TestQueueOfAnOwnerThatCounted(t *testing.T) {
 			s := newSite(t, 1)
 			s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
 			log := s.cluster.join(0)
-			l := s.worker(log)
+			w := s.worker(log)
 			s.submit("w", "a", "b", "c")
-			s.drain(l)
+			s.drain(w)
 			s.cfg.Capacity = capacity
 			log.assign(0)
 			rolledBack := 1
-			log.end = func(func()) (committed, handled bool, err error) { // and nothing is forgotten
+			log.end = func(func()) (committed, handled bool, err error) { // without a rollback
 				rolledBack--
 				return false, rolledBack >= 0, nil
 			}
 			s.answer("inventory", "a")
-			s.drain(l)
+			s.drain(w)
 			if got := s.asked("inventory"); len(got) != 3 {
 				t.Errorf("asked for %q, want a, b and c", got)
 			}

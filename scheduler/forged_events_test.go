@@ -41,7 +41,7 @@ var forgedEvents = []forgery{
 		a, b := f.log[i], f.log[j]
 		_, s1 := a.e.Fact.(*events.AttemptStarted)
 		_, s2 := b.e.Fact.(*events.AttemptStarted)
-		if s1 && s2 || a.e.Cause == b.e.Cause && a.e.Policy != nil && b.e.Policy != nil { // of steps beside each other: nothing is wrong
+		if s1 && s2 || a.e.Cause == b.e.Cause && a.e.Policy != nil && b.e.Policy != nil { // parallel steps: both orders are valid
 			return false
 		}
 		f.log[i], f.log[j] = f.log[j], f.log[i]
@@ -78,7 +78,8 @@ var forgedEvents = []forgery{
 	})},
 	{"due later", "", true, of(armsTimer, func(f *forger, i int) bool { f.log[i].e.Due = f.log[i].e.Due.Add(time.Second); return true })},
 	{"due sooner", "", true, of(func(_ *forger, n *entry) bool {
-		return n.e.Policy != nil && (n.e.Policy.Timer != events.TimerWaiting || n.e.Due.After(n.e.At)) // one for its agent may have ended with its backoff
+		// a wait for the agent may have ended with its backoff
+		return n.e.Policy != nil && (n.e.Policy.Timer != events.TimerWaiting || n.e.Due.After(n.e.At))
 	}, func(f *forger, i int) bool { f.log[i].e.Due = f.log[i].e.Due.Add(-time.Millisecond); return true })},
 	{"no timer armed", "", true, of(armsTimer, func(f *forger, i int) bool { f.log[i].e.Due, f.log[i].e.Policy = time.Time{}, nil; return true })},
 	{"policy: failures", "P5", true, of(armsTimer, func(f *forger, i int) bool {
@@ -256,7 +257,7 @@ var forgedEvents = []forgery{
 			return false
 		}
 		for k := range t.Steps {
-			if t.Steps[k].State == events.StepPending && satisfied(t, k) {
+			if t.Steps[k].State == events.StepPending && ancestorsDone(t, k) {
 				f.startIn(n, t, k)
 				return true
 			}
@@ -310,7 +311,7 @@ var forgedEvents = []forgery{
 			return false
 		}
 		f.log[j].e.At, f.log[j].e.Cause, f.log[j].e.Epoch, f.log[j].e.Queued = n.e.At, n.e.Cause, n.e.Epoch, false
-		f.log[j].r.Headers = n.r.Headers // of who wrote it
+		f.log[j].r.Headers = n.r.Headers // headers of the original
 		f.log = slices.Insert(slices.Delete(f.log, j, j+1), i, f.log[j])
 		f.log = slices.Delete(f.log, i+1, i+2)
 		return true

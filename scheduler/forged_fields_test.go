@@ -55,7 +55,7 @@ var forgedFields = []forgery{
 	{"claim: at", "", true, claim(func(f *forger, i int) bool { f.log[i].e.At = f.log[i].e.At.Add(24 * time.Hour); return true })},
 	{"claim: cause in another partition", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Cause.Partition = 1 - f.log[i].e.Cause.Partition; return true })},
 	{"claim: cause comes later", "", true, claim(func(f *forger, i int) bool {
-		if !f.goesOn(i) { // nothing in the log says where its inbox was
+		if !f.goesOn(i) { // the log doesn't show where its inbox was
 			return false
 		}
 		f.log[i].e.Cause.Offset += 1 << 20
@@ -275,7 +275,7 @@ var forgedFields = []forgery{
 	{"dead letter: other bytes", "P15", false, letter(func(f *forger, i int) { f.dead[i].Value = []byte("forged") })},
 }
 
-// rawly is of with a change of a record as it is.
+// rawly is of with a change of the encoded record.
 func rawly(change func(f *forger, n *entry)) func(*forger) string {
 	return of(func(f *forger, n *entry) bool { return n.e.Seq > 1 }, func(f *forger, i int) bool {
 		for _, n := range f.log {
@@ -307,7 +307,7 @@ func policy(change func(*events.Policy)) func(*forger) string {
 	})
 }
 
-// anywhere is a forgery after which an event names another task.
+// anywhere is a forgery that makes an event name another task.
 func anywhere(forge func(*forger) string) func(*forger) string {
 	return func(f *forger) string {
 		if forge(f) == "" {
@@ -317,7 +317,7 @@ func anywhere(forge func(*forger) string) func(*forger) string {
 	}
 }
 
-// claim changes a claim, which is of no task: any fault names it.
+// claim changes a claim. It belongs to no task, so a fault of any task counts.
 func claim(change func(f *forger, i int) bool) func(*forger) string {
 	return func(f *forger) string {
 		i := f.findAny(is[*events.PartitionClaimed])
@@ -336,7 +336,7 @@ func (f *forger) goesOn(i int) bool {
 	})
 }
 
-// letter changes the dead letter of an input that can't be used: one that led to nothing is made such a one first.
+// letter changes a dead letter. An input without events is turned into one first.
 func letter(change func(f *forger, i int)) func(*forger) string {
 	return func(f *forger) string {
 		used, least := map[events.Cause]bool{}, map[events.Cause]int64{}
@@ -382,7 +382,7 @@ func otherStep(err *events.Error) bool {
 	return true
 }
 
-// ofStep reports whether an error is of a step, or of the task's timer, and not of what an expression made.
+// ofStep reports whether an error comes from a step or the task's timer, not from an expression.
 func (f *forger) ofStep(n *entry, err *events.Error) bool {
 	return err != nil && (err.Step != "" || n.e.Cause.Inbox == events.Recoveries && f.first(slices.Index(f.log, n)))
 }

@@ -13,31 +13,30 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// forgery is a way to make a history that can't have been. It returns the task whose history it is, or "" where the
-// log has no place for it.
+// forgery makes an impossible history. It returns the task of the history, or "" if the log has no place for it.
 type forgery struct {
 	name  string
-	want  string // one of these promises is named at the task; empty: any
+	want  string // one of these promises must be reported for the task; empty: any
 	alone bool   // the events alone show it
 	forge func(f *forger) (task string)
 }
 
-// likely are forgeries that now and then make a history as good as the one before, or of which another task's event
-// tells: of those most are found.
+// likely are forgeries that may make a valid history, or one whose fault is reported for another task. Most of them
+// are found.
 var likely = []string{"event dropped", "at of what arms a timer", "cause: another offset", "cause: another inbox", "a decision is gone", "a task is gone", "queued", "event swapped with the next of its task"}
 
-// ofNoTask is returned by a forgery of what is of no task: wherever a fault is named, it is.
+// ofNoTask is returned by a forgery of a record without a task: a fault of any task counts.
 const ofNoTask = "none"
 
 const (
 	forgedWorlds      = 6
 	forgedWorldsQuick = 1
-	forgedMany        = 60  // from so many on a share can be told
-	forgedAll         = 500 // from so many on there is a place for each
+	forgedMany        = 60  // number of forgeries from which a share is significant
+	forgedAll         = 500 // number of graphs from which each forgery has a place
 )
 
-// TestForgedHistoriesAreFound changes one thing of good logs, of random graphs that flowed through a worker, so that
-// all hashes, numbers and offsets fit; verify names it, at its task. -graphs says how many graphs.
+// TestForgedHistoriesAreFound changes one thing in a valid log of random graphs, so that all hashes, numbers and
+// offsets stay consistent. verify must report it for its task. -graphs sets the number of graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
 	worlds, seed := forgedWorlds, rand.Uint64()>>16
 	if !suite.All() || raced {
@@ -80,7 +79,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 	tally.Add(t, "forged histories held against the promises", tried)
 }
 
-// ticking is a clock by which no two records are written at once.
+// ticking is a clock that gives each record another time.
 func ticking(c *testClock) func() time.Time {
 	var last time.Time
 	return func() time.Time {
@@ -124,7 +123,7 @@ func (s *forgedScore) add(by forgery, f *forger, seed uint64) {
 	}
 }
 
-// story is a task's history, for people.
+// story prints a task's history.
 func (f *forger) story(task string) string {
 	var b strings.Builder
 	for _, n := range f.log {

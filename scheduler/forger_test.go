@@ -11,14 +11,14 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// evidence is all that is known of a log: what was written to it, and beside it.
+// evidence is a log, and everything that was written along with it.
 type evidence struct {
 	inputs, requests, dead, alerts []events.Record
 	log                            []*entry
 	end                            time.Time
 }
 
-// entry is a record of the events topic. What is changed of e is in the log once it is sealed.
+// entry is a record of the events topic. seal writes changes of e to the log.
 type entry struct {
 	e    *events.Event
 	r    events.Record
@@ -27,7 +27,7 @@ type entry struct {
 	prev bool // e.Prev stays as it is
 }
 
-// evidenceOf is what a world has written.
+// evidenceOf is the output of a world.
 func evidenceOf(w *flowWorld) *evidence {
 	x := &evidence{dead: w.cluster.all(ns.Deadletters()), alerts: w.cluster.all(ns.Alerts()), end: w.clock.Now()}
 	for _, topic := range ns.InboxTopics() {
@@ -50,7 +50,7 @@ func entryOf(fatal func(...any), r events.Record) *entry {
 	return &entry{e: e, r: r}
 }
 
-// clone is evidence that can be changed without the other.
+// clone is a deep copy.
 func (x *evidence) clone() *evidence {
 	c := *x
 	c.inputs, c.requests, c.dead, c.alerts = slices.Clone(x.inputs), slices.Clone(x.requests), slices.Clone(x.dead), slices.Clone(x.alerts)
@@ -61,8 +61,8 @@ func (x *evidence) clone() *evidence {
 	return &c
 }
 
-// seal makes the log anew: offsets, numbers of events, and all hashes fit, as of one who knows how
-// they are made. What names an event by its number is changed with it.
+// seal encodes the log again with consistent offsets, event numbers and hashes, as a forger who knows the format
+// would. References to event numbers are adapted.
 func (x *evidence) seal() {
 	type chain struct {
 		seq  uint64
@@ -97,7 +97,7 @@ func (x *evidence) seal() {
 	x.renumber(numbers)
 }
 
-// reseal makes the record anew: its sum, if it had one, fits.
+// reseal encodes the record again with a valid checksum, if it had one.
 func (n *entry) reseal() {
 	var before *events.Task
 	if n.e.Sum != "" {
@@ -109,7 +109,7 @@ func (n *entry) reseal() {
 	n.r.Time, n.r.Offset = at, offset
 }
 
-// renumber has recoveries and alerts name events by the numbers that these have now.
+// renumber adapts the event numbers in recoveries and alerts.
 func (x *evidence) renumber(numbers map[string]uint64) {
 	for i := range x.inputs {
 		r := &x.inputs[i]
@@ -138,7 +138,7 @@ func (x *evidence) renumber(numbers map[string]uint64) {
 	}
 }
 
-// withHeader is a list of headers with another value under a name.
+// withHeader returns the headers with another value for a key.
 func withHeader(hs []events.Header, key, value string) []events.Header {
 	hs = slices.Clone(hs)
 	for i := range hs {
@@ -149,7 +149,7 @@ func withHeader(hs []events.Header, key, value string) []events.Header {
 	return hs
 }
 
-// check is what verify says of it: of all, or of the events alone.
+// check runs verify on everything, or on the events alone.
 func (x *evidence) check(all bool) *verify.Report {
 	o := verify.Options{Namespace: ns, Partitions: flowPartitions, ReplyTolerance: math.MaxInt64, Whole: true}
 	if all {
@@ -192,7 +192,7 @@ func (x *evidence) check(all bool) *verify.Report {
 	return c.Finish(x.end)
 }
 
-// input is the record that an event comes of.
+// input is the record that caused an event.
 func (x *evidence) input(c events.Cause) (*events.Record, int) {
 	for i := range x.inputs {
 		r := &x.inputs[i]
@@ -203,7 +203,7 @@ func (x *evidence) input(c events.Cause) (*events.Record, int) {
 	return nil, -1
 }
 
-// forger changes one thing of a log, which everybody would notice who knew what happened.
+// forger changes one thing of a log.
 type forger struct {
 	dice
 	*evidence
@@ -229,12 +229,12 @@ func newForger(d dice, x *evidence) *forger {
 	return f
 }
 
-// find is the place of one of the events that are looked for; -1: there is none.
+// find is the index of a matching event of a task; -1: none.
 func (f *forger) find(ok func(n *entry) bool) int {
 	return f.findAny(func(n *entry) bool { return n.e.Task != "" && ok(n) })
 }
 
-// findAny is find, also of what is of no task.
+// findAny is find, including events without a task.
 func (f *forger) findAny(ok func(n *entry) bool) int {
 	var at []int
 	for i, n := range f.log {
@@ -248,13 +248,13 @@ func (f *forger) findAny(ok func(n *entry) bool) int {
 	return pick(f.dice, at)
 }
 
-// is finds events of a kind of fact.
+// is matches events of one kind of fact.
 func is[F events.Fact](n *entry) bool {
 	_, ok := n.e.Fact.(F)
 	return ok
 }
 
-// next is the place of the next event of the task after i; -1: there is none.
+// next is the index of the task's next event after i; -1: none.
 func (f *forger) next(i int) int {
 	for j := i + 1; j < len(f.log); j++ {
 		if f.log[j].e.Task == f.log[i].e.Task {
@@ -264,7 +264,7 @@ func (f *forger) next(i int) int {
 	return -1
 }
 
-// first reports whether an event is the first that its cause led to.
+// first reports whether an event is the first of its cause.
 func (f *forger) first(i int) bool {
 	for j := i - 1; j >= 0 && f.log[j].r.Partition == f.log[i].r.Partition && f.log[j].e.Cause == f.log[i].e.Cause; j-- {
 		if f.log[j].e.Task == f.log[i].e.Task {
@@ -274,12 +274,12 @@ func (f *forger) first(i int) bool {
 	return true
 }
 
-// drop takes events of a task away, from i on, as long as they are wanted.
+// drop removes matching events of a task.
 func (f *forger) drop(task string, ok func(n *entry) bool) {
 	f.log = slices.DeleteFunc(f.log, func(n *entry) bool { return n.e.Task == task && ok(n) })
 }
 
-// decode is an input, as it was read.
+// decode decodes an input.
 func decode[I events.Input](r *events.Record) (in I, ok bool) {
 	kind, ok := events.ParseInbox(strings.TrimPrefix(r.Topic, string(ns)))
 	if !ok {
@@ -293,7 +293,7 @@ func decode[I events.Input](r *events.Record) (in I, ok bool) {
 	return in, ok
 }
 
-// rewrite writes an input in place of another.
+// rewrite replaces an input.
 func rewrite(r *events.Record, by events.Record) {
 	by.Partition, by.Offset, by.Time = r.Partition, r.Offset, r.Time
 	*r = by

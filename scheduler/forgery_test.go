@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// of runs a forgery on one of the events that fit.
+// of runs a forgery on one of the matching events.
 func of(ok func(f *forger, n *entry) bool, change func(f *forger, i int) bool) func(*forger) string {
 	return func(f *forger) string {
 		i := f.find(func(n *entry) bool { return ok(f, n) })
@@ -23,7 +23,7 @@ func of(ok func(f *forger, n *entry) bool, change func(f *forger, i int) bool) f
 	}
 }
 
-// fact is of with a change of a kind of fact.
+// fact is of for one kind of fact.
 func fact[F events.Fact](change func(f *forger, n *entry, x F) bool) func(*forger) string {
 	return of(func(_ *forger, n *entry) bool { return is[F](n) }, func(f *forger, i int) bool { return change(f, f.log[i], f.log[i].e.Fact.(F)) })
 }
@@ -32,7 +32,7 @@ func anyEvent(*forger, *entry) bool { return true }
 
 func armsTimer(_ *forger, n *entry) bool { return n.e.Policy != nil }
 
-// inputOf is of with a change of the input that an event comes of.
+// inputOf is of for the input that caused an event.
 func inputOf[I events.Input](change func(f *forger, i int, r *events.Record, in I) bool) func(*forger) string {
 	return of(func(f *forger, n *entry) bool {
 		r, _ := f.input(n.e.Cause)
@@ -57,7 +57,7 @@ func onlyOf(f *forger, task string, ok func(*entry) bool) (all []*entry) {
 	return all
 }
 
-// removeInput takes an input out of its inbox, if that isn't the last.
+// removeInput removes an input from its inbox, unless it is the last.
 func (f *forger) removeInput(c events.Cause) bool {
 	_, k := f.input(c)
 	if k < 0 || k+1 >= len(f.inputs) || f.inputs[k+1].Topic != f.inputs[k].Topic || f.inputs[k+1].Partition != f.inputs[k].Partition {
@@ -73,7 +73,7 @@ func slotOf(x events.Fact) events.Slot {
 	return s
 }
 
-// requestOf is the place of the request of an attempt.
+// requestOf is the index of an attempt's request.
 func (f *forger) requestOf(i int) int {
 	x := f.log[i].e.Fact.(*events.AttemptStarted)
 	id := events.RequestID(f.log[i].e.Task, events.RequestRef{Step: x.Step, Kind: x.Kind, Attempt: x.Attempt})
@@ -100,7 +100,7 @@ func requestWith(change func(*events.Request)) func(*forger) string {
 	})
 }
 
-// exchange has the events of two steps' undos change places, each as it was.
+// exchange swaps the events of two steps' undos.
 func (f *forger) exchange(task, a, b string) {
 	for _, n := range f.log {
 		if n.e.Task != task || slotOf(n.e.Fact).Kind != events.Undo {
@@ -134,7 +134,7 @@ func (f *forger) exchange(task, a, b string) {
 	}
 }
 
-// moveToStart has an event come right after its task's start.
+// moveToStart moves an event directly after its task's start.
 func (f *forger) moveToStart(i int) bool {
 	n := f.log[i]
 	for j := range i {
@@ -152,7 +152,7 @@ func (f *forger) moveToStart(i int) bool {
 	return false
 }
 
-// startIn has a step's first attempt begin in place of an event.
+// startIn replaces an event by the start of a step's first attempt.
 func (f *forger) startIn(n *entry, t *events.Task, k int) {
 	agent, operation := t.Plan.Agent(k, events.Do)
 	step := t.Plan.Steps[k].ID
@@ -169,8 +169,8 @@ func (f *forger) startIn(n *entry, t *events.Task, k int) {
 	f.drop(t.ID, func(m *entry) bool { return m.e.Seq > seq })
 }
 
-// mustFollow reports whether the event after i is of the same decision, and can't be left out: an attempt may wait
-// for its agent, and what follows from it with it.
+// mustFollow reports whether the event after i belongs to the same decision and can't be missing: an attempt may wait
+// for its agent, together with what follows from it.
 func (f *forger) mustFollow(i int) bool {
 	if i+1 == len(f.log) {
 		return false

@@ -8,12 +8,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A record about a task belongs in the partition that the task's id says. One that somebody wrote
-// elsewhere is forwarded there, once, in the transaction that consumes it.
+// A task's id determines the partition of its records. A record in another partition is forwarded once, in the
+// transaction that consumes it.
 
-// place says in which partition a record about a task belongs, or why it can't
-// be used at all.
-func place(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
+// targetPartition is the partition of a task's record, or why the record is unusable.
+func targetPartition(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
 	if len(r.Key) > 0 && string(r.Key) != task {
 		return 0, &events.Unusable{Reason: events.ReasonWrongKey, Detail: "the key names " + quoted(string(r.Key)) + ", the record " + quoted(task)}
 	}
@@ -26,51 +25,48 @@ func place(r *events.Record, task string, partitions int32) (int32, *events.Unus
 	return where, nil
 }
 
-// forward writes the record under the right key, in the right partition. Its value is
-// bounded, its headers are whatever a stranger's client could write; past the bound it is
-// a dead letter, which has its value and says what it is, so it can be redriven.
+// forward writes the record to the right partition with the right key. Its value is bounded, but a foreign client may
+// have written any headers. A record above the limit becomes a dead letter, which has the value and can be redriven.
 func (tx *transaction) forward(r *events.Record, task string, where int32) {
-	f := forwarded(r, task, where)
+	f := forwardedCopy(r, task, where)
 	if n := recordBytes(&f); n > MaxForwardBytes {
 		tx.deadletter(r, &events.Unusable{Reason: events.ReasonTooLarge,
-			Detail: fmt.Sprintf("it lies in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
+			Detail: fmt.Sprintf("it is in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
 		return
 	}
 	tx.counts.forwarded++
 	tx.write(f)
 }
 
-// headerMost is what a header has in a record besides its name and its value: their
-// lengths. A batch holds a million headers of nothing.
-const headerMost = 10
+// headerOverheadMax is the bytes of a header besides its name and value: their lengths. One batch can hold a million
+// empty headers.
+const headerOverheadMax = 10
 
-// recordBytes is no less than what a record has, uncompressed.
+// recordBytes is an upper bound of a record's uncompressed size.
 func recordBytes(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
-		n += headerMost + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+		n += headerOverheadMax + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return n
 }
 
-// forwarded is the record as it is written again: a header names where it was found, so that it
-// is forwarded once only.
-func forwarded(r *events.Record, task string, where int32) events.Record {
+// forwardedCopy is the record to write. Its hop header names the origin, so a record is forwarded only once.
+func forwardedCopy(r *events.Record, task string, where int32) events.Record {
 	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
 	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
 		events.Header{Key: events.HeaderHop, Value: []byte(strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10))})
 	return f
 }
 
-// bring forwards a record out of a partition that somebody has added to an inbox: no
-// partition of events goes with it, so nothing can reflect it where it is. Once that is committed it is
-// done with there.
-func (tx *transaction) bring(r *events.Record) error {
+// forwardFromAdded forwards a record from a partition that was added to an inbox. There is no partition of events
+// with its number, so no state can reflect the input. Once the forward is committed, the record may be trimmed.
+func (tx *transaction) forwardFromAdded(r *events.Record) error {
 	inbox := tx.worker.inboxes[r.Topic]
-	if tx.brought == nil {
-		tx.brought = inboxOffsets{}
+	if tx.addedOffsets == nil {
+		tx.addedOffsets = inboxOffsets{}
 	}
-	tx.brought.set(inbox, r.Partition, r.Offset+1)
+	tx.addedOffsets.set(inbox, r.Partition, r.Offset+1)
 	task, _, err := events.DecodeInput(inbox, r)
 	unusable, ok := errors.AsType[*events.Unusable](err)
 	if err != nil && !ok {
@@ -78,7 +74,7 @@ func (tx *transaction) bring(r *events.Record) error {
 	}
 	var where int32
 	if unusable == nil {
-		where, unusable = place(r, task, tx.worker.cfg.Partitions)
+		where, unusable = targetPartition(r, task, tx.worker.cfg.Partitions)
 	}
 	if unusable != nil {
 		tx.deadletter(r, unusable)

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inboxRecords are one usable record for each inbox, about a task.
+// inboxRecords has a usable record about a task for each inbox.
 func inboxRecords(task string) map[events.Inbox]events.Record {
 	control := &events.Control{Task: task, Command: events.Cancel, By: events.By{Who: "op", RequestID: "r-1"}}
 	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
@@ -22,9 +22,9 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 	}
 }
 
-// A record is worked on where its task lives. One that lies elsewhere goes
-// there once, under the task's key; whatever else its key says is a dead letter. So
-// does one in a partition that was added to its inbox, which no events go with.
+// A record is decided in the partition of its task. A record elsewhere is forwarded once, with the task's key. A
+// record with another key becomes a dead letter. A record in an added partition, which has no events, is forwarded,
+// too.
 func TestPlacement(t *testing.T) {
 	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
 	for _, tt := range []struct {
@@ -53,30 +53,30 @@ func TestPlacement(t *testing.T) {
 		for inbox := range events.Inboxes {
 			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
 				s := newSite(t, 2)
-				l, task := s.forRecordOf(inbox)
+				w, task := s.forRecordOf(inbox)
 				r := inboxRecords(task)[inbox]
 				r.Key, r.Headers, r.Partition = tt.key(task), append(r.Headers, tt.headers...), tt.at
 				s.cluster.write(r)
-				s.drain(l)
+				s.drain(w)
 				s.placed(r, task, tt.home, tt.dead)
 			})
 		}
 	}
 }
 
-// forRecordOf is a worker of all partitions, and the id of a task of the first one, which a record of an
-// inbox may be about: it is there, unless that is to submit it. Nothing counts as committed yet.
-func (s *site) forRecordOf(inbox events.Inbox) (l *worker, task string) {
-	l, task = s.worker(s.cluster.join(0, 1)), s.ofPartition(0, "t")
+// forRecordOf returns a worker of all partitions and the id of a task of the first one. The task exists, unless the
+// inbox is for submissions. No offset is committed yet.
+func (s *site) forRecordOf(inbox events.Inbox) (w *worker, task string) {
+	w, task = s.worker(s.cluster.join(0, 1)), s.ofPartition(0, "t")
 	if inbox != events.Tasks {
 		s.submit("w", task)
-		s.drain(l)
+		s.drain(w)
 	}
 	s.committed = nil
-	return l, task
+	return w, task
 }
 
-// placed checks what became of a record.
+// placed checks the result of a record.
 func (s *site) placed(r events.Record, task string, home bool, dead events.Reason) {
 	s.t.Helper()
 	forwarded, decided := 0, 0
@@ -111,9 +111,8 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 	}
 }
 
-// What is forwarded has the headers of a stranger, whose batches may be larger than any
-// record that a client writes. Past the bound it is a dead letter: the worker would meet
-// it again for ever.
+// A foreign client's record may be larger than any record that a client of ours can write. Above the limit it becomes
+// a dead letter; otherwise the worker would fail on it forever.
 func TestForwardIsBounded(t *testing.T) {
 	filler := func(n int) events.Header { return events.Header{Key: "x-own", Value: make([]byte, n)} }
 	for _, tt := range []struct {
@@ -133,23 +132,23 @@ func TestForwardIsBounded(t *testing.T) {
 		for inbox := range events.Inboxes {
 			t.Run(tt.name+"/"+inbox.String(), func(t *testing.T) {
 				s := newSite(t, 2)
-				l, task := s.forRecordOf(inbox)
-				s.cfg.Listener.Refused = func(topic string, err error) { t.Fatalf("%s: %v", topic, err) }
+				w, task := s.forRecordOf(inbox)
+				s.cfg.Listener.RecordRefused = func(topic string, err error) { t.Fatalf("%s: %v", topic, err) }
 				r := inboxRecords(task)[inbox]
 				r.Key, r.Headers, r.Partition = nil, append(r.Headers, tt.headers...), tt.at
 				s.cluster.write(r)
-				s.drain(l)
+				s.drain(w)
 				s.placed(r, task, tt.at == 0, tt.dead)
 			})
 		}
 	}
 }
 
-// Offsets of a partition that was added to an inbox say nothing about those of the one
-// that it goes together with: neither passes the other's records over.
+// Offsets of an added partition are independent of those of the partition that it is assigned with: no record of
+// either is skipped.
 func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	write := func(task string, p int32) {
 		r := (&events.Submission{ID: task, Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
 		r.Partition = p
@@ -158,10 +157,10 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	for _, task := range []string{"t-1", "t-2", "t-3"} { // before anything else, at 0 to 2
 		write(task, 1)
 	}
-	s.drain(l)
+	s.drain(w)
 	write("t-4", 0)
 	write("t-5", 1) // at 3, where the other is at 4
-	s.drain(l)
+	s.drain(w)
 	for _, task := range []string{"t-1", "t-2", "t-3", "t-4", "t-5"} {
 		if got := s.events(task); !slices.Equal(got, life[:3]) {
 			t.Errorf("%s: %v", task, got)
@@ -169,19 +168,18 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	}
 }
 
-// What is poison in one inbox is a dead letter, and the next record is decided
-// in the same transaction.
-func TestPoisonStopsNobody(t *testing.T) {
+// An unusable input becomes a dead letter, and the next record is decided in the same transaction.
+func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 	for inbox := range events.Inboxes {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		for _, value := range [][]byte{nil, []byte("{"), []byte("\xff\xfe"), []byte("null"), make([]byte, events.MaxSubmissionBytes+1)} {
 			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value}, events.Record{Topic: ns.Inbox(inbox), Partition: 1, Value: value}) // that one was added
 		}
 		s.submit("w", "t-1")
-		s.drain(l)
+		s.drain(w)
 		if n := len(s.cluster.all(ns.Deadletters())); n != 10 {
 			t.Errorf("%s: %d dead letters of 10: %v", inbox, n, s.headers(ns.Deadletters(), events.HeaderReason))
 		}
@@ -201,7 +199,7 @@ func TestAddedPartitionsAreTrimmed(t *testing.T) {
 		return nil
 	}
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	rolledBack := 2
 	log.end = func(func()) (bool, bool, error) {
 		rolledBack--
@@ -216,9 +214,9 @@ func TestAddedPartitionsAreTrimmed(t *testing.T) {
 		s.cluster.write(r)
 	}
 	s.cluster.write(events.Record{Topic: ns.Inbox(events.Replies), Partition: 1, Value: []byte("no JSON")})
-	s.until(l, "a transaction has brought all of it", func() bool { return log.commits > 0 })
+	s.until(w, "a transaction has brought all of it", func() bool { return log.commits > 0 })
 	log.end = nil
-	s.drain(l)
+	s.drain(w)
 	s.cfg.trim(t.Context())
 	if at, dead := trimmed[ns.Inbox(events.Tasks)][1], trimmed[ns.Inbox(events.Replies)][1]; at != 2 || dead != 1 {
 		t.Errorf("trimmed below %d and %d, want 2 and 1: %v", at, dead, trimmed)

@@ -10,34 +10,34 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't
-// be read. The end of one doesn't end the other, and when both have ended all its inboxes flow.
+// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't be read. The
+// end of one reason doesn't end the other. When both have ended, all inboxes flow.
 func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		s.submit("w", "known")
-		s.drain(l)
+		s.drain(w)
 
-		// Output of replies is refused, and the unknown workflow can't be looked up.
+		// Output of replies is refused, and the definitions can't be read.
 		refuses, waited := true, time.Duration(0)
 		log.refuse = func(r *events.Record) bool { return refuses && r.Topic == ns.Events() }
 		s.cfg.Listener.PartitionPaused = func(_ int32, wait time.Duration) { waited = wait }
 		s.complete("inventory")
-		s.until(l, "its partition waits long", func() bool { return waited == 4*time.Second })
+		s.until(w, "its partition waits long", func() bool { return waited == 4*time.Second })
 		s.catalog.err = errors.New("no broker")
 		s.submit("typo", "unknown")
 		reads := s.catalog.reads
-		s.until(l, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
-		s.until(l, "its partition waits longer than for the definitions", func() bool { return waited > definitionsRetryAfter })
+		s.until(w, "the definitions were asked for", func() bool { return s.catalog.reads > reads })
+		s.until(w, "its partition waits longer than for the definitions", func() bool { return waited > definitionsRetryAfter })
 		s.catalog.err, refuses = nil, false
-		s.drain(l)
+		s.drain(w)
 		s.submit("w", "next")
-		s.drain(l)
+		s.drain(w)
 		s.cluster.write((&events.Control{Task: "next", ID: "x", Command: events.Cancel, By: events.By{Who: "op", RequestID: "x"}}).Record(ns, "test"))
 		s.complete("inventory")
-		s.drain(l)
+		s.drain(w)
 		s.lived("known")
 		if got := s.headers(ns.Answers(), events.HeaderType); len(got) != 1 {
 			t.Errorf("the control has the answers %v", got)
@@ -45,14 +45,14 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	})
 }
 
-// flows reports whether an inbox does.
+// flows reports whether an inbox flows.
 func (l *fakeLog) flows(topic string, p int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
-// refuses asks refuse without the lock: it may wait in a bubble, where nobody else may wait for that.
+// refuses calls refuse without the lock: it may wait in a bubble, in which a wait for a mutex isn't durable.
 func (l *fakeLog) refuses(r *events.Record) bool {
 	refuse := l.refuse
 	if refuse == nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestInstanceOfAReply: the event of a reply says which instance of the agent it was,
-// and no event says it of what follows from the reply.
-func TestInstanceOfAReply(t *testing.T) {
+// TestReplyNamesItsInstance: only the event of a reply names the agent's instance, not the events that follow from
+// it.
+func TestReplyNamesItsInstance(t *testing.T) {
 	for source, want := range map[string]string{
 		"waybill.agent/inventory/till-2": "till-2",
 		"waybill.agent/inventory/a/b":    "a/b",
@@ -19,7 +19,7 @@ func TestInstanceOfAReply(t *testing.T) {
 	} {
 		for _, outcome := range []events.Outcome{events.Completed, events.Failed, events.Rejected} {
 			x := newBench(t)
-			delete(x.env.Requests, "payments") // so that a failure of the next step follows
+			delete(x.env.Requests, "payments") // so that a failed attempt of the next step follows
 			task := Decide(nil, submission(1), x.cause, &x.env).Task
 			x.cause.Offset++
 			d := Decide(task.Clone(), &events.Reply{Task: task.ID, Ref: reserve, Token: testToken(task.ID, reserve), Outcome: outcome, Body: done, Source: source}, x.cause, &x.env)

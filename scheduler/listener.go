@@ -6,92 +6,88 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Listener observes a scheduler; a nil one, and nil fields, are fine. Its funcs
-// are called from the workers' goroutines and must not block.
+// Listener observes a scheduler. It may be nil, and so may its fields. The workers' goroutines call the functions,
+// which must not block.
 type Listener struct {
-	// Assigned, Restored and Lost tell a partition's way through a worker.
+	// Assigned, Restored and Lost: a partition was assigned, may act, was reassigned.
 	Assigned func(partition int32)
 	Restored func(partition int32, from Source, took time.Duration)
 	Lost     func(partition int32)
-	// Loaded: the ids of finished tasks have come too, for which tasks waited.
-	Loaded func(partition int32, took time.Duration)
-	// SnapshotRefused: a partition's snapshot can't be used, and why; the log is
-	// read instead.
+	// FinishedLoaded: the ids of finished tasks are loaded, for which submissions waited.
+	FinishedLoaded func(partition int32, took time.Duration)
+	// SnapshotRefused: the snapshot of a partition can't be used. The log is read instead.
 	SnapshotRefused func(partition int32, why error)
-	// StoreAhead: the store of a partition has what the log hasn't committed, as why says. It is dropped, and the
-	// partition restored from the log.
+	// StoreAhead: the store of a partition has events that the log hasn't committed. The partition is restored from
+	// the log.
 	StoreAhead func(partition int32, why error)
-	// SnapshotFailed: no snapshot is written of a partition, and why.
+	// SnapshotFailed: the snapshot of a partition can't be written.
 	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
 	Committed func(Committed)
-	// Took is how long a transaction of so many records took to commit.
-	Took func(records int, took time.Duration)
-	// Aborted: a transaction was rolled back; its inputs come again.
+	// CommitTook is the duration of a commit of so many records.
+	CommitTook func(records int, took time.Duration)
+	// Aborted: a transaction was rolled back. Its inputs are read again.
 	Aborted func()
-	// Refused: the cluster would not take a record.
-	Refused func(topic string, err error)
-	// PartitionPaused: a partition's inboxes wait, since the cluster refused twice or more in a row what follows
-	// from their records. The worker's other partitions go on.
+	// RecordRefused: the cluster refused a record.
+	RecordRefused func(topic string, err error)
+	// PartitionPaused: the inboxes of a partition are paused, since the cluster refused the output of their records
+	// at least twice in a row. The worker's other partitions continue.
 	PartitionPaused func(partition int32, wait time.Duration)
-	// RequestTopicsFailed: the agents' topics can't be listed. Those that were known are used.
+	// RequestTopicsFailed: the agents' topics can't be listed. The last list is used.
 	RequestTopicsFailed func(err error)
-	// DefinitionsReadFailed: the definitions can't be read to their end. Submissions of workflows that
-	// aren't known wait, with those behind them.
+	// DefinitionsReadFailed: the definitions can't be read to their end. Submissions of unknown workflows wait, and
+	// so do the submissions behind them.
 	DefinitionsReadFailed func(err error)
-	// Admission of a worker opens or closes, with so much counted against Config.MaxRunnable. busiest are the
-	// agents with most at work and waiting. A worker that ends opens it.
+	// Admission: submissions of a worker were paused or resumed, with a load of counted (Config.MaxRunnable). busiest
+	// are the agents with the most steps. A worker that ends calls it with open.
 	Admission func(owner string, open bool, counted int, busiest []string)
-	// Agents is what a worker knows of its agents, by owner, about once a second;
-	// none when it ends.
+	// Agents is a worker's flow to its agents, by owner, about once a second; nil when the worker ends.
 	Agents func(owner string, agents []AgentFlow)
-	// WorkerFailed: a worker closes its client and begins anew.
+	// WorkerFailed: a worker closed its client and opens a new one.
 	WorkerFailed func(owner string, err error)
-	// StoreFailed: a partition that went could not be saved; it will be read
-	// from the log again.
+	// StoreFailed: a reassigned partition could not be saved. Its state is read from the log again.
 	StoreFailed func(err error)
-	// Skew: the local clock is this far from the broker's.
+	// Skew is the difference of the local clock and the broker's.
 	Skew func(offset time.Duration)
-	// Recreated: an inbox is another topic than the one whose records below an offset are reflected. It is read
+	// Recreated: the topic of an inbox was recreated since the records below an offset were reflected. It is read
 	// from its start.
 	Recreated func(partition int32, topic string, reflected int64, was, is string)
-	// TrimFailed: an inbox could not be trimmed; it is tried again.
+	// TrimFailed: an inbox could not be trimmed. This is retried.
 	TrimFailed func(topic string, err error)
-	// Undelivered: a notification was dead-lettered.
+	// Undelivered: a notification became a dead letter.
 	Undelivered func(topic string, err error)
 	// Delivered: a notification reached its reply_to.
 	Delivered func()
 }
 
-// Source is where a partition's tasks came from, beside the end of the log.
+// Source is where the tasks of a partition were restored from, apart from the end of the log.
 type Source string
 
 // The sources of a restore.
 const (
 	FromDisk     Source = "disk"
 	FromSnapshot Source = "snapshot"
-	FromLog      Source = "log" // all of it
+	FromLog      Source = "log" // the whole log
 )
 
-// AgentFlow is how the partitions of a worker use an agent.
+// AgentFlow is a worker's flow to one agent.
 type AgentFlow struct {
 	Agent       string
-	Outstanding int  // requests whose attempt runs
-	Bound       int  // of those, at most, beside the first attempts of undos
+	Outstanding int  // requests with a running attempt
+	Limit       int  // limit of Outstanding; the first attempts of undos may exceed it
 	Queued      int  // steps that wait for a slot
-	Silent      bool // only probes go out
+	Silent      bool // it receives probes only
 }
 
 // Committed is what one transaction did.
 type Committed struct {
 	Inputs     int // records consumed
 	Records    int // records written
-	EventBytes int // of the values of events among them
-	// SnapshotBytes of the values of snapshots among them, and Snapshots that they
-	// ended.
+	EventBytes int // bytes of the events' values
+	// SnapshotBytes is the bytes of the snapshots' values. Snapshots counts the snapshots that were completed.
 	SnapshotBytes, Snapshots int
 
-	Reflected   int // inputs skipped: the state had them already
+	Reflected   int // inputs skipped, since the state reflects them
 	Forwarded   int
 	Recoveries  int // recoveries accepted
 	Ended       map[events.TaskState]int
@@ -111,9 +107,9 @@ func (l *Listener) restored(p int32, from Source, took time.Duration) {
 	}
 }
 
-func (l *Listener) loaded(p int32, took time.Duration) {
-	if l != nil && l.Loaded != nil {
-		l.Loaded(p, took)
+func (l *Listener) finishedLoaded(p int32, took time.Duration) {
+	if l != nil && l.FinishedLoaded != nil {
+		l.FinishedLoaded(p, took)
 	}
 }
 
@@ -151,9 +147,9 @@ func (l *Listener) committed(tx *transaction) {
 		Recoveries: c.recoveries, Ended: c.ended, Ignored: c.ignored, Deadletters: c.deadletters})
 }
 
-func (l *Listener) took(records int, took time.Duration) {
-	if l != nil && l.Took != nil {
-		l.Took(records, took)
+func (l *Listener) commitTook(records int, took time.Duration) {
+	if l != nil && l.CommitTook != nil {
+		l.CommitTook(records, took)
 	}
 }
 
@@ -163,9 +159,9 @@ func (l *Listener) aborted() {
 	}
 }
 
-func (l *Listener) refusedRecord(topic string, err error) {
-	if l != nil && l.Refused != nil {
-		l.Refused(topic, err)
+func (l *Listener) recordRefused(topic string, err error) {
+	if l != nil && l.RecordRefused != nil {
+		l.RecordRefused(topic, err)
 	}
 }
 

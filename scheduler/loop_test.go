@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// life is that of a task of one step whose agent does it.
+// life is the events of a task with one step that completes.
 var life = []string{"waybill.task.received.v1", "waybill.task.started.v1", "waybill.step.started.v1", "waybill.step.completed.v1", "waybill.task.processed.v1"}
 
 func (s *site) lived(tasks ...string) {
@@ -24,18 +24,17 @@ func (s *site) lived(tasks ...string) {
 	}
 }
 
-// process submits tasks and has them done.
-func (s *site) process(l *worker, tasks ...string) {
+// process submits tasks and completes them.
+func (s *site) process(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
-	s.drain(l)
+	s.drain(w)
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	s.lived(tasks...)
 }
 
-// The group's offsets expire, and everything comes again: what the state
-// reflects is skipped.
+// The group's offsets expire, and all inputs are read again. Those that the state reflects are skipped.
 func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	s := newSite(t, 2)
 	first := s.worker(s.cluster.join(0, 1))
@@ -58,36 +57,35 @@ func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	}
 }
 
-// A rolled-back transaction leaves nothing: neither in the log nor in the
-// worker's state. Its inputs come again.
+// A rolled-back transaction changes neither the log nor the worker's state. Its inputs are read again.
 func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
 	aborts := 3
-	l := s.worker(log)
+	w := s.worker(log)
 	log.end = func(func()) (bool, bool, error) {
 		if aborts--; aborts < 0 {
 			return false, false, nil
 		}
-		if n := len(l.parts[0].runnable.tasks); n != 0 {
+		if n := len(w.partitions[0].runnable.tasks); n != 0 {
 			t.Errorf("%d tasks are believed in before their commit", n)
 		}
-		if task, err := l.parts[0].tasks.Task("t-1"); task != nil || err != nil {
+		if task, err := w.partitions[0].tasks.Task("t-1"); task != nil || err != nil {
 			t.Errorf("task %v, %v before its commit", task, err)
 		}
 		return false, true, nil
 	}
-	s.process(l, "t-1")
+	s.process(w, "t-1")
 	if log.aborts != 3 {
 		t.Errorf("%d aborts", log.aborts)
 	}
-	if st := l.parts[0].tasks.State(); st.Epoch != 1 || st.Owner != "s/0" {
+	if st := w.partitions[0].tasks.State(); st.Epoch != 1 || st.Owner != "s/0" {
 		t.Errorf("three aborts and a commit claim the partition as %+v", st)
 	}
 }
 
-// The commit happened and nobody was told, with all of the group's positions or
-// with none: a fresh worker finds out from the log, and nothing is doubled.
+// A commit succeeded but its answer was lost, with all of the group's positions or with none. A new worker learns the
+// outcome from the log, and nothing is written twice.
 func TestUncertainCommit(t *testing.T) {
 	for _, name := range []string{"positions committed too", "positions lost", "nothing happened"} {
 		t.Run(name, func(t *testing.T) {
@@ -110,12 +108,12 @@ func TestUncertainCommit(t *testing.T) {
 			s.submit("w", "t-2", "t-3")
 			var err error
 			for range maxTurns {
-				if err = first.turn(t.Context()); err != nil {
+				if err = first.runOnce(t.Context()); err != nil {
 					break
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), "commit: coordinator") {
-				t.Fatalf("the worker goes on: %v", err)
+				t.Fatalf("the worker continues: %v", err)
 			}
 			first.close(func() {})
 
@@ -134,7 +132,7 @@ func TestUncertainCommit(t *testing.T) {
 	}
 }
 
-// Run gives a worker whose commit was uncertain a fresh client, and goes on.
+// After an uncertain commit, Run opens a new client and continues.
 func TestRunReopensAWorker(t *testing.T) {
 	s := newSite(t, 1)
 	opened := 0
@@ -168,7 +166,7 @@ func TestRunReopensAWorker(t *testing.T) {
 	}
 }
 
-// await waits for what the roles write to make something so.
+// await waits until a condition on the log holds.
 func (s *site) await(so func() bool) {
 	s.t.Helper()
 	for !so() {
@@ -188,8 +186,8 @@ func (s *site) await(so func() bool) {
 	}
 }
 
-// A partition goes after its records were polled: nothing is written, also not
-// of the other one, whose records come again.
+// A partition is reassigned after its records were polled. The transaction is rolled back, and the records of the
+// other partition are read again.
 func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 	for _, when := range []string{"before deciding", "before the commit"} {
 		for _, back := range []bool{false, true} {
@@ -197,8 +195,8 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 				s := newSite(t, 2)
 				kept, lost := s.ofPartition(0, "kept"), s.ofPartition(1, "lost")
 				log := s.cluster.join(0, 1)
-				l := s.worker(log)
-				s.until(l, "both partitions are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+				w := s.worker(log)
+				s.until(w, "both partitions are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 				went := func() {
 					log.polledSome, log.beforeCommit = nil, nil
 					if log.lose(1); back {
@@ -211,16 +209,16 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 					log.beforeCommit = went
 				}
 				s.submit("w", kept, lost)
-				s.until(l, "the transaction is rolled back", func() bool { return log.aborts > 0 })
+				s.until(w, "the transaction is rolled back", func() bool { return log.aborts > 0 })
 				if n := len(s.cluster.all(ns.Events())); n != 0 {
 					t.Fatalf("%d events were written", n)
 				}
 				if back {
-					s.drain(l)
+					s.drain(w)
 				} else {
-					s.until(l, "the partition that stayed goes on", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
-					if l.parts[1] != nil {
-						t.Error("the partition that went is still here")
+					s.until(w, "the partition that stayed continues", func() bool { return len(s.cluster.all(ns.Requests("inventory"))) == 1 })
+					if w.partitions[1] != nil {
+						t.Error("the lost partition is still open")
 					}
 					s.drain(s.worker(s.cluster.join(1)))
 				}
@@ -236,71 +234,69 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 
 func (p *partition) ok() bool { return p != nil && p.ready() }
 
-// An owner's first transaction in a partition, and only that one, begins with a
-// claim; a partition that went and came is claimed anew.
+// Only an owner's first transaction in a partition begins with a claim. A partition that is assigned again is claimed
+// again.
 func TestClaimOnceForEachAssignment(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.worker(log)
+	w := s.worker(log)
 	here, there := s.ofPartition(0, "here"), s.ofPartition(1, "there")
-	s.process(l, here)
-	s.process(l, there)
+	s.process(w, here)
+	s.process(w, there)
 	if got := s.events(""); len(got) != 2 {
 		t.Errorf("two partitions, in several transactions, were claimed %d times", len(got))
 	}
 	log.assign(0)
-	s.until(l, "it is restored anew", func() bool { return l.parts[0].generation == log.assigned[0] && l.parts[0].ok() })
+	s.until(w, "it is restored again", func() bool { return w.partitions[0].generation == log.assigned[0] && w.partitions[0].ok() })
 	if got := s.events(""); len(got) != 2 {
 		t.Error("a partition without work is claimed")
 	}
-	s.process(l, s.ofPartition(0, "again"))
+	s.process(w, s.ofPartition(0, "again"))
 	for p, want := range []events.PartitionState{{Epoch: 2}, {Epoch: 1}} {
-		if st := l.parts[int32(p)].tasks.State(); st.Epoch != want.Epoch || st.Owner != "s/0" {
+		if st := w.partitions[int32(p)].tasks.State(); st.Epoch != want.Epoch || st.Owner != "s/0" {
 			t.Errorf("partition %d: epoch %d of %s, want %d", p, st.Epoch, st.Owner, want.Epoch)
 		}
 	}
 }
 
-// The topic of an agent is deleted while metadata still shows it: the attempt
-// fails, and nobody else waits for it.
-func TestRequestTopicGone(t *testing.T) {
+// An agent's topic is deleted while the metadata still shows it. The attempt fails, and no other task waits.
+func TestMissingRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
-		l := s.worker(s.cluster.join(0))
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(s.cluster.join(0))
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		s.submit("pay", "broke")
 		s.submit("w", "fine")
-		s.drain(l)
+		s.drain(w)
 		if got, want := s.events("broke"), []string{life[0], life[1], "waybill.step.failed.v1"}; !slices.Equal(got, want) {
 			t.Errorf("the task whose agent is gone: %v", got)
 		}
 		s.complete("inventory")
-		s.drain(l)
+		s.drain(w)
 		s.lived("fine")
 
-		// It can be written to again; after a while that is tried.
+		// The topic can be written to again, which is tried after a while.
 		s.cluster.missing = nil
-		time.Sleep(barFor)
-		s.recover(l, "broke", events.ActionWait)
+		time.Sleep(unwritableFor)
+		s.recover(w, "broke", events.ActionWait)
 		s.clock.pass(time.Second)
-		s.recover(l, "broke", events.ActionRetry)
+		s.recover(w, "broke", events.ActionRetry)
 		s.complete("payments")
-		s.drain(l)
+		s.drain(w)
 		if got := s.events("broke"); got[len(got)-1] != life[4] {
 			t.Errorf("the task whose agent came: %v", got)
 		}
 	})
 }
 
-// The topic of an agent was deleted and made anew: that its first request is refused costs no
-// attempt.
-func TestRequestTopicMadeAnew(t *testing.T) {
+// An agent's topic was recreated. The refusal of the first request costs no attempt.
+func TestRecreatedRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.cluster.missing[ns.Requests("payments")] = true
 		tries := 0
 		log.beforeCommit = func() {
@@ -309,76 +305,75 @@ func TestRequestTopicMadeAnew(t *testing.T) {
 			}
 		}
 		s.submit("pay", "t-1")
-		s.drain(l)
+		s.drain(w)
 		s.complete("payments")
-		s.drain(l)
+		s.drain(w)
 		s.lived("t-1")
 	})
 }
 
-// An agent that metadata shows only since the worker looked is found.
+// An agent is found whose topic was created after the last metadata read.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.catalog.unread = []events.Record{definition(t, "new", "newcomer")}
 	s.agents["newcomer"] = 1
 	s.submit("new", "t-1")
-	s.drain(l)
+	s.drain(w)
 	s.complete("newcomer")
-	s.drain(l)
+	s.drain(w)
 	s.lived("t-1")
 }
 
-// recover is the supervisor: it asks for the step's timer.
-func (s *site) recover(l *worker, task string, action events.Action) {
+// recover asks for a recovery of the step's timer, as a supervisor does.
+func (s *site) recover(w *worker, task string, action events.Action) {
 	s.t.Helper()
-	state, err := l.parts[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
+	state, err := w.partitions[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	r := &events.Recovery{Task: task, Timer: state.Steps[0].Timer.Seq, Step: "a", Kind: events.Do, Action: action}
 	s.cluster.write(r.Record(ns, "test", -1))
 	before := len(s.events(task))
-	s.drain(l)
+	s.drain(w)
 	if len(s.events(task)) == before {
 		s.t.Fatalf("%s of task %s led to nothing", action, task)
 	}
 }
 
-// What the cluster won't take for now is tried again, and not for ever.
-func TestRefusedForNow(t *testing.T) {
+// Output that the cluster refuses temporarily is retried, but not forever.
+func TestTemporaryRefusalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		s.cfg.TransactionTimeout = 10 * time.Second
 		log.refuse = func(*events.Record) bool { return true }
 		s.submit("w", "t-1")
 		var err error
 		for err == nil {
-			err = l.turn(t.Context())
+			err = w.runOnce(t.Context())
 		}
-		if !strings.Contains(err.Error(), "the cluster has taken nothing for 31s: record 0 was refused") {
+		if !strings.Contains(err.Error(), "the cluster has refused all output for 31s: record 0 was refused") {
 			t.Errorf("%v", err)
 		}
-		l.close(func() {})
+		w.close(func() {})
 	})
 }
 
-// A workflow that isn't known is looked for at the end of the definitions
-// before anybody is refused.
+// Before an unknown workflow is refused, the definitions are read to their end.
 func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.catalog.unread, s.catalog.reads = []events.Record{definition(t, "new", "inventory")}, 0
 	s.submit("new", "t-1")
-	s.drain(l)
+	s.drain(w)
 	if got := s.events("t-1"); !slices.Equal(got, life[:3]) || s.catalog.reads != 1 {
 		t.Errorf("after %d reads: %v", s.catalog.reads, got)
 	}
 	refused := &events.Submission{ID: "t-2", Workflow: "nowhere", ReplyTo: "app"}
 	s.cluster.write(refused.Record(ns, "test"))
-	s.drain(l)
+	s.drain(w)
 	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{"unknown_workflow"}) || s.catalog.reads != 2 {
 		t.Errorf("after %d reads: dead letters %v", s.catalog.reads, got)
 	}
@@ -386,16 +381,16 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 		t.Errorf("told: %v", told)
 	}
 
-	// Once for all that was polled at once.
+	// Once for all records of a poll.
 	s.submit("nowhere", "t-3", "t-4", "t-5", "t-6")
-	s.drain(l)
+	s.drain(w)
 	if n := len(s.cluster.all(ns.Deadletters())); n != 5 || s.catalog.reads != 3 {
 		t.Errorf("after %d reads: %d dead letters", s.catalog.reads, n)
 	}
 }
 
-// Another worker of the process gets a partition: it restores it only when the
-// worker before has given it back.
+// A partition moves to another worker of the process, which restores it only after the previous worker has released
+// it.
 func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s := newSite(t, 1)
 	open, most := 0, 0
@@ -405,7 +400,7 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		open++ // the views order these: one has them at a time
+		open++ // guarded by views: one worker at a time
 		most = max(most, open)
 		return &counted{v, func() { open-- }}, nil
 	}
@@ -416,27 +411,27 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	after := s.cluster.join(0)
 	b := s.worker(after)
 	for range 3 {
-		if err := b.turn(t.Context()); err != nil {
+		if err := b.runOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.parts[0].ok() {
+	if b.partitions[0].ok() {
 		t.Fatal("two workers have the partition")
 	}
 	before.lose(0)
-	s.until(a, "it has let go", func() bool { return a.parts[0] == nil })
+	s.until(a, "it has let go", func() bool { return a.partitions[0] == nil })
 	s.process(b, "t-2")
 	if most != 1 {
 		t.Errorf("%d views of a partition at once", most)
 	}
 
-	// What waits for a view lets go when it isn't wanted any more.
+	// A wait for a view ends when the partition is reassigned.
 	before.assign(0)
-	if err := a.turn(t.Context()); err != nil {
+	if err := a.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before.lose(0)
-	if err := a.turn(t.Context()); err != nil {
+	if err := a.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a.close(func() {})
@@ -444,7 +439,7 @@ func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s.process(b, "t-3")
 }
 
-// counted tells when a view is given back.
+// counted reports the release of a view.
 type counted struct {
 	Tasks
 	back func()
@@ -453,7 +448,7 @@ type counted struct {
 func (c *counted) Close()   { c.back(); c.Tasks.Close() }
 func (c *counted) Discard() { c.back(); c.Tasks.Discard() }
 
-// failingHistory can't be read.
+// failingHistory fails each read.
 type failingHistory struct{ err error }
 
 func (h failingHistory) Read(context.Context, string, int32, int64, func([]events.Record) error) (int64, error) {
@@ -464,34 +459,33 @@ func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]e
 	return true, nil
 }
 
-// A partition that can't be restored ends the worker with the reason.
+// A partition can't be restored: the worker ends with the reason.
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
 	s.cfg.History = failingHistory{gone}
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	var err error
 	for range maxTurns {
-		if err = l.turn(t.Context()); err != nil {
+		if err = w.runOnce(t.Context()); err != nil {
 			break
 		}
 	}
 	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "restore partition 0: ") {
 		t.Fatalf("%v", err)
 	}
-	l.close(func() {})
+	w.close(func() {})
 	s.cfg.History = s.cluster
 	s.process(s.worker(s.cluster.join(0)), "t-1")
 }
 
-// run runs a scheduler in a bubble of virtual time until it ends by itself.
+// run runs a scheduler in a bubble until it ends.
 func (s *site) run(log *fakeLog) error {
 	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
 	return Run(s.t.Context(), s.cfg)
 }
 
-// A worker that moves no more keeps its partitions from everyone: the process
-// ends, and says why.
+// A stalled worker keeps its partitions. The process ends with the reason.
 func TestStalledWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -500,7 +494,7 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 		log.stalled = 4 * s.cfg.TransactionTimeout
 		err := s.run(log)
 		var stalled *stalledError
-		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "worker s/0 has finished no transaction for 4s while records wait") {
+		if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "worker s/0 has committed no transaction for 4s while records wait") {
 			t.Errorf("%v", err)
 		}
 		select {
@@ -511,13 +505,12 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A process that was stopped for a minute goes on: the minute is none in which its workers moved no more. What
-// stalls after that is noticed as before.
-func TestStoppedProcessHasNotStalled(t *testing.T) {
+// A process is stopped for a minute. That minute doesn't count as a stall; a later stall is detected.
+func TestStoppedProcessIsNotStalled(t *testing.T) {
 	const most = 10 * time.Second
 	began := time.Now()
-	var seen watched
-	since := func(at time.Duration) time.Duration { return seen.since(began.Add(at), at, most) } // stalled from the start
+	var seen watchWindow
+	since := func(at time.Duration) time.Duration { return seen.stalledFor(began.Add(at), at, most) } // stalled from the start
 	for at := time.Duration(0); at <= 5*time.Second; at += time.Second {
 		if got := since(at); got != at {
 			t.Fatalf("after %s: stalled for %s", at, got)
@@ -529,12 +522,12 @@ func TestStoppedProcessHasNotStalled(t *testing.T) {
 	const on = 74 * time.Second
 	for at := on; at <= on+31*time.Second; at += time.Second {
 		if got := since(at); got != at-on {
-			t.Fatalf("%s after it went on: stalled for %s", at-on, got)
+			t.Fatalf("%s after it continued: stalled for %s", at-on, got)
 		}
 	}
 }
 
-// wedged hangs in a call that nothing ends, until it is let go.
+// wedged hangs in a call that no context ends.
 type wedged struct {
 	*fakeLog
 	letGo chan struct{}
@@ -545,8 +538,8 @@ func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
 	return nil, ctx.Err()
 }
 
-// Nor is a worker waited for that hangs where no context reaches.
-func TestWedgedWorkerEndsRun(t *testing.T) {
+// A worker that hangs in such a call isn't waited for.
+func TestHangingWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		w := wedged{s.cluster.join(0), make(chan struct{})}
@@ -561,7 +554,7 @@ func TestWedgedWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A clock too far off ends the process; one that is a little off is told.
+// A large clock skew ends the process; a small one is reported.
 func TestClockSkewEndsRun(t *testing.T) {
 	for _, sign := range []time.Duration{1, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -576,7 +569,7 @@ func TestClockSkewEndsRun(t *testing.T) {
 				}
 			}
 			err := s.run(s.cluster.join(0))
-			if err == nil || !strings.Contains(err.Error(), "the local clock is 31s from the broker's") {
+			if err == nil || !strings.Contains(err.Error(), "the local clock differs from the broker's by 31s") {
 				t.Errorf("%v", err)
 			}
 			if len(told) != 3 || told[0] != sign*20*time.Second {
@@ -586,13 +579,12 @@ func TestClockSkewEndsRun(t *testing.T) {
 	}
 }
 
-// An event of a newer version is in the log: nothing is decided about its task,
-// visibly, and the others go on. Deciding would write a second event under the
-// same seq.
+// The log has an event of a newer version. Its task is stopped and reported, other tasks continue. A decision would
+// write a second event with the same sequence number.
 func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
-	s.until(first, "it is restored", func() bool { return first.parts[0].ok() })
+	s.until(first, "it is restored", func() bool { return first.partitions[0].ok() })
 	s.submit("w", "t-1", "t-2")
 	s.drain(first)
 	newer := s.cluster.all(ns.Events())[0]
@@ -601,13 +593,13 @@ func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s.cluster.append(&newer)
 	first.close(func() {})
 
-	l := s.worker(s.cluster.join(0))
-	s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
-	if st := l.parts[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
+	w := s.worker(s.cluster.join(0))
+	s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
+	if st := w.partitions[0].tasks.State(); st.Reflected[events.Tasks] != 78 || st.At.Year() != 2036 {
 		t.Errorf("what every event says was not taken from the newer one: %+v", st)
 	}
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	if got := s.headers(ns.Deadletters(), events.HeaderReason); !slices.Equal(got, []string{string(events.ReasonTaskStopped)}) {
 		t.Errorf("dead letters: %v", got)
 	}

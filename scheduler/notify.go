@@ -10,27 +10,26 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of the notifier.
+// The limits of the notifier.
 const (
-	notifyWithin      = 30 * time.Second // a reply_to that is silent for longer is given up
-	notifyPatience    = 5 * time.Second  // ... as is one that refuses, or isn't there, for longer
-	retryReplyTo      = 250 * time.Millisecond
-	probeLeast        = time.Second // one that was given up is tried with one notification after this
-	probeMost         = 30 * time.Second
-	notifyAlertEvery  = 30 * time.Second // of one reply_to
-	notifyOutstanding = 20_000           // notifications that aren't finished with
-	notifyInFlight    = 4_000            // ... and on their way; an outbox has room for more, so none waits in it
-	notifyTopicMost   = 1_000            // ... of these to one topic
-	ensureWithin      = 5 * time.Second  // a reply_to is created, or is tried without
-	ensuresMost       = 16               // at once
-	rewriteLeast      = time.Second      // before a dead letter that could not be written is written again
-	rewriteMost       = 30 * time.Second
-	reopenNotifier    = time.Second
-	maxReplyTos       = 10_000 // topics that are remembered while nothing goes to them
+	sendWithin          = 30 * time.Second // a topic that doesn't respond for this long is given up
+	failingMax          = 5 * time.Second  // a topic that refuses or is missing for this long is given up
+	retryReplyToAfter   = 250 * time.Millisecond
+	probeWaitMin        = time.Second // before one notification probes a topic that was given up
+	probeWaitMax        = 30 * time.Second
+	notifyAlertEvery    = 30 * time.Second // per topic
+	outstandingMax      = 20_000           // unfinished notifications
+	inFlightMax         = 4_000            // below the outbox's buffer, so a send never blocks
+	notifyTopicMax      = 1_000            // in flight to one topic
+	ensureWithin        = 5 * time.Second  // timeout of Ensure
+	ensuresMax          = 16               // concurrent calls of Ensure
+	rewriteWaitMin      = time.Second      // before a dead letter that could not be written is retried
+	rewriteWaitMax      = 30 * time.Second
+	reopenNotifierAfter = time.Second
+	maxReplyTos         = 10_000 // idle topics that are remembered
 )
 
-// Notifications is the notifier's side of the notifications topic: a member of
-// its group that says of each record when it is finished with, in any order.
+// Notifications is the notifier's consumer of the notifications topic. Done may be called in any order.
 type Notifications interface {
 	Poll(ctx context.Context) ([]events.Record, error)
 	Done(partition int32, offset int64)
@@ -39,87 +38,84 @@ type Notifications interface {
 	Close(ctx context.Context) error
 }
 
-// Outbox writes records that belong to no transaction.
+// Outbox writes records outside of transactions.
 type Outbox interface {
-	// SendAsync calls done, once, when the record is acknowledged or was
-	// given up. Records of one key arrive in the order of the calls.
+	// SendAsync calls done once, when the record is acknowledged or has failed. Records with the same key are written
+	// in the order of the calls.
 	SendAsync(ctx context.Context, r events.Record, done func(events.Record, error))
 }
 
-// NotifierConfig says what a notifier is made of.
+// NotifierConfig is what a notifier needs.
 type NotifierConfig struct {
 	Namespace events.Namespace
 	Source    string
 	Open      func(ctx context.Context) (Notifications, error)
 	Outbox    Outbox
 	Clock     Clock
-	// Ensure creates a missing reply_to; nil: it is not created. It is called when writing to the
-	// topic has failed, from several goroutines.
+	// Ensure creates a missing reply_to topic; nil: none is created. It is called after a write to the topic has
+	// failed, from several goroutines.
 	Ensure   func(ctx context.Context, topic string) error
 	Listener *Listener
 }
 
-// Notify relays notifications to the topics that their tasks name, in order and
-// at least once, until ctx ends, or until its membership ends with what no fresh client heals.
+// Notify relays notifications to the topics that their tasks name, in order and at least once. It returns when ctx
+// ends, or with an error that no new client fixes.
 //
-// A notification that its topic does not take because of its size is dead-lettered alone.
-// A topic that is missing or refuses has its notifications wait for notifyPatience: it may be
-// recreated, or be created by Ensure. After that, and at once if it was silent for
-// notifyWithin, it is given up: its notifications are dead-lettered with an alert. From time to
-// time (probeLeast, doubling to probeMost) one notification is tried, and the first that is
-// delivered ends this.
+// A notification that is too large for its topic becomes a dead letter; others aren't affected. The notifications of
+// a topic that is missing or refuses wait for failingMax: the topic may be recreated, or created by Ensure. After
+// that, or after no response for sendWithin, the topic is given up: its notifications become dead letters, with an
+// alert. Periodically (probeWaitMin, doubling to probeWaitMax) one notification probes the topic. The first delivery
+// ends this state.
 //
-// Such a topic delays no other, unless more of its notifications than notifyOutstanding wait to
-// be given up. Several that are silent at once delay the others, for notifyWithin at most, once
-// they have all of notifyInFlight.
+// Such a topic delays no other, unless more than outstandingMax of its notifications wait. Several topics that don't
+// respond at the same time delay the others for at most sendWithin, once they use all of inFlightMax.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
-	var refusals refusals
+	var refusals permissionFailures
 	for ctx.Err() == nil {
 		opened := time.Now()
-		if err := notifyOnce(ctx, &cfg); err != nil && ctx.Err() == nil {
-			if isPermanent(err) || refusals.last(err, opened, time.Now()) {
+		if err := runNotifier(ctx, &cfg); err != nil && ctx.Err() == nil {
+			if isPermanent(err) || refusals.tooLong(err, opened, time.Now()) {
 				return err
 			}
 			cfg.Listener.workerFailed(cfg.Source, err)
 			select {
 			case <-ctx.Done():
-			case <-time.After(reopenNotifier):
+			case <-time.After(reopenNotifierAfter):
 			}
 		}
 	}
 	return nil
 }
 
-// notifier is one membership of the group. Its fields belong to the goroutine of
-// run, but for what others post to it.
+// notifier is one membership of the group. The goroutine of run owns its fields, except for posted.
 type notifier struct {
 	cfg         *NotifierConfig
 	in          Notifications
 	topics      map[string]*replyTo
-	turns       []*replyTo // that may send, in turn: each has room of its own, and waits for that of all
+	sendQueue   []*replyTo // topics that may send, round robin
 	inFlight    int        // to all topics
 	outstanding int
 	paused      bool
-	ending      bool // nothing new is sent
-	ensures     chan struct{}
+	closing     bool // no more sends
+	creating    chan struct{}
 
 	mu     sync.Mutex
-	posted []func() // what became of records, for the goroutine of run
+	posted []func() // results of sends, for the goroutine of run
 	signal chan struct{}
 }
 
-// poll is what one poll of the notifications gave.
+// poll is the result of one poll.
 type poll struct {
 	records []events.Record
 	err     error
 }
 
-func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
+func runNotifier(ctx context.Context, cfg *NotifierConfig) error {
 	in, err := cfg.Open(ctx)
 	if err != nil {
 		return fmt.Errorf("open the notifications: %w", err)
 	}
-	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1), ensures: make(chan struct{}, ensuresMost)}
+	n := &notifier{cfg: cfg, in: in, topics: map[string]*replyTo{}, signal: make(chan struct{}, 1), creating: make(chan struct{}, ensuresMax)}
 	polling, stop := context.WithCancel(ctx)
 	polls, polled := make(chan poll), make(chan struct{})
 	go func() {
@@ -135,11 +131,11 @@ func notifyOnce(ctx context.Context, cfg *NotifierConfig) error {
 	err = n.run(ctx, polls)
 	stop()
 	<-polled
-	n.ending = true
-	n.settle() // what arrived is finished with
+	n.closing = true
+	n.runPosted() // finish the notifications that were delivered
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// What was not confirmed is relayed again: at least once.
+	// Notifications that were not finished are relayed again: at least once.
 	_ = in.Close(bounded)
 	return err
 }
@@ -157,25 +153,25 @@ func (n *notifier) run(ctx context.Context, polls <-chan poll) error {
 				n.relay(ctx, &p.records[i])
 			}
 		case <-n.signal:
-			n.settle()
+			n.runPosted()
 		}
 	}
 }
 
-// post leaves something to do for the goroutine of run. The outbox's goroutine
-// must not wait for room in the outbox: it is the one that makes it.
+// post runs a function on the goroutine of run. It never blocks: the outbox's goroutine calls it, and that goroutine
+// frees the outbox's buffer.
 func (n *notifier) post(do func()) {
 	n.mu.Lock()
 	n.posted = append(n.posted, do)
 	n.mu.Unlock()
 	select {
 	case n.signal <- struct{}{}:
-	default: // it is due already
+	default: // a signal is pending
 	}
 }
 
-// settle does what was posted.
-func (n *notifier) settle() {
+// runPosted runs the posted functions.
+func (n *notifier) runPosted() {
 	n.mu.Lock()
 	posted := n.posted
 	n.posted = nil
@@ -185,32 +181,32 @@ func (n *notifier) settle() {
 	}
 }
 
-// relay takes one notification.
+// relay accepts one notification.
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
-	n.hold(1)
+	n.countOutstanding(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
 	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
-		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " names no topic of an application"})
+		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " is not a topic of an application"})
 		return
 	}
-	if u := tooLargeToTell(r, topic); u != nil {
+	if u := checkNotification(r, topic); u != nil {
 		n.deadletter(ctx, r, u)
 		return
 	}
 	t := n.topic(topic)
-	t.waiting = append(t.waiting, &notice{Record: r})
-	if len(t.waiting) > notifyTopicMost && (!t.failing.IsZero() || t.givenUp) {
-		n.giveUp(ctx, t, errTooMany)
+	t.waiting = append(t.waiting, &pendingNotification{Record: r})
+	if len(t.waiting) > notifyTopicMax && (!t.failingSince.IsZero() || t.givenUp) {
+		n.giveUp(ctx, t, errTooManyWaiting)
 	}
-	n.flow(ctx, t)
+	n.sendWaiting(ctx, t)
 }
 
-// errTooMany: a topic fails, and more waits for it than may be kept from others' room.
-var errTooMany = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMost)
+// errTooManyWaiting: a topic fails, and more notifications wait for it than may be kept.
+var errTooManyWaiting = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMax)
 
-// tooLargeToTell: a stranger's notification may be what no client of ours writes, and so
-// may what would tell of it. It isn't the fault of the topic that it names.
-func tooLargeToTell(r *events.Record, topic string) *events.Unusable {
+// checkNotification checks what a foreign client may have written: a notification that can't be relayed, or whose
+// dead letter would be too large. The topic that it names isn't at fault.
+func checkNotification(r *events.Record, topic string) *events.Unusable {
 	switch bytes := recordBytes(r); {
 	case len(topic) > events.MaxReplyToBytes:
 		return &events.Unusable{Reason: events.ReasonBadHeader,
@@ -218,7 +214,7 @@ func tooLargeToTell(r *events.Record, topic string) *events.Unusable {
 	case len(r.Key) > events.MaxTaskIDBytes:
 		return &events.Unusable{Reason: events.ReasonWrongKey, Detail: fmt.Sprintf("%d bytes; a task's id has at most %d", len(r.Key), events.MaxTaskIDBytes)}
 	case bytes > MaxForwardBytes:
-		return &events.Unusable{Reason: events.ReasonTooLarge, Detail: fmt.Sprintf("%d bytes with its headers; at most %d are passed on", bytes, MaxForwardBytes)}
+		return &events.Unusable{Reason: events.ReasonTooLarge, Detail: fmt.Sprintf("%d bytes with its headers; at most %d are relayed", bytes, MaxForwardBytes)}
 	}
 	return nil
 }
@@ -227,7 +223,7 @@ func (n *notifier) topic(name string) *replyTo {
 	t := n.topics[name]
 	if t == nil {
 		if len(n.topics) >= maxReplyTos {
-			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 && !t.resting })
+			maps.DeleteFunc(n.topics, func(_ string, t *replyTo) bool { return t.inFlight == 0 && len(t.waiting) == 0 && !t.backingOff })
 		}
 		t = &replyTo{name: name}
 		n.topics[name] = t
@@ -235,38 +231,37 @@ func (n *notifier) topic(name string) *replyTo {
 	return t
 }
 
-// flow sends what waits for a topic on its way, as far as there is room: one
-// that is silent must leave some to others. What waits for room waits here, where the
-// time of its topic has not begun.
-func (n *notifier) flow(ctx context.Context, t *replyTo) {
-	n.turn(t)
-	for len(n.turns) > 0 && n.inFlight < notifyInFlight && !n.ending {
-		t := n.turns[0]
-		n.turns = n.turns[1:]
-		t.inTurn = false
-		if t.inFlight >= t.may() {
-			continue // it failed since
+// sendWaiting sends waiting notifications while there is room in flight. A topic's share is limited, so one that
+// doesn't respond leaves room for others. The timeout of a send begins only when it is sent.
+func (n *notifier) sendWaiting(ctx context.Context, t *replyTo) {
+	n.enqueue(t)
+	for len(n.sendQueue) > 0 && n.inFlight < inFlightMax && !n.closing {
+		t := n.sendQueue[0]
+		n.sendQueue = n.sendQueue[1:]
+		t.isQueued = false
+		if t.inFlight >= t.inFlightLimit() {
+			continue // the topic has failed meanwhile
 		}
 		x := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		if t.givenUp && time.Now().Before(t.probeAt) {
-			n.undeliverable(ctx, t, x, fmt.Errorf("it failed a moment ago: %w", t.why))
+			n.deadletterUndelivered(ctx, t, x, fmt.Errorf("its last error: %w", t.lastError))
 		} else {
 			n.send(ctx, t, x)
 		}
-		n.turn(t)
+		n.enqueue(t)
 	}
 }
 
-// turn has a topic wait for its turn to send, if it has something to.
-func (n *notifier) turn(t *replyTo) {
-	if !t.inTurn && len(t.waiting) > 0 && t.inFlight < t.may() {
-		t.inTurn = true
-		n.turns = append(n.turns, t)
+// enqueue adds a topic to sendQueue if it may send.
+func (n *notifier) enqueue(t *replyTo) {
+	if !t.isQueued && len(t.waiting) > 0 && t.inFlight < t.inFlightLimit() {
+		t.isQueued = true
+		n.sendQueue = append(n.sendQueue, t)
 	}
 }
 
-func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
+func (n *notifier) send(ctx context.Context, t *replyTo, x *pendingNotification) {
 	out := events.Record{Topic: t.name, Partition: -1, Key: x.Key, Value: x.Value}
 	for _, h := range x.Headers {
 		if h.Key != events.HeaderReplyTo {
@@ -275,7 +270,7 @@ func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
 	}
 	t.inFlight++
 	n.inFlight++
-	bounded, cancel := context.WithTimeout(ctx, notifyWithin)
+	bounded, cancel := context.WithTimeout(ctx, sendWithin)
 	sent := time.Now()
 	n.cfg.Outbox.SendAsync(bounded, out, func(_ events.Record, err error) {
 		cancel()
@@ -284,47 +279,46 @@ func (n *notifier) send(ctx context.Context, t *replyTo, x *notice) {
 			n.inFlight--
 			switch {
 			case err == nil:
-				n.delivered(t, x)
-			case n.ending || ctx.Err() != nil:
-				return // it comes again
+				n.onDelivered(t, x)
+			case n.closing || ctx.Err() != nil:
+				return // it is relayed again after a restart
 			default:
-				n.failed(ctx, t, x, time.Since(sent), err)
+				n.onFailed(ctx, t, x, time.Since(sent), err)
 			}
 			if t.inFlight == 0 {
-				n.landed(ctx, t)
+				n.onIdle(ctx, t)
 			}
-			n.flow(ctx, t)
+			n.sendWaiting(ctx, t)
 		})
 	})
 }
 
 func (n *notifier) finish(r *events.Record) {
 	n.in.Done(r.Partition, r.Offset)
-	n.hold(-1)
+	n.countOutstanding(-1)
 }
 
-// hold counts what isn't finished with, and stops taking more past the bound.
-func (n *notifier) hold(change int) {
+// countOutstanding changes the number of unfinished notifications, and pauses the consumer at outstandingMax.
+func (n *notifier) countOutstanding(change int) {
 	n.outstanding += change
 	switch {
-	case !n.paused && n.outstanding >= notifyOutstanding:
+	case !n.paused && n.outstanding >= outstandingMax:
 		n.paused = true
 		n.in.Pause()
-	case n.paused && n.outstanding < notifyOutstanding/2:
+	case n.paused && n.outstanding < outstandingMax/2:
 		n.paused = false
 		n.in.Resume()
 	}
 }
 
-// deadletter finishes with a notification once its dead letter is written.
+// deadletter writes a dead letter and then finishes the notification.
 func (n *notifier) deadletter(ctx context.Context, r *events.Record, u *events.Unusable) {
-	n.insist(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteLeast, func() { n.finish(r) })
+	n.sendUntilWritten(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteWaitMin, func() { n.finish(r) })
 }
 
-// insist writes a record, again and again if it must: what tells that something
-// could not be delivered isn't given up itself. The membership's end does end
-// it; the notification then comes again.
-func (n *notifier) insist(ctx context.Context, r events.Record, wait time.Duration, written func()) {
+// sendUntilWritten retries a record until it is written: dead letters and alerts aren't given up. It stops when the
+// membership ends; the notification is then relayed again.
+func (n *notifier) sendUntilWritten(ctx context.Context, r events.Record, wait time.Duration, written func()) {
 	n.cfg.Outbox.SendAsync(ctx, r, func(_ events.Record, err error) {
 		n.post(func() {
 			switch {
@@ -333,7 +327,7 @@ func (n *notifier) insist(ctx context.Context, r events.Record, wait time.Durati
 			case ctx.Err() == nil:
 				n.cfg.Listener.undelivered(r.Topic, err)
 				time.AfterFunc(wait, func() {
-					n.post(func() { n.insist(ctx, r, min(2*wait, rewriteMost), written) })
+					n.post(func() { n.sendUntilWritten(ctx, r, min(2*wait, rewriteWaitMax), written) })
 				})
 			}
 		})

@@ -15,9 +15,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// outbox has room for so many records, and one goroutine that says what became
-// of them, as a Kafka client has: whoever makes that one wait for room waits
-// for ever.
+// outbox buffers a number of records, and one goroutine reports their results, as in a Kafka client. If that
+// goroutine waits for the buffer, it waits forever.
 type outbox struct {
 	slots   chan struct{}
 	results chan func()
@@ -26,13 +25,13 @@ type outbox struct {
 	mu       sync.Mutex
 	faults   map[string]error // topics that refuse at once
 	tooLarge func(*events.Record) bool
-	silent   map[string]bool // topics that say nothing until the record's time is over
+	silent   map[string]bool // topics that don't respond within the record's timeout
 	arrived  map[string][]events.Record
-	at       map[string]time.Duration // when the last one arrived
+	at       map[string]time.Duration // arrival of the last one
 	began    time.Time
 }
 
-// noticed is how long after a record's time is over a client notices.
+// noticed is the delay of a client's timeout.
 const noticed = 500 * time.Millisecond
 
 func newOutbox(t *testing.T, room int) *outbox {
@@ -73,7 +72,7 @@ func (o *outbox) SendAsync(ctx context.Context, r events.Record, done func(event
 	case o.tooLarge != nil && o.tooLarge(&r):
 		finish(tooLargeRecordError{})
 	case o.silent[r.Topic]:
-		time.AfterFunc(notifyWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
+		time.AfterFunc(sendWithin+noticed, func() { finish(errors.New("not acknowledged in time")) })
 	case o.faults[r.Topic] != nil:
 		finish(o.faults[r.Topic])
 	default:
@@ -95,7 +94,7 @@ func (o *outbox) set(change func()) {
 	change()
 }
 
-// mailbox is the notifications topic, and the group's position in it.
+// mailbox is the notifications topic and the group's position in it.
 type mailbox struct {
 	mu      sync.Mutex
 	log     []events.Record
@@ -126,7 +125,7 @@ func (m *mailbox) write(r events.Record) {
 	}
 }
 
-// open joins: it begins at what isn't done.
+// open joins the group at the first unfinished notification.
 func (m *mailbox) open(context.Context) (Notifications, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +133,7 @@ func (m *mailbox) open(context.Context) (Notifications, error) {
 	return &reader{mailbox: m, given: map[int64]bool{}}, nil
 }
 
-// unfinished are the notifications that would come again.
+// unfinished counts the notifications that would be relayed again.
 func (m *mailbox) unfinished() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +202,7 @@ func (r *reader) Close(context.Context) error {
 	return nil
 }
 
-// post is a notifier between a mailbox and an outbox.
+// post is a notifier with a mailbox and an outbox.
 type post struct {
 	*testing.T
 	in       *mailbox
@@ -214,7 +213,7 @@ type post struct {
 	done     chan error
 }
 
-// relaying runs a test with a notifier in a bubble of virtual time.
+// relaying runs a test with a notifier in a bubble.
 func relaying(t *testing.T, room int, test func(p *post)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &post{T: t, in: newMailbox(), out: newOutbox(t, room), done: make(chan error, 1)}
@@ -242,13 +241,13 @@ func (p *post) end() {
 	}
 }
 
-// pass lets time pass, until everyone waits again.
+// pass advances the time until all goroutines wait.
 func (p *post) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// statuses are what a topic was told of a task.
+// statuses are a task's statuses in a topic.
 func (p *post) statuses(topic, task string) []string {
 	var got []string
 	for _, r := range p.out.got(topic) {
@@ -261,19 +260,18 @@ func (p *post) statuses(topic, task string) []string {
 	return got
 }
 
-// What a task's application is told comes in order, whole, and once where
-// nothing fails.
+// Notifications of a task arrive in order and completely, and once if nothing fails.
 func TestNotificationsInOrder(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		statuses := []string{"received", "error", "undoing", "undone"}
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			for _, s := range statuses {
 				p.in.tell(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i), s)
 			}
 		}
 		p.start()
 		p.pass(time.Second)
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			if got := p.statuses(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i)); !slices.Equal(got, statuses) {
 				p.Fatalf("task %d was told %v", i, got)
 			}
@@ -292,16 +290,16 @@ func TestNotificationsInOrder(t *testing.T) {
 	})
 }
 
-// A topic that is missing, refuses or is silent has its notifications
-// dead-lettered, with one alert, and delays no other.
-func TestUndeliverableDelaysNoOther(t *testing.T) {
+// The notifications of a topic that is missing, refuses or doesn't respond become dead letters, with one alert. No
+// other topic is delayed.
+func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	for _, fault := range []string{"missing", "refuses", "silent"} {
 		t.Run(fault, func(t *testing.T) {
-			relaying(t, 5*notifyTopicMost, func(p *post) {
-				const told = 4 * notifyTopicMost
-				within := notifyPatience + time.Second
+			relaying(t, 5*notifyTopicMax, func(p *post) {
+				const told = 4 * notifyTopicMax
+				within := failingMax + time.Second
 				if fault == "silent" {
-					p.out.silent["broken"], within = true, notifyWithin+time.Second
+					p.out.silent["broken"], within = true, sendWithin+time.Second
 				} else {
 					p.out.faults["broken"] = errors.New(fault)
 				}
@@ -335,9 +333,9 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 					p.Errorf("%d notifications were dead-lettered, of %d", len(origins), told)
 				}
 
-				// It works again, and after a while it is tried.
+				// The topic works again, and is probed after a while.
 				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
-				p.pass(probeMost)
+				p.pass(probeWaitMax)
 				p.in.tell("broken", "late", "received")
 				p.pass(0)
 				if len(p.statuses("broken", "late")) != 1 {
@@ -348,21 +346,21 @@ func TestUndeliverableDelaysNoOther(t *testing.T) {
 	}
 }
 
-// More than the outbox has room for goes to a silent topic: that one goroutine
-// of the outbox is never made to wait, and what else there is gets through.
+// More notifications than the outbox holds go to a topic that doesn't respond. The outbox's goroutine never blocks,
+// and other topics receive theirs.
 func TestSilentTopicsFillTheOutbox(t *testing.T) {
-	relaying(t, 2*notifyTopicMost, func(p *post) {
+	relaying(t, 2*notifyTopicMax, func(p *post) {
 		p.out.silent["a"], p.out.silent["b"] = true, true
-		for i := range 3 * notifyTopicMost {
+		for i := range 3 * notifyTopicMax {
 			p.in.tell("a", fmt.Sprint("a-", i), "received")
 			p.in.tell("b", fmt.Sprint("b-", i), "received")
 		}
 		p.start()
 		p.pass(time.Second) // its time must not end with theirs, at the instant that makes room
 		p.in.tell("fine", "f", "received")
-		p.pass(2 * notifyWithin)
-		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMost {
-			p.Errorf("%d dead letters of %d", n, 6*notifyTopicMost)
+		p.pass(2 * sendWithin)
+		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMax {
+			p.Errorf("%d dead letters of %d", n, 6*notifyTopicMax)
 		}
 		if n := len(p.out.got("fine")); n != 1 || p.in.unfinished() > 0 {
 			p.Errorf("%d of 1 arrived, %d are not finished with", n, p.in.unfinished())
@@ -370,11 +368,11 @@ func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	})
 }
 
-// Topics are silent whose notifications would fill the outbox: they leave room in it. So what
-// waits for theirs waits where its own topic's time has not begun, and arrives.
+// Topics don't respond, and their notifications would fill the outbox. They leave room in it. Notifications of other
+// topics wait before their timeout begins, and arrive.
 func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 	const topics = 8
-	relaying(t, topics*notifyTopicMost, func(p *post) {
+	relaying(t, topics*notifyTopicMax, func(p *post) {
 		silent := func(n int) {
 			for i := range topics {
 				topic := fmt.Sprint("silent-", i)
@@ -384,24 +382,23 @@ func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 				}
 			}
 		}
-		silent(notifyTopicMost)
+		silent(notifyTopicMax)
 		p.in.tell("fine", "f", "received")
-		silent(notifyTopicMost / 2)
+		silent(notifyTopicMax / 2)
 		p.start()
-		p.pass(notifyWithin + 2*noticed)
+		p.pass(sendWithin + 2*noticed)
 		if n := len(p.out.got("fine")); n != 1 {
 			p.Errorf("%d of 1 arrived", n)
 		}
-		p.pass(notifyWithin) // what went to one as another had just been given up
-		if n, all := len(p.out.got(ns.Deadletters())), topics*notifyTopicMost*3/2; n != all || p.in.unfinished() > 0 {
+		p.pass(sendWithin) // what went to one as another had just been given up
+		if n, all := len(p.out.got(ns.Deadletters())), topics*notifyTopicMax*3/2; n != all || p.in.unfinished() > 0 {
 			p.Errorf("%d dead letters of %d, %d are not finished with", n, all, p.in.unfinished())
 		}
 	})
 }
 
-// A dead letter, and an alert, that can't be written are written later; until
-// then the notification isn't finished with.
-func TestDeadLetterIsInsistedOn(t *testing.T) {
+// Dead letters and alerts are retried until they are written. The notification isn't finished before.
+func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		down := errors.New("not enough replicas")
 		p.out.faults = map[string]error{"broken": down, ns.Deadletters(): down, ns.Alerts(): down}
@@ -418,14 +415,14 @@ func TestDeadLetterIsInsistedOn(t *testing.T) {
 			p.Errorf("within 5 minutes %v, want %v", tries, want)
 		}
 		p.out.set(func() { clear(p.out.faults) })
-		p.pass(rewriteMost)
+		p.pass(rewriteWaitMax)
 		if n := p.in.unfinished(); n > 0 || len(p.out.got(ns.Deadletters())) != 1 || len(p.out.got(ns.Alerts())) != 1 {
 			p.Errorf("%d unfinished, dead letters %v, alerts %v", n, p.out.got(ns.Deadletters()), p.out.got(ns.Alerts()))
 		}
 	})
 }
 
-// What names no topic outside of the namespace isn't relayed.
+// A topic within the namespace, or no topic at all, receives no notification.
 func TestNotificationToTheNamespace(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
@@ -439,8 +436,8 @@ func TestNotificationToTheNamespace(t *testing.T) {
 	})
 }
 
-// A stranger's notification may be larger than what a client of ours writes. That is no
-// fault of the topic that it names, and what tells of it must be written.
+// A foreign client's notification may be larger than ours. The topic that it names isn't at fault, and the dead
+// letter must be small enough to be written.
 func TestNotificationsAreBounded(t *testing.T) {
 	large := strings.Repeat("x", 1_010_000)
 	relaying(t, 64, func(p *post) {
@@ -464,9 +461,9 @@ func TestNotificationsAreBounded(t *testing.T) {
 	})
 }
 
-// The membership is lost: what wasn't confirmed comes again, and what was
-// doesn't. When the notifier is told to end, it says what it has done.
-func TestNotifierBeginsAnew(t *testing.T) {
+// The membership is lost: unfinished notifications are relayed again, finished ones aren't. At its end the notifier
+// finishes what was delivered.
+func TestNotifierReopensItsClient(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
 		p.in.tell("fine", "t-1", "received")
@@ -479,7 +476,7 @@ func TestNotifierBeginsAnew(t *testing.T) {
 		p.in.mu.Unlock()
 		p.out.set(func() { clear(p.out.silent) })
 		p.in.tell("fine", "t-3", "received")
-		p.pass(2 * reopenNotifier)
+		p.pass(2 * reopenNotifierAfter)
 		if p.in.opened != 2 || len(p.reopened) != 1 || !strings.Contains(p.reopened[0].Error(), "poll the notifications: fenced") {
 			p.Errorf("opened %d times: %v", p.in.opened, p.reopened)
 		}
@@ -498,15 +495,15 @@ func TestNotifierBeginsAnew(t *testing.T) {
 	})
 }
 
-// What no fresh client heals ends the notifier, and with it the process, as it does a worker: also what the cluster
-// doesn't permit for long.
-func TestNotifierEndsWithWhatLasts(t *testing.T) {
+// An error that no new client fixes ends the notifier and the process, as for a worker. So does a long refusal of
+// authorization.
+func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		within time.Duration
-	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, refusedMost + 5*time.Second}} {
+	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, notPermittedMax + 5*time.Second}} {
 		relaying(t, 64, func(p *post) {
-			if c.within < refusedMost {
+			if c.within < notPermittedMax {
 				p.in.fail = c.err
 			} else {
 				p.cfg.Open = func(context.Context) (Notifications, error) { return nil, c.err }
@@ -521,17 +518,17 @@ func TestNotifierEndsWithWhatLasts(t *testing.T) {
 				p.stop()
 				p.stop = nil
 			default:
-				p.Errorf("it goes on after %v", c.err)
+				p.Errorf("the notifier continues after %v", c.err)
 			}
 		})
 	}
 }
 
-// Many topics are missing, and the controller is slow. Each is created by itself; what is there
-// isn't even asked for, and nothing waits for another's topic.
-func TestReplyToIsEnsuredBesideOthers(t *testing.T) {
+// Many topics are missing, and the controller is slow. Each is created independently. Ensure isn't called for
+// existing topics, and no topic waits for another.
+func TestReplyToIsEnsuredConcurrently(t *testing.T) {
 	const missing, each = 100, 4 * time.Second
-	relaying(t, 5*notifyTopicMost, func(p *post) {
+	relaying(t, 5*notifyTopicMax, func(p *post) {
 		asked := map[string]int{}
 		for i := range missing {
 			p.out.faults[fmt.Sprint("new-", i)] = errors.New("no such topic")
@@ -575,14 +572,14 @@ func TestReplyToIsEnsuredBesideOthers(t *testing.T) {
 	})
 }
 
-// tooLargeRecordError is a Kafka client's, of a record that its topic does not take.
+// tooLargeRecordError is a Kafka client's error of a record that is too large for its topic.
 type tooLargeRecordError struct{}
 
 func (tooLargeRecordError) Error() string               { return "the record has 5 bytes, the topic takes at most 4" }
 func (tooLargeRecordError) TooLarge() (bytes, most int) { return 5, 4 }
 
-// One notification is too large for its topic. It alone is dead-lettered, with one alert.
-func TestOneTooLargeNotificationStopsNoOther(t *testing.T) {
+// One notification is too large for its topic. Only this one becomes a dead letter, with one alert.
+func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.out.tooLarge = func(r *events.Record) bool { return r.Topic == "narrow" && strings.HasPrefix(string(r.Key), "large") }
 		p.start()
@@ -600,7 +597,7 @@ func TestOneTooLargeNotificationStopsNoOther(t *testing.T) {
 	})
 }
 
-// A topic is deleted and recreated. Its notifications wait for it, and come in order.
+// A topic is recreated. Its notifications wait, and arrive in order.
 func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration
@@ -622,7 +619,7 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 				for i := range tasks {
 					told(i)
 				}
-				p.pass(probeMost)
+				p.pass(probeWaitMax)
 				whole := 0
 				for i := range tasks {
 					if slices.Equal(p.statuses("app", fmt.Sprint("t-", i)), []string{"received", "processed"}) {
@@ -637,11 +634,11 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Past its bound the notifier takes no more until there is room.
-func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
-	relaying(t, 4*notifyTopicMost, func(p *post) {
+// At its limit the notifier pauses its consumer until there is room.
+func TestNotifierPausesAtItsLimit(t *testing.T) {
+	relaying(t, 4*notifyTopicMax, func(p *post) {
 		p.out.silent["silent"] = true
-		for i := range notifyOutstanding {
+		for i := range outstandingMax {
 			p.in.tell("silent", fmt.Sprint("s-", i), "received")
 		}
 		p.start()
@@ -651,7 +648,7 @@ func TestNotifierTakesNoMoreThanItsBound(t *testing.T) {
 		if p.in.pauses != 1 || len(p.out.got("fine")) != 0 {
 			p.Errorf("paused %d times; %d arrived past the bound", p.in.pauses, len(p.out.got("fine")))
 		}
-		p.pass(notifyWithin)
+		p.pass(sendWithin)
 		if n := len(p.out.got("fine")); n != 1 || p.in.paused || p.in.unfinished() > 0 {
 			p.Errorf("%d of 1 arrived; %d unfinished", n, p.in.unfinished())
 		}

@@ -7,60 +7,59 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// partition is what a worker keeps of a partition that it owns.
+// partition is the state of a partition that a worker owns.
 type partition struct {
 	id             int32
 	generation     uint64 // of the assignment
 	cancel         context.CancelFunc
-	release        func() // gives the view back to other workers of the process
+	releaseView    func() // lets other workers of the process open it
 	tasks          Tasks  // nil until restored
-	flow           *flow  // likewise
+	flow           *flow  // nil until restored, or if agents have no limit
 	unslottedSteps []unslottedStep
-	claimed        bool   // this assignment has committed its claim
-	claiming       uint64 // the epoch of a claim that is under way
+	claimed        bool   // the claim of this assignment is committed
+	claimEpoch     uint64 // epoch of a claim that isn't committed yet
 	runnable       runnable
-	told           map[string]struct{} // stopped tasks of whose recoveries one is a dead letter; nil: none
+	stopsReported  map[string]struct{} // stopped tasks with a dead letter for a recovery; may be nil
 	assignedAt     time.Time
-	// confirmation is what of it isn't known to be in the log.
+	// confirmation tracks which events aren't known to be in the log.
 	confirmation confirmation
-	loading      chan struct{} // closed when the load of finished tasks has ended; nil: none
+	loading      chan struct{} // closed when the load of finished tasks has ended; nil: no load
 }
 
 // ready reports whether the partition may act.
 func (p *partition) ready() bool { return p.tasks != nil }
 
-// accept takes over what a transaction has made true.
+// accept applies the speculative state of a committed transaction.
 func (p *partition) accept(s *speculation, next int64) {
 	tasks := make([]*events.Task, 0, len(s.tasks))
 	for _, t := range s.tasks {
 		tasks = append(tasks, t)
-		p.runnable.set(t)
+		p.runnable.update(t)
 	}
 	p.tasks.Accept(tasks, s.state, next)
 	p.confirmation.add(Accepted{next - 1, s.state.At})
 }
 
-// tell takes note of stopped tasks that a transaction has told of. They are as many at most
-// as the view keeps stops.
-func (p *partition) tell(tasks map[string]bool) {
+// addStopsReported adds stopped tasks that a transaction has reported. The view bounds their number.
+func (p *partition) addStopsReported(tasks map[string]bool) {
 	for task := range tasks {
-		if p.told == nil {
-			p.told = map[string]struct{}{}
+		if p.stopsReported == nil {
+			p.stopsReported = map[string]struct{}{}
 		}
-		p.told[task] = struct{}{}
+		p.stopsReported[task] = struct{}{}
 	}
 }
 
-// started removes the first n unslotted steps.
-func (p *partition) started(n int) {
+// dropUnslotted removes the first n unslotted steps.
+func (p *partition) dropUnslotted(n int) {
 	if p.unslottedSteps = p.unslottedSteps[n:]; len(p.unslottedSteps) == 0 {
 		p.unslottedSteps = nil
 	}
 }
 
-// runs reports whether an agent is at work on the task. What is held, waits or
-// cools down costs nothing and doesn't count against admission.
-func runs(t *events.Task) bool {
+// hasRunningAttempt reports whether an agent is at work on the task. A task that is held, waits or cools down doesn't
+// count for admission.
+func hasRunningAttempt(t *events.Task) bool {
 	if !t.Open() {
 		return false
 	}
@@ -73,28 +72,28 @@ func runs(t *events.Task) bool {
 	return false
 }
 
-// reconcile makes the worker's partitions what the balancer's last word says.
-// What went, or came anew, is dropped before anything else is decided.
-func (l *worker) reconcile(ctx context.Context) error {
-	assigned := l.log.Assigned()
-	for id, p := range l.parts {
+// reconcile applies the current assignment: revoked and newly assigned partitions are dropped first, before any
+// decision.
+func (w *worker) reconcile(ctx context.Context) error {
+	assigned := w.log.Assigned()
+	for id, p := range w.partitions {
 		if gen, ok := assigned[id]; !ok || gen != p.generation {
-			l.drop(p)
+			w.dropPartition(p)
 		}
 	}
 	for id, gen := range assigned {
-		if l.parts[id] == nil {
-			l.restore(ctx, id, gen)
+		if w.partitions[id] == nil {
+			w.startRestore(ctx, id, gen)
 		}
 	}
 	for {
 		select {
-		case r := <-l.restores:
-			if err := l.restoredOne(ctx, r); err != nil {
+		case r := <-w.restoreResults:
+			if err := w.finishRestore(ctx, r); err != nil {
 				return err
 			}
-		case r := <-l.loads:
-			if err := l.loadedOne(r); err != nil {
+		case r := <-w.loadResults:
+			if err := w.finishLoad(r); err != nil {
 				return err
 			}
 		default:
@@ -103,29 +102,28 @@ func (l *worker) reconcile(ctx context.Context) error {
 	}
 }
 
-// drop forgets a partition that went. What was accepted is true, whoever owns
-// it now, so it may stay on disk.
-func (l *worker) drop(p *partition) {
+// dropPartition closes a partition that was reassigned. Its accepted state is committed, so it may stay on disk.
+func (w *worker) dropPartition(p *partition) {
 	p.cancel()
-	delete(l.parts, p.id)
-	delete(l.health.flows, p.id)
-	delete(l.refusals, p.id)
-	l.tooLarge.drop(p.id)
-	l.cfg.Listener.lost(p.id)
+	delete(w.partitions, p.id)
+	delete(w.health.flows, p.id)
+	delete(w.refusedInRow, p.id)
+	w.tooLarge.removePartition(p.id)
+	w.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {
 			<-p.loading // it writes to the same store; its context has ended
 		}
-		l.keep(p.tasks)
-		p.release()
+		w.saveAndClose(p.tasks)
+		p.releaseView()
 	}
 }
 
-// keep saves a view and closes it. A store that can't save is no loss: the log
-// has it all; the error stops the worker at its next save.
-func (l *worker) keep(v Tasks) {
+// saveAndClose saves and closes a view. If that fails nothing is lost, since the log has everything; the next save of
+// the worker returns the error.
+func (w *worker) saveAndClose(v Tasks) {
 	if err := v.Save(); err != nil {
-		l.cfg.Listener.storeFailed(err)
+		w.cfg.Listener.storeFailed(err)
 		v.Discard()
 		return
 	}

@@ -5,9 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// A worker gets six partitions, and two may be loaded at once: the first act while
-// the others are still being loaded.
-func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
+// A worker is assigned six partitions, and two may load at the same time. The first ones act while the others load.
+func TestFirstPartitionsActWhileOthersLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 6)
 		open, began, may := s.cfg.Tasks, make(chan int32, 6), make(chan struct{})
@@ -16,9 +15,9 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			<-may
 			return open(p)
 		}
-		l := s.worker(s.cluster.join(0, 1, 2, 3, 4, 5))
+		w := s.worker(s.cluster.join(0, 1, 2, 3, 4, 5))
 		ready := func() (n int) {
-			for _, p := range l.parts {
+			for _, p := range w.partitions {
 				if p.ready() {
 					n++
 				}
@@ -26,11 +25,11 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			return n
 		}
 		for loaded := range 6 {
-			if err := l.reconcile(t.Context()); err != nil {
+			if err := w.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			if err := l.reconcile(t.Context()); err != nil {
+			if err := w.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if want := min(loaded+2, 6); len(began) != want || ready() != loaded {
@@ -39,6 +38,6 @@ func TestFirstPartitionsActWhileOthersAreLoaded(t *testing.T) {
 			may <- struct{}{}
 			synctest.Wait()
 		}
-		s.until(l, "all are ready", func() bool { return ready() == 6 })
+		s.until(w, "all are ready", func() bool { return ready() == 6 })
 	})
 }

@@ -13,43 +13,43 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// plans holds the plan of each program: tasks of one definition share it, as
-// they do when they are read from the log. Programs are kept for ever too.
-var plans sync.Map // *workflow.Program -> *planned
+// plans caches the plan of each program: tasks of one definition share it, as tasks do that are read from the log.
+// Entries are never removed.
+var plans sync.Map // *workflow.Program -> *cachedPlan
 
-// planned is the plan of a program.
-type planned struct {
+// cachedPlan is the plan of a program.
+type cachedPlan struct {
 	*events.Plan
-	// fits is the plan that was last found to be of the same steps. Tasks that
-	// were read from a log share one, so it is mostly the next task's.
-	fits atomic.Pointer[events.Plan]
+	// lastMatch is the last plan that was found to match. Tasks that are read from a log share a plan, so it mostly
+	// matches the next task, too.
+	lastMatch atomic.Pointer[events.Plan]
 }
 
-// PlanOf is what the fold needs of a definition.
-func PlanOf(p *workflow.Program) *events.Plan { return plannedOf(p).Plan }
+// PlanOf is the plan of a definition, as the fold needs it.
+func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 
-func plannedOf(p *workflow.Program) *planned {
+func cachedPlanOf(p *workflow.Program) *cachedPlan {
 	plan, ok := plans.Load(p)
 	if !ok {
-		plan, _ = plans.LoadOrStore(p, &planned{Plan: planOf(p)})
+		plan, _ = plans.LoadOrStore(p, &cachedPlan{Plan: planOf(p)})
 	}
-	return plan.(*planned)
+	return plan.(*cachedPlan)
 }
 
-// suits reports whether a task of this plan can be evaluated with the program.
-func (p *planned) suits(plan *events.Plan) bool {
-	if plan == p.Plan || plan == p.fits.Load() {
+// matches reports whether tasks with this plan can be evaluated with the program.
+func (p *cachedPlan) matches(plan *events.Plan) bool {
+	if plan == p.Plan || plan == p.lastMatch.Load() {
 		return true
 	}
 	if !slices.EqualFunc(plan.Steps, p.Steps, sameStep) {
 		return false
 	}
-	p.fits.Store(plan)
+	p.lastMatch.Store(plan)
 	return true
 }
 
-// sameStep: attempts and times aren't compared, for a task goes by those of its
-// plan. Nor are the stored forms, which another build may write differently.
+// sameStep compares two steps, without attempts and times: a task uses those of its own plan. Stored forms aren't
+// compared either, since another build may write them differently.
 func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
@@ -89,17 +89,16 @@ func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
 }
 
-// Advance is what a task's state allows without any input. Of a task that was
-// decided by Decide that is nothing; it is for one whose plan was changed since
-// (internal/replay). Like Decide it changes t, which must be the caller's own copy.
+// Advance decides what a task's state allows without an input. After Decide that is nothing; internal/replay uses it
+// for tasks with a changed plan. Like Decide it changes t, which must be the caller's own copy.
 func Advance(t *events.Task, cause events.Cause, env *Env) Decision {
 	d := newDecider(t, cause, env)
 	d.advance()
 	return d.decision()
 }
 
-// advance does what the state allows next: starts what is ready, ends what is
-// done, undoes what is to be undone. In a hold nothing starts.
+// advance starts the steps that are ready, completes the task, or continues its undo. While the task is held nothing
+// starts.
 func (d *decider) advance() {
 	switch d.Task.State {
 	case events.StateProcessing:
@@ -109,12 +108,11 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step before which all is done, in the plan's
-// order; a step that is skipped may satisfy the next. Past the task's
-// complete-by none starts: an agent would drop the request, and its effect
-// would be taken to be unknown. The task's timer is due, and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. Past the
+// task's complete-by none starts: an agent would drop the request, and its effect would count as unknown. The task's
+// timer is due then, and decides.
 func (d *decider) advanceSteps() {
-	var known ancestry
+	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
 		progress = false
@@ -122,25 +120,24 @@ func (d *decider) advanceSteps() {
 			if d.Task.State != events.StateProcessing || d.needDefinitions {
 				return
 			}
-			if d.Task.Steps[i].State == events.StepPending && known.satisfied(d.Task, i) {
-				d.begin(i, &held)
+			if d.Task.Steps[i].State == events.StepPending && known.allDone(d.Task, i) {
+				d.startOrSkip(i, &held)
 				progress = progress || d.Task.Steps[i].State == events.StepSkipped
 			}
 		}
 	}
-	if d.Task.State == events.StateProcessing && finished(d.Task) {
-		d.process()
+	if d.Task.State == events.StateProcessing && stepsDone(d.Task) {
+		d.completeTask()
 	}
 }
 
-// ancestry is which steps of a task are known to be done with all that they come
-// after: no step is undone while others start, so it stays so.
-type ancestry [workflow.MaxSteps]bool
+// doneAncestors caches the steps that are done with all their ancestors. No step is undone while others start, so the
+// cache stays valid for a decision.
+type doneAncestors [workflow.MaxSteps]bool
 
-// satisfied reports whether all that a step comes after is done: what it needs, what
-// that needs, and so on. That a need is done doesn't say so: an operator may release a
-// step as completed that has never run, before those that it needs.
-func (a *ancestry) satisfied(t *events.Task, i int) bool {
+// allDone reports whether all ancestors of a step are done. Its direct needs aren't enough: an operator may release a
+// step as completed before the steps that it needs have run.
+func (a *doneAncestors) allDone(t *events.Task, i int) bool {
 	needs := t.Plan.Steps[i].Needs
 	for _, n := range needs {
 		if !isDone(t.Steps[n].State) {
@@ -151,7 +148,7 @@ func (a *ancestry) satisfied(t *events.Task, i int) bool {
 		if n < len(a) && a[n] {
 			continue
 		}
-		if !a.satisfied(t, n) {
+		if !a.allDone(t, n) {
 			return false
 		}
 		if n < len(a) {
@@ -161,14 +158,14 @@ func (a *ancestry) satisfied(t *events.Task, i int) bool {
 	return true
 }
 
-func satisfied(t *events.Task, i int) bool {
-	var known ancestry
-	return known.satisfied(t, i)
+func ancestorsDone(t *events.Task, i int) bool {
+	var known doneAncestors
+	return known.allDone(t, i)
 }
 
 func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
 
-func finished(t *events.Task) bool {
+func stepsDone(t *events.Task) bool {
 	for i := range t.Steps {
 		if !isDone(t.Steps[i].State) {
 			return false
@@ -177,37 +174,35 @@ func finished(t *events.Task) bool {
 	return true
 }
 
-// begin starts a step, or skips it. held are those whose condition was seen to hold: in
-// this decision it goes on to.
-func (d *decider) begin(i int, held *[workflow.MaxSteps]bool) {
+// startOrSkip starts a step, or skips it. held caches the conditions that hold, for this decision.
+func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	if !d.loadProgram() {
-		d.errored(i, events.Do, d.programGone())
+		d.failRun(i, events.Do, d.definitionError())
 		return
 	}
-	// Of one that waits for its agent the condition held when it came to wait, and is of
-	// what doesn't change any more: of many beside each other it isn't looked at for each input.
+	// The condition of a queued step held when it was queued, and its inputs can't change. It isn't evaluated for
+	// each input.
 	if d.needDefinitions || d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do) {
 		return
 	}
-	// What was tried may have had an effect: it isn't skipped any more, for nothing
-	// would undo it then.
-	if d.Task.Steps[i].Attempt == 0 && !d.holds(i, held) {
+	// A step with an earlier attempt may have had an effect. It isn't skipped, since a skipped step isn't undone.
+	if d.Task.Steps[i].Attempt == 0 && !d.conditionHolds(i, held) {
 		return
 	}
-	if d.room(i, events.Do) { // else it stays pending, until it is its turn
-		d.attempt(i, events.Do)
+	if d.hasSlot(i, events.Do) { // otherwise the step stays pending, in the queue
+		d.startAttempt(i, events.Do)
 	}
 }
 
-// holds reports whether a step's condition holds. If not, the step is skipped, or in error.
-func (d *decider) holds(i int, held *[workflow.MaxSteps]bool) bool {
+// conditionHolds evaluates a step's condition. If it doesn't hold, the step is skipped or ends in error.
+func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 	if i < len(held) && held[i] {
 		return true
 	}
 	when, err := d.program.When(i, d.evaluationScope())
 	switch {
 	case err != nil:
-		d.errored(i, events.Do, expressionFailed(err))
+		d.failRun(i, events.Do, expressionFailed(err))
 	case !when:
 		d.emit(&events.RunSkipped{Step: d.Task.Plan.Steps[i].ID}, time.Time{}, nil)
 	case i < len(held):
@@ -216,31 +211,30 @@ func (d *decider) holds(i int, held *[workflow.MaxSteps]bool) bool {
 	return when && err == nil
 }
 
-// attempt starts the next attempt of a run: the request goes out with the
-// event.
-func (d *decider) attempt(i int, k events.Kind) {
+// startAttempt starts the next attempt of a run. The request is written in the same transaction as the event.
+func (d *decider) startAttempt(i int, k events.Kind) {
 	agent, operation := d.Task.Plan.Agent(i, k)
 	step, number := d.Task.Plan.Steps[i].ID, 1
 	run := d.Task.Run(i, k)
 	if run != nil {
 		number = run.Attempt + 1
 	}
-	input, fresh, ferr := d.inputOf(i, k, run)
+	input, fresh, ferr := d.runInput(i, k, run)
 	if d.needDefinitions {
 		return
 	}
 	if ferr != nil {
-		d.errored(i, k, ferr)
+		d.failRun(i, k, ferr)
 		return
 	}
 	partitions := d.env.Requests[agent]
 	if partitions == 0 {
-		d.failed(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
-			Error: d.cannotAsk(agent)})
+		d.failAttempt(i, &events.AttemptFailed{Step: step, Kind: k, Attempt: number, Effect: events.EffectNone,
+			Error: d.noSuchAgent(agent)})
 		return
 	}
 	if r, refused := d.env.tooLarge[attemptID{d.Task.ID, step, k, number}]; refused {
-		d.errored(i, k, &events.Error{Code: events.CodeTooLarge, Message: r.why})
+		d.failRun(i, k, &events.Error{Code: events.CodeTooLarge, Message: r.why})
 		return
 	}
 	generation := 0
@@ -250,7 +244,7 @@ func (d *decider) attempt(i int, k events.Kind) {
 	key := events.IdempotencyKey(d.env.Namespace, d.Task.ID, step, k, generation)
 	value, err := d.requestValue(i, k, input)
 	if err != nil {
-		d.errored(i, k, err)
+		d.failRun(i, k, err)
 		return
 	}
 	ref := events.RequestRef{Step: step, Kind: k, Attempt: number}
@@ -258,45 +252,42 @@ func (d *decider) attempt(i int, k events.Kind) {
 	f := &events.AttemptStarted{Kind: k, Step: step, Attempt: number, Agent: agent, Operation: operation, Key: key,
 		TokenHash: events.TokenHash(d.Task.ID, ref, token)}
 	switch {
-	case fresh && sameAsTask(d.Task, input):
+	case fresh && isTaskInput(d.Task, input):
 		f.TaskInput = true
 	case fresh:
 		f.Input = input
 	}
-	by := d.attemptBy(i, k)
+	by := d.attemptDeadline(i, k)
 	d.emit(f, by, d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
-	d.Records = append(d.Records, q.RecordIn(d.env.Room, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
+	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
-// cannotAsk is why an agent can't be asked.
-func (d *decider) cannotAsk(agent string) *events.Error {
+// noSuchAgent is the error of an attempt whose agent can't be asked.
+func (d *decider) noSuchAgent(agent string) *events.Error {
 	topic := d.env.Namespace.Requests(agent)
-	if why, barred := d.env.Barred[agent]; barred {
+	if why, barred := d.env.Unwritable[agent]; barred {
 		return &events.Error{Code: events.CodeNoSuchAgent, Message: shortened(fmt.Sprintf("topic %s can't be written to: %s", topic, why))}
 	}
 	return &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", topic)}
 }
 
-// RequestPartition is the partition of an agent's requests that an attempt's is in, while all of
-// them have a leader.
+// RequestPartition is the partition of an attempt's request while all partitions have a leader.
 func RequestPartition(task string, attempt int, partitions int32) int32 {
 	return requestPartition(task, attempt, partitions, nil)
 }
 
-// requestPartition spreads tasks over an agent's partitions, and sends each
-// retry to another one than the attempt before, so that a sick instance isn't
-// met again. Instances tend to own neighbouring partitions, or every k-th: the
-// stride is about n over the golden ratio, so it leaves either kind of set, and
-// has no divisor in common with n, so every partition has its turn. Those that no broker
-// leads have none, unless there is no other.
+// requestPartition spreads tasks over an agent's partitions. Each retry goes to another partition than the attempt
+// before, to avoid a faulty instance. Instances tend to own adjacent partitions, or every k-th. The stride is about n
+// divided by the golden ratio, so it leaves both kinds of sets. It has no common divisor with n, so every partition
+// is used. Partitions without a leader are used only if no partition has one.
 func requestPartition(task string, attempt int, partitions int32, leaderless []int32) int32 {
 	if len(leaderless) >= int(partitions) {
 		leaderless = nil
 	}
 	first, n := int64(events.Partition([]byte(task), partitions)), int64(partitions)-int64(len(leaderless))
-	p := int32((first + int64(attempt-1)*stride(n)) % n) // of those that are led
+	p := int32((first + int64(attempt-1)*stride(n)) % n) // among those with a leader
 	for _, none := range leaderless {
 		if none <= p {
 			p++
@@ -320,9 +311,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// attemptBy bounds an attempt by its own time and the task's. An undo has its
-// own deadlines only.
-func (d *decider) attemptBy(i int, k events.Kind) time.Time {
+// attemptDeadline is limited by the attempt's own time and by the task's complete-by. An undo has its own time only.
+func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
 	if k == events.Do && d.Task.CompleteBy.Before(by) {
 		by = d.Task.CompleteBy
@@ -330,16 +320,16 @@ func (d *decider) attemptBy(i int, k events.Kind) time.Time {
 	return by
 }
 
-// inputOf is a run's input: what the log holds, or for the first attempt what
-// the definition's expressions give (fresh).
-func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
-	// An undo without undo.input has none to keep. An attempt whose agent was
-	// gone kept nothing either: StartedSeq says that a request was sent.
+// runInput is a run's input: from the log, or for the first attempt the result of the definition's expressions
+// (fresh).
+func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
+	// An undo without undo.input keeps none, and neither does an attempt whose agent didn't exist. StartedSeq shows
+	// that a request was sent.
 	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
 	}
 	if !d.loadProgram() {
-		return nil, false, d.programGone()
+		return nil, false, d.definitionError()
 	}
 	if d.needDefinitions {
 		return nil, false, nil
@@ -355,10 +345,10 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 		return nil, false, expressionFailed(failure)
 	}
 	if fresh && !events.ValidJSON(input) {
-		return nil, false, tooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
+		return nil, false, nestsTooDeep("the input of step " + quoted(d.Task.Plan.Steps[i].ID))
 	}
-	n, total := len(input), d.derived.size(d.Task)
-	if !sameAsTask(d.Task, input) {
+	n, total := len(input), d.derived.taskBytes(d.Task)
+	if !isTaskInput(d.Task, input) {
 		total += n
 	}
 	if n > MaxStepInputBytes || total > MaxTaskBytes {
@@ -368,17 +358,16 @@ func (d *decider) inputOf(i int, k events.Kind, run *events.Run) (input json.Raw
 	return input, fresh, nil
 }
 
-// minSharedBytes is how long an input is that isn't repeated in the event of its step: a shorter one is, so that the
-// event can be read by itself.
+// minSharedBytes is the least size of an input that the event of its step doesn't repeat. A smaller input is
+// repeated, so the event is readable by itself.
 const minSharedBytes = 256
 
-// sameAsTask reports whether a step's input is the task's. Then it is counted and stored once.
-func sameAsTask(t *events.Task, input json.RawMessage) bool {
+// isTaskInput reports whether a step's input is the task's input. Then it is counted and stored once.
+func isTaskInput(t *events.Task, input json.RawMessage) bool {
 	return len(input) >= minSharedBytes && bytes.Equal(input, t.Input)
 }
 
-// requestValue is what the agent gets: the input, or for an undo what is to be
-// undone.
+// requestValue is what the agent receives: the input, or for an undo the step to undo.
 func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (json.RawMessage, *events.Error) {
 	if k == events.Do {
 		return input, nil
@@ -390,7 +379,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	}
 	value, err := events.UndoValue(u, input)
 	if err != nil {
-		return nil, &events.Error{Code: events.CodeExpressionFailed, Message: "undo.input is no object: " + err.Error()}
+		return nil, &events.Error{Code: events.CodeExpressionFailed, Message: "undo.input is not an object: " + err.Error()}
 	}
 	if n := len(value); n > MaxRequestBytes {
 		return nil, &events.Error{Code: events.CodeTooLarge, Message: fmt.Sprintf("the request has %d bytes; at most %d", n, MaxRequestBytes)}
@@ -398,7 +387,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo: undo begins when nothing runs, and goes one step at a time.
+// advanceUndo continues an undo. It begins when nothing runs, and undoes one step at a time.
 func (d *decider) advanceUndo() {
 	for i := range d.Task.Steps {
 		s := d.Task.Steps[i]
@@ -410,17 +399,17 @@ func (d *decider) advanceUndo() {
 			case events.StepRunning, events.StepFailed, events.StepWaiting:
 				return
 			case events.StepPending: // resubmitted
-				d.attempt(i, events.Undo)
+				d.startAttempt(i, events.Undo)
 				return
 			}
 		}
 	}
 	if i, ok := nextUndo(d.Task); ok {
-		d.attempt(i, events.Undo)
+		d.startAttempt(i, events.Undo)
 		return
 	}
 	if i, ok := skippedUnknown(d.Task); ok {
-		d.fail(cannotUndo(d.Task.Plan.Steps[i].ID))
+		d.failTask(cannotUndo(d.Task.Plan.Steps[i].ID))
 		return
 	}
 	if d.Task.Ending == events.StateCancelled {
@@ -430,9 +419,8 @@ func (d *decider) advanceUndo() {
 	}
 }
 
-// skippedUnknown finds a step that may have had an effect and was skipped. Builds
-// before made such histories (see begin), and the table has no way from there: an
-// operator must look, and can end the task.
+// skippedUnknown finds a step that was skipped although it may have had an effect. Older builds wrote such histories.
+// No transition leads on from there: an operator must check the effect, and can cancel the task.
 func skippedUnknown(t *events.Task) (int, bool) {
 	for i, s := range t.Steps {
 		if s.State == events.StepSkipped && s.Unknown && t.Plan.Steps[i].Undo != nil {
@@ -447,9 +435,8 @@ func cannotUndo(step string) *events.Error {
 		Message: "step " + quoted(step) + " was skipped after an attempt that may have had an effect, and can't be undone; see what it did, and cancel the task with --keep"}
 }
 
-// nextUndo chooses the step to undo next: first those whose effect is unknown,
-// the last started first, then the completed ones, the last completed first. A
-// step without an undo is passed over, and one that was skipped (skippedUnknown).
+// nextUndo chooses the next step to undo: first the steps with an unknown effect, the last started first; then the
+// completed steps, the last completed first. Steps without an undo and skipped steps (skippedUnknown) are ignored.
 func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
@@ -474,10 +461,10 @@ func nextUndo(t *events.Task) (int, bool) {
 	return best, best >= 0
 }
 
-// process ends a task whose steps are all done.
-func (d *decider) process() {
+// completeTask ends a task whose steps are all done.
+func (d *decider) completeTask() {
 	if !d.loadProgram() {
-		d.fail(d.programGone())
+		d.failTask(d.definitionError())
 		return
 	}
 	if d.needDefinitions {
@@ -485,23 +472,22 @@ func (d *decider) process() {
 	}
 	out, err := d.program.Output(d.evaluationScope())
 	if err != nil {
-		d.fail(expressionFailed(err))
+		d.failTask(expressionFailed(err))
 		return
 	}
 	if !events.ValidJSON(out) {
-		d.fail(tooDeep("the task's output"))
+		d.failTask(nestsTooDeep("the task's output"))
 		return
 	}
-	if n := len(out); n > MaxOutputBytes || d.derived.size(d.Task)+n > MaxTaskBytes {
-		d.fail(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.size(d.Task)+n)})
+	if n := len(out); n > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes {
+		d.failTask(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)})
 		return
 	}
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
 }
 
-// loadProgram finds the definition that the task keeps. false: it is gone, or there
-// is another under its name, whose expressions aren't those of the task's steps; a
-// definition that may only not have been read yet asks for that instead.
+// loadProgram finds the definition of the task. false: it doesn't exist, or its steps differ from the task's plan. If
+// the definitions haven't been read to their end, it sets needDefinitions instead.
 func (d *decider) loadProgram() bool {
 	if d.program != nil {
 		return true
@@ -514,24 +500,23 @@ func (d *decider) loadProgram() bool {
 	if !ok {
 		return false
 	}
-	if d.changed = !plannedOf(p).suits(d.Task.Plan); d.changed {
+	if d.definitionChanged = !cachedPlanOf(p).matches(d.Task.Plan); d.definitionChanged {
 		return false
 	}
 	d.program = p
 	return true
 }
 
-func (d *decider) programGone() *events.Error {
-	what := "is gone; apply it again and resubmit"
-	if d.changed {
-		what = "is another than the task began with; undo or cancel the task"
+func (d *decider) definitionError() *events.Error {
+	what := "doesn't exist any more; apply it again and resubmit"
+	if d.definitionChanged {
+		what = "differs from the one that the task began with; undo or cancel the task"
 	}
 	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
-// tooDeep: each step may nest what it was given a little deeper, so the bound of
-// what can be read back is checked where a value is made.
-func tooDeep(what string) *events.Error {
+// nestsTooDeep: each step may nest its input a little deeper, so the depth is checked where a value is made.
+func nestsTooDeep(what string) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: fmt.Sprintf("%s nests deeper than %d levels", what, events.MaxJSONDepth)}
 }
 
@@ -539,9 +524,9 @@ func expressionFailed(err error) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: shortened(err.Error())}
 }
 
-// evaluationScope is what expressions can see now.
+// evaluationScope is what expressions can refer to.
 func (d *decider) evaluationScope() workflow.Scope {
-	if d.derived.scoped {
+	if d.derived.hasScope {
 		return d.derived.scope
 	}
 	t := d.Task
@@ -550,6 +535,6 @@ func (d *decider) evaluationScope() workflow.Scope {
 	for i := range t.Steps {
 		s.Steps[i] = stepScope(t.Steps[i])
 	}
-	d.derived.scope, d.derived.scoped = s, true
+	d.derived.scope, d.derived.hasScope = s, true
 	return s
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// bodies of w/1, each of which was applied by somebody.
+// Bodies of w/1 that were applied one after another.
 const (
 	bodyFirst = "workflow: w\nversion: 1\ncomplete_within: 1m\non_error: hold\ndefaults: {complete_within: 1s}\nsteps:\n" +
 		"  a: {agent: inventory, operation: o}\n  b: {needs: [a], agent: payments, operation: p, input: {of: b}, undo: {operation: u, input: {of: b}}}\n"
@@ -18,20 +18,19 @@ const (
 		"  b: {needs: [a], agent: payments, operation: p, input: {of: b}, undo: {operation: u}}\n  a: {agent: inventory, operation: o, input: {of: a}}\n"
 )
 
-// apply has a scheduler know one definition, as one does that has just started.
+// apply replaces the definitions by one body, as in a scheduler that has just started.
 func (s *script) apply(body string) {
 	d, err := workflow.ParseYAML("workflow.yaml", []byte(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.catalog = &Compiled{Rejected: func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }}
+	s.catalog = &CompiledDefinitions{Rejected: func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }}
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 }
 
-// A task goes on with the definition that it began with. If there is another under its
-// name and version now, it is held as if there were none: with fewer steps the process
-// would end, with others a step would get the input of another one.
-func TestDefinitionIsAnother(t *testing.T) {
+// A task continues only with the definition that it began with. If another body has its name and version, the task is
+// held: with fewer steps it would end early, with other steps a step would get the wrong input.
+func TestDefinitionWithOtherSteps(t *testing.T) {
 	for what, other := range map[string]string{
 		"fewer steps":   bodyShort,
 		"another order": bodyOrdered,
@@ -47,7 +46,7 @@ func TestDefinitionIsAnother(t *testing.T) {
 		s.command("w", strings.Fields("reply a/do/1 completed"), "reply a/do/1 completed")
 		s.state()
 		if got := s.out.String(); !strings.Contains(got, "= error failures=0 a:completed b:error") ||
-			!strings.Contains(got, "alert no_such_workflow b: the definition w/1 is another than the task began with") {
+			!strings.Contains(got, "alert no_such_workflow b: the definition w/1 differs from the one that the task began with") {
 			t.Errorf("%s:\n%s", what, got)
 		}
 		s.apply(bodyFirst)
@@ -63,9 +62,8 @@ func TestDefinitionIsAnother(t *testing.T) {
 	}
 }
 
-// A body that differs in what the plan keeps of it, as times and attempts, is the same:
-// so is one that another build wrote.
-func TestDefinitionIsTheSame(t *testing.T) {
+// A body that differs only in times and attempts counts as the same, and so does one that another build wrote.
+func TestDefinitionWithTheSameSteps(t *testing.T) {
 	s := newScript(t)
 	s.run(bodyFirst + "\n---\n> submit 1\n")
 	s.apply(strings.Replace(bodyFirst, "complete_within: 1s", "complete_within: 2s, retry: {max_attempts: 9}", 1))

@@ -8,19 +8,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An inbox is deleted and created again, and the worker begins again with a fresh client. All that is
-// written to the new topic is decided, also where the offsets are below those of the first topic;
-// and once only, when the positions of the group are lost after that.
+// An inbox is recreated, and the worker opens a new client. All records of the new topic are decided, even at offsets
+// below those of the old topic, and only once, even if the group's positions are lost later.
 func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	submit := func(ids ...string) {
 		for _, id := range ids {
 			s.cluster.write((&events.Submission{ID: id, Workflow: "w", Input: []byte("{}")}).Record(ns, "test"))
 		}
 	}
 	submit("e-1", "e-2", "e-3")
-	s.drain(l)
+	s.drain(w)
 	topic := ns.Inbox(events.Tasks)
 
 	var told []string
@@ -29,13 +28,13 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	}
 	s.cluster.recreate(topic)
 	submit("e-4", "e-5")
-	l.close(func() {})
+	w.close(func() {})
 	log := s.cluster.join(0)
-	l = s.worker(log)
-	s.drain(l)
-	st := l.parts[0].tasks.State()
+	w = s.worker(log)
+	s.drain(w)
+	st := w.partitions[0].tasks.State()
 	for _, id := range []string{"e-1", "e-2", "e-3", "e-4", "e-5"} {
-		if task, err := l.parts[0].tasks.Task(id); err != nil || task == nil {
+		if task, err := w.partitions[0].tasks.Task(id); err != nil || task == nil {
 			t.Errorf("%s is no task: %v", id, err)
 		}
 	}
@@ -51,23 +50,23 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 
 	events1 := len(s.cluster.all(ns.Events()))
 	delete(s.cluster.committed, topic)
-	l.close(func() {})
-	l = s.worker(s.cluster.join(0))
-	s.drain(l)
+	w.close(func() {})
+	w = s.worker(s.cluster.join(0))
+	s.drain(w)
 	if n := len(s.cluster.all(ns.Events())); n != events1 {
 		t.Errorf("%d events more after the group's positions were lost", n-events1)
 	}
 }
 
-// What was flushed of a topic is never trimmed in another one of its name.
-func TestTrimNamesTheTopicThatItsOffsetsAreOf(t *testing.T) {
+// Flushed offsets of a topic never trim a recreated topic of the same name.
+func TestTrimNamesTheTopicOfItsOffsets(t *testing.T) {
 	f := &flushedInput{}
 	st := events.PartitionState{TopicIDs: events.TopicIDs{events.Tasks: "a"}}
 	st.Reflected[events.Tasks] = 7
-	f.note(0, st, 1)
+	f.add(0, st, 1)
 	st.TopicIDs[events.Tasks], st.Reflected[events.Tasks] = "b", 2
-	f.note(1, st, 1)
-	f.done(inboxOffsets{events.Tasks: {12: 5}}, events.TopicIDs{events.Tasks: "b"})
+	f.add(1, st, 1)
+	f.addForwarded(inboxOffsets{events.Tasks: {12: 5}}, events.TopicIDs{events.Tasks: "b"})
 	cfg := Config{Namespace: ns, flushed: f}
 	got := map[string]map[int32]int64{}
 	cfg.Trim = func(_ context.Context, topic, id string, before map[int32]int64) error {

@@ -17,14 +17,13 @@ import (
 type ledger struct {
 	deeds map[string]*deed // by the key of the step's own operation
 	undos map[string]events.Outcome
-	// refused are the attempts of which it said that they had no effect. One
-	// that comes again, by another instance, must have none either: nobody
-	// would undo it.
+	// refused are the attempts that had no effect by the service's reply. A repetition at another instance must have
+	// none either, since nothing would undo it.
 	refused map[events.RequestRef]bool
 	tell    func(verify.Effect)
 }
 
-// deed is what became of a key.
+// deed is the effect of a key.
 type deed struct {
 	step                     string
 	effect, undone, rejected bool
@@ -42,8 +41,7 @@ func (l *ledger) deed(key, step string) *deed {
 	return l.deeds[key]
 }
 
-// perform does what a request asks for and says what it replies. luck is from 0
-// to 9; below 5 the call succeeds, if it can.
+// perform handles a request and returns the reply. luck is from 0 to 9; below 5 the call succeeds, if it can.
 func (l *ledger) perform(q *events.Request, luck int, output json.RawMessage) *events.Reply {
 	if q.Ref.Kind == events.Undo {
 		return l.undo(q, luck)
@@ -109,7 +107,7 @@ func (l *ledger) undo(q *events.Request, luck int) *events.Reply {
 	return answerTo(q, events.Failed, events.EffectUnknown, `{"code":"lost"}`)
 }
 
-// bar takes an effect back, and keeps it from coming later.
+// bar undoes an effect, and prevents it later.
 func (l *ledger) bar(key, step string) {
 	d := l.deed(key, step)
 	d.undone, d.effect = true, false
@@ -120,14 +118,14 @@ func answerTo(q *events.Request, o events.Outcome, e events.Effect, body string)
 	return &events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: o, Effect: e, Body: json.RawMessage(body)}
 }
 
-// deferredTo is the reply of an agent that did nothing and asks to be called later.
+// deferredTo is the reply of an agent that had no effect and asks to be called later.
 func deferredTo(q *events.Request) *events.Reply {
 	r := answerTo(q, events.Failed, events.EffectNone, `{"code":"circuit_open"}`)
 	r.RetryAfter = 1500 * time.Millisecond
 	return r
 }
 
-// effects are the keys of a step under which something is there.
+// effects are the keys of a step with an effect.
 func (l *ledger) effects(step string) (keys []string) {
 	for key, d := range l.deeds {
 		if d.step == step && d.effect {
@@ -164,22 +162,22 @@ func (w *world) checkWorld() {
 	}
 }
 
-// undoing is the order of undo as it must be, made from what was observed.
+// undoing is the expected order of an undo, from what was observed.
 type undoing struct {
 	made bool
 	left []string
 }
 
-// effect is what is known from events of a step's effect on the world.
+// effect is what events show of a step's effect.
 type effect struct {
 	completed, unknown bool
 	running            bool
-	startedAt          uint64 // seq of the last attempt's start
+	startedAt          uint64 // sequence number of the last start
 	completedAt        uint64
 }
 
-// expectedUndo makes the order of undo: what may have happened first, the last
-// started first; then what completed, the last completed first.
+// expectedUndo is the order of the undo: first unknown effects, the last started first; then completed steps, the
+// last completed first.
 func (w *world) expectedUndo() []string {
 	if w.undo.made {
 		return w.undo.left
@@ -213,24 +211,24 @@ func (w *world) expectedUndo() []string {
 	return w.undo.left
 }
 
-// undoBegins: an undo of a step starts, or can't: it is that step's turn.
+// undoBegins: the undo of a step starts, or can't start. The step must be the next one.
 func (w *world) undoBegins(step string) {
 	if left := w.expectedUndo(); len(left) == 0 || left[0] != step {
 		w.failf("step %q is undone; in order are %q", step, left)
 	}
 }
 
-// undoEnds: it is done, or was settled by hand.
+// undoEnds: the undo is done, or was released.
 func (w *world) undoEnds(step string) {
 	if i := slices.Index(w.expectedUndo(), step); i >= 0 {
 		w.undo.left = slices.Delete(w.undo.left, i, i+1)
 	}
 }
 
-// luck draws how a call goes: mostly well, or few tasks would come far.
+// luck draws how a call ends: mostly well, or few tasks would come far.
 func (w *world) luck() int { return max(0, w.IntN(18)-8) }
 
-// nothingLeft: a task that was undone has no undo before it.
+// nothingLeft: an undone task has no undo left to do.
 func (w *world) nothingLeft(state events.TaskState) {
 	if left := w.expectedUndo(); len(left) > 0 {
 		w.failf("the task is %s before %q are undone", state, left)

@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkRecords holds what a decision writes against what it says.
+// checkRecords checks the records of a decision against its events.
 func (w *world) checkRecords(d *Decision) {
 	if (d.Ignored != "" || d.Unusable != nil) && len(d.Events) > 0 {
 		w.failf("ignored (%q) or unusable (%v), and yet events: %v", d.Ignored, d.Unusable, d.Events)
@@ -50,10 +50,10 @@ func (w *world) checkRecords(d *Decision) {
 	if next != len(d.Events) || requests != 0 || alerts != held {
 		w.failf("%d records of %d events, %d attempts without a request, %d alerts of %d holds", next, len(d.Events), requests, alerts, held)
 	}
-	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status, again
+	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status again
 		toTell = []string{told[0]}
 		id := events.TaskEventID("t", w.fold.StatusSeq)
-		if strings.HasSuffix(told[0], " "+events.StatusReceived) { // as it was told first
+		if strings.HasSuffix(told[0], " "+events.StatusReceived) { // as in the first notification
 			id = events.TaskEventID("t", 1)
 		}
 		if !strings.HasPrefix(told[0], id+" ") {
@@ -65,7 +65,7 @@ func (w *world) checkRecords(d *Decision) {
 	}
 }
 
-// notification reads one as "<ce_id> <status>".
+// notification formats a notification as "<ce_id> <status>".
 func (w *world) notification(r *events.Record) string {
 	n, err := events.DecodeNotification(r)
 	if err != nil {

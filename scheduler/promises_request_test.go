@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkRequest finds the one request of an attempt that started.
+// checkRequest finds the one request of a started attempt.
 func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	id := events.RequestID("t", ref)
@@ -38,15 +38,14 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 		w.failf("attempt %s goes to partition %d of %d", id, r.Partition, n)
 	}
 	if n > 1 && n == last.of && f.Attempt == last.last+1 && r.Partition == last.partition {
-		w.failf("attempt %s goes where the one before went: to partition %d of %d", id, r.Partition, n)
+		w.failf("attempt %s goes to the same partition as the one before: %d of %d", id, r.Partition, n)
 	}
 	last.last, last.partition, last.of = f.Attempt, r.Partition, n
 	w.sent = append(w.sent, q)
 	w.checkValue(q)
 }
 
-// checkValue: under one key an agent is asked for one thing, and an undo says
-// what is to be undone.
+// checkValue: all requests with one key have the same value, and an undo names what to undo.
 func (w *world) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
@@ -70,7 +69,7 @@ func (w *world) checkValue(q *events.Request) {
 	if w.effects[q.Ref.Step].completed {
 		outcome = "completed"
 	}
-	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // nil: none
+	of, _ := w.definition.Steps[w.index(q.Ref.Step)].Undo.Input.(map[string]any) // may be nil
 	if key := w.run(events.Slot{Step: q.Ref.Step, Kind: events.Do}).key; v.UndoOf.Key != key || v.UndoOf.Outcome != outcome {
 		w.failf("the undo of step %q, which is %s under the key %s, is asked for by %s", q.Ref.Step, outcome, key, q.Value)
 	}

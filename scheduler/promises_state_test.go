@@ -7,8 +7,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkState holds the state after a decision against the fold of the records,
-// and against what every state must have.
+// checkState compares the state after a decision with the fold of the records, and checks the invariants of every
+// state.
 func (w *world) checkState(wrote bool) {
 	got := encode(w.task)
 	if !wrote {
@@ -32,7 +32,7 @@ func (w *world) checkState(wrote bool) {
 		w.failf("a supervisor knows the timers %v, the task has %v", armed, own)
 	}
 	if of := w.task.Timers(); !bytes.Equal(of.Encode(), w.timers.Encode()) {
-		w.failf("a supervisor that has read the events knows the timers\n%s\none that goes on from the task's state knows\n%s", w.timers.Encode(), of.Encode())
+		w.failf("a supervisor that has read the events knows the timers\n%s\none that continues from the state of the task knows\n%s", w.timers.Encode(), of.Encode())
 	}
 	switch state := w.task.State; {
 	case state == events.StateProcessing && !w.task.Timer.Armed(), state != events.StateProcessing && w.task.Timer.Armed():
@@ -44,7 +44,7 @@ func (w *world) checkState(wrote bool) {
 	}
 }
 
-// checkStored: what the projections keep reads back as it was stored.
+// checkStored: the stored forms of the projections read back unchanged.
 func (w *world) checkStored() {
 	t, err := events.DecodeTask([]byte(w.encoded))
 	if err != nil || encode(t) != w.encoded {
@@ -60,8 +60,7 @@ func (w *world) checkStored() {
 	}
 }
 
-// ownTimers are the timers that the task has armed; every running attempt has
-// one, at its complete-by.
+// ownTimers are the task's armed timers. Every running attempt has one, at its complete-by.
 func (w *world) ownTimers() map[events.Slot]events.Timer {
 	own := map[events.Slot]events.Timer{}
 	if w.task.Timer.Armed() {
@@ -89,8 +88,8 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 	return own
 }
 
-// rebuild folds all records from zero: the task, a supervisor's timers, the audit's
-// row and the partition's state are the live ones.
+// rebuild folds all records from the start: the task, a supervisor's timers, the index's row and the partition's
+// state equal the live ones.
 func (w *world) rebuild() {
 	w.counts["rebuilds from zero"]++
 	var t *events.Task
@@ -124,7 +123,7 @@ func (w *world) rebuild() {
 		w.failf("the rebuild differs from the live state:\n%s\n%s", got, w.encoded)
 	}
 	if got, want := summary.Encode(), t.Summary().Encode(); !bytes.Equal(got, want) {
-		w.failf("the row that the audit keeps isn't the task's:\n%s\n%s", got, want)
+		w.failf("the row of the index isn't the task's:\n%s\n%s", got, want)
 	}
 	if !bytes.Equal(timers.Encode(), w.timers.Encode()) || part != w.part {
 		w.failf("the rebuild differs from the live timers and partition:\n%s %+v\n%s %+v", timers.Encode(), part, w.timers.Encode(), w.part)

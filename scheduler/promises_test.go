@@ -15,24 +15,23 @@ import (
 // maxRecordBytes is the largest record that Kafka takes by default.
 const maxRecordBytes = 1_000_012
 
-// world is one task with everybody around it. What it knows of the task it has
-// from the records that decisions wrote, and it holds each decision against
-// that.
+// world is one task with its agents, supervisor and operators. It learns about the task only from the records of
+// decisions, and checks each decision against that.
 type world struct {
-	dice       // of the move that is made
+	dice       // of the current move
 	h          *history
 	definition *workflow.Definition
 	program    *workflow.Program
-	gone       bool // nobody finds the definition, or all find another
+	gone       bool // the definition is missing, or another one
 	other      *workflow.Program
-	requests   map[string]int32 // of the agents that are there
+	requests   map[string]int32 // of the agents that exist
 	now        time.Time
 	offset     int64
 	cause      events.Cause // of the last input
-	free       int          // requests that agents may have besides, in a busy history
-	replyTo    string       // of the submission that is decided
-	bodyBytes  int          // of what agents say; 0: little
-	tell       bool         // keep what is done in told
+	free       int          // free slots of agents, in a busy history
+	replyTo    string       // of the current submission
+	bodyBytes  int          // size of agents' bodies; 0: small
+	tell       bool         // record the moves in told
 	told       []string
 	counts     map[string]int
 
@@ -41,10 +40,10 @@ type world struct {
 	fold     *events.Task          // of the records
 	part     events.PartitionState // of the records
 	timers   events.Timers         // of the records
-	verify   *verify.Checker       // of everything that is written and done
+	verify   *verify.Checker       // of everything that is written
 	records  []events.Record       // of events
 	sent     []*events.Request
-	underway []*events.Reply // sent, and not delivered yet
+	underway []*events.Reply // sent, not yet delivered
 	asked    []*events.Recovery
 	controls []*events.Control
 	accepted []events.Accepted
@@ -52,31 +51,31 @@ type world struct {
 	runs     map[events.Slot]*ran
 	ledger   *ledger
 	undo     undoing
-	// settled are the steps of which the ledger doesn't know: an operator said
-	// what is, or a reply was accepted that no service sent.
+	// settled are the steps that the ledger doesn't know: an operator released them, or a reply was accepted that no
+	// service sent.
 	settled    map[string]bool
-	leftBehind bool // cancelled with what can't be undone
+	leftBehind bool // cancelled with effects that can't be undone
 }
 
-// ran is what was seen of the attempts of a run.
+// ran is what was observed of the attempts of a run.
 type ran struct {
-	attempts  int // since the last fresh start
+	attempts  int // since the last resubmit
 	key       string
-	rejected  bool  // since the key was seen
-	renewable bool  // ... and resubmitted after that
-	last      int   // attempt of which a request was sent,
-	partition int32 // to which partition,
-	of        int32 // of how many
+	rejected  bool  // with the present key
+	renewable bool  // and resubmitted after that
+	last      int   // last attempt with a request
+	partition int32 // partition of that request
+	of        int32 // number of partitions
 }
 
-// broken is a promise that didn't hold. Its format tells it from others.
+// broken is a broken promise. Its format identifies it.
 type broken struct{ format, text string }
 
 func (w *world) failf(format string, args ...any) {
 	panic(broken{format, fmt.Sprintf(format, args...)})
 }
 
-// say tells what is done, for whoever reads of a failure.
+// say records a move for the report of a failure.
 func (w *world) say(format string, args ...any) {
 	if w.tell {
 		w.told = append(w.told, fmt.Sprintf("%8s  ", w.now.Sub(start).Truncate(time.Millisecond))+fmt.Sprintf(format, args...))
@@ -105,7 +104,7 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	return w
 }
 
-// forget lets go of the definitions: plans are kept for ever otherwise.
+// forget removes the plans of the definitions, which are cached forever otherwise.
 func (w *world) forget() {
 	plans.Delete(w.program)
 	plans.Delete(w.other)
@@ -121,7 +120,7 @@ func (w *world) claim() {
 	w.verify.Event(&r)
 }
 
-// clock is what a worker would decide by: never before the partition's last.
+// clock is the time of a decision, as in a worker: never before the partition's last.
 func (w *world) clock() time.Time {
 	if w.now.Before(w.part.At) {
 		return w.part.At
@@ -138,8 +137,7 @@ func (w *world) Program(name string, version int) (*workflow.Program, bool) {
 	return w.program, known
 }
 
-// decide has one input decided, as it is read from its record, checks the
-// decision, and takes it over.
+// decide decides on one input as read from its record, checks the decision, and applies it.
 func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
 	w.counts["commands"]++
 	w.offset++
@@ -167,7 +165,7 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 	return in, d
 }
 
-// take takes a decision over.
+// take applies a decision.
 func (w *world) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
@@ -212,8 +210,7 @@ func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision 
 	return d
 }
 
-// checkFinished: what is kept of a finished task, and read back from a store, is
-// enough to decide as on the whole of it.
+// checkFinished: the stored form of a finished task suffices for the same decision as the whole task.
 func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
 	if w.task == nil || w.task.Open() {
 		return
@@ -229,8 +226,7 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 	}
 }
 
-// verified: the checkers that users run over their own logs find nothing. What
-// shows at the end only is asked for at the end.
+// verified: verify, as users run it over their logs, finds no fault. Some faults only show at the end.
 func (w *world) verified(end bool) {
 	if !end && w.verify.Broken() == 0 {
 		return
@@ -241,7 +237,7 @@ func (w *world) verified(end bool) {
 	}
 }
 
-// count tells of what a decision led to.
+// count counts the results of a decision.
 func (w *world) count(d *Decision) {
 	w.counts["events"] += len(d.Events)
 	switch {
@@ -254,12 +250,10 @@ func (w *world) count(d *Decision) {
 	}
 }
 
-// mostEarly is how early a recovery may come: the promise, not whatever the
-// scheduler happens to tolerate.
+// mostEarly is how early a recovery may come: the promise, not the scheduler's constant.
 const mostEarly = 100 * time.Millisecond
 
-// checkRecovery: one that leads to something names a timer that is armed, and
-// due but for the tolerance of clocks.
+// checkRecovery: a recovery with an effect names an armed timer that is due, except for the clocks' tolerance.
 func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 	if len(d.Events) == 0 {
 		return
@@ -288,7 +282,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 		return
 	}
 	if !a.Policy.CompleteBy.IsZero() && !a.Policy.CompleteBy.Equal(w.task.CompleteBy) {
-		return // resubmitted since: another policy
+		return // resubmitted since, with another policy
 	}
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
 	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
@@ -298,7 +292,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	}
 }
 
-// coolsDown reports whether a decision is for a cool-down.
+// coolsDown reports whether a decision starts a cool-down.
 func coolsDown(d *Decision) bool {
 	return slices.ContainsFunc(d.Events, func(e *events.Event) bool {
 		f, ok := e.Fact.(*events.AttemptWaiting)
@@ -318,7 +312,7 @@ func encode(t *events.Task) string {
 	return string(t.Encode())
 }
 
-// submit checks what a submission may lead to.
+// submit checks the decision on a submission.
 func (w *world) submit(s *events.Submission) {
 	was := w.task
 	w.replyTo = s.ReplyTo
@@ -349,7 +343,7 @@ func (w *world) submit(s *events.Submission) {
 	}
 }
 
-// control: each is answered once, with the seq of its first event or a reason.
+// control: each control is answered once, with the sequence number of its first event or with a reason.
 func (w *world) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
 	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
@@ -379,7 +373,7 @@ func (w *world) control(x *events.Control) Decision {
 			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
 		if x.Command == events.Release && others && len(d.Events) != 1 {
-			w.failf("step %q was released, another is in error, and the task goes on: %v", x.Step, d.Events)
+			w.failf("step %q was released, another is in error, and the task continues: %v", x.Step, d.Events)
 		}
 		w.counts["controls accepted"]++
 		w.accepted = append(w.accepted, events.Accepted{RequestID: x.RequestID, Seq: a.Seq})
@@ -405,8 +399,7 @@ func (w *world) othersInError(but string) bool {
 	return false
 }
 
-// checkEvent reads an event back from its record and folds it. It returns what
-// is to be told of it.
+// checkEvent reads an event back from its record and folds it. It returns the notifications to expect.
 func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) {
 	r.Offset = int64(len(w.records)) + 1
 	w.records = append(w.records, *r)
@@ -438,7 +431,7 @@ func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) 
 	return nil
 }
 
-// observe holds an event against the state before it and what was seen so far.
+// observe checks an event against the state before it and against earlier events.
 func (w *world) observe(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
@@ -459,7 +452,7 @@ func (w *world) observe(e *events.Event) {
 		w.undone(func(x *effect) bool { return x.completed || x.unknown })
 	case *events.TaskCancelled:
 		if w.leftBehind = w.fold.State != events.StateUndoing; w.leftBehind {
-			return // the operator leaves what can't be undone
+			return // the operator keeps effects that can't be undone
 		}
 		keep := w.fold.Keep
 		w.nothingLeft(events.StateCancelled)
@@ -469,7 +462,7 @@ func (w *world) observe(e *events.Event) {
 	}
 }
 
-// observeAttempt is observe for what is about a run.
+// observeAttempt is observe for events of a run.
 func (w *world) observeAttempt(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:
@@ -482,12 +475,12 @@ func (w *world) observeAttempt(e *events.Event) {
 		x := w.effects[f.Step]
 		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq}
 	case *events.AttemptFailed:
-		if f.Deferred { // nothing was done
+		if f.Deferred { // no effect
 			w.run(events.Slot{Step: f.Step, Kind: f.Kind}).attempts--
 			w.counts["deferrals"]++
 		}
 		run := w.fold.Run(w.index(f.Step), f.Kind)
-		if run == nil || run.State != events.StepRunning { // its agent is gone
+		if run == nil || run.State != events.StepRunning { // its agent is missing
 			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})
 			if f.Kind == events.Undo {
 				w.undoBegins(f.Step)
@@ -515,8 +508,7 @@ func (w *world) observeAttempt(e *events.Event) {
 	}
 }
 
-// afterAncestors: nothing becomes of a step before all that it needs is done, and what
-// that needs, and so on.
+// afterAncestors: a step has no event before all of its ancestors are done.
 func (w *world) afterAncestors(step, what string) {
 	seen := map[int]bool{}
 	var visit func(int)
@@ -534,7 +526,7 @@ func (w *world) afterAncestors(step, what string) {
 	visit(w.index(step))
 }
 
-// ended: an attempt ended without success. It may have had an effect.
+// ended: an attempt ended without success, and may have had an effect.
 func (w *world) ended(step string, k events.Kind, unknown bool) {
 	if k == events.Do {
 		x := w.effects[step]
@@ -557,7 +549,7 @@ func (w *world) run(s events.Slot) *ran {
 	return w.runs[s]
 }
 
-// counted: the budget, counted anew from what happened.
+// counted checks the budget against the observed attempts.
 func (w *world) counted(s events.Slot) {
 	r := w.run(s)
 	r.attempts++
@@ -571,8 +563,7 @@ func (w *world) counted(s events.Slot) {
 	}
 }
 
-// started: an attempt begins only in a task that goes on, with time left, under
-// the key that it should have.
+// started: an attempt starts only in a task that continues, with time left, and with the right key.
 func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
 	if f.Kind == events.Undo {
@@ -609,7 +600,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	}
 }
 
-// resumed: what doesn't run starts afresh.
+// resumed: runs that don't run begin again.
 func (w *world) resumed() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
@@ -621,7 +612,7 @@ func (w *world) resumed() {
 	}
 }
 
-// undone: no effect is left that was to be undone.
+// undone: no effect is left that had to be undone.
 func (w *world) undone(wanted func(*effect) bool) {
 	for i := range w.fold.Steps {
 		p, s := &w.fold.Plan.Steps[i], w.fold.Steps[i]

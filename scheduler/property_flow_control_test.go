@@ -20,7 +20,7 @@ import (
 const (
 	flowGraphs      = 500
 	flowGraphsQuick = 200
-	flowWorlds      = 10 // graphs of one world
+	flowWorlds      = 10 // graphs per world
 	flowMoves       = 60
 	flowPartitions  = 2
 )
@@ -57,7 +57,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 	t.Logf("%v", counts)
 }
 
-// flowWorld is a worker with everybody around it.
+// flowWorld is a worker, its agents and its supervisor.
 type flowWorld struct {
 	dice
 	*site
@@ -68,18 +68,18 @@ type flowWorld struct {
 	tasks  []string
 	states map[string]*events.Task
 	timers map[string]*events.Timers
-	asked  map[string]int // by task and timer: how often
+	asked  map[string]int // number of asks, by task and timer
 	again  map[string]time.Time
 	seen   map[int32]int
 	taken  map[string]map[int32]int
-	open   map[string][]*events.Request // that their agent has
+	open   map[string][]*events.Request // unanswered requests, by agent
 	dead   map[string]bool
 	old    []*events.Reply
 	n      int
 	// inherited is the number of unslotted steps, by assignment.
 	inherited map[uint64]int
-	// found is how many requests an assignment found outstanding, by agent and number: more
-	// perhaps than may be by its flags.
+	// found is how many requests were outstanding at an assignment, by agent and partition: possibly more than the
+	// capacity.
 	found map[runName]int
 }
 
@@ -106,7 +106,7 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	return w
 }
 
-// drawCapacity draws what the flags of a process say.
+// drawCapacity draws the flags of a process.
 func (w *flowWorld) drawCapacity() Capacity {
 	c := Capacity{Agents: map[string]int{}, Observe: w.coin()}
 	for _, a := range agents {
@@ -143,7 +143,7 @@ func (w *flowWorld) play() {
 	for _, id := range w.tasks {
 		t := w.states[id]
 		if t == nil || !t.State.Terminal() && t.State != events.StateError {
-			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.worker.agents())
+			w.t.Fatalf("seed %d: task %s hasn't ended: %+v; flow %+v", w.seed, id, t, w.worker.agentFlows())
 		}
 		w.counts["ended "+string(t.State)]++
 	}
@@ -180,8 +180,8 @@ func (w *flowWorld) move() {
 	}
 }
 
-// harm takes an agent's topic or brings it back, rolls back the next transactions, or takes a partition and brings it back, or all
-// of them to a process that counts other agents' requests, or nobody's.
+// harm deletes or recreates an agent's topic, rolls back the next transactions, reassigns a partition, or moves all
+// partitions to a process with another capacity.
 func (w *flowWorld) harm() {
 	switch {
 	case w.oneIn(4):
@@ -192,8 +192,8 @@ func (w *flowWorld) harm() {
 			w.agents[a] = 2
 			w.counts["topics that came"]++
 		}
-		if w.coin() { // else it shows when an attempt needs it
-			if err := w.worker.requests.read(w.t.Context()); err != nil {
+		if w.coin() { // otherwise an attempt detects it
+			if err := w.worker.requests.readMetadata(w.t.Context()); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -242,7 +242,7 @@ func (w *flowWorld) command() {
 	}
 }
 
-// stepOf is a step that may be released, mostly.
+// stepOf is mostly a step that can be released.
 func (w *flowWorld) stepOf(t *events.Task) string {
 	of := w.Perm(len(t.Steps))
 	for _, i := range of {
@@ -253,11 +253,11 @@ func (w *flowWorld) stepOf(t *events.Task) string {
 	return t.Plan.Steps[of[0]].ID
 }
 
-// step has the worker take in what was written, takes in what it wrote, and checks.
+// step runs the worker, follows its output and checks everything.
 func (w *flowWorld) step() {
 	w.until(w.worker, "the partitions are there", func() bool {
 		for p, generation := range w.log.Assigned() {
-			if x := w.worker.parts[p]; x == nil || !x.ready() || x.generation != generation {
+			if x := w.worker.partitions[p]; x == nil || !x.ready() || x.generation != generation {
 				return false
 			}
 		}
@@ -268,7 +268,7 @@ func (w *flowWorld) step() {
 	w.check()
 }
 
-// follow takes in the events and the requests that were written.
+// follow reads the new events and requests.
 func (w *flowWorld) follow() {
 	w.cluster.mu.Lock()
 	defer w.cluster.mu.Unlock()
@@ -314,7 +314,7 @@ func (w *flowWorld) followOne(r *events.Record) {
 	}
 }
 
-// answer has the agents that live reply to some of what they have.
+// answer lets live agents answer some of their requests.
 func (w *flowWorld) answer() {
 	for _, a := range agents {
 		for range w.IntN(4) {
@@ -338,7 +338,7 @@ func (w *flowWorld) answerAll() {
 
 func (w *flowWorld) reply(q *events.Request, luck int) {
 	if !w.clock.Now().Before(q.CompleteBy) {
-		return // an agent drops what is late
+		return // an agent drops a late request
 	}
 	r := answerTo(q, events.Completed, events.EffectNone, `{"ref":1}`)
 	switch luck {
@@ -351,15 +351,15 @@ func (w *flowWorld) reply(q *events.Request, luck int) {
 			r = answerTo(q, events.Rejected, events.EffectNone, `{"code":"no"}`)
 		}
 	case 3:
-		return // it is lost
+		return // the reply is lost
 	}
 	w.old = append(w.old, r)
-	for n := 0; n == 0 || luck == 4 && n == 1; n++ { // one of them comes twice
+	for n := 0; n == 0 || luck == 4 && n == 1; n++ { // one of them is written twice
 		w.cluster.write(r.Record(ns, "test"))
 	}
 }
 
-// jump moves time to the next timer.
+// jump advances the time to the next timer.
 func (w *flowWorld) jump() {
 	var next time.Time
 	for id, ts := range w.timers {
@@ -397,7 +397,7 @@ func (w *flowWorld) sweep() {
 	}
 }
 
-// busy: an agent has something to answer.
+// busy reports whether an agent has requests to answer.
 func (w *flowWorld) busy() bool {
 	return slices.ContainsFunc(agents, func(a string) bool { return len(w.open[a]) > 0 })
 }
@@ -411,17 +411,17 @@ func (w *flowWorld) settled() bool {
 	return true
 }
 
-// check holds what the worker keeps of its agents against its tasks.
+// check compares the worker's flow control with its tasks.
 func (w *flowWorld) check() {
 	for _, c := range w.committed {
 		w.counts["refused retries"] += c.Ignored[IgnoredQueued]
 	}
 	w.committed = nil
 	now := w.worker.cfg.Clock.Now()
-	for id, p := range w.worker.parts {
+	for id, p := range w.worker.partitions {
 		w.checkUncounted(p, now)
 		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
-		over := map[string]bool{} // tasks whose time is over: nothing of them starts
+		over := map[string]bool{} // tasks whose time is over: none of their steps start
 		near := map[string]int{}  // runs of an agent that a supervisor asks for soon
 		if fresh == nil {
 			continue
@@ -448,8 +448,8 @@ func (w *flowWorld) check() {
 	}
 }
 
-// checkUncounted: for an agent that nobody counts requests of nothing waits, but for what
-// an owner before has left, until an input comes.
+// checkUncounted: nothing is queued for an agent without a limit, except for steps that an earlier owner left, until
+// the next input.
 func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
 	left := map[unslottedStep]bool{}
 	for _, x := range p.unslottedSteps {
@@ -496,7 +496,7 @@ func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now ti
 	}
 }
 
-// eachSpot calls fn with what each run of a task does to its agent.
+// eachSpot calls fn for each run of a task.
 func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 	for i := range t.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
@@ -507,8 +507,7 @@ func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 	}
 }
 
-// checkWaits: the capacity holds, and where steps wait an input will come that can
-// start them.
+// checkWaits: the capacity is kept, and if steps are queued an input will come that can start them.
 func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
 	do := 0
 	for _, p := range f.runs {
@@ -531,10 +530,10 @@ func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers 
 	}
 }
 
-// verified holds all that was written against the promises.
+// verified checks everything that was written against the promises.
 func (w *flowWorld) verified() {
 	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true,
-		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies come again at any time
+		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies may come again at any time
 	feed := func(topic string, fn func(*events.Record)) {
 		for _, r := range w.cluster.all(topic) {
 			fn(&r)

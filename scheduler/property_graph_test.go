@@ -13,13 +13,12 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// dice are where all chance in these tests comes from: a seed gives them, so a
-// seed gives a whole history.
+// dice are the only source of randomness in these tests, so a seed determines a whole history.
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))} }
 
-// between draws from both bounds and what lies between them.
+// between draws an integer, bounds included.
 func (d dice) between(least, most int) int { return least + d.IntN(most-least+1) }
 
 // oneIn is true one time in n.
@@ -27,7 +26,7 @@ func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func (d dice) coin() bool { return d.oneIn(2) }
 
-// span draws small durations as often as large ones.
+// span draws a duration, logarithmically.
 func (d dice) span(from, to time.Duration) time.Duration {
 	s := from
 	for s < to && d.coin() {
@@ -38,7 +37,7 @@ func (d dice) span(from, to time.Duration) time.Duration {
 
 func pick[T any](d dice, of []T) T { return of[d.IntN(len(of))] }
 
-// graph is a workflow as it was drawn. It can be made smaller.
+// graph is a random workflow. It can be made smaller.
 type graph struct {
 	within, attempt time.Duration
 	retry           workflow.Retry
@@ -54,9 +53,8 @@ const (
 
 var agents = []string{"inventory", "payments", "shipping"}
 
-// drawGraph draws a workflow of few levels with parallel branches. Its budgets
-// are small and its times of one size, so that histories exhaust them. One that
-// is flawed may have expressions that fail when they are evaluated.
+// drawGraph draws a workflow with few levels and parallel branches. Budgets are small and times are similar, so that
+// histories exhaust them. In a flawed graph the evaluation of expressions may fail.
 func drawGraph(d dice, flawed bool) graph {
 	g := graph{within: d.span(time.Second, time.Minute), retry: drawRetry(d),
 		onError: pick(d, []string{workflow.OnErrorUndo, workflow.OnErrorHold})}
@@ -80,11 +78,10 @@ func drawGraph(d dice, flawed bool) graph {
 	return g
 }
 
-// lookBack gives some steps a condition on what their own needs come after: those
-// that a step names only through others. It has dice of its own, so that the rest of a
-// history is what its seed has always given.
+// lookBack gives some steps a condition on indirect ancestors. It has its own dice, so the rest of a history depends
+// only on its seed.
 func (g *graph) lookBack(d dice) {
-	before := map[string]map[string]bool{} // of a step, with those before its needs
+	before := map[string]map[string]bool{} // ancestors of each step
 	for i := range g.steps {
 		s := &g.steps[i]
 		all := map[string]bool{}
@@ -110,7 +107,7 @@ func (g *graph) lookBack(d dice) {
 	}
 }
 
-// drawStep draws a step below others.
+// drawStep draws a step after others.
 func drawStep(d dice, id string, above, all []string, flawed bool) workflow.Step {
 	s := workflow.Step{ID: id, Operation: "do", Agent: pick(d, agents)}
 	for _, n := range above {
@@ -172,7 +169,7 @@ func drawRetry(d dice) workflow.Retry {
 	return r
 }
 
-// build checks the graph and makes its definition. The graph stays as it is.
+// build checks the graph and returns its definition. It doesn't change the graph.
 func (g *graph) build() (*workflow.Definition, error) {
 	b := workflow.New("w", 1).CompleteWithin(g.within).AttemptWithin(g.attempt).Retry(g.retry).OnError(g.onError)
 	for _, s := range g.steps {
@@ -201,7 +198,7 @@ func clone[T any](p *T) *T {
 	return &c
 }
 
-// smaller are the graphs that lack one thing that this one has.
+// smaller are the graphs that lack one part of this one.
 func (g *graph) smaller() []graph {
 	var all []graph
 	change := func(i int, fn func(*workflow.Step)) {
@@ -243,8 +240,7 @@ func (g *graph) smaller() []graph {
 	return all
 }
 
-// without leaves a step out. What mentions it in an expression makes the graph
-// one that can't be built, and it is passed over.
+// without removes a step. If an expression refers to it, the graph can't be built and is skipped.
 func (g *graph) without(i int) graph {
 	c, id := *g, g.steps[i].ID
 	c.steps = nil
@@ -259,34 +255,33 @@ func (g *graph) without(i int) graph {
 	return c
 }
 
-// history is a workflow, a submission, and what happens to it. Each move is the
-// seed of the dice that it is drawn with, so that the others stay the same when
-// one is left out.
+// history is a workflow, a submission and moves. Each move is the seed of its dice, so a removed move doesn't change
+// the others.
 type history struct {
 	seed       uint64
 	graph      graph
 	flawed     bool // expressions may fail
-	honest     bool // only services reply for attempts that run
-	another    bool // the definition isn't gone now and then, but another
-	busy       bool // steps wait for their agents
-	bodyBytes  int  // of what agents say; 0: little
+	honest     bool // only services reply, and only for running attempts
+	another    bool // the definition may be replaced, not only missing
+	busy       bool // steps are queued for their agents
+	bodyBytes  int  // size of agents' bodies; 0: small
 	partitions []int32
 	submission events.Submission
 	moves      []uint64
-	last       func(*world) // nil, or what happens after the moves
-	ending     uint64       // the seed of what comes after the faults
+	last       func(*world) // after the moves; may be nil
+	ending     uint64       // seed of what follows the faults
 }
 
 const maxMoves = 120
 
-// These make other dice of a history's seed.
+// These derive other dice from a history's seed.
 const (
 	lookBackSeed = 0x6c6f6f6b
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 )
 
-// start is when histories begin.
+// start is the start time of histories.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func drawHistory(seed uint64) history {

@@ -22,7 +22,7 @@ func (w *world) drawControl() *events.Control {
 	id := "req-" + strconv.FormatInt(w.offset, 10)
 	x := &events.Control{Task: "t", ID: id, By: events.By{Who: "op", Why: "test", RequestID: id},
 		Command: pick(w.dice, []events.Command{events.Resubmit, events.Release, events.UndoTask, events.Cancel})}
-	if w.task.State == events.StateError && !w.oneIn(8) || w.oneIn(2) { // what would end it at once comes seldom
+	if w.task.State == events.StateError && !w.oneIn(8) || w.oneIn(2) { // controls that would end the task are rare
 		x.Command = pick(w.dice, []events.Command{events.Resubmit, events.Release})
 	}
 	step := pick(w.dice, w.stepsInError())
@@ -41,7 +41,7 @@ func (w *world) drawControl() *events.Control {
 	return x
 }
 
-// stepsInError are what a control is most likely about; now and then any step.
+// stepsInError are the likely steps of a control; sometimes any step.
 func (w *world) stepsInError() []string {
 	var in, all []string
 	for i := range w.definition.Steps {
@@ -84,8 +84,7 @@ func (w *world) toggleAgent() {
 	w.say("agent %s is there: %v", a, w.requests[a] > 0)
 }
 
-// garbage is a record of an inbox that went wrong on its way: it is refused
-// with a reason, or it is another input and treated as one.
+// garbage is a corrupt input. It is refused with a reason, or it is another valid input and handled as that.
 func (w *world) garbage() {
 	inbox := events.Inbox(w.IntN(int(events.Inboxes)))
 	if w.task == nil {
@@ -98,7 +97,7 @@ func (w *world) garbage() {
 	w.arrives(inbox, &r)
 }
 
-// arrives takes any record of an inbox.
+// arrives handles any record of an inbox.
 func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	task, in, err := events.DecodeInput(inbox, r)
 	if err != nil {
@@ -123,13 +122,12 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	case *events.Recovery:
 		w.recovery(in)
 	case *events.Control:
-		in.ID = in.RequestID // what is written has one name
+		in.ID = in.RequestID // what is written has only one name
 		w.control(in)
 	}
 }
 
-// stranger is an input for a task that isn't there. Whatever follows, it doesn't
-// touch the one that is.
+// stranger is an input for another, unknown task. It never changes this one.
 func (w *world) stranger(inbox events.Inbox, task string, in events.Input) {
 	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests, DefinitionsRead: true}
 	d := Decide(nil, in, events.Cause{Inbox: inbox, Offset: w.offset}, env)
@@ -155,7 +153,7 @@ func (w *world) wellFormed(inbox events.Inbox) events.Record {
 	return w.h.submission.Record(events.DefaultNamespace, "shop")
 }
 
-// spoil changes a record as senders and networks do.
+// spoil corrupts a record as senders and networks do.
 func (w *world) spoil(r *events.Record) {
 	r.Value = bytes.Clone(r.Value)
 	at := w.IntN(len(r.Value) + 1)
@@ -181,7 +179,7 @@ func (w *world) spoil(r *events.Record) {
 	}
 }
 
-// behave: from here on everyone does as he should.
+// behave ends all faults.
 func (w *world) behave() {
 	w.say("from here on everybody behaves")
 	w.gone = false
@@ -194,12 +192,11 @@ func (w *world) behave() {
 	}
 }
 
-// maxSweeps bounds how often time moves on until a task whose agents answer
-// has ended: each sweep ends an attempt or a wait, of which there are few.
+// maxSweeps bounds the sweeps until a task whose agents answer has ended. Each sweep ends an attempt or a wait.
 const maxSweeps = 400
 
-// finish brings the task to its end or a hold: agents answer, the supervisor
-// asks for what is due, time passes. It fails if that doesn't come about.
+// finish brings the task to its end or a hold: agents answer, the supervisor asks, time passes. It fails if that
+// doesn't happen.
 func (w *world) finish() {
 	for range maxSweeps {
 		if w.task.State.Terminal() || w.task.State == events.StateError {
@@ -227,15 +224,14 @@ func (w *world) finish() {
 	w.failf("the task is %s after %d sweeps: %s", w.task.State, maxSweeps, w.task.Encode())
 }
 
-// settle: an operator can always end a task that is held: by resubmits, if its
-// expressions can be evaluated at all; else by a cancel.
+// settle: an operator can always end a held task: by resubmits if its expressions can be evaluated, otherwise by a
+// cancel.
 func (w *world) settle() {
 	if w.task.State == events.StateError {
 		w.counts["held after the faults"]++
 	}
 	if sound := !w.h.flawed && w.h.bodyBytes == 0; sound && w.coin() {
-		// What the world has rejected or barred under a key takes one resubmit
-		// for each step and its undo.
+		// A key that was rejected or barred costs one resubmit for each step and its undo.
 		for range 2*len(w.task.Steps) + 2 {
 			if w.task.State == events.StateError {
 				w.operator(&events.Control{Command: events.Resubmit})
@@ -264,8 +260,8 @@ func (w *world) operator(x *events.Control) {
 	w.finish()
 }
 
-// stragglers: after the end every request reaches its agent once more, in any
-// order, and all that was ever sent comes again. Nothing changes.
+// stragglers: after the end every request reaches its agent again, in any order, and every input is written again.
+// Nothing changes.
 func (w *world) stragglers() {
 	w.say("after the end everything comes again")
 	for _, i := range w.Perm(len(w.sent)) {

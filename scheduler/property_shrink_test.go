@@ -10,20 +10,18 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// maxPlays bounds how often a history that fails is played to find a smaller
-// one.
+// maxPlays bounds the plays that search for a smaller failing history.
 const maxPlays = 3000
 
-// shrunk is a history that fails, as small as it was found.
+// shrunk is the smallest failing history that was found.
 type shrunk struct {
 	h     history
 	b     *broken
 	plays int
 }
 
-// shrink leaves out of a history what it takes to break the same promise: moves
-// first, halves before single ones (ddmin), then parts of the workflow, until
-// nothing more can go.
+// shrink makes a history smaller while it breaks the same promise: first moves, by halves and then one by one
+// (ddmin), then parts of the workflow.
 func shrink(h history, b *broken) *shrunk {
 	s := &shrunk{h: h, b: b}
 	for smaller := true; smaller && s.plays < maxPlays; {
@@ -81,7 +79,7 @@ func (s *shrunk) lessGraph() (less bool) {
 	return less
 }
 
-// report is everything that is needed to understand the failure.
+// report has everything that is needed to understand the failure.
 func (s *shrunk) report() string {
 	w, _ := s.h.play(true)
 	return fmt.Sprintf("%s\n\nseed %d, to be played again, whole, by\n\tgo test ./scheduler -run TestRandomHistories -seed %d -graphs 1\n\nThe least history that fails alike, of %d moves (%d plays):\n%s",

@@ -25,15 +25,15 @@ var (
 )
 
 const (
-	graphsByDefault = 10_000 // a minute of one processor
+	graphsByDefault = 10_000 // one minute of one processor
 	graphsWhenQuick = 1_000
 	graphsWhenRaced = 600
 )
 
-// lessons are the seeds of what was found once. They are played first.
+// lessons are the seeds of former failures. They are played first.
 var lessons = []uint64{
-	118682059808016, // a hold that was asked for after a release, and is a cool-down
-	209728059233900, // a step that was released before it had run, and those after it
+	118682059808016, // a hold that was asked for after a release is a cool-down
+	209728059233900, // a step was released before it ran, with steps after it
 }
 
 // TestRandomHistories plays random workflows under random histories: whatever
@@ -61,7 +61,7 @@ func TestRandomHistories(t *testing.T) {
 	for i := range n {
 		seeds = append(seeds, first+uint64(i))
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // there is little to keep, and much to throw away
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little live memory, much garbage
 	counts := playAll(t, seeds)
 	if t.Failed() {
 		return
@@ -75,7 +75,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// playAll plays the histories of the seeds, some at a time, until one fails.
+// playAll plays histories concurrently until one fails.
 func playAll(t *testing.T, seeds []uint64) map[string]int {
 	var mu sync.Mutex
 	counts, next, failed := map[string]int{}, 0, false
@@ -113,7 +113,7 @@ func playAll(t *testing.T, seeds []uint64) map[string]int {
 	return counts
 }
 
-// mustHappen are counts without which the histories prove less than they say.
+// mustHappen are events that must occur, or the histories prove too little.
 var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
@@ -127,8 +127,7 @@ func checkCoverage(t *testing.T, counts map[string]int) {
 	}
 }
 
-// play plays a history to its end, or to the first promise that is broken. tell
-// keeps what is done, for people.
+// play plays a history to its end, or to the first broken promise. tell records the moves for a report.
 func (h *history) play(tell bool) (w *world, b *broken) {
 	d, err := h.graph.build()
 	if err != nil {
@@ -180,7 +179,7 @@ func (w *world) move() {
 		return
 	}
 	if w.task != nil && !w.task.Open() && !w.oneIn(8) {
-		return // of what comes after the end a little is enough
+		return // little is enough after the end
 	}
 	if w.h.busy && w.coin() {
 		w.free = w.between(-3, 1)
@@ -224,8 +223,8 @@ var totalWeight = func() (n int) {
 	return n
 }()
 
-// work is an agent at a request: mostly of an attempt that runs, else of one
-// that is over, which came late or again. What it replies takes its way.
+// work is an agent that handles a request: mostly of a running attempt, otherwise of an ended one. Its reply is
+// delivered later.
 func (w *world) work() {
 	q := w.current()
 	if q == nil || w.oneIn(6) {
@@ -259,7 +258,7 @@ func (w *world) work() {
 	}
 }
 
-// current is the request of an attempt that runs.
+// current is the request of a running attempt.
 func (w *world) current() *events.Request {
 	var running []*events.Request
 	for _, q := range w.sent {
@@ -285,7 +284,7 @@ func (w *world) isCurrent(q *events.Request) bool {
 	return r != nil && r.State == events.StepRunning && r.Attempt == q.Ref.Attempt
 }
 
-// deliver brings one of the replies that are underway, in any order.
+// deliver delivers one of the pending replies, in any order.
 func (w *world) deliver() {
 	if len(w.underway) == 0 {
 		return
@@ -313,10 +312,10 @@ func (w *world) isLast(r *events.Reply) bool {
 	return run != nil && run.Attempt == r.Ref.Attempt
 }
 
-// replied: a reply that isn't of a current attempt changes nothing, nor does one without its token.
+// replied: a reply changes nothing unless it is of a current attempt and has its token.
 func (w *world) replied(r *events.Reply) {
 	known := w.task != nil
-	if known && w.task.Open() { // of a finished task the steps are forgotten
+	if known && w.task.Open() { // the steps of a finished task are dropped
 		_, known = w.task.Plan.Step(r.Ref.Step)
 	}
 	current := w.isCurrent(&events.Request{Ref: r.Ref})
@@ -331,7 +330,7 @@ func (w *world) replied(r *events.Reply) {
 	}
 	switch {
 	case !known && (d.Unusable == nil || len(d.Records) > 0):
-		w.failf("a reply to %v, which nobody knows: %+v", r.Ref, d)
+		w.failf("a reply to %v, which is unknown: %+v", r.Ref, d)
 	case known && !current && (d.Ignored != IgnoredStaleReply || len(d.Records) > 0):
 		w.failf("a reply to %v, which isn't current: %+v", r.Ref, d)
 	case current && len(d.Events) == 0:
@@ -344,7 +343,7 @@ func (w *world) drawBody() json.RawMessage {
 		return json.RawMessage(`{"ref":"` + strings.Repeat("x", w.bodyBytes) + `"}`)
 	}
 	if w.h.flawed && w.oneIn(8) {
-		return deepest // what is made of it may be too deep to be read back
+		return deepest // what is derived from it may be too deep to be read back
 	}
 	return json.RawMessage(pick(w.dice, bodies))
 }
@@ -375,7 +374,7 @@ func (w *world) strayReply() {
 		q.Ref.Step = "nowhere"
 	}
 	w.counts["replies misaddressed"]++
-	if w.coin() { // by an agent that was asked for both
+	if w.coin() { // from an agent that received both requests
 		q.Token = testToken("t", q.Ref)
 	}
 	w.lie(answerTo(&q, pick(w.dice, []events.Outcome{events.Completed, events.Failed, events.Rejected}),
@@ -393,8 +392,8 @@ func (w *world) lie(r *events.Reply) {
 	w.replied(r)
 }
 
-// sweep is the supervisor: it asks for what is due by its clock, the earliest
-// first. Where its clock is the scheduler's, what it asks for is done.
+// sweep is the supervisor: it asks for the timers that are due by its clock, the earliest first. If its clock is the
+// scheduler's, each ask has an effect.
 func (w *world) sweep(ahead time.Duration) {
 	now := events.Millis(w.clock().Add(ahead))
 	for _, a := range w.armed() {
@@ -414,7 +413,7 @@ func (w *world) sweep(ahead time.Duration) {
 	}
 }
 
-// sweepByAnotherClock is a supervisor whose clock is ahead, or behind.
+// sweepByAnotherClock is a supervisor whose clock is ahead or behind.
 func (w *world) sweepByAnotherClock() {
 	ahead := w.span(time.Millisecond, 2*time.Second)
 	w.sweep(ahead - w.span(time.Millisecond, 2*time.Second))
@@ -426,18 +425,17 @@ func (w *world) recovery(r *events.Recovery) Decision {
 	return d
 }
 
-// outOfTime: a retry is refused when the task's own timer is due; that one
-// decides.
+// outOfTime: a retry is refused when the task's own timer is due, which then decides.
 func (w *world) outOfTime(r *events.Recovery) bool {
 	return r.Action == events.ActionRetry && r.Kind == events.Do && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
 }
 
-// armed are the timers, the earliest first.
+// armed are the armed timers, the earliest first.
 func (w *world) armed() []events.Armed {
 	return slices.SortedStableFunc(slices.Values(w.timers.Armed), func(a, b events.Armed) int { return a.Timer.Due.Compare(b.Timer.Due) })
 }
 
-// jump moves time to the next timer, or close to it.
+// jump advances the time to the next timer, or near it.
 func (w *world) jump() {
 	armed := w.armed()
 	if len(armed) == 0 {
@@ -450,8 +448,7 @@ func (w *world) jump() {
 	}
 }
 
-// anyRecovery is what no supervisor would ask for: early, for another timer, by
-// another action.
+// anyRecovery is a recovery that no supervisor would ask for: early, of another timer, or with another action.
 func (w *world) anyRecovery() {
 	r := &events.Recovery{Task: "t", Timer: uint64(w.between(1, 40)), Kind: events.Do,
 		Action: pick(w.dice, []events.Action{events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold})}

@@ -12,45 +12,45 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// What becomes of inputs whose output the cluster won't take.
+// How inputs are retried if the cluster refuses their output.
 const (
-	// retryPauseFirst is before the first time that inputs are tried again: a leader that moves is
-	// mostly there by then.
+	// retryPauseFirst is the pause before the first retry. A partition that changes its leader has one by then,
+	// mostly.
 	retryPauseFirst = 100 * time.Millisecond
-	// retryPauseMin is for how long they wait after the second time, and doubles up to retryPauseMax.
+	// retryPauseMin is the pause after the second refusal. It doubles up to retryPauseMax.
 	retryPauseMin = time.Second
 	retryPauseMax = 30 * time.Second
-	// metadataWithin is how long a worker waits to know who leads the request topics.
+	// metadataWithin is the timeout of a read of the request topics' leaders.
 	metadataWithin = time.Second
 )
 
-// outputOf says that a transaction's output up to an index is of inputs of a partition, from where the
-// one before ends.
-type outputOf struct {
+// outputRange is the part of a transaction's output that inputs of one partition caused: from the end of the range
+// before.
+type outputRange struct {
 	partition int32
 	end       int
 }
 
-// attributeOutput takes note that what was added to the output last is of a partition's inputs.
+// attributeOutput attributes the newest output to a partition's inputs.
 func (tx *transaction) attributeOutput(p int32) {
-	if n := len(tx.outputs); n > 0 && tx.outputs[n-1].partition == p {
-		tx.outputs[n-1].end = len(tx.out)
+	if n := len(tx.outputRanges); n > 0 && tx.outputRanges[n-1].partition == p {
+		tx.outputRanges[n-1].end = len(tx.out)
 		return
 	}
-	tx.outputs = append(tx.outputs, outputOf{p, len(tx.out)})
+	tx.outputRanges = append(tx.outputRanges, outputRange{p, len(tx.out)})
 }
 
-// partitionOf is of which partition's inputs a record of the output is.
+// partitionOf is the partition whose inputs caused a record of the output.
 func (tx *transaction) partitionOf(index int) int32 {
-	for _, o := range tx.outputs {
+	for _, o := range tx.outputRanges {
 		if index < o.end {
 			return o.partition
 		}
 	}
-	panic(fmt.Sprintf("scheduler: record %d is of none of the inputs; %d were decided on", index, len(tx.out)))
+	panic(fmt.Sprintf("scheduler: record %d belongs to no input; the transaction has %d records", index, len(tx.out)))
 }
 
-// leaderlessError is of a request that nobody would take.
+// leaderlessError says that no partition of a request topic has a leader.
 type leaderlessError struct {
 	index     int
 	topic     string
@@ -63,8 +63,8 @@ func (e *leaderlessError) Error() string {
 func (e *leaderlessError) RecordIndex() int { return e.index }
 func (e *leaderlessError) Permanent() bool  { return false }
 
-// findLeaderless finds a request that can't be written, as far as is known: there is no need to wait until nobody
-// has acknowledged it. Where its topic has a partition that is led, it goes there.
+// findLeaderless finds a request to a partition without a leader. It avoids the wait for a write that can't be
+// acknowledged. If the topic has a partition with a leader, the next decision sends the request there.
 func (tx *transaction) findLeaderless() refusedRecord {
 	_, leaderless := tx.worker.requests.partitions()
 	if len(leaderless) == 0 {
@@ -79,11 +79,10 @@ func (tx *transaction) findLeaderless() refusedRecord {
 	return nil
 }
 
-// tooLargeRequests are requests that their topics don't take, by attempt. The same inputs come again, and the
-// decision on them fails the steps. Until that is committed they are kept, whatever else is.
+// tooLargeRequests are requests that their topics refused because of their size, by attempt. The inputs are decided
+// again, and then the steps fail. The entries stay until that is committed, whatever else is rolled back.
 type tooLargeRequests map[attemptID]tooLargeRequest
 
-// tooLargeRequest is one of them.
 type tooLargeRequest struct {
 	partition int32 // of its task
 	why       string
@@ -96,8 +95,8 @@ type attemptID struct {
 	attempt    int
 }
 
-// recordTooLarge takes note of a request that was refused because of its size, and of all others of the transaction to that
-// topic that are no smaller: each would be refused like it, with another transaction rolled back.
+// recordTooLarge records a request that was refused because of its size, and all requests of the transaction to that
+// topic that are at least as large. Each of them would be refused and roll back another transaction.
 func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 	r := &tx.out[index]
 	least := sizeOf(r)
@@ -114,7 +113,7 @@ func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 		id, _ := other.Header(events.HeaderRequest)
 		task, ref, _, err := events.ParseRequest(id)
 		if err != nil {
-			return fmt.Errorf("a request of this scheduler, which its topic does not take: %w: %w", err, refused)
+			return fmt.Errorf("a request that its topic refuses: %w: %w", err, refused)
 		}
 		has := fmt.Sprint(bytes)
 		if i != index {
@@ -126,7 +125,7 @@ func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 	return nil
 }
 
-// sizeOf is the bytes of a record that are not its batch's: enough to compare records by.
+// sizeOf is the size of a record without its batch, to compare records by.
 func sizeOf(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -135,70 +134,73 @@ func sizeOf(r *events.Record) int {
 	return n
 }
 
-// accepted removes the requests of tasks that a committed transaction has decided about.
-func (rs tooLargeRequests) accepted(tasks map[string]*events.Task) {
+// removeDecided removes the requests of tasks that a committed transaction has decided on.
+func (rs tooLargeRequests) removeDecided(tasks map[string]*events.Task) {
 	maps.DeleteFunc(rs, func(id attemptID, _ tooLargeRequest) bool { return tasks[id.task] != nil })
 }
 
-// drop removes the requests of a partition that went.
-func (rs tooLargeRequests) drop(p int32) {
+// removePartition removes the requests of a partition that was reassigned.
+func (rs tooLargeRequests) removePartition(p int32) {
 	maps.DeleteFunc(rs, func(_ attemptID, r tooLargeRequest) bool { return r.partition == p })
 }
 
-// refused: the transaction was rolled back because of one record. If that was a
-// request that is too large for its topic, its step fails when the same inputs are decided on again. If it was
-// a request, twice in a row, and the topic is at fault, the agent is taken to be missing for a while: its
-// attempts fail, nobody else waits. Once is what a topic costs that was made anew. Anything
-// else is tried again, and from the second time on its partition waits before, while the others
-// go on. A worker of which the cluster takes nothing for as long as one may stall gives up: a
-// fresh client may do better.
-func (l *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
+// onRefused handles a transaction that was rolled back because of one record:
+//
+//   - A request that is too large for its topic: its step fails when the inputs are decided again.
+//   - A request to a topic at fault, refused twice in a row: the agent counts as missing for unwritableFor, and its
+//     attempts fail. Nothing else waits. One refusal is normal for a recreated topic.
+//   - Anything else is retried. From the second refusal on, the partition of the input is paused before the retry,
+//     and the others continue.
+//
+// If the cluster refuses everything for as long as a worker may stall, the worker returns an error: a new client may
+// succeed.
+func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
-	l.cfg.Listener.refusedRecord(r.Topic, refused)
+	w.cfg.Listener.recordRefused(r.Topic, refused)
 	now := time.Now()
-	if l.refusingSince.IsZero() {
-		l.refusingSince = now
+	if w.refusingSince.IsZero() {
+		w.refusingSince = now
 	}
 	p := tx.partitionOf(refused.RecordIndex())
-	l.refusals[p]++
-	again := l.refusals[p] > 1
-	agent, request := l.cfg.Namespace.AgentOf(r.Topic)
+	w.refusedInRow[p]++
+	again := w.refusedInRow[p] > 1
+	agent, request := w.cfg.Namespace.AgentOf(r.Topic)
 	large, tooLarge := errors.AsType[tooLargeRecord](refused)
 	switch {
 	case request && tooLarge:
 		return tx.recordTooLarge(refused.RecordIndex(), large)
 	case request && refused.Permanent() && again:
-		l.requests.bar(agent, refused.Error())
+		w.requests.markUnwritable(agent, refused.Error())
 		return nil
-	case now.Sub(l.refusingSince) > stallFactor*l.cfg.TransactionTimeout:
-		return fmt.Errorf("the cluster has taken nothing for %s: %w", now.Sub(l.refusingSince).Round(time.Second), refused)
+	case now.Sub(w.refusingSince) > stallFactor*w.cfg.TransactionTimeout:
+		return fmt.Errorf("the cluster has refused all output for %s: %w", now.Sub(w.refusingSince).Round(time.Second), refused)
 	case again:
-		l.pauseForRetry(p, now)
+		w.pauseForRetry(p, now)
 	default:
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryPauseFirst):
 		}
 	}
-	if request { // it may go where a broker leads
+	if request { // another partition may have a leader
 		bounded, cancel := context.WithTimeout(ctx, metadataWithin)
 		defer cancel()
-		l.requests.refresh(bounded, time.Now(), nil)
+		w.requests.refreshMetadata(bounded, time.Now(), nil)
 	}
 	return nil
 }
 
-// pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the
-// transaction timeout, and all that was polled with it is rolled back: so a partition whose output goes
-// where no broker leads would stop the worker, if its inboxes didn't wait.
-func (l *worker) pauseForRetry(p int32, now time.Time) {
+// pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the transaction
+// timeout, and rolls back all inputs that were polled with it. Without the pause, a partition whose output goes to a
+// leaderless partition would stop the worker.
+func (w *worker) pauseForRetry(p int32, now time.Time) {
 	wait := retryPauseMin
-	for n := 2; n < l.refusals[p] && wait < retryPauseMax; n++ {
+	for n := 2; n < w.refusedInRow[p] && wait < retryPauseMax; n++ {
 		wait *= 2
 	}
 	wait = min(wait, retryPauseMax)
-	for topic := range l.inboxes {
-		l.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
+	for topic := range w.inboxes {
+		w.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
-	l.cfg.Listener.partitionPaused(p, wait)
+	w.cfg.Listener.partitionPaused(p, wait)
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// acknowledging is what a broker takes to refuse, when nobody acknowledges.
+// acknowledging is how long a broker takes to refuse a record without a leader.
 const acknowledging = 3 * time.Second
 
-// No broker leads a partition of the events. Orders of the others go on, though they are polled
-// together, and its own when it is led again.
-func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
+// A partition of events has no leader. Tasks of other partitions continue although they are polled together. Its own
+// continue when it has a leader again.
+func TestRefusedPartitionPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		var waits []time.Duration
@@ -27,7 +27,7 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 			}
 		}
 		log := s.cluster.join(0, 1)
-		l := s.worker(log)
+		w := s.worker(log)
 		log.refuse = func(r *events.Record) bool {
 			none := r.Topic == ns.Events() && r.Partition == 1
 			if none {
@@ -41,11 +41,11 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 		for ; time.Since(began) < 5*time.Minute; done++ {
 			id := s.ofPartition(0, fmt.Sprint("going-", done))
 			s.submit("w", id)
-			s.until(l, id+" asks its agent", func() bool { return len(s.asked("inventory")) > done })
+			s.until(w, id+" asks its agent", func() bool { return len(s.asked("inventory")) > done })
 			<-time.After(time.Second)
 		}
 		if len(s.events(waiting)) > 0 {
-			t.Errorf("%s goes on: %v", waiting, s.events(waiting))
+			t.Errorf("%s continues: %v", waiting, s.events(waiting))
 		}
 		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}
 		if len(waits) < len(want) || len(waits) > 15 || !slices.Equal(waits[:len(want)], want) {
@@ -53,20 +53,20 @@ func TestPartitionThatIsRefusedWaitsAlone(t *testing.T) {
 		}
 		log.refuse = nil
 		<-time.After(retryPauseMax)
-		s.until(l, waiting+" goes on", func() bool { return len(s.events(waiting)) > 0 })
-		if len(l.refusals) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.refusals)
+		s.until(w, waiting+" continues", func() bool { return len(s.events(waiting)) > 0 })
+		if len(w.refusedInRow) > 0 {
+			t.Errorf("what was refused is still kept: %v", w.refusedInRow)
 		}
 	})
 }
 
-// A leader that moves costs one more try.
-func TestRefusedOnce(t *testing.T) {
+// A change of the leader costs one retry.
+func TestFirstRefusalPausesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.Listener.PartitionPaused = func(p int32, _ time.Duration) { t.Errorf("partition %d waits", p) }
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		for n := range 3 {
 			refusals := 0
 			log.refuse = func(*events.Record) bool {
@@ -74,7 +74,7 @@ func TestRefusedOnce(t *testing.T) {
 				return refusals == 1
 			}
 			s.submit("w", fmt.Sprint("t-", n))
-			s.drain(l)
+			s.drain(w)
 			if refusals < 2 {
 				t.Error("nothing was refused")
 			}
@@ -82,19 +82,19 @@ func TestRefusedOnce(t *testing.T) {
 	})
 }
 
-// A request is too large for its topic. Its step fails with that reason, its size and the bound;
-// the agent's other requests go on.
-func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
+// A request is too large for its topic. Its step fails with that reason, the size and the limit. Other requests of
+// the agent are sent.
+func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		log.tooLarge = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && string(r.Key) == "large" }
 		s.submit("w", "t-0", "large", "t-1")
-		s.drain(l)
+		s.drain(w)
 		for _, id := range []string{"t-2", "t-3"} {
 			s.submit("w", id)
-			s.drain(l)
+			s.drain(w)
 		}
 		if asked := s.cluster.all(ns.Requests("inventory")); len(asked) != 4 {
 			t.Errorf("%d requests of 4: %v", len(asked), asked)
@@ -117,53 +117,52 @@ func TestRequestThatIsTooLargeForItsTopic(t *testing.T) {
 				t.Errorf("%s failed, too: %v", id, e)
 			}
 		}
-		if len(l.tooLarge) > 0 {
-			t.Errorf("what was refused is still kept: %v", l.tooLarge)
+		if len(w.tooLarge) > 0 {
+			t.Errorf("what was refused is still kept: %v", w.tooLarge)
 		}
 	})
 }
 
-// Requests that are too large, and no smaller than the one that was refused, cost one rollback together. What is committed of
-// other partitions before they are decided about again costs none.
-func TestRequestsThatAreTooLargeCostOneRollback(t *testing.T) {
+// All requests that are at least as large as a refused one cost one rollback together. Commits of other partitions in
+// between cost none.
+func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
-	l := s.worker(log)
+	w := s.worker(log)
 	log.tooLarge = func(r *events.Record) bool {
 		return r.Topic == ns.Requests("inventory") && strings.HasPrefix(string(r.Key), "large")
 	}
-	s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+	s.until(w, "they are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 	for i := range 5 {
 		s.submit("w", s.ofPartition(1, fmt.Sprint("large-", i)))
 	}
-	s.until(l, "they are refused", func() bool { return log.aborts == 1 })
+	s.until(w, "they are refused", func() bool { return log.aborts == 1 })
 	log.Pause(1, ns.Inbox(events.Tasks), inboxgate.PausedForRetry, time.Time{})
 	s.submit("w", s.ofPartition(0, "other"))
-	s.until(l, "the other is asked for", func() bool { return len(s.asked("inventory")) == 1 })
+	s.until(w, "the other is asked for", func() bool { return len(s.asked("inventory")) == 1 })
 	log.Resume(1, inboxgate.PausedForRetry)
-	s.drain(l)
-	if log.aborts != 1 || len(l.tooLarge) != 0 {
-		t.Errorf("%d transactions were rolled back; still kept: %v", log.aborts, l.tooLarge)
+	s.drain(w)
+	if log.aborts != 1 || len(w.tooLarge) != 0 {
+		t.Errorf("%d transactions were rolled back; still kept: %v", log.aborts, w.tooLarge)
 	}
 	s.submit("w", s.ofPartition(1, "large-5"))
-	s.until(l, "it is refused", func() bool { return log.aborts == 2 })
+	s.until(w, "it is refused", func() bool { return log.aborts == 2 })
 	log.lose(1)
-	s.until(l, "its partition is dropped", func() bool { return l.parts[1] == nil })
-	if len(l.tooLarge) != 0 {
-		t.Errorf("of a partition that went is kept: %v", l.tooLarge)
+	s.until(w, "its partition is dropped", func() bool { return w.partitions[1] == nil })
+	if len(w.tooLarge) != 0 {
+		t.Errorf("requests of a lost partition are kept: %v", w.tooLarge)
 	}
 }
 
-// A request topic refuses for another reason: attempts fail with that, not with a topic that is
-// missing.
-func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
+// A request topic refuses for another reason. Attempts fail with that reason, not as if the topic were missing.
+func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it for good
+		w := s.worker(log)
+		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it permanently
 		s.submit("w", "t-0")
-		s.drain(l)
+		s.drain(w)
 		for _, r := range s.cluster.all(ns.Events()) {
 			e, err := events.DecodeEvent(&r)
 			if err != nil {
@@ -180,21 +179,21 @@ func TestRequestTopicThatRefusesSaysWhy(t *testing.T) {
 	})
 }
 
-// What isn't led gets no requests, once metadata shows it: the refusal has the worker look.
-func TestRequestsGoWhereABrokerLeads(t *testing.T) {
+// Leaderless partitions receive no requests once the metadata shows them. A refusal refreshes the metadata.
+func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.agents["inventory"] = 3
 		log := s.cluster.join(0)
-		l := s.worker(log)
-		s.until(l, "it is restored", func() bool { return l.parts[0].ok() })
+		w := s.worker(log)
+		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		s.leaderless = map[string][]int32{"inventory": {0, 2}}
 		log.refuse = func(r *events.Record) bool { return r.Topic == ns.Requests("inventory") && r.Partition != 1 }
 		for n := range 6 {
 			s.submit("w", fmt.Sprint("t-", n))
 		}
 		began := time.Now()
-		s.drain(l)
+		s.drain(w)
 		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
@@ -204,22 +203,22 @@ func TestRequestsGoWhereABrokerLeads(t *testing.T) {
 	})
 }
 
-// Where no broker leads any partition of an agent's topic, nobody waits for an acknowledgement: orders of
-// other partitions go on at once.
+// No partition of an agent's topic has a leader. Nothing waits for an acknowledgement, and tasks of other partitions
+// continue at once.
 func TestTopicWithoutAnyLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		log := s.cluster.join(0, 1)
-		l := s.worker(log)
-		s.until(l, "they are restored", func() bool { return l.parts[0].ok() && l.parts[1].ok() })
+		w := s.worker(log)
+		s.until(w, "they are restored", func() bool { return w.partitions[0].ok() && w.partitions[1].ok() })
 		s.leaderless = map[string][]int32{"payments": {0, 1}}
-		if err := l.requests.read(t.Context()); err != nil {
+		if err := w.requests.readMetadata(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		log.refuse = func(r *events.Record) bool {
 			none := r.Topic == ns.Requests("payments")
 			if none {
-				t.Error("a request was written where nobody takes it")
+				t.Error("a request was written to a partition without a leader")
 			}
 			return none
 		}
@@ -227,7 +226,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		s.submit("pay", stands)
 		s.submit("w", goes)
 		began := time.Now()
-		s.until(l, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
+		s.until(w, goes+" asks its agent", func() bool { return len(s.asked("inventory")) > 0 })
 		if took := time.Since(began); took > retryPauseMin {
 			t.Errorf("it took %v", took)
 		}
@@ -235,7 +234,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 		log.refuse, s.leaderless = nil, nil
 		for range 5 {
 			<-time.After(retryPauseMax)
-			if err := l.turn(t.Context()); err != nil {
+			if err := w.runOnce(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -245,7 +244,7 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 	})
 }
 
-// Each attempt goes to another partition than the one before, and to one that is led, while there are two.
+// Each attempt uses another partition than the one before, and one with a leader, if there are two.
 func TestRequestPartitions(t *testing.T) {
 	for n := int32(1); n <= 13; n++ {
 		for mask := range 1 << n {
@@ -270,14 +269,14 @@ func TestRequestPartitions(t *testing.T) {
 	}
 }
 
-// Each transaction that is rolled back is counted, whatever the reason.
+// Each rollback is counted, whatever its reason.
 func TestRollbacksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		aborted := 0
 		s.cfg.Listener.Aborted = func() { aborted++ }
 		log := s.cluster.join(0)
-		l := s.worker(log)
+		w := s.worker(log)
 		refusals := 0
 		log.refuse = func(*events.Record) bool {
 			refusals++
@@ -290,7 +289,7 @@ func TestRollbacksAreCounted(t *testing.T) {
 			return false, first, nil
 		}
 		s.submit("w", "a")
-		s.drain(l)
+		s.drain(w)
 		if aborted != log.aborts || aborted != 3 {
 			t.Errorf("%d transactions were rolled back, and %d are counted; want 3", log.aborts, aborted)
 		}

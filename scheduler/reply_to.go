@@ -12,164 +12,163 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// notice is a notification that isn't finished with.
-type notice struct {
+// pendingNotification is a notification that isn't finished.
+type pendingNotification struct {
 	*events.Record
 	delivered bool
 }
 
-// replyTo is a topic that tasks name. It is in one of three states:
+// replyTo is a topic that tasks name. It has three states:
 //
-//   - It takes what it is sent: failing is zero, and givenUp is false.
-//   - It fails, since failing: what failed is kept in again until nothing is in flight, then goes
-//     back to the front of waiting. After a rest one notification is tried.
-//   - It is givenUp: its notifications are dead-lettered, but for one at probeAt.
+//   - Healthy: failingSince is zero and givenUp is false.
+//   - Failing since failingSince: failed notifications collect in retries until nothing is in flight. Then they move
+//     to the front of waiting, and after a pause one of them is sent.
+//   - Given up: its notifications become dead letters, except for one at probeAt, which is sent.
 type replyTo struct {
 	name     string
 	inFlight int
-	inTurn   bool
-	waiting  []*notice // in order
+	isQueued bool
+	waiting  []*pendingNotification // in order
 
-	failing time.Time
-	again   []*notice // failed, or delivered after one of the same key that failed
-	resting bool      // until it is tried again, or Ensure has answered
-	ensured bool      // Ensure was asked since it failed first
-	// notEnsured is why Ensure could not create it.
-	notEnsured error
+	failingSince time.Time
+	retries      []*pendingNotification // failed, or delivered after a failed one of the same key
+	backingOff   bool                   // until the pause is over, or Ensure has returned
+	ensureTried  bool                   // Ensure was called since the first failure
+	// ensureError is the result of Ensure.
+	ensureError error
 
 	givenUp   bool
-	why       error
+	lastError error
 	probeAt   time.Time
 	probeWait time.Duration
-	alertAt   time.Time // no alert of it before
+	alertAt   time.Time // no alert before
 }
 
-// may is how many notifications may be in flight to a topic.
-func (t *replyTo) may() int {
+// inFlightLimit is how many notifications may be in flight to the topic.
+func (t *replyTo) inFlightLimit() int {
 	switch {
-	case t.resting:
+	case t.backingOff:
 		return 0
-	case t.givenUp, !t.failing.IsZero():
+	case t.givenUp, !t.failingSince.IsZero():
 		return 1
 	}
-	return notifyTopicMost
+	return notifyTopicMax
 }
 
-// ok is for a topic that takes what it is sent.
-func (t *replyTo) ok() {
-	t.failing, t.givenUp, t.ensured, t.notEnsured = time.Time{}, false, false, nil
+// markHealthy ends the other states.
+func (t *replyTo) markHealthy() {
+	t.failingSince, t.givenUp, t.ensureTried, t.ensureError = time.Time{}, false, false, nil
 }
 
-// delivered is for a notification that its topic has. One of the same task that came before and
-// failed goes after it, so it is sent again: the last that a reader finds is the last status.
-func (n *notifier) delivered(t *replyTo, x *notice) {
+// onDelivered handles a delivery. If an earlier notification of the same task has failed, this one is sent again
+// after it: the last record that a reader finds must be the last status.
+func (n *notifier) onDelivered(t *replyTo, x *pendingNotification) {
 	if !x.delivered {
 		n.cfg.Listener.delivered()
 	}
 	x.delivered = true
-	if slices.ContainsFunc(t.again, func(y *notice) bool { return bytes.Equal(x.Key, y.Key) }) {
-		t.again = append(t.again, x)
+	if slices.ContainsFunc(t.retries, func(y *pendingNotification) bool { return bytes.Equal(x.Key, y.Key) }) {
+		t.retries = append(t.retries, x)
 		return
 	}
 	if t.givenUp {
-		t.ok()
+		t.markHealthy()
 	}
 	n.finish(x.Record)
 }
 
-// tooLargeRecord is the error of a record that its topic does not take, whatever becomes of others.
+// tooLargeRecord is the error of a record that is too large for its topic.
 type tooLargeRecord interface {
 	error
 	TooLarge() (bytes, most int)
 }
 
-// failed is for a notification that was not delivered after it had waited for some time.
-func (n *notifier) failed(ctx context.Context, t *replyTo, x *notice, waited time.Duration, err error) {
+// onFailed handles a notification that was not delivered within waited.
+func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotification, waited time.Duration, err error) {
 	now := time.Now()
 	if _, large := errors.AsType[tooLargeRecord](err); large {
-		n.alert(ctx, t, x, err, "this notification is dead-lettered, smaller ones are delivered")
-		n.undeliverable(ctx, t, x, err)
+		n.alertFailing(ctx, t, x, err, "this notification is a dead letter; smaller ones are delivered")
+		n.deadletterUndelivered(ctx, t, x, err)
 		return
 	}
 	switch {
 	case t.givenUp:
-		if t.inFlight == 0 { // it was tried alone
-			t.probeWait = min(2*t.probeWait, probeMost)
-			t.probeAt, t.why = now.Add(t.probeWait), err
-			n.alert(ctx, t, x, err, "its notifications are dead-lettered")
+		if t.inFlight == 0 { // it was the probe
+			t.probeWait = min(2*t.probeWait, probeWaitMax)
+			t.probeAt, t.lastError = now.Add(t.probeWait), err
+			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")
 		}
-		n.undeliverable(ctx, t, x, err)
-	case waited >= notifyWithin, !t.failing.IsZero() && now.Sub(t.failing) >= notifyPatience:
-		t.again = append(t.again, x)
+		n.deadletterUndelivered(ctx, t, x, err)
+	case waited >= sendWithin, !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingMax:
+		t.retries = append(t.retries, x)
 		n.giveUp(ctx, t, err)
 	default:
-		if t.failing.IsZero() {
-			t.failing = now
+		if t.failingSince.IsZero() {
+			t.failingSince = now
 		}
-		t.again, t.why = append(t.again, x), err
+		t.retries, t.lastError = append(t.retries, x), err
 	}
 }
 
-// giveUp has what waits for a topic dead-lettered, with one alert.
+// giveUp turns the waiting notifications of a topic into dead letters, with one alert.
 func (n *notifier) giveUp(ctx context.Context, t *replyTo, err error) {
-	if t.notEnsured != nil {
-		err = fmt.Errorf("%w; it could not be created: %w", err, t.notEnsured)
+	if t.ensureError != nil {
+		err = fmt.Errorf("%w; it could not be created: %w", err, t.ensureError)
 	}
-	failed := t.again
+	failed := t.retries
 	if !t.givenUp {
-		t.givenUp, t.why, t.failing, t.again, t.resting = true, err, time.Time{}, nil, false
-		t.probeWait = probeLeast
+		t.givenUp, t.lastError, t.failingSince, t.retries, t.backingOff = true, err, time.Time{}, nil, false
+		t.probeWait = probeWaitMin
 		t.probeAt = time.Now().Add(t.probeWait)
 	}
 	failed = append(failed, t.waiting...)
 	t.waiting = nil
 	for i, x := range failed {
 		if i == 0 {
-			n.alert(ctx, t, x, err, "its notifications are dead-lettered")
+			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")
 		}
-		n.undeliverable(ctx, t, x, err)
+		n.deadletterUndelivered(ctx, t, x, err)
 	}
 }
 
-// landed is for a topic to which nothing is in flight any more. What failed goes first when it is
-// tried again.
-func (n *notifier) landed(ctx context.Context, t *replyTo) {
-	if len(t.again) == 0 {
+// onIdle is called when nothing is in flight to a topic. Failed notifications move to the front.
+func (n *notifier) onIdle(ctx context.Context, t *replyTo) {
+	if len(t.retries) == 0 {
 		if !t.givenUp {
-			t.ok()
+			t.markHealthy()
 		}
 		return
 	}
-	slices.SortStableFunc(t.again, func(a, b *notice) int {
+	slices.SortStableFunc(t.retries, func(a, b *pendingNotification) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
-	t.waiting, t.again, t.resting = append(t.again, t.waiting...), nil, true
+	t.waiting, t.retries, t.backingOff = append(t.retries, t.waiting...), nil, true
 	rested := func() {
-		t.resting = false
-		n.flow(ctx, t)
+		t.backingOff = false
+		n.sendWaiting(ctx, t)
 	}
-	if n.cfg.Ensure == nil || t.ensured {
-		time.AfterFunc(retryReplyTo, func() { n.post(rested) })
+	if n.cfg.Ensure == nil || t.ensureTried {
+		time.AfterFunc(retryReplyToAfter, func() { n.post(rested) })
 		return
 	}
-	t.ensured = true
+	t.ensureTried = true
 	go func() {
 		err := n.ensure(ctx, t.name)
 		n.post(func() {
-			if t.notEnsured = err; err == nil {
-				t.failing = time.Now() // from now on it should be there
+			if t.ensureError = err; err == nil {
+				t.failingSince = time.Now() // the topic exists now: failingMax begins again
 			}
 			rested()
 		})
 	}()
 }
 
-// ensure creates a topic that is missing. Few are created at once: each may take long, and
-// keeps nothing else waiting.
+// ensure creates a missing topic. The number of concurrent calls is limited: each may take long, and nothing else
+// waits for it.
 func (n *notifier) ensure(ctx context.Context, topic string) error {
 	select {
-	case n.ensures <- struct{}{}:
-		defer func() { <-n.ensures }()
+	case n.creating <- struct{}{}:
+		defer func() { <-n.creating }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -178,8 +177,8 @@ func (n *notifier) ensure(ctx context.Context, topic string) error {
 	return n.cfg.Ensure(bounded, topic)
 }
 
-// alert says that a topic fails, once in a while.
-func (n *notifier) alert(ctx context.Context, t *replyTo, x *notice, err error, then string) {
+// alertFailing writes an alert about a topic, at most one per notifyAlertEvery.
+func (n *notifier) alertFailing(ctx context.Context, t *replyTo, x *pendingNotification, err error, then string) {
 	now := time.Now()
 	if now.Before(t.alertAt) {
 		return
@@ -187,11 +186,11 @@ func (n *notifier) alert(ctx context.Context, t *replyTo, x *notice, err error, 
 	t.alertAt = now.Add(notifyAlertEvery)
 	a := &events.Alert{Task: string(x.Key), Code: string(events.ReasonUndeliverable), At: events.Millis(n.cfg.Clock.Now()),
 		Message: fmt.Sprintf("reply_to %q can't be written to: %v; %s", t.name, err, then)}
-	n.insist(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(x.Record)), rewriteLeast, func() {})
+	n.sendUntilWritten(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(x.Record)), rewriteWaitMin, func() {})
 }
 
-// undeliverable dead-letters a notification, unless its topic has it.
-func (n *notifier) undeliverable(ctx context.Context, t *replyTo, x *notice, err error) {
+// deadletterUndelivered writes a dead letter of a notification, unless it was delivered.
+func (n *notifier) deadletterUndelivered(ctx context.Context, t *replyTo, x *pendingNotification, err error) {
 	if x.delivered {
 		n.finish(x.Record)
 		return

@@ -8,49 +8,49 @@ import (
 	"time"
 )
 
-// requestTopics is what metadata has shown of the agents' topics.
+// requestTopics is the metadata of the agents' request topics.
 type requestTopics struct {
 	fetch func(ctx context.Context) (map[string]int32, map[string][]int32, error)
 
-	mu         sync.Mutex
-	known      map[string]int32   // never changed: replaced
-	leaderless map[string][]int32 // likewise
-	readAt     time.Time          // when the last reading began
-	barred     map[string]time.Time
-	// refusing is why agents are barred; never changed: replaced.
-	refusing map[string]string
-	counts   map[string]partitionCount
+	mu              sync.Mutex
+	known           map[string]int32   // replaced, never changed
+	leaderless      map[string][]int32 // replaced, never changed
+	readAt          time.Time          // start of the last read
+	unwritableUntil map[string]time.Time
+	// unwritableReasons is by agent; replaced, never changed.
+	unwritableReasons map[string]string
+	usedCounts        map[string]partitionCount
 }
 
-// addedAfter is how long nothing is sent to partitions that were added to an agent's topic: the agent's members
-// learn of them with their next metadata and share them out in a rebalance, and a request that waits for that
-// recordTimeout of its attempt's time. Waybill's agents read metadata every 5 s.
-const addedAfter = 30 * time.Second
+// newPartitionDelay is how long no request goes to a partition that was added to an agent's topic. The agent's
+// members see the partition at their next metadata refresh (Waybill's agents: 5 s) and assign it in a rebalance. A
+// request that waits for that loses time of its attempt.
+const newPartitionDelay = 30 * time.Second
 
 // partitionCount is how many partitions of a topic are used.
 type partitionCount struct {
 	used, seen int32
-	since      time.Time // when seen was first more than used
+	since      time.Time // when seen first exceeded used
 }
 
-// next is the count at now, when metadata shows seen.
-func (c partitionCount) next(seen int32, now time.Time) partitionCount {
+// update is the count after metadata showed seen partitions at now.
+func (c partitionCount) update(seen int32, now time.Time) partitionCount {
 	switch {
 	case c.used == 0, seen <= c.used: // new to this process, or recreated with fewer
 		return partitionCount{used: seen, seen: seen}
 	case seen != c.seen:
 		return partitionCount{c.used, seen, now}
-	case now.Sub(c.since) >= addedAfter:
+	case now.Sub(c.since) >= newPartitionDelay:
 		return partitionCount{used: seen, seen: seen}
 	}
 	return c
 }
 
-// usable leaves out partitions that were added to topics a moment ago. It is called with the lock held.
-func (t *requestTopics) usable(known map[string]int32, leaderless map[string][]int32, now time.Time) {
+// hideNewPartitions removes partitions that were added within newPartitionDelay. The caller holds the lock.
+func (t *requestTopics) hideNewPartitions(known map[string]int32, leaderless map[string][]int32, now time.Time) {
 	counts := make(map[string]partitionCount, len(known))
 	for agent, seen := range known {
-		c := t.counts[agent].next(seen, now)
+		c := t.usedCounts[agent].update(seen, now)
 		counts[agent], known[agent] = c, c.used
 		if c.used == seen {
 			continue
@@ -60,7 +60,7 @@ func (t *requestTopics) usable(known map[string]int32, leaderless map[string][]i
 			delete(leaderless, agent)
 		}
 	}
-	t.counts = counts
+	t.usedCounts = counts
 }
 
 func (t *requestTopics) partitions() (known map[string]int32, leaderless map[string][]int32) {
@@ -69,7 +69,7 @@ func (t *requestTopics) partitions() (known map[string]int32, leaderless map[str
 	return t.known, t.leaderless
 }
 
-func (t *requestTopics) read(ctx context.Context) error {
+func (t *requestTopics) readMetadata(ctx context.Context) error {
 	began := time.Now()
 	known, leaderless, err := t.fetch(ctx)
 	if err != nil {
@@ -77,55 +77,53 @@ func (t *requestTopics) read(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.usable(known, leaderless, began)
-	for agent, until := range t.barred {
+	t.hideNewPartitions(known, leaderless, began)
+	for agent, until := range t.unwritableUntil {
 		if began.Before(until) {
 			delete(known, agent)
 		} else {
-			delete(t.barred, agent)
-			t.refusing = maps.Clone(t.refusing)
-			delete(t.refusing, agent)
+			delete(t.unwritableUntil, agent)
+			t.unwritableReasons = maps.Clone(t.unwritableReasons)
+			delete(t.unwritableReasons, agent)
 		}
 	}
 	t.known, t.leaderless, t.readAt = known, leaderless, began
 	return nil
 }
 
-// refresh reads the metadata again, unless that was done since an instant, and
-// reports whether anything is new to one who has seen had. A failure is none: the attempt fails and is
-// retried.
-func (t *requestTopics) refresh(ctx context.Context, since time.Time, had map[string]int32) bool {
+// refreshMetadata reads the metadata, unless it was read after since. It reports whether the partition counts differ
+// from had. A failed read counts as no change: the attempt fails and is retried.
+func (t *requestTopics) refreshMetadata(ctx context.Context, since time.Time, had map[string]int32) bool {
 	t.mu.Lock()
 	fresh := t.readAt.After(since)
 	t.mu.Unlock()
-	if !fresh && t.read(ctx) != nil {
+	if !fresh && t.readMetadata(ctx) != nil {
 		return false
 	}
 	known, _ := t.partitions()
 	return !maps.Equal(had, known)
 }
 
-// whyBarred are the agents whose topics can't be written to, with the reason.
-func (t *requestTopics) whyBarred() map[string]string {
+// unwritable is why agents' topics can't be written to, by agent.
+func (t *requestTopics) unwritable() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.refusing
+	return t.unwritableReasons
 }
 
-// bar takes an agent out for a while, whatever metadata shows: its topic can't
-// be written to, for a reason.
-func (t *requestTopics) bar(agent, why string) {
+// markUnwritable removes an agent for unwritableFor, whatever the metadata shows.
+func (t *requestTopics) markUnwritable(agent, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := maps.Clone(t.known)
 	delete(known, agent)
-	if t.barred == nil {
-		t.barred = map[string]time.Time{}
+	if t.unwritableUntil == nil {
+		t.unwritableUntil = map[string]time.Time{}
 	}
-	refusing := maps.Clone(t.refusing)
+	refusing := maps.Clone(t.unwritableReasons)
 	if refusing == nil {
 		refusing = map[string]string{}
 	}
 	refusing[agent] = why
-	t.known, t.barred[agent], t.refusing = known, time.Now().Add(barFor), refusing
+	t.known, t.unwritableUntil[agent], t.unwritableReasons = known, time.Now().Add(unwritableFor), refusing
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Somebody adds partitions to an agent's topic. Its members learn of that some time later, so nothing is sent there before.
-func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
+// Partitions are added to an agent's topic. Its members detect them later, so no request is sent there before.
+func TestNewPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shown, leaderless := map[string]int32{"a": 2, "b": 3}, map[string][]int32{}
 		topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {
@@ -18,7 +18,7 @@ func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 		}}
 		used := func(agent string, want int32, led ...int32) {
 			t.Helper()
-			if err := topics.read(t.Context()); err != nil {
+			if err := topics.readMetadata(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if known, leaderless := topics.partitions(); known[agent] != want || !slices.Equal(leaderless[agent], led) {
@@ -28,11 +28,11 @@ func TestAddedPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 		used("a", 2)
 		shown["a"], leaderless["a"] = 4, []int32{1, 3}
 		used("a", 2, 1)
-		time.Sleep(addedAfter - time.Second)
+		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
 		shown["a"] = 5 // once more: from then on it counts
 		used("a", 2, 1)
-		time.Sleep(addedAfter - time.Second)
+		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
 		used("b", 3)
 		time.Sleep(time.Second)

@@ -10,162 +10,160 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// restoreSaveBytes bounds what a restore keeps in memory beside the open tasks.
-// Large batches cost least: most tasks of a long history are finished within one
-// (measured: 4.3 us an event with 64 MB, 16 us with 1 MB).
+// restoreSaveBytes bounds the memory of a restore besides the open tasks. Large batches are cheapest, since most
+// tasks of a long history finish within one batch: 4.3 us per event with 64 MB, 16 us with 1 MB (measured).
 const restoreSaveBytes = 64 << 20
 
-// restored is what a restore hands to the worker.
-type restored struct {
+// restoreResult is passed to the worker at the end of a restore.
+type restoreResult struct {
+	id             int32
+	generation     uint64
+	tasks          Tasks
+	runnable       runnable
+	flow           *flow // nil: no agent has a limit
+	unslottedSteps []unslottedStep
+	from           Source
+	loadFinished   func(context.Context) error // loads the finished tasks of a snapshot; nil: nothing to load
+	releaseView    func()
+	err            error
+}
+
+// loadResult is passed to the worker when the finished tasks of a partition are loaded.
+type loadResult struct {
 	id         int32
 	generation uint64
-	tasks      Tasks
-	runnable   runnable // of them
-	flow       *flow    // nil: no agent has a bound
-	inherited  []unslottedStep
-	from       Source
-	load       func(context.Context) error // what is still to come of a snapshot; nil: nothing
-	release    func()
+	done       chan struct{} // identifies the load: a partition may be restored again within the assignment
 	err        error
 }
 
-// loaded is what the load of a partition's finished tasks hands to the worker.
-type loaded struct {
-	id         int32
-	generation uint64
-	done       chan struct{} // the load's: a partition may be restored again in the same assignment
-	err        error
-}
-
-// restore begins to bring a partition to the end of its log, beside the worker.
-func (l *worker) restore(ctx context.Context, id int32, gen uint64) {
+// startRestore starts to restore a partition to the end of its log, concurrently with the worker.
+func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
-	l.parts[id] = p
-	l.cfg.Listener.assigned(id)
-	l.restoring.Go(func() {
-		r := l.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return l.rewind(ctx, id) })
+	w.partitions[id] = p
+	w.cfg.Listener.assigned(id)
+	w.background.Go(func() {
+		r := w.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return w.rewindInboxes(ctx, id) })
 		if r.err == nil {
-			l.comparePositions(ctx, id, r.tasks.State())
+			w.reportReflected(ctx, id, r.tasks.State())
 		}
 		r.generation = gen
 		select {
-		case l.restores <- r:
-			l.log.Wake()
+		case w.restoreResults <- r:
+			w.log.Wake()
 		case <-ctx.Done():
-			r.giveBack()
+			r.discard()
 		}
 	})
 }
 
-// rewind has the inboxes of a partition be read from their starts, since the log of events hasn't what the group's offsets are of.
-// Until that is done the partition is marked: no worker of the process restores it before.
-func (l *worker) rewind(ctx context.Context, id int32) error {
-	l.cfg.views.drop(id)
-	if err := l.log.Rewind(ctx, id); err != nil {
+// rewindInboxes rewinds the inboxes of a partition to their starts, since the log of events lacks what the group's
+// offsets reflect. The partition is marked until that is done, so no worker of the process restores it before.
+func (w *worker) rewindInboxes(ctx context.Context, id int32) error {
+	w.cfg.views.markForRewind(id)
+	if err := w.log.Rewind(ctx, id); err != nil {
 		return err
 	}
-	l.cfg.views.rewound(id)
+	w.cfg.views.clearRewind(id)
 	return nil
 }
 
-func (r *restored) giveBack() {
+func (r *restoreResult) discard() {
 	if r.tasks != nil {
 		r.tasks.Discard()
-		r.release()
+		r.releaseView()
 	}
 }
 
-// restoredOne lets a partition act. While finished tasks are still being loaded
-// tasks waits: whether a submission is new can't be said.
-func (l *worker) restoredOne(ctx context.Context, r restored) error {
-	p := l.parts[r.id]
+// finishRestore lets a restored partition act. While finished tasks are loaded, the tasks inbox stays paused: it is
+// unknown whether a submission is new.
+func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
+	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.tasks != nil {
-		r.giveBack() // it went meanwhile
+		r.discard() // it was reassigned meanwhile
 		return nil
 	}
 	if r.err != nil {
 		return r.err
 	}
-	p.tasks, p.release = r.tasks, r.release
-	p.runnable, p.unslottedSteps = r.runnable, r.inherited
+	p.tasks, p.releaseView = r.tasks, r.releaseView
+	p.runnable, p.unslottedSteps = r.runnable, r.unslottedSteps
 	if next, at := r.tasks.Next(), r.tasks.State().At; next > 0 && !at.IsZero() {
 		p.confirmation.add(Accepted{next - 1, at})
 	}
 	if p.flow = r.flow; p.flow != nil {
-		l.health.addPartition(p.id, p.flow)
+		w.health.addPartition(p.id, p.flow)
 	}
-	if r.load == nil {
-		l.log.Resume(p.id, inboxgate.PausedForRestore)
+	if r.loadFinished == nil {
+		w.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
-		l.loadBeside(ctx, p, r.load)
-		ns := l.cfg.Namespace
-		l.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		w.startLoad(ctx, p, r.loadFinished)
+		ns := w.cfg.Namespace
+		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
-	l.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
+	w.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
 }
 
-// comparePositions tells the log what of the inboxes is reflected. Of one whose topic was deleted and created
-// again that is nothing, whatever the positions in the topic before were.
-func (l *worker) comparePositions(ctx context.Context, id int32, st events.PartitionState) {
+// reportReflected passes the reflected offsets of the inboxes to the log. If an inbox's topic was recreated, its
+// reflected offset is 0.
+func (w *worker) reportReflected(ctx context.Context, id int32, st events.PartitionState) {
 	below := map[string]int64{}
-	for topic, inbox := range l.inboxes {
-		is := l.topicIDs[inbox]
+	for topic, inbox := range w.inboxes {
+		is := w.topicIDs[inbox]
 		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
-			l.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+			w.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
 		}
 	}
-	l.log.Reflected(ctx, id, below)
+	w.log.Reflected(ctx, id, below)
 }
 
-func (l *worker) loadBeside(ctx context.Context, p *partition, load func(context.Context) error) {
+func (w *worker) startLoad(ctx context.Context, p *partition, load func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	before := p.cancel
 	p.cancel = func() { before(); cancel() }
 	done := make(chan struct{})
 	p.loading = done
-	r := loaded{id: p.id, generation: p.generation, done: done}
-	l.restoring.Go(func() {
+	r := loadResult{id: p.id, generation: p.generation, done: done}
+	w.background.Go(func() {
 		r.err = load(ctx)
 		close(done)
 		select {
-		case l.loads <- r:
-			l.log.Wake()
+		case w.loadResults <- r:
+			w.log.Wake()
 		case <-ctx.Done():
 		}
 	})
 }
 
-func (l *worker) loadedOne(r loaded) error {
-	p := l.parts[r.id]
+func (w *worker) finishLoad(r loadResult) error {
+	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.loading != r.done {
 		return nil
 	}
 	if r.err == nil {
-		r.err = p.tasks.Loaded()
+		r.err = p.tasks.FinishLoad()
 	}
 	if r.err != nil {
 		return &storeError{p.id, "load", r.err}
 	}
 	p.loading = nil
-	l.log.Resume(p.id, inboxgate.PausedForRestore)
-	l.cfg.Listener.loaded(p.id, time.Since(p.assignedAt))
+	w.log.Resume(p.id, inboxgate.PausedForRestore)
+	w.cfg.Listener.finishedLoaded(p.id, time.Since(p.assignedAt))
 	return nil
 }
 
-// restoreTasks opens a partition's tasks where the store left them, or takes a
-// snapshot if that is nearer to the end of the log, and reads on to the high
-// watermark. Another worker of the process may still have them open; that is waited
-// for. rewind is called before a store that is ahead of the log is emptied.
-func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restored {
-	r := restored{id: id}
+// restoreTasks opens the stored tasks of a partition, or takes a snapshot if that is nearer to the end of the log,
+// and then reads the log to the high watermark. It waits until no other worker of the process has the tasks open.
+// rewind is called before a store that is ahead of the log is emptied.
+func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context.Context) error) restoreResult {
+	r := restoreResult{id: id}
 	release, err := c.views.acquire(ctx, id)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	tasks, err := c.views.load(ctx, id, c.Tasks)
+	tasks, err := c.views.openTasks(ctx, id, c.Tasks)
 	if err != nil {
 		release()
 		if r.err = ctx.Err(); r.err == nil {
@@ -173,10 +171,10 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 		}
 		return r
 	}
-	b := &bringing{cfg: c, id: id, tasks: tasks, rewind: rewind}
-	err = b.bring(ctx)
+	b := &restoration{cfg: c, id: id, tasks: tasks, rewind: rewind}
+	err = b.run(ctx)
 	if err == nil {
-		err = b.lookThrough()
+		err = b.scanOpenTasks()
 	}
 	if err != nil {
 		tasks.Discard()
@@ -184,33 +182,32 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
-	r.tasks, r.runnable, r.flow, r.inherited, r.release, r.from, r.load = tasks, b.runnable, b.flow, b.inherited, release, b.from, b.load
+	r.tasks, r.runnable, r.flow, r.unslottedSteps, r.releaseView, r.from, r.loadFinished = tasks, b.runnable, b.flow, b.unslottedSteps, release, b.from, b.loadFinished
 	return r
 }
 
-// bringing is one restore.
-type bringing struct {
-	cfg   *Config
-	id    int32
-	tasks Tasks
-	from  Source
-	load  func(context.Context) error
-	// rewind has the inboxes be read from their starts, for good.
+// restoration is one restore.
+type restoration struct {
+	cfg          *Config
+	id           int32
+	tasks        Tasks
+	from         Source
+	loadFinished func(context.Context) error
+	// rewind rewinds the inboxes to their starts and commits that.
 	rewind func(context.Context) error
 
-	runnable  runnable
-	flow      *flow
-	inherited []unslottedStep
+	runnable       runnable
+	flow           *flow
+	unslottedSteps []unslottedStep
 
-	last  *events.Snapshot // that the topic holds; nil: none
-	known bool             // that is so
-	good  bool             // and nothing is wrong with it
+	snapshot       *events.Snapshot // the topic's snapshot; nil: none
+	snapshotKnown  bool             // snapshot is valid
+	snapshotUsable bool             // no fault was found in it
 }
 
-// bring takes the nearest way that there is. A store that has what the log hasn't committed
-// is dropped.
-func (b *bringing) bring(ctx context.Context) error {
-	if b.cfg.views.isDropped(b.id) { // that failed when its state was emptied
+// run restores from the nearest source. A store with events that the log hasn't committed is emptied first.
+func (b *restoration) run(ctx context.Context) error {
+	if b.cfg.views.needsRewind(b.id) { // the rewind of an earlier restore failed
 		if err := b.rewind(ctx); err != nil {
 			return err
 		}
@@ -218,22 +215,22 @@ func (b *bringing) bring(ctx context.Context) error {
 	if err := b.findSnapshot(ctx); err != nil {
 		return err
 	}
-	err := b.nearest(ctx)
+	err := b.fromNearest(ctx)
 	if !isAhead(err) {
 		return err
 	}
 	b.cfg.Listener.storeAhead(b.id, err)
-	// First: a store that was emptied says no more that the group's offsets are ahead, too.
+	// Rewind first: an empty store no longer shows that the group's offsets are ahead of the log.
 	if err := b.rewind(ctx); err != nil {
 		return err
 	}
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}
-	return b.nearest(ctx)
+	return b.fromNearest(ctx)
 }
 
-// aheadError is of a position, or of a state, that the log hasn't come to.
+// aheadError is the error of a position or state beyond the end of the log.
 type aheadError interface {
 	error
 	Ahead() bool
@@ -244,11 +241,11 @@ func isAhead(err error) bool {
 	return errors.As(err, &a) && a.Ahead()
 }
 
-// nearest restores from the store, from the snapshot or from the log. What is wrong with a snapshot is
-// told, and the log read instead: it has everything.
-func (b *bringing) nearest(ctx context.Context) error {
-	if m := b.last; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
-		done, err := b.bySnapshot(ctx)
+// fromNearest restores from the store, the snapshot or the log. If the snapshot has a fault, it is reported and the
+// log is read instead.
+func (b *restoration) fromNearest(ctx context.Context) error {
+	if m := b.snapshot; m != nil && m.ShorterThan(b.tasks.Next(), int64(m.Tasks)+m.FinishedTasks) {
+		done, err := b.fromSnapshot(ctx)
 		if done || err != nil {
 			return err
 		}
@@ -256,31 +253,31 @@ func (b *bringing) nearest(ctx context.Context) error {
 	if b.from = FromDisk; b.tasks.Next() == 0 {
 		b.from = FromLog
 	}
-	why, err := b.byLog(ctx)
+	why, err := b.fromLog(ctx)
 	if why == "" || err != nil {
 		return err
 	}
-	b.refuse(errors.New(why))
+	b.refuseSnapshot(errors.New(why))
 	if b.from == FromLog {
 		return nil
 	}
-	// The store or the snapshot is wrong: only the log can be believed.
+	// Either the store or the snapshot is wrong. Only the log is trusted.
 	if err := b.tasks.Wipe(); err != nil {
 		return &storeError{b.id, "empty", err}
 	}
 	b.from = FromLog
-	_, err = b.byLog(ctx)
+	_, err = b.fromLog(ctx)
 	return err
 }
 
-// lookThrough finds in all that is open what runs, and what waits for agents.
-func (b *bringing) lookThrough() error {
+// scanOpenTasks finds the running attempts and the queued steps of all open tasks.
+func (b *restoration) scanOpenTasks() error {
 	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
 	err := b.tasks.EachOpen(func(t *events.Task) {
-		b.runnable.set(t)
+		b.runnable.update(t)
 		b.flow.refreshTask(t, now, true)
-		b.inherited = b.flow.unslotted(b.inherited, t, now)
+		b.unslottedSteps = b.flow.unslotted(b.unslottedSteps, t, now)
 	})
 	if err != nil {
 		return &storeError{b.id, "read the open tasks of", err}
@@ -288,60 +285,60 @@ func (b *bringing) lookThrough() error {
 	return nil
 }
 
-// refuse tells why the snapshot isn't used. It isn't written on, either.
-func (b *bringing) refuse(why error) {
-	b.good = false
+// refuseSnapshot reports why the snapshot isn't used. It isn't continued, either.
+func (b *restoration) refuseSnapshot(why error) {
+	b.snapshotUsable = false
 	b.cfg.Listener.snapshotRefused(b.id, why)
 }
 
-// findSnapshot looks for the last one that the topic holds. Where that can't be
-// said none may be written either, over what may be a newer build's.
-func (b *bringing) findSnapshot(ctx context.Context) error {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+// findSnapshot finds the last snapshot of the topic. If that fails, none is written either: it might overwrite the
+// snapshot of a newer build.
+func (b *restoration) findSnapshot(ctx context.Context) error {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, n, func(rs []events.Record) error {
 			for i := range rs {
 				if string(rs[i].Key) == events.SnapshotMetaKey {
-					r.Take(&rs[i])
+					r.Add(&rs[i])
 				}
 			}
 			return nil
 		})
 		readable := err == nil
 		if readable {
-			b.last, err = r.Snapshot()
+			b.snapshot, err = r.Snapshot()
 		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			b.known, b.good = true, true
+			b.snapshotKnown, b.snapshotUsable = true, true
 			return nil
 		case errors.Is(err, events.ErrNoSnapshot) && !all:
 			continue
 		case errors.Is(err, events.ErrNoSnapshot):
-			b.known, b.good = true, true
+			b.snapshotKnown, b.snapshotUsable = true, true
 			return nil
 		case !readable && !isPermanent(err):
 			return err
 		}
-		b.refuse(err)
-		b.known = readable && !errors.Is(err, events.ErrSnapshotFormat)
+		b.refuseSnapshot(err)
+		b.snapshotKnown = readable && !errors.Is(err, events.ErrSnapshotFormat)
 		return nil
 	}
 }
 
-// bySnapshot takes the topic's snapshot and the events after it. done is false
-// where it can't be used: the partition is empty then, or as it was.
-func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
+// fromSnapshot restores from the snapshot and the events after it. done is false if the snapshot can't be used; the
+// partition is then empty or unchanged.
+func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	load, err := b.takeSnapshot(ctx)
 	taken := err == nil
 	if taken {
 		var next int64
-		if next, err = b.read(ctx, b.tasks.Rereads()); err == nil {
+		if next, err = b.read(ctx, b.tasks.ExpectLastEvent()); err == nil {
 			why := b.tasks.SnapshotReached(next)
 			if why == "" {
-				b.from, b.load = FromSnapshot, load
+				b.from, b.loadFinished = FromSnapshot, load
 				return true, nil
 			}
 			err = fmt.Errorf("%w: %s", events.ErrSnapshot, why)
@@ -354,7 +351,7 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 	case errors.As(err, &store), !errors.Is(err, events.ErrSnapshot) && !isPermanent(err):
 		return false, err
 	}
-	b.refuse(err)
+	b.refuseSnapshot(err)
 	if !taken {
 		return false, nil
 	}
@@ -364,10 +361,10 @@ func (b *bringing) bySnapshot(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// takeSnapshot reads the topic. As many are read at once as there are processors,
-// for each is a good part of memory until it is taken.
-func (b *bringing) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
-	release, err := b.cfg.views.turn(ctx)
+// takeSnapshot reads the snapshot. The number of concurrent reads is the number of processors, since a snapshot takes
+// much memory until it is taken.
+func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
+	release, err := b.cfg.views.acquireLoadSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -375,49 +372,49 @@ func (b *bringing) takeSnapshot(ctx context.Context) (load func(context.Context)
 	r := &events.SnapshotReader{}
 	take := func(rs []events.Record) error {
 		for i := range rs {
-			r.Take(&rs[i])
+			r.Add(&rs[i])
 		}
 		return nil
 	}
 	if _, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, maxOffset, take); err != nil {
 		return nil, err
 	}
-	load, err = b.tasks.TakeSnapshot(r)
+	load, err = b.tasks.LoadSnapshot(r)
 	if err != nil && !errors.Is(err, events.ErrSnapshot) {
 		err = &storeError{b.id, "load a snapshot into", err}
 	}
 	return load, err
 }
 
-// maxOffset asks for all of a topic.
+// maxOffset reads a whole topic.
 const maxOffset = 1 << 62
 
-// byLog reads on from where the store is, or from the snapshot if that is
-// earlier. why says that the snapshot isn't of this log.
-func (b *bringing) byLog(ctx context.Context) (why string, err error) {
-	from := b.tasks.Rereads()
-	if b.known {
-		from = min(from, b.tasks.SnapshotBase(b.last, b.good))
+// fromLog reads the log from the store's position, or from the snapshot's if that is earlier. why says that the
+// snapshot isn't of this log.
+func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
+	from := b.tasks.ExpectLastEvent()
+	if b.snapshotKnown {
+		from = min(from, b.tasks.SnapshotBase(b.snapshot, b.snapshotUsable))
 	}
 	next, err := b.read(ctx, from)
-	if err != nil || !b.known {
+	if err != nil || !b.snapshotKnown {
 		return "", err
 	}
 	return b.tasks.SnapshotReached(next), nil
 }
 
-func (b *bringing) read(ctx context.Context, from int64) (next int64, err error) {
+func (b *restoration) read(ctx context.Context, from int64) (next int64, err error) {
 	next, err = b.readFrom(ctx, from)
-	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last event that is known
+	if at := b.tasks.Next(); err == nil && next < at { // the log ends before the last known event
 		next, err = b.readFrom(ctx, at)
 	}
 	if err == nil {
-		err = b.tasks.ReadTo(next)
+		err = b.tasks.CheckReadTo(next)
 	}
 	return next, err
 }
 
-func (b *bringing) readFrom(ctx context.Context, from int64) (next int64, err error) {
+func (b *restoration) readFrom(ctx context.Context, from int64) (next int64, err error) {
 	return b.cfg.History.Read(ctx, b.cfg.Namespace.Events(), b.id, from, func(rs []events.Record) error {
 		for i := range rs {
 			if err := b.tasks.Apply(&rs[i]); err != nil {

@@ -14,34 +14,33 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The defaults and bounds of a scheduler process.
+// The defaults and limits of a scheduler process.
 const (
 	DefaultMaxRunnable = 10_000 // see admission.go
-	stallFactor        = 3      // transaction timeouts without a commit end the process
-	decidePart         = 4      // of the transaction timeout, for the inputs of one transaction
+	stallFactor        = 3      // in transaction timeouts: a worker without a commit for this long ends the process
+	decideShare        = 4      // divisor of the transaction timeout: the time for the inputs of one transaction
 	skewWarn           = 2 * time.Second
-	skewMost           = 30 * time.Second
+	skewMax            = 30 * time.Second
 	trimEvery          = 30 * time.Second
 	refreshEvery       = 5 * time.Second // of the request topics' metadata
-	barFor             = 5 * time.Second // an agent whose topic can't be written to
-	reopenLeast        = 100 * time.Millisecond
-	reopenMost         = 5 * time.Second
-	refusedMost        = time.Minute // of a cluster that doesn't permit what a worker has to do
+	unwritableFor      = 5 * time.Second // for an agent whose topic refuses writes
+	reopenWaitMin      = 100 * time.Millisecond
+	reopenWaitMax      = 5 * time.Second
+	notPermittedMax    = time.Minute // a worker gives up if it isn't authorized for this long
 )
 
-// Config says what a scheduler process is made of.
+// Config is what a scheduler process needs.
 type Config struct {
 	Namespace  events.Namespace
 	Partitions int32
-	// Owner names this process among the schedulers of the namespace: a
-	// worker's owner is "<Owner>/<worker>".
+	// Owner identifies this process among the schedulers of the namespace. A worker's owner is "<Owner>/<worker>".
 	Owner string
-	// Workers is how many workers run; at most Partitions.
+	// Workers is the number of workers; at most Partitions.
 	Workers            int
 	MaxRunnable        int // see admission.go; 0: DefaultMaxRunnable
 	TransactionTimeout time.Duration
 	ReplyToPrefixes    []string
-	// Capacity bounds the requests that agents have outstanding.
+	// Capacity limits the requests that agents have outstanding.
 	Capacity Capacity
 
 	// OpenLog opens the client of a worker.
@@ -50,14 +49,14 @@ type Config struct {
 	Tasks   func(p int32) (Tasks, error)
 	Catalog Catalog
 	Clock   Clock
-	// RequestTopics is the partition count of each agent's request topic, and those of its
-	// partitions that no broker leads, ascending.
+	// RequestTopics returns the partition count of each agent's request topic, and its partitions without a leader,
+	// ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
-	// Confirm says of the last events of accepted transactions which one, if any, isn't in the log though all there is
-	// settled: below stable it is committed or rolled back. all: they are all looked for, else the last that is settled. nil: it
-	// isn't asked.
+	// Confirm checks the last events of accepted transactions: missing is one that isn't in the log. All transactions
+	// below stable are committed or rolled back. With all it checks every settled event, otherwise the last one. nil:
+	// no checks.
 	Confirm func(ctx context.Context, p int32, accepted []Accepted, all bool) (stable int64, missing *Accepted, err error)
-	// Trim deletes the records of an inbox below the given offsets, if its topic has the id still.
+	// Trim deletes the records of an inbox below offsets, unless its topic was recreated (another id).
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
 	Listener *Listener
 
@@ -66,9 +65,8 @@ type Config struct {
 	flushed *flushedInput
 }
 
-// Run runs the workers until ctx ends (nil), or until one can't go on: the error
-// says why. A worker whose client must be thrown away gets a fresh one; that is
-// no reason to end.
+// Run runs the workers until ctx ends (nil), or until one fails with an error that no new client fixes. After other
+// errors a worker opens a new client.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.Workers = max(1, min(cfg.Workers, int(cfg.Partitions)))
 	if cfg.MaxRunnable == 0 {
@@ -78,86 +76,85 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{}
 	requests := &requestTopics{fetch: cfg.RequestTopics}
-	if err := requests.read(ctx); err != nil {
+	if err := requests.readMetadata(ctx); err != nil {
 		return fmt.Errorf("read the agents' request topics: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range cfg.Workers {
 		g.Go(func() error { return cfg.runWorker(ctx, i, requests) })
 	}
-	g.Go(func() error { return cfg.tend(ctx, requests) })
+	g.Go(func() error { return cfg.runMaintenance(ctx, requests) })
 	return g.Wait()
 }
 
-// WorkerOwner is the owner that a worker of a process claims partitions as.
+// WorkerOwner is the owner that a worker claims partitions as.
 func WorkerOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
 
-// runWorker keeps one worker going, with a fresh client after each failure.
+// runWorker runs one worker, with a new client after each failure.
 func (c *Config) runWorker(ctx context.Context, number int, requests *requestTopics) error {
 	owner := WorkerOwner(c.Owner, number)
-	wait := reopenLeast
-	var refusals refusals
+	wait := reopenWaitMin
+	var refusals permissionFailures
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := c.oneWorker(ctx, owner, number, requests)
+		err := c.runClient(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if isPermanent(err) || refusals.last(err, start, time.Now()) {
+		if isPermanent(err) || refusals.tooLong(err, start, time.Now()) {
 			return err
 		}
 		c.Listener.workerFailed(owner, err)
-		if time.Since(start) > reopenMost {
-			wait = reopenLeast
+		if time.Since(start) > reopenWaitMax {
+			wait = reopenWaitMin
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-			wait = min(2*wait, reopenMost)
+			wait = min(2*wait, reopenWaitMax)
 		}
 	}
 	return nil
 }
 
-// refusals are clients of a worker that the cluster didn't permit, one after another.
-type refusals struct{ since time.Time }
+// permissionFailures tracks clients of a worker that failed in a row because they aren't authorized.
+type permissionFailures struct{ since time.Time }
 
-// last takes in how a client ended that was opened at an instant. It reports whether the cluster has permitted none
-// for refusedMost: credentials and ACLs are changed while programs run, and nobody waits for ever for that.
-func (r *refusals) last(err error, opened, now time.Time) bool {
+// tooLong records the error of a client that was opened at an instant. It reports whether the cluster has refused
+// authorization for notPermittedMax. Credentials and ACLs may change meanwhile, so the first refusal isn't final.
+func (r *permissionFailures) tooLong(err error, opened, now time.Time) bool {
 	var refused interface{ Refused() bool }
 	if !errors.As(err, &refused) || !refused.Refused() {
 		r.since = time.Time{}
 		return false
 	}
-	if r.since.IsZero() || now.Sub(opened) > refusedMost { // it was permitted for a while
+	if r.since.IsZero() || now.Sub(opened) > notPermittedMax { // the client was authorized for a while
 		r.since = now
 	}
-	return now.Sub(r.since) > refusedMost
+	return now.Sub(r.since) > notPermittedMax
 }
 
-// oneWorker is the life of one client.
-func (c *Config) oneWorker(ctx context.Context, owner string, number int, requests *requestTopics) error {
+// runClient runs a worker with one client.
+func (c *Config) runClient(ctx context.Context, owner string, number int, requests *requestTopics) error {
 	log, err := c.OpenLog(ctx, owner, number)
 	if err != nil {
 		return fmt.Errorf("open worker %s: %w", owner, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	l := newWorker(c, owner, log, requests)
+	w := newWorker(c, owner, log, requests)
 	unwatched := make(chan struct{})
 	go func() {
 		defer close(unwatched)
-		c.watch(ctx, l, cancel)
+		c.endOnStall(ctx, w, cancel)
 	}()
 	ended := make(chan error, 1)
-	go func() { ended <- l.run(ctx) }()
+	go func() { ended <- w.run(ctx) }()
 	var stalled *stalledError
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// A worker that stalls may hang in a call that nothing ends (a disk):
-		// it isn't waited for.
+		// A stalled worker may hang in a call that nothing ends (a disk), so it isn't waited for.
 		if !errors.As(context.Cause(ctx), &stalled) {
 			err = <-ended
 		}
@@ -171,14 +168,13 @@ func (c *Config) oneWorker(ctx context.Context, owner string, number int, reques
 	return err
 }
 
-// stalledError ends the process: a worker that doesn't move keeps its partitions
-// from everyone else, since its client goes on heartbeating.
+// stalledError ends the process. A stalled worker keeps its partitions, since its client goes on heartbeating.
 type stalledError struct {
 	owner  string
 	waited time.Duration
 }
 
-// permanentError is one that no fresh client heals: the process ends with it.
+// permanentError is an error that no new client fixes. It ends the process.
 type permanentError interface {
 	error
 	Permanent() bool
@@ -187,7 +183,7 @@ type permanentError interface {
 func isPermanent(err error) bool {
 	var stalled *stalledError
 	var store *storeError
-	var refused refusedRecord // that one record is refused is no reason to end
+	var refused refusedRecord // the refusal of one record isn't permanent
 	if errors.As(err, &stalled) || errors.As(err, &store) {
 		return true
 	}
@@ -195,7 +191,7 @@ func isPermanent(err error) bool {
 	return !errors.As(err, &refused) && errors.As(err, &p) && p.Permanent()
 }
 
-// storeError is a failure of the store: what is opened anew has the same disk.
+// storeError is a failure of the store. It ends the process, since a new worker would use the same disk.
 type storeError struct {
 	partition int32
 	doing     string
@@ -203,40 +199,40 @@ type storeError struct {
 }
 
 func (e *storeError) Error() string {
-	return fmt.Sprintf("%s the tasks of partition %d: %v; mend the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
+	return fmt.Sprintf("%s the tasks of partition %d: %v; repair the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
 }
 
 func (e *storeError) Unwrap() error { return e.err }
 
 func (e *stalledError) Error() string {
-	return fmt.Sprintf("worker %s has finished no transaction for %s while records wait; its client was closed so that others can take its partitions", e.owner, e.waited.Round(time.Second))
+	return fmt.Sprintf("worker %s has committed no transaction for %s while records wait; its client was closed so that its partitions are reassigned", e.owner, e.waited.Round(time.Second))
 }
 
-// watch closes the client of a worker that stalls.
-func (c *Config) watch(ctx context.Context, l *worker, cancel context.CancelCauseFunc) {
+// endOnStall closes the client of a worker that stalls.
+func (c *Config) endOnStall(ctx context.Context, w *worker, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var seen watched
+	var seen watchWindow
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if d := seen.since(now, l.stalled(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
-				cancel(&stalledError{l.owner, d})
-				l.log.Close()
+			if d := seen.stalledFor(now, w.stalledFor(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
+				cancel(&stalledError{w.owner, d})
+				w.log.Close()
 				return
 			}
 		}
 	}
 }
 
-// watched is since when a worker has been looked at without a gap. A process that was stopped, and goes on,
-// finds that its workers have done nothing for as long: they couldn't, and get their time again.
-type watched struct{ from, last time.Time }
+// watchWindow is the time for which a worker was watched without a gap. After a stop of the process all workers seem
+// stalled; the gap restarts their time.
+type watchWindow struct{ from, last time.Time }
 
-// since is for how long a worker has stalled while it was watched; a gap of more than most is none of that.
-func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duration {
+// stalledFor is how long a worker has stalled while it was watched. A gap longer than most restarts the window.
+func (w *watchWindow) stalledFor(now time.Time, stalled, most time.Duration) time.Duration {
 	if w.last.IsZero() || now.Sub(w.last) > most {
 		w.from = now
 	}
@@ -244,9 +240,8 @@ func (w *watched) since(now time.Time, stalled, most time.Duration) time.Duratio
 	return min(stalled, now.Sub(w.from))
 }
 
-// tend does what is no worker's: it reads the request topics' metadata again,
-// trims the inboxes, and looks at the clock.
-func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
+// runMaintenance refreshes the metadata of the request topics, trims the inboxes and checks the clock.
+func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) error {
 	refresh, trim, look := time.NewTicker(refreshEvery), time.NewTicker(trimEvery), time.NewTicker(time.Second)
 	defer refresh.Stop()
 	defer trim.Stop()
@@ -256,7 +251,7 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 		case <-ctx.Done():
 			return nil
 		case <-refresh.C:
-			if err := requests.read(ctx); err != nil && ctx.Err() == nil {
+			if err := requests.readMetadata(ctx); err != nil && ctx.Err() == nil {
 				c.Listener.requestTopicsFailed(err)
 			}
 		case <-trim.C:
@@ -266,8 +261,8 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 			if off < 0 {
 				off = -off
 			}
-			if off > skewMost {
-				return fmt.Errorf("the local clock is %s from the broker's, past %s: this scheduler gives up its partitions; set the clock (NTP) and start it again", off, skewMost)
+			if off > skewMax {
+				return fmt.Errorf("the local clock differs from the broker's by %s (at most %s): the scheduler stops; synchronize the clock (NTP) and restart it", off, skewMax)
 			}
 			if off > skewWarn {
 				c.Listener.skew(c.Clock.Offset())
@@ -276,13 +271,12 @@ func (c *Config) tend(ctx context.Context, requests *requestTopics) error {
 	}
 }
 
-// trim deletes what the flushed store reflects from the inboxes, and what was brought out of partitions that
-// were added to them.
+// trim deletes the inputs that the flushed stores reflect, and the inputs that were forwarded from added partitions.
 func (c *Config) trim(ctx context.Context) {
 	if c.Trim == nil {
 		return
 	}
-	for in, before := range c.flushed.take() {
+	for in, before := range c.flushed.drain() {
 		topic := c.Namespace.Inbox(in.inbox)
 		if err := c.Trim(ctx, topic, in.topicID, before); err != nil && ctx.Err() == nil {
 			c.Listener.trimFailed(topic, err)
@@ -290,7 +284,7 @@ func (c *Config) trim(ctx context.Context) {
 	}
 }
 
-// inboxTopic is an inbox, and the id of the topic that offsets of it are positions in; empty: not known.
+// inboxTopic is an inbox and the id of its topic, in which offsets are positions; empty: unknown.
 type inboxTopic struct {
 	inbox   events.Inbox
 	topicID string
@@ -306,14 +300,13 @@ func (o inboxOffsets) set(i events.Inbox, p int32, offset int64) {
 	o[i][p] = offset
 }
 
-// flushedInput collects, from all workers, below which offset each inbox is
-// reflected on disk, or done with.
+// flushedInput collects from all workers the offsets below which each inbox may be trimmed.
 type flushedInput struct {
 	sync.Mutex
 	offsets map[inboxTopic]map[int32]int64
 }
 
-func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
+func (f *flushedInput) add(p int32, st events.PartitionState, next int64) {
 	if next == 0 {
 		return
 	}
@@ -326,7 +319,7 @@ func (f *flushedInput) note(p int32, st events.PartitionState, next int64) {
 	}
 }
 
-// set is called with the lock held.
+// set requires the lock.
 func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
 	if f.offsets == nil {
 		f.offsets = map[inboxTopic]map[int32]int64{}
@@ -337,9 +330,9 @@ func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
 	f.offsets[in][p] = offset
 }
 
-// done notes partitions that were added to inboxes: what was in them is written elsewhere, and
-// their positions are committed with that.
-func (f *flushedInput) done(brought inboxOffsets, ids events.TopicIDs) {
+// addForwarded adds offsets of added partitions. Their inputs were forwarded in the same transactions as their
+// positions.
+func (f *flushedInput) addForwarded(brought inboxOffsets, ids events.TopicIDs) {
 	if len(brought) == 0 {
 		return
 	}
@@ -352,7 +345,7 @@ func (f *flushedInput) done(brought inboxOffsets, ids events.TopicIDs) {
 	}
 }
 
-func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
+func (f *flushedInput) drain() map[inboxTopic]map[int32]int64 {
 	f.Lock()
 	defer f.Unlock()
 	taken := f.offsets
@@ -360,48 +353,47 @@ func (f *flushedInput) take() map[inboxTopic]map[int32]int64 {
 	return taken
 }
 
-// views lets one worker of the process at a time have a partition's tasks open:
-// they belong to one goroutine.
+// views lets one worker of the process at a time open a partition's tasks, since they belong to one goroutine.
 type views struct {
 	sync.Mutex
-	open    map[int32]chan struct{} // closed when given back
-	loading chan struct{}           // holds one for each that is being loaded
-	// dropped are the partitions whose state is, or was, ahead of the log: the group's offsets are, too. Their inboxes are still to be rewound.
-	dropped map[int32]bool
+	open      map[int32]chan struct{} // closed on release
+	loadSlots chan struct{}           // one element per running load
+	// rewindPending: the state of the partition was ahead of the log, so the group's offsets are, too. Its inboxes
+	// must still be rewound.
+	rewindPending map[int32]bool
 }
 
-// drop marks a partition whose inboxes are to be rewound; rewound removes the mark.
-func (v *views) drop(p int32) {
+// markForRewind marks a partition whose inboxes must be rewound. clearRewind removes the mark.
+func (v *views) markForRewind(p int32) {
 	v.Lock()
 	defer v.Unlock()
-	if v.dropped == nil {
-		v.dropped = map[int32]bool{}
+	if v.rewindPending == nil {
+		v.rewindPending = map[int32]bool{}
 	}
-	v.dropped[p] = true
+	v.rewindPending[p] = true
 }
 
-func (v *views) isDropped(p int32) bool {
+func (v *views) needsRewind(p int32) bool {
 	v.Lock()
 	defer v.Unlock()
-	return v.dropped[p]
+	return v.rewindPending[p]
 }
 
-func (v *views) rewound(p int32) {
+func (v *views) clearRewind(p int32) {
 	v.Lock()
 	defer v.Unlock()
-	delete(v.dropped, p)
+	delete(v.rewindPending, p)
 }
 
-// newViews lets so many be loaded at once.
+// newViews allows this many concurrent loads.
 func newViews(atOnce int) *views {
-	return &views{open: map[int32]chan struct{}{}, loading: make(chan struct{}, atOnce)}
+	return &views{open: map[int32]chan struct{}{}, loadSlots: make(chan struct{}, atOnce)}
 }
 
-// load opens tasks. That is work for a processor, so there are as many at once as
-// there are processors: then the first partitions act while the rest is loaded,
-// instead of all at the end.
-func (v *views) load(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
-	release, err := v.turn(ctx)
+// openTasks opens tasks. The load is bound by the CPU, so its concurrency is limited to the number of processors: the
+// first partitions can act while the others are loaded.
+func (v *views) openTasks(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
+	release, err := v.acquireLoadSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -409,11 +401,11 @@ func (v *views) load(ctx context.Context, p int32, open func(int32) (Tasks, erro
 	return open(p)
 }
 
-// turn waits for one of the turns that there are at once.
-func (v *views) turn(ctx context.Context) (release func(), err error) {
+// acquireLoadSlot waits for a load slot.
+func (v *views) acquireLoadSlot(ctx context.Context) (release func(), err error) {
 	select {
-	case v.loading <- struct{}{}:
-		return func() { <-v.loading }, nil
+	case v.loadSlots <- struct{}{}:
+		return func() { <-v.loadSlots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

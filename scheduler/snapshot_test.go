@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// told is what the listener was told of snapshots and restores.
+// told is what the listener received about snapshots and restores.
 type told struct {
 	from    []Source
 	loaded  []int32
@@ -23,7 +23,7 @@ type told struct {
 	failed  []error
 }
 
-// snapshots makes snapshots frequent, and gives the site an empty disk.
+// snapshots makes snapshots frequent, and the disk empty.
 func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	s.t.Helper()
 	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: ns, Partitions: s.cfg.Partitions, View: projections.ViewTasks},
@@ -40,7 +40,7 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	w := &told{}
 	l := s.cfg.Listener
 	l.Restored = func(_ int32, from Source, _ time.Duration) { w.from = append(w.from, from) }
-	l.Loaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
+	l.FinishedLoaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
 	l.SnapshotRefused = func(_ int32, why error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -53,18 +53,18 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 // often is a snapshot with nearly every transaction.
 var often = projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: 1 << 10}
 
-// digest is that of a worker's partition.
-func (s *site) digest(l *worker, p int32) string {
+// digest is the digest of a worker's partition.
+func (s *site) digest(w *worker, p int32) string {
 	s.t.Helper()
-	d, err := l.parts[p].tasks.(*projections.Tasks).Digest()
+	d, err := w.partitions[p].tasks.(*projections.Tasks).Digest()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return d
 }
 
-// An empty disk is restored from a snapshot and the events after it; what comes
-// of it is the fold of the log, and the ids of finished tasks are known.
+// An empty disk is restored from a snapshot and the events after it. The result equals the fold of the log, and the
+// ids of finished tasks are known.
 func TestRestoreFromASnapshot(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
@@ -97,14 +97,14 @@ func TestRestoreFromASnapshot(t *testing.T) {
 	s.lived("open-1", "open-2", "done-3")
 }
 
-// slowTasks keeps the finished tasks of a snapshot back until it is let go.
+// slowTasks delays the finished tasks of a snapshot.
 type slowTasks struct {
 	Tasks
 	gate chan struct{}
 }
 
-func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := s.Tasks.TakeSnapshot(r)
+func (s *slowTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := s.Tasks.LoadSnapshot(r)
 	if err != nil {
 		return nil, err
 	}
@@ -118,10 +118,9 @@ func (s *slowTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context
 	}, nil
 }
 
-// While the ids of finished tasks are still on their way, replies of open tasks
-// are decided; a submission waits, and so does what is about a task that may have
-// finished: neither is taken for one that was never there.
-func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
+// While finished tasks are loaded, replies of open tasks are decided. Submissions wait, and so do inputs about tasks
+// that may have finished: none of them counts as unknown.
+func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 	for name, late := range map[string]events.Record{
 		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: testToken("done", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		"control": (&events.Control{Task: "done", Command: events.Cancel, By: events.By{Who: "me", RequestID: "r"}}).Record(ns, "test"),
@@ -154,7 +153,7 @@ func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 				s.until(l, "other inboxes flow", func() bool { return len(s.committed) > n })
 			} else {
 				s.complete("payments")
-				s.until(l, "the open task goes on", func() bool { return slices.Equal(s.events("open"), life) })
+				s.until(l, "the open task continues", func() bool { return slices.Equal(s.events("open"), life) })
 			}
 			if s.drained() || len(s.events(name)) > 0 {
 				t.Error("what can't be looked up was decided")
@@ -175,9 +174,8 @@ func TestInputsWhileFinishedTasksAreLoaded(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a snapshot: it is told once, the log is read instead, and
-// the next snapshots are good again.
-func TestSnapshotsThatCantBeUsed(t *testing.T) {
+// Any fault of a snapshot is reported once, the log is read instead, and the next snapshots are valid.
+func TestUnusableSnapshots(t *testing.T) {
 	for name, harm := range map[string]func(*cluster) error{
 		"a chunk is missing":    func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkOpen); return events.ErrSnapshot },
 		"ids are missing":       func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkFinished); return events.ErrSnapshot },
@@ -233,8 +231,8 @@ func TestSnapshotsThatCantBeUsed(t *testing.T) {
 	}
 }
 
-// A snapshot, or a store, of a log that is gone isn't gone on with in another one that has grown past it.
-func TestStateOfAnotherLog(t *testing.T) {
+// A snapshot or a store of another log isn't used, even if the present log is longer.
+func TestStoreOfAnotherLog(t *testing.T) {
 	before := newSite(t, 1)
 	before.snapshots(often)
 	first := before.worker(before.cluster.join(0))
@@ -267,7 +265,7 @@ func TestStateOfAnotherLog(t *testing.T) {
 	}
 }
 
-// dropsStore restores a partition whose store is ahead of the log, and wants the digest of the log.
+// dropsStore restores a partition whose store is ahead of the log, and expects the digest of the log.
 func (s *site) dropsStore(want string) {
 	s.t.Helper()
 	var ahead []error
@@ -277,18 +275,18 @@ func (s *site) dropsStore(want string) {
 	if r.err != nil || r.from == FromDisk || len(ahead) != 1 || !isAhead(ahead[0]) || rewound != 1 {
 		s.t.Fatalf("restored from %q (%v); told %v, its inboxes rewound %d times", r.from, r.err, ahead, rewound)
 	}
-	if r.load != nil {
-		if err := errors.Join(r.load(s.t.Context()), r.tasks.Loaded()); err != nil {
+	if r.loadFinished != nil {
+		if err := errors.Join(r.loadFinished(s.t.Context()), r.tasks.FinishLoad()); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	if got, err := r.tasks.(*projections.Tasks).Digest(); err != nil || got != want {
 		s.t.Errorf("the digest is %s (%v), of the log alone it is %s", got, err, want)
 	}
-	r.giveBack()
+	r.discard()
 }
 
-// without is a history in which the transactions of some offsets were rolled back.
+// without is a history without the transactions at some offsets.
 type without struct {
 	History
 	from int64
@@ -303,28 +301,28 @@ func (w without) Read(ctx context.Context, topic string, p int32, from int64, fn
 	})
 }
 
-// A store has accepted a transaction that was rolled back after its commit had been acknowledged, and nothing
-// follows it in the log: it is dropped, and what the log has is restored.
+// A store has a transaction that was rolled back after its acknowledgement, and the log ends there. The store is
+// emptied and restored from the log.
 func TestStoreAheadOfTheLog(t *testing.T) {
 	for name, often := range map[string]projections.SnapshotOptions{"without a snapshot": {}, "with a snapshot": often} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
 			s.snapshots(often)
-			l := s.worker(s.cluster.join(0))
+			w := s.worker(s.cluster.join(0))
 			for i := range 5 {
-				s.process(l, fmt.Sprintf("done-%d", i))
+				s.process(w, fmt.Sprintf("done-%d", i))
 			}
-			want, kept := s.digest(l, 0), int64(len(s.cluster.all(ns.Events())))
+			want, kept := s.digest(w, 0), int64(len(s.cluster.all(ns.Events())))
 			s.submit("w", "rolled-back")
-			s.drain(l)
-			l.close(func() {})
+			s.drain(w)
+			w.close(func() {})
 			s.cfg.History = without{s.cluster, kept}
 			s.dropsStore(want)
 		})
 	}
 }
 
-// Snapshots that the cluster refuses hold nobody up.
+// Refused snapshots delay nothing.
 func TestRefusedSnapshots(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.snapshots(often)
@@ -335,7 +333,7 @@ func TestRefusedSnapshots(t *testing.T) {
 		t.Errorf("%d records of snapshots, failures %v", n, w.failed)
 	}
 	delete(s.cluster.missing, ns.Snapshots())
-	l.snapshotsFrom = time.Time{} // the while is over
+	l.snapshotsResumeAt = time.Time{} // the pause is over
 	want := ""
 	for i := range 5 {
 		s.process(l, fmt.Sprintf("t-%d", 3+i))
@@ -350,7 +348,7 @@ func TestRefusedSnapshots(t *testing.T) {
 	}
 }
 
-// drop takes the records of a topic away whose keys begin so.
+// drop removes the records of a topic whose keys have a prefix.
 func (c *cluster) drop(topic, prefix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,7 +362,7 @@ func (c *cluster) drop(topic, prefix string) {
 	}
 }
 
-// cut ends a partition at an offset.
+// cut truncates a partition.
 func (c *cluster) cut(topic string, p int32, end int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

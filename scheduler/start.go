@@ -4,22 +4,21 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start decides what follows when it is the turn of a run that waited for its
-// agent: its attempt begins. cause is the input that freed the slot. Where the run
-// can't begin (any more) nothing follows. It is as pure as Decide.
+// Start decides what follows when a queued run gets a slot: its attempt begins. cause is the input that freed the
+// slot. If the run can't begin any more, nothing follows. Start is as pure as Decide.
 func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env) Decision {
 	free := *env
 	if env.Slots != nil {
-		free.Slots = turn{env.Slots, step, k}
+		free.Slots = grantedSlot{env.Slots, step, k}
 	}
 	d := newDecider(t, cause, &free)
-	d.queued = true
-	d.start(step, k)
+	d.fromQueue = true
+	d.startWaiting(step, k)
 	return d.decision()
 }
 
-func (d *decider) start(i int, k events.Kind) {
-	if !d.Task.Open() || !d.goesOn(k) {
+func (d *decider) startWaiting(i int, k events.Kind) {
+	if !d.Task.Open() || !d.canContinue(k) {
 		return
 	}
 	run := d.Task.Run(i, k)
@@ -36,74 +35,73 @@ func (d *decider) start(i int, k events.Kind) {
 		}
 		ask := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
 		if ask.Action == events.ActionRetry && d.now.Before(ask.CompleteBy) {
-			d.attempt(i, k)
+			d.startAttempt(i, k)
 		}
 	}
 }
 
-// turn lets one step pass, whoever else waits.
-type turn struct {
+// grantedSlot gives one run a slot, whatever else waits.
+type grantedSlot struct {
 	Slots
 	step int
 	kind events.Kind
 }
 
-// Waits is of the others.
-func (u turn) Waits(t *events.Task, step int, k events.Kind) bool {
+// Waits is false for the run with the slot.
+func (u grantedSlot) Waits(t *events.Task, step int, k events.Kind) bool {
 	return (step != u.step || k != u.kind) && u.Slots.Waits(t, step, k)
 }
 
-// freed is what a decision has done so far to the slots of an agent.
-type freed struct {
+// slotChange is how a decision has changed the free slots of an agent so far.
+type slotChange struct {
 	agent string
 	slots int
 }
 
-// slots counts what an event takes or frees.
-func (d *decider) slots(f events.Fact) {
+// recordSlots counts the slots that an event takes or frees.
+func (d *decider) recordSlots(f events.Fact) {
 	if d.env.Slots == nil {
 		return
 	}
 	switch a := f.About(); {
 	case a.Phase == events.PhaseStarted:
-		d.free(a.Agent, -1)
+		d.addSlots(a.Agent, -1)
 	case a.Phase.Ends():
-		d.ended(a.Step, a.Kind)
+		d.freeSlotOf(a.Step, a.Kind)
 	}
 }
 
-func (d *decider) ended(step string, k events.Kind) {
+func (d *decider) freeSlotOf(step string, k events.Kind) {
 	i, _ := d.Task.Plan.Step(step)
 	if run := d.Task.Run(i, k); run != nil && run.State == events.StepRunning {
 		agent, _ := d.Task.Plan.Agent(i, k)
-		d.free(agent, 1)
+		d.addSlots(agent, 1)
 	}
 }
 
-func (d *decider) free(agent string, slots int) {
-	for i := range d.freed {
-		if d.freed[i].agent == agent {
-			d.freed[i].slots += slots
+func (d *decider) addSlots(agent string, slots int) {
+	for i := range d.slotChanges {
+		if d.slotChanges[i].agent == agent {
+			d.slotChanges[i].slots += slots
 			return
 		}
 	}
-	d.freed = append(d.freed, freed{agent, slots})
+	d.slotChanges = append(d.slotChanges, slotChange{agent, slots})
 }
 
-// room reports whether an attempt of a run may begin. An agent that isn't there
-// has room: the attempt fails at once.
-func (d *decider) room(i int, k events.Kind) bool {
+// hasSlot reports whether an attempt may start. A missing agent has a slot: the attempt fails at once.
+func (d *decider) hasSlot(i int, k events.Kind) bool {
 	agent, _ := d.Task.Plan.Agent(i, k)
 	if d.env.Slots == nil || d.env.Requests[agent] == 0 {
 		return true
 	}
-	if t, ok := d.env.Slots.(turn); ok && t.step == i && t.kind == k {
+	if t, ok := d.env.Slots.(grantedSlot); ok && t.step == i && t.kind == k {
 		return true
 	}
 	n := d.env.Slots.Free(agent, d.Task.ID, d.now)
-	for i := range d.freed {
-		if d.freed[i].agent == agent {
-			n += d.freed[i].slots
+	for i := range d.slotChanges {
+		if d.slotChanges[i].agent == agent {
+			n += d.slotChanges[i].slots
 		}
 	}
 	return n > 0

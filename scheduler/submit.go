@@ -19,15 +19,14 @@ func tooLarge(what string, n, most, total int) string {
 	return fmt.Sprintf("with %s of %d bytes the task would hold %d; at most %d", what, n, total, MaxTaskBytes)
 }
 
-// submit takes a submission: a new task, the answer to one that is there
-// already, or a refusal.
-func (d *decider) submit(s *events.Submission) {
+// handleSubmission creates a task, answers for an existing one, or refuses the submission.
+func (d *decider) handleSubmission(s *events.Submission) {
 	if u := d.checkReplyTo(s.ReplyTo); u != nil {
-		d.Unusable = u // and nobody to tell: the topic is the fault
+		d.Unusable = u // no notification: the topic is at fault
 		return
 	}
 	if d.Task != nil {
-		d.submittedAgain(s)
+		d.submitDuplicate(s)
 		return
 	}
 	p, deleted := d.env.Definitions.Applied(s.Workflow, s.Version)
@@ -44,17 +43,17 @@ func (d *decider) submit(s *events.Submission) {
 		d.refuseSubmission(s, events.ReasonTooLarge, fmt.Sprintf("the plan of workflow %q has %d bytes; at most %d", s.Workflow, n, MaxPlanBytes))
 		return
 	}
-	d.receive(s, p, plan)
+	d.createTask(s, p, plan)
 }
 
-func (d *decider) receive(s *events.Submission, p *workflow.Program, plan *events.Plan) {
+func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *events.Plan) {
 	def := p.Definition()
 	input := s.Input
 	if len(input) == 0 {
 		input = []byte("null")
 	}
 	d.program = p
-	d.record(&events.Event{
+	d.appendEvent(&events.Event{
 		Task: s.ID, Seq: 1, At: d.now, Cause: d.cause, Epoch: d.env.Epoch,
 		Fact: &events.TaskReceived{Workflow: def.Name, Version: def.Version, Input: input, ReplyTo: s.ReplyTo,
 			Priority: s.Priority, Labels: s.Labels, CompleteBy: s.CompleteBy, Digest: s.Digest(),
@@ -65,16 +64,15 @@ func (d *decider) receive(s *events.Submission, p *workflow.Program, plan *event
 		by = asked
 	}
 	if !d.now.Before(by) {
-		d.fail(&events.Error{Code: events.CodeExpired, Message: "submitted after its complete-by"})
+		d.failTask(&events.Error{Code: events.CodeExpired, Message: "submitted after its complete-by"})
 		return
 	}
 	d.emit(&events.TaskStarted{}, by, d.Task.TaskPolicy(by))
 	d.advance()
 }
 
-// submittedAgain: the same submission is answered with the present status;
-// another body under a used id is refused.
-func (d *decider) submittedAgain(s *events.Submission) {
+// submitDuplicate answers the same submission with the present status. Another body under a used id is refused.
+func (d *decider) submitDuplicate(s *events.Submission) {
 	if s.Digest() != d.Task.Digest {
 		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
 		return
@@ -86,7 +84,7 @@ func (d *decider) submittedAgain(s *events.Submission) {
 }
 
 func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail string) {
-	d.refuse(r, detail)
+	d.markUnusable(r, detail)
 	if s.ReplyTo == "" {
 		return
 	}
@@ -94,7 +92,7 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "refused/"+d.cause.String()))
 }
 
-// checkReplyTo also holds a reply_to against the prefixes that an operator permits.
+// checkReplyTo checks a reply_to, also against the prefixes that the operator permits.
 func (d *decider) checkReplyTo(topic string) *events.Unusable {
 	u := d.env.Namespace.CheckReplyTo(topic)
 	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {
@@ -109,59 +107,58 @@ func (d *decider) checkReplyTo(topic string) *events.Unusable {
 		Detail: fmt.Sprintf("reply_to %q begins with none of the permitted prefixes %q", topic, d.env.ReplyToPrefixes)}
 }
 
-// control does what an operator commands, or says why not. Every control is
-// answered.
-func (d *decider) control(x *events.Control) {
+// handleControl applies an operator's command, or refuses it with a reason. Every control is answered.
+func (d *decider) handleControl(x *events.Control) {
 	t := d.Task
 	if t == nil {
-		d.answer(x, 0, "there is no task "+quoted(x.Task))
+		d.answerControl(x, 0, "there is no task "+quoted(x.Task))
 		return
 	}
 	for _, a := range t.Accepted {
 		if a.RequestID == x.RequestID {
 			d.Ignored = IgnoredDuplicate
-			d.answer(x, a.Seq, "")
+			d.answerControl(x, a.Seq, "")
 			return
 		}
 	}
 	if !events.Allowed(x.Command, t) {
 		why := fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
 		if undoHeld(t) {
-			why = isUndoHeld
+			why = undoHeldReason
 		}
-		d.answer(x, 0, why)
+		d.answerControl(x, 0, why)
 		return
 	}
 	seq := t.Seq + 1
 	var why string
 	switch x.Command {
 	case events.Cancel:
-		why = d.cancel(x)
+		why = d.cancelTask(x)
 	case events.UndoTask:
 		d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateUndone, Error: &events.Error{Code: events.CodeUndoRequested, Message: x.Why}}, time.Time{}, nil)
 		d.advance()
 	case events.Resubmit:
-		why = d.resubmit(x)
+		why = d.resubmitTask(x)
 	case events.Release:
-		why = d.release(x)
+		why = d.releaseStep(x)
 	}
 	if why != "" {
-		d.answer(x, 0, why)
+		d.answerControl(x, 0, why)
 		return
 	}
-	d.answer(x, seq, "")
+	d.answerControl(x, seq, "")
 }
 
-// undoHeld reports whether a task is held with an undo of it under way.
+// undoHeld reports whether a task is held during its undo.
 func undoHeld(t *events.Task) bool { return t.State == events.StateError && t.Ending != "" }
 
-// isUndoHeld answers what would begin another undo.
-const isUndoHeld = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
+// undoHeldReason refuses a second undo.
+const undoHeldReason = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
 
-func (d *decider) cancel(x *events.Control) (why string) {
+func (d *decider) cancelTask(x *events.Control) (why string) {
 	if undoHeld(d.Task) {
 		if !x.Keep {
-			return isUndoHeld
+			return undoHeldReason
 		}
 		d.emit(&events.TaskCancelled{By: x.By}, time.Time{}, nil)
 		return ""
@@ -171,7 +168,7 @@ func (d *decider) cancel(x *events.Control) (why string) {
 	return ""
 }
 
-func (d *decider) resubmit(x *events.Control) (why string) {
+func (d *decider) resubmitTask(x *events.Control) (why string) {
 	if x.Step != "" {
 		i, ok := d.Task.Plan.Step(x.Step)
 		if !ok {
@@ -181,12 +178,12 @@ func (d *decider) resubmit(x *events.Control) (why string) {
 			return fmt.Sprintf("step %q is %s, not in error", x.Step, s)
 		}
 	}
-	d.resume(x.By)
+	d.resumeTask(x.By)
 	return ""
 }
 
-// resume ends a hold, with a new complete-by if the task is to be processed.
-func (d *decider) resume(by events.By) {
+// resumeTask ends a hold. A task that isn't being undone gets a new complete-by.
+func (d *decider) resumeTask(by events.By) {
 	if d.Task.Ending != "" {
 		d.emit(&events.TaskResumed{By: by}, time.Time{}, nil)
 	} else {
@@ -196,8 +193,7 @@ func (d *decider) resume(by events.By) {
 	d.advance()
 }
 
-// stillHeld reports whether another step holds the task: one in error while it
-// is processed, one whose undo is in error while it is undone.
+// stillHeld reports whether a step in error still holds the task: during the undo, a step whose undo is in error.
 func stillHeld(t *events.Task) bool {
 	for i := range t.Steps {
 		s := t.Steps[i]
@@ -208,7 +204,7 @@ func stillHeld(t *events.Task) bool {
 	return false
 }
 
-func (d *decider) release(x *events.Control) (why string) {
+func (d *decider) releaseStep(x *events.Control) (why string) {
 	t := d.Task
 	i, ok := t.Plan.Step(x.Step)
 	if !ok {
@@ -223,7 +219,7 @@ func (d *decider) release(x *events.Control) (why string) {
 	case t.Ending != "" && (s.Undo == nil || s.Undo.State != events.StepError):
 		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
-		return fmt.Sprintf("step %q is %s; only what is in error can be released", x.Step, s.State)
+		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}
@@ -231,6 +227,6 @@ func (d *decider) release(x *events.Control) (why string) {
 	if stillHeld(d.Task) {
 		return ""
 	}
-	d.resume(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
+	d.resumeTask(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
 	return ""
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// tell writes what an event means to others: the notification of a status, the
-// alert of a hold.
-func (d *decider) tell(e *events.Event) {
+// notifyStatus writes the notification of a new status, and the alert of a hold.
+func (d *decider) notifyStatus(e *events.Event) {
 	t := d.Task
 	if t.StatusSeq != e.Seq {
 		return
@@ -22,14 +21,13 @@ func (d *decider) tell(e *events.Event) {
 		return
 	}
 	if _, ok := e.Fact.(*events.TaskReceived); !ok && t.State == events.StateProcessing {
-		return // no status of its own
+		return // the status hasn't changed
 	}
 	d.notifyPresent(t.ReplyTo)
 }
 
-// notifyPresent writes the status that the task has now, under the ce_id of the
-// event that made it: a reader recognises a repetition by it. That a task was received is its
-// first event, whatever has happened to it since.
+// notifyPresent writes the task's present status. Its ce_id is that of the event with the status, so readers can
+// recognize a repetition. The status received always has the first event, whatever has happened since.
 func (d *decider) notifyPresent(replyTo string) {
 	t := d.Task
 	seq := t.StatusSeq
@@ -43,10 +41,10 @@ func (d *decider) notifyPresent(replyTo string) {
 	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, replyTo, events.TaskEventID(t.ID, seq)))
 }
 
-// receivedSeq is that of a task's first event.
+// receivedSeq is the sequence number of a task's first event.
 const receivedSeq = 1
 
-func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
+func (d *decider) answerControl(x *events.Control, seq uint64, refusal string) {
 	a := &events.Answer{Task: x.Task, Control: x.ID, Accepted: refusal == "", Seq: seq, Reason: refusal}
 	if d.Task != nil {
 		a.State = d.Task.State
@@ -57,10 +55,10 @@ func (d *decider) answer(x *events.Control, seq uint64, refusal string) {
 	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source))
 }
 
-// maxMessageBytes bounds what is kept of a message of ours that others' data is quoted in.
+// maxMessageBytes bounds a message that quotes others' data.
 const maxMessageBytes = 8 << 10
 
-// shortened is the beginning of a text that is too long, in whole characters.
+// shortened cuts a long text at a character boundary.
 func shortened(s string) string {
 	n := maxMessageBytes
 	if len(s) <= n {

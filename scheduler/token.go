@@ -8,33 +8,35 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// newToken is Env.Token of a scheduler that runs: 130 random bits in letters and digits, which kcat and a shell take as they are.
+// newToken is the Env.Token of a running scheduler: 130 random bits in letters and digits, which kcat and a shell
+// accept as they are.
 func newToken(string, events.RequestRef) string { return rand.Text() }
 
-// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Anyone who may write to
-// replies can write many: each is a dead letter and is counted, and operators get one alert a minute.
+// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Any principal
+// that may write to replies can write many. Each becomes a dead letter and is counted, but operators receive one
+// alert a minute.
 const tokenAlertEvery = time.Minute
 
-// forgeries are the replies without their token that a worker has refused since its last alert about them.
-type forgeries struct {
+// tokenRefusals counts the replies without their token since a worker's last alert about them.
+type tokenRefusals struct {
 	alerted time.Time
 	count   int
 }
 
-// refusedToken notes a reply that was refused for its token.
-func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
+// alertBadToken counts a reply that was refused for its token, and writes an alert if one is due.
+func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	if u.Reason != events.ReasonBadToken {
 		return
 	}
-	if tx.forged++; tx.forged > 1 {
+	if tx.tokensRefused++; tx.tokensRefused > 1 {
 		return
 	}
-	f := &tx.worker.forgeries
+	f := &tx.worker.tokenRefusals
 	now := tx.worker.cfg.Clock.Now()
 	if now.Sub(f.alerted) < tokenAlertEvery {
 		return
 	}
-	tx.alerted = now
+	tx.tokenAlertAt = now
 	task := ""
 	if in, _, err := events.DecodeInput(events.Replies, r); err == nil {
 		task = in
@@ -45,16 +47,16 @@ func (tx *transaction) refusedToken(r *events.Record, u *events.Unusable) {
 	}
 	a := &events.Alert{Task: task, Code: string(events.ReasonBadToken), At: events.Millis(now), Message: u.Detail + more +
 		". It is a dead letter and changed nothing. Either an agent doesn't copy " + events.HeaderRequest + ", or another principal can write to " +
-		tx.worker.cfg.Namespace.Inbox(events.Replies) + ": see who, and `waybill deadletters list --reason bad_token`"}
+		tx.worker.cfg.Namespace.Inbox(events.Replies) + ": check its ACLs, and see `waybill deadletters list --reason bad_token`"}
 	tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source, "bad_token/"+events.Origin(r)))
 }
 
-// acceptForgeries takes over what a committed transaction refused.
-func (tx *transaction) acceptForgeries() {
-	f := &tx.worker.forgeries
-	if !tx.alerted.IsZero() {
-		*f = forgeries{alerted: tx.alerted, count: tx.forged - 1}
+// acceptTokenRefusals applies the count of a committed transaction.
+func (tx *transaction) acceptTokenRefusals() {
+	f := &tx.worker.tokenRefusals
+	if !tx.tokenAlertAt.IsZero() {
+		*f = tokenRefusals{alerted: tx.tokenAlertAt, count: tx.tokensRefused - 1}
 		return
 	}
-	f.count += tx.forged
+	f.count += tx.tokensRefused
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testToken is Env.Token of tests: another for each attempt, and the same each time it is asked for.
+// testToken is Env.Token of tests: a function of the attempt.
 func testToken(task string, ref events.RequestRef) string {
 	return events.Hash("token", []byte(events.RequestID(task, ref)))
 }
@@ -27,13 +27,13 @@ func doneBy(task string, attempt int, token string, o events.Outcome) events.Rec
 	return (&events.Reply{Task: task, Ref: ref, Token: token, Outcome: o, Body: []byte("{}"), Effect: events.EffectNone}).Record(ns, "mallory")
 }
 
-// A reply without the token of its attempt changes nothing and is a dead letter, whatever it says. One with it that comes late
-// is ignored.
+// A reply without its attempt's token changes nothing and becomes a dead letter. A late reply with the token is
+// ignored.
 func TestForgedReplyIsRefused(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.submit("w", "t", "u")
-	s.drain(l)
+	s.drain(w)
 	token := func(task string, attempt int) string {
 		return testToken(task, events.RequestRef{Step: "a", Kind: events.Do, Attempt: attempt})
 	}
@@ -44,15 +44,15 @@ func TestForgedReplyIsRefused(t *testing.T) {
 		s.cluster.write(doneBy("t", 1, token("u", 1), o))
 		s.cluster.write(doneBy("t", 1, token("t", 2), o))
 	}
-	s.drain(l)
+	s.drain(w)
 	if got := s.events("t"); !slices.Equal(got, before) {
 		t.Errorf("forged replies led to %q", got[len(before):])
 	}
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	s.cluster.write(doneBy("t", 1, "", events.Completed))            // of a task that has ended
 	s.cluster.write(doneBy("t", 1, token("t", 1), events.Completed)) // late
-	s.drain(l)
+	s.drain(w)
 	reasons := s.headers(ns.Deadletters(), events.HeaderReason)
 	if len(reasons) != 13 || slices.ContainsFunc(reasons, func(r string) bool { return r != string(events.ReasonBadToken) }) {
 		t.Errorf("the dead letters are %q; want 13 of %s", reasons, events.ReasonBadToken)
@@ -67,34 +67,34 @@ func TestForgedReplyIsRefused(t *testing.T) {
 	}
 }
 
-// An agent is silent until it replies, and not until somebody else does.
+// Only a reply of the agent itself ends its silence.
 func TestForgedReplyEndsNoSilence(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
-	l := s.worker(s.cluster.join(0))
-	s.silence(l, "a", "b", "c", "d", "e", "f")
+	w := s.worker(s.cluster.join(0))
+	s.silence(w, "a", "b", "c", "d", "e", "f")
 	s.cluster.write(doneBy("a", 1, "guess", events.Completed))
-	s.drain(l)
-	if !l.health.isSilent("inventory") {
+	s.drain(w)
+	if !w.health.isSilent("inventory") {
 		t.Error("a forged reply has ended the silence of its agent")
 	}
 	s.answer("inventory", "a")
-	s.drain(l)
-	if l.health.isSilent("inventory") {
+	s.drain(w)
+	if w.health.isSilent("inventory") {
 		t.Error("the agent replied, and counts as silent")
 	}
 }
 
-// Forged replies come as fast as somebody writes. Operators get one alert a minute, which counts those since the last.
+// Forged replies come at any rate. Operators receive one alert a minute, with the number since the last.
 func TestForgedRepliesAlertOnceAMinute(t *testing.T) {
 	s := newSite(t, 1)
-	l := s.worker(s.cluster.join(0))
+	w := s.worker(s.cluster.join(0))
 	s.submit("w", "t")
-	s.drain(l)
+	s.drain(w)
 	forged := func(n int) {
 		for range n {
 			s.cluster.write(doneBy("t", 1, "guess", events.Completed))
-			s.drain(l)
+			s.drain(w)
 		}
 	}
 	forged(5)

@@ -9,44 +9,44 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// transaction is the speculative state of one transaction: what becomes true if
-// it commits. It is dropped if it doesn't.
+// transaction is the speculative state of one transaction. It is applied if the transaction commits, and dropped
+// otherwise.
 type transaction struct {
 	worker *worker
 	out    []events.Record
-	// decided is memory for the records of one decision after the other, room for what
-	// they are made of.
-	decided []events.Record
-	room    *events.Room
-	env     Env // of the decision that is made
-	decider decider
-	parts   map[int32]*speculation
-	counts  txCounts
-	began   time.Time
-	// outputs say of which partition's inputs the output is.
-	outputs []outputOf
-	// brought is below which offsets partitions that were added to inboxes are done with.
-	brought inboxOffsets
-	// definitionsRead: to their end, since the inputs were polled.
+	// decisionRecords is memory for the records of each decision, arena for their values.
+	decisionRecords []events.Record
+	arena           *events.Arena
+	env             Env // of the current decision
+	decider         decider
+	partitions      map[int32]*speculation
+	counts          txCounts
+	began           time.Time
+	// outputRanges attribute the output to the partitions of its inputs.
+	outputRanges []outputRange
+	// addedOffsets are the offsets below which added partitions were forwarded.
+	addedOffsets inboxOffsets
+	// definitionsRead: the definitions were read to their end after the inputs were polled.
 	definitionsRead bool
-	// forged are the replies that are refused for their token; alerted is when operators are told of them.
-	forged  int
-	alerted time.Time
-	// committed: the log has all of it, and its client nothing more.
+	// tokensRefused counts replies that were refused for their token. tokenAlertAt is the instant of an alert about
+	// them; zero: none.
+	tokensRefused int
+	tokenAlertAt  time.Time
+	// committed: the log has the transaction, and the client no longer uses its memory.
 	committed bool
 }
 
 // speculation is a partition's state within a transaction.
 type speculation struct {
-	partition *partition
-	state     events.PartitionState
-	tasks     map[string]*events.Task
-	told      map[string]bool // stopped tasks of which it writes the first recovery's dead letter
-	snapshot  bool            // the transaction writes of its snapshot what is due
-	started   int             // of the partition's unslotted steps
+	partition        *partition
+	state            events.PartitionState
+	tasks            map[string]*events.Task
+	stopsReported    map[string]bool // stopped tasks whose first recovery becomes a dead letter
+	wroteSnapshot    bool            // the transaction contains the due part of its snapshot
+	unslottedStarted int             // number of unslotted steps that were started
 }
 
-// txCounts is what a listener is told once the transaction is committed.
+// txCounts is reported to the listener after the commit.
 type txCounts struct {
 	inputs, reflected, forwarded int
 	ended                        map[events.TaskState]int
@@ -57,29 +57,28 @@ type txCounts struct {
 	snapshotBytes, snapshots     int
 }
 
-func (l *worker) begin() *transaction {
-	out, room := l.records, l.room
-	if l.records, l.room = nil, nil; room == nil {
-		room = &events.Room{}
+func (w *worker) beginTransaction() *transaction {
+	out, room := w.records, w.arena
+	if w.records, w.arena = nil, nil; room == nil {
+		room = &events.Arena{}
 	}
-	return &transaction{worker: l, out: out, room: room, began: time.Now(), parts: map[int32]*speculation{}, counts: txCounts{
+	return &transaction{worker: w, out: out, arena: room, began: time.Now(), partitions: map[int32]*speculation{}, counts: txCounts{
 		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
 }
 
 func (tx *transaction) speculate(p *partition) *speculation {
-	s := tx.parts[p.id]
+	s := tx.partitions[p.id]
 	if s == nil {
 		s = &speculation{partition: p, state: p.tasks.State(), tasks: map[string]*events.Task{}}
-		tx.parts[p.id] = s
+		tx.partitions[p.id] = s
 		p.tasks.BeginLookups()
 	}
 	return s
 }
 
-// task returns a task that a decision may change: a copy, or what this transaction
-// made of it before, which nobody else has (own): a copy for each of a thousand
-// steps' replies takes time, though it shares what isn't changed. Where the decision
-// may have to be made again, since its definition hasn't been read, it is a copy.
+// task returns a task that a decision may change. own: it is the result of an earlier decision of this transaction,
+// which nothing else refers to, so it isn't copied; a copy for each of a thousand replies takes time. If the
+// definition isn't loaded, the decision may be repeated, and the task is copied.
 func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
 	t, own = s.tasks[id]
 	if !own {
@@ -92,46 +91,45 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 	return t, true, nil
 }
 
-// errStale: a decision rested on old metadata, and changed the task on the way.
-var errStale = errors.New("the request topics were others")
+// errStaleMetadata: a decision used old metadata and has changed the task.
+var errStaleMetadata = errors.New("the request topics have changed")
 
-// errLong: deciding took too long, and the rest is left to another transaction.
-var errLong = errors.New("the inputs take too long for one transaction")
+// errOutOfTime: deciding took too long. Fewer records are polled next.
+var errOutOfTime = errors.New("the inputs take too long for one transaction")
 
-// takeAll decides on all that was polled. decided is false, and err nil, if that can't be done
-// now: the transaction is to be rolled back, and the same records come again. That is so where
-//   - a record's partition went while it was on its way;
-//   - the finished tasks that it may be about, or the definitions, can't be looked up yet: its
-//     inbox is paused until they can;
-//   - a decision rested on request topics as they were before.
+// decideAll decides on all records. If decided is false and err nil, the transaction must be rolled back, and the
+// same records are read again. The causes:
 //
-// A commit has the positions of all that was polled, so a part can't be given back. What takes
-// too long is rolled back whole (errLong), and fewer records are polled the next time.
-func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (decided bool, err error) {
+//   - The partition of a record was reassigned meanwhile.
+//   - The finished tasks or the definitions can't be looked up yet. The inbox of the record is paused until then.
+//   - A decision used old metadata of the request topics.
+//
+// A commit includes the positions of all polled records, so no part can be put back. If deciding takes too long, the
+// whole transaction is rolled back (errOutOfTime), and fewer records are polled next.
+func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
-		for _, s := range tx.parts {
+		for _, s := range tx.partitions {
 			s.partition.tasks.EndLookups()
 		}
 	}()
 	for i := range records {
-		if i > 0 && tx.long() {
+		if i > 0 && tx.outOfTime() {
 			tx.worker.sizing.decrease(i, len(records))
-			return false, errLong
+			return false, errOutOfTime
 		}
-		p := tx.worker.parts[records[i].Partition%tx.worker.cfg.Partitions]
+		p := tx.worker.partitions[records[i].Partition%tx.worker.cfg.Partitions]
 		if p == nil || !p.ready() {
 			return false, nil
 		}
-		switch err := tx.take(ctx, p, &records[i]); {
-		case errors.Is(err, errNotLoaded):
-			// What it is about may be a finished task whose id is still to come.
-			// Its inbox waits for that, in this partition.
+		switch err := tx.decideInput(ctx, p, &records[i]); {
+		case errors.Is(err, errTasksNotLoaded):
+			// The input may be about a finished task whose id isn't loaded yet. Its inbox waits for that.
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
-			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsFrom)
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
 			return false, nil
-		case errors.Is(err, errStale):
+		case errors.Is(err, errStaleMetadata):
 			return false, nil
 		case err != nil:
 			return false, err
@@ -141,23 +139,23 @@ func (tx *transaction) takeAll(ctx context.Context, records []events.Record) (de
 	return true, nil
 }
 
-// long reports whether deciding has taken as long as it may.
-func (tx *transaction) long() bool { return time.Since(tx.began) > tx.worker.cfg.decideMost() }
+// outOfTime reports whether deciding has taken as long as it may.
+func (tx *transaction) outOfTime() bool { return time.Since(tx.began) > tx.worker.cfg.decideWithin() }
 
-// take processes one input.
-func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record) error {
-	l := tx.worker
+// decideInput decides on one input.
+func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.Record) error {
+	w := tx.worker
 	tx.counts.inputs++
-	if r.Partition >= l.cfg.Partitions {
-		return tx.bring(r)
+	if r.Partition >= w.cfg.Partitions {
+		return tx.forwardFromAdded(r)
 	}
-	inbox, s := l.inboxes[r.Topic], tx.speculate(p)
-	if r.Offset < s.state.ReflectedIn(inbox, l.topicIDs[inbox]) {
+	inbox, s := w.inboxes[r.Topic], tx.speculate(p)
+	if r.Offset < s.state.ReflectedIn(inbox, w.topicIDs[inbox]) {
 		tx.counts.reflected++
 		return nil
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
-	tx.claim(s, cause)
+	tx.claimPartition(s, cause)
 	task, in, err := events.DecodeInput(inbox, r)
 	if err != nil {
 		unusable, ok := errors.AsType[*events.Unusable](err)
@@ -167,7 +165,7 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		tx.deadletter(r, unusable)
 		return nil
 	}
-	switch where, u := place(r, task, l.cfg.Partitions); {
+	switch where, u := targetPartition(r, task, w.cfg.Partitions); {
 	case u != nil:
 		tx.deadletter(r, u)
 		return nil
@@ -176,45 +174,44 @@ func (tx *transaction) take(ctx context.Context, p *partition, r *events.Record)
 		return nil
 	}
 	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
-		return errNotLoaded
+		return errTasksNotLoaded
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
-		return tx.refuse(s, r, task, in, why)
+		return tx.refuseStopped(s, r, task, in, why)
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
-		tx.hear(s, t, in, env.Now)
+		tx.recordAgentReply(s, t, in, env.Now)
 		return Decide(t, in, cause, env)
 	})
 	if err != nil {
 		return err
 	}
-	tx.add(s, r, in, d)
+	tx.addDecision(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
 }
 
-// refuse is for an input of a stopped task: a dead letter, for whoever has a build that can read
-// the task's history. A supervisor asks for a recovery until an event disarms the timer, and
-// none will: only the first that an owner of the partition takes is told of. Who commands
-// the task waits for an answer, and has it.
-func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in events.Input, why string) error {
+// refuseStopped writes a dead letter of an input of a stopped task, to be redriven with a build that can read the
+// task's history. A supervisor repeats a recovery until an event disarms the timer, which never happens here, so an
+// owner writes only one dead letter of a recovery per task. A control is also answered.
+func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task string, in events.Input, why string) error {
 	if _, asked := in.(*events.Recovery); asked {
-		if _, told := s.partition.told[task]; told || s.told[task] {
+		if _, told := s.partition.stopsReported[task]; told || s.stopsReported[task] {
 			tx.counts.ignored[IgnoredTaskStopped]++
 			return nil
 		}
-		if s.told == nil {
-			s.told = map[string]bool{}
+		if s.stopsReported == nil {
+			s.stopsReported = map[string]bool{}
 		}
-		s.told[task] = true
+		s.stopsReported[task] = true
 	}
 	if x, commanded := in.(*events.Control); commanded {
 		t, err := s.partition.tasks.Task(task)
 		if err != nil {
 			return err
 		}
-		if t != nil { // else not even its first event can be read: there is no state to tell
+		if t != nil { // otherwise the first event is unreadable, too: there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
-				Reason: shortened("its history can't be used by this scheduler (" + why + "), so nothing is decided about it; the command is a dead letter")}
+				Reason: shortened("this scheduler can't read its history (" + why + "), so it can't be controlled; the command is a dead letter")}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
 		}
 	}
@@ -222,9 +219,9 @@ func (tx *transaction) refuse(s *speculation, r *events.Record, task string, in 
 	return nil
 }
 
-// hear: a reply with the token of the last attempt that it can be about says that its agent is there, also where that
-// is over. Who hasn't the token needn't be the agent.
-func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now time.Time) {
+// recordAgentReply records that an agent is alive: the reply has the token of the run's current attempt. The run may
+// have ended. A reply without the token may come from somebody else.
+func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
 		return
@@ -239,9 +236,9 @@ func (tx *transaction) hear(s *speculation, t *events.Task, in events.Input, now
 	}
 }
 
-// startQueued starts the steps whose turn it is, now that an input was decided on.
+// startQueued starts the queued steps that have a slot now.
 func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
-	if err := tx.startInherited(ctx, s, r, cause); err != nil {
+	if err := tx.startUnslotted(ctx, s, r, cause); err != nil {
 		return err
 	}
 	f := s.partition.flow
@@ -250,9 +247,9 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	}
 	for _, a := range f.order {
 		for n := 0; len(a.queue) > 0; n++ {
-			now := tx.worker.at(s)
+			now := tx.worker.decisionTime(s)
 			x := f.nextToStart(a, now)
-			if enough := n >= startsPerInputMax || tx.long(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
+			if enough := n >= startsPerInputMax || tx.outOfTime(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
 				break
 			}
 			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
@@ -263,8 +260,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 			if err != nil {
 				return err
 			}
-			tx.add(s, r, nil, d)
-			if x.state == runQueued { // nothing came of it
+			tx.addDecision(s, r, nil, d)
+			if x.state == runQueued { // it can't start any more
 				f.dropQueued(x)
 			}
 		}
@@ -272,13 +269,13 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	return nil
 }
 
-// startInherited starts some of what waited for agents that nobody counts requests of any
-// more. Their replies are the inputs that start the rest.
-func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
+// startUnslotted starts some of the steps that were queued for agents that no longer have a limit. Their replies are
+// the inputs that start the rest.
+func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	all := s.partition.unslottedSteps
-	for n := 0; n < startsPerInputMax && s.started < len(all) && (n == 0 || !tx.long()); n++ {
-		x := all[s.started]
-		s.started++
+	for n := 0; n < startsPerInputMax && s.unslottedStarted < len(all) && (n == 0 || !tx.outOfTime()); n++ {
+		x := all[s.unslottedStarted]
+		s.unslottedStarted++
 		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
 			continue
 		}
@@ -286,38 +283,37 @@ func (tx *transaction) startInherited(ctx context.Context, s *speculation, r *ev
 		if err != nil {
 			return err
 		}
-		tx.add(s, r, nil, d)
+		tx.addDecision(s, r, nil, d)
 	}
 	return nil
 }
 
-// decide asks Decide or Start, and again if it needs definitions or request topics
-// that may have come since they were last read.
+// decide calls Decide or Start, and repeats it if definitions or request topics were missing that may exist now.
 func (tx *transaction) decide(ctx context.Context, s *speculation, task string, decide func(*events.Task, *Env) Decision) (Decision, error) {
-	l := tx.worker
+	w := tx.worker
 	env := &tx.env
-	*env = l.env(s)
-	env.Records, env.Room, env.decider = tx.decided, tx.room, &tx.decider
+	*env = w.decisionEnv(s)
+	env.Records, env.Arena, env.decider = tx.decisionRecords, tx.arena, &tx.decider
 	env.DefinitionsRead = tx.definitionsRead
 	for {
-		t, own, err := s.task(task, l.cfg.Catalog)
+		t, own, err := s.task(task, w.cfg.Catalog)
 		if err != nil {
 			return Decision{}, err
 		}
 		d := decide(t, env)
-		l.sizing.decided(time.Now())
+		w.sizing.recordDecision(time.Now())
 		switch {
 		case d.NeedDefinitions:
 			if err := tx.readDefinitions(ctx); err != nil {
 				return d, err
 			}
 			env.DefinitionsRead = true
-		case missesAgent(d) && l.requests.refresh(ctx, tx.began, env.Requests):
-			if own { // the whole transaction is made again
-				return d, errStale
+		case missesAgent(d) && w.requests.refreshMetadata(ctx, tx.began, env.Requests):
+			if own { // the whole transaction is repeated
+				return d, errStaleMetadata
 			}
-			env.Requests, env.Leaderless = l.requests.partitions()
-			env.Barred = l.requests.whyBarred()
+			env.Requests, env.Leaderless = w.requests.partitions()
+			env.Unwritable = w.requests.unwritable()
 		default:
 			return d, nil
 		}
@@ -333,13 +329,12 @@ func missesAgent(d Decision) bool {
 	return false
 }
 
-// add takes a decision into the transaction. in is nil if it is about a step that
-// waited.
-func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d Decision) {
-	tx.follow(s, r, in, d)
+// addDecision adds a decision to the transaction. in is nil for a queued step.
+func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.Input, d Decision) {
+	tx.updateFlow(s, r, in, d)
 	for _, e := range d.Events {
 		if err := s.state.Evolve(e); err != nil {
-			panic("scheduler: " + err.Error()) // a decision of ours
+			panic("scheduler: " + err.Error()) // the decision is this scheduler's own
 		}
 		if _, ok := in.(*events.Recovery); ok {
 			tx.counts.recoveries++
@@ -356,20 +351,20 @@ func (tx *transaction) add(s *speculation, r *events.Record, in events.Input, d 
 		tx.counts.ignored[d.Ignored]++
 	}
 	tx.out = append(tx.out, d.Records...)
-	tx.decided = d.Records[:0]
+	tx.decisionRecords = d.Records[:0]
 	if d.Unusable != nil {
 		tx.deadletter(r, d.Unusable)
 	}
 }
 
-// follow takes a decision over into the partition's flow.
-func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input, d Decision) {
+// updateFlow applies a decision to the partition's flow control.
+func (tx *transaction) updateFlow(s *speculation, r *events.Record, in events.Input, d Decision) {
 	f := s.partition.flow
 	if f == nil {
 		return
 	}
 	if x, ok := in.(*events.Recovery); ok && d.Ignored == IgnoredQueued {
-		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.worker.at(s))
+		f.retryAsked(d.Task, events.Slot{Step: x.Step, Kind: x.Kind}, tx.worker.decisionTime(s))
 	}
 	if len(d.Events) == 0 {
 		return
@@ -380,8 +375,8 @@ func (tx *transaction) follow(s *speculation, r *events.Record, in events.Input,
 	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
 }
 
-// writtenBy is when an input that came in a record was written, if it is a reply. It is
-// decided on at an instant, by a clock that the broker's may be ahead of.
+// writtenBy is when a reply was written, at most at; for other inputs at. The broker's clock may be ahead of the
+// clock of at.
 func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 	if _, ok := in.(*events.Reply); ok && !r.Time.IsZero() && r.Time.Before(at) {
 		return r.Time
@@ -391,20 +386,18 @@ func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 
-// recordsKept is for how many records of a transaction a worker keeps the room for
-// the next: above what is polled at once, and what usually follows from that.
-const recordsKept = 1 << 14
+// reusedRecordsMax limits the memory of records that is reused: above what one poll usually leads to.
+const reusedRecordsMax = 1 << 14
 
-// end gives the memory of the transaction's records to the next one. The log has let
-// go of them when it says what became of the transaction. What they are made of is its
-// client's for longer if it was rolled back: that may still be about to send it.
-func (tx *transaction) end() {
+// releaseMemory passes the memory of the records to the next transaction: the log no longer uses it. The arena is
+// reused only after a commit, since the client may still send records of a transaction that was rolled back.
+func (tx *transaction) releaseMemory() {
 	if tx.committed {
-		tx.room.Reset()
-		tx.worker.room = tx.room
+		tx.arena.Reset()
+		tx.worker.arena = tx.arena
 	}
-	tx.room = nil
-	if cap(tx.out) > recordsKept {
+	tx.arena = nil
+	if cap(tx.out) > reusedRecordsMax {
 		return
 	}
 	clear(tx.out)
@@ -415,27 +408,26 @@ func (tx *transaction) end() {
 func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
 	tx.counts.deadletters[u.Reason]++
 	tx.write(events.Deadletter(tx.worker.cfg.Namespace, tx.worker.source, r, u))
-	tx.refusedToken(r, u)
+	tx.alertBadToken(r, u)
 }
 
-// claim begins an owner's first transaction in a partition.
-func (tx *transaction) claim(s *speculation, cause events.Cause) {
-	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claiming {
+// claimPartition writes the claim of a new owner in its first transaction in a partition.
+func (tx *transaction) claimPartition(s *speculation, cause events.Cause) {
+	if s.partition.claimed || s.state.Owner == tx.worker.owner && s.state.Epoch == s.partition.claimEpoch {
 		return
 	}
 	epoch := s.state.Epoch + 1
-	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.worker.at(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.worker.owner, TopicIDs: tx.worker.topicIDs}}
+	e := &events.Event{Seq: epoch, Epoch: epoch, At: tx.worker.decisionTime(s), Cause: cause, Fact: &events.PartitionClaimed{Owner: tx.worker.owner, TopicIDs: tx.worker.topicIDs}}
 	value := e.Seal(nil)
 	if err := s.state.Evolve(e); err != nil {
 		panic("scheduler: " + err.Error())
 	}
-	s.partition.claiming = epoch
+	s.partition.claimEpoch = epoch
 	tx.write(e.Record(tx.worker.cfg.Namespace, tx.worker.source, s.partition.id, value))
 }
 
-// snapshots adds what is due of the snapshots of the partitions that the
-// transaction writes events of.
-func (tx *transaction) snapshots() {
+// addSnapshots adds the due parts of the snapshots of partitions with new events.
+func (tx *transaction) addSnapshots() {
 	topic, decided := tx.worker.cfg.Namespace.Events(), tx.out
 	bytes := map[int32]int{}
 	for i := range decided {
@@ -445,12 +437,12 @@ func (tx *transaction) snapshots() {
 	}
 	for id, n := range bytes {
 		tx.counts.eventBytes += n
-		rs, err := tx.parts[id].partition.tasks.Snapshot(tx.worker.source, n)
+		rs, err := tx.partitions[id].partition.tasks.Snapshot(tx.worker.source, n)
 		if err != nil {
 			tx.worker.cfg.Listener.snapshotFailed(id, err)
 			continue
 		}
-		tx.parts[id].snapshot = true
+		tx.partitions[id].wroteSnapshot = true
 		for i := range rs {
 			tx.counts.snapshotBytes += len(rs[i].Value)
 			if string(rs[i].Key) == events.SnapshotMetaKey {
@@ -461,13 +453,13 @@ func (tx *transaction) snapshots() {
 	}
 }
 
-// forget: the transaction was rolled back. What the worker knows of its agents is
-// again what it was; the rest of the state was never touched.
-func (tx *transaction) forget() error {
+// rollback restores flow control and the agents' health after the transaction was rolled back. No other state has
+// changed.
+func (tx *transaction) rollback() error {
 	tx.worker.cfg.Listener.aborted()
 	tx.worker.health.rollback()
-	for _, s := range tx.parts {
-		s.partition.confirmation.suspect = true
+	for _, s := range tx.partitions {
+		s.partition.confirmation.checkAll = true
 		if s.partition.flow == nil {
 			continue
 		}
@@ -476,16 +468,16 @@ func (tx *transaction) forget() error {
 			if err != nil {
 				return err
 			}
-			if t == nil { // it wasn't there: nothing of it runs, or waits
+			if t == nil { // the transaction created it: nothing of it runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
-			s.partition.flow.refreshTask(t, tx.worker.at(s), true)
+			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
 		}
 	}
 	return nil
 }
 
-// accept makes the speculative state the partitions' own, after the commit.
+// accept applies the speculative state after the commit.
 func (tx *transaction) accept() {
 	next := map[int32]int64{}
 	topic := tx.worker.cfg.Namespace.Events()
@@ -496,22 +488,22 @@ func (tx *transaction) accept() {
 	}
 	tx.worker.refusingSince = time.Time{}
 	tx.worker.health.commit()
-	tx.acceptForgeries()
-	for id, s := range tx.parts {
-		delete(tx.worker.refusals, id)
-		tx.worker.tooLarge.accepted(s.tasks)
-		s.partition.tell(s.told)
-		s.partition.started(s.started)
+	tx.acceptTokenRefusals()
+	for id, s := range tx.partitions {
+		delete(tx.worker.refusedInRow, id)
+		tx.worker.tooLarge.removeDecided(s.tasks)
+		s.partition.addStopsReported(s.stopsReported)
+		s.partition.dropUnslotted(s.unslottedStarted)
 		at, wrote := next[id]
 		if !wrote {
 			continue
 		}
 		s.partition.claimed = true
-		if s.snapshot {
+		if s.wroteSnapshot {
 			s.partition.tasks.SnapshotWritten()
 		}
 		s.partition.accept(s, at)
 	}
-	tx.worker.cfg.flushed.done(tx.brought, tx.worker.topicIDs)
+	tx.worker.cfg.flushed.addForwarded(tx.addedOffsets, tx.worker.topicIDs)
 	tx.worker.cfg.Listener.committed(tx)
 }

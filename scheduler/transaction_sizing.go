@@ -5,38 +5,36 @@ import (
 	"time"
 )
 
-// pace bounds how long a worker decides for one transaction. An expression may take
-// some 60 ms, and hundreds of inputs are polled at once: together they would take
-// longer than a worker may go without a commit.
+// transactionSizing bounds the time that a worker decides for one transaction. An expression may take about 60 ms,
+// and one poll may return hundreds of inputs. Together they could take longer than a worker may go without a commit.
 type transactionSizing struct {
-	// most is how many records are polled at once; 0: as many as the log gives.
+	// pollMax limits the records of a poll; 0: the log's limit.
 	pollMax int
-	// rolledBack: what was decided last has come to nothing, and not for its length.
+	// rolledBack: the last transaction was rolled back, for another reason than its duration.
 	rolledBack bool
-	// decidedAt is when a decision was made last, as the time since began; 0: none was. The watchdog reads it.
+	// decidedAt is the last decision, as the time since began; 0: none. The watchdog reads it.
 	decidedAt atomic.Int64
 	began     time.Time
 }
 
-// pollUnlimited is when a poll is no longer bounded: above what a log gives at once.
+// pollUnlimited is the size at which polls are no longer limited: above the log's limit.
 const pollUnlimited = 1 << 10
 
-// decided: a worker that decides doesn't hang. But one whose transactions are all rolled
-// back does no work, though it decides the same inputs again and again.
-func (p *transactionSizing) decided(now time.Time) {
+// recordDecision records progress for the watchdog: a worker that decides doesn't hang. After a rollback it isn't
+// recorded, since the worker may repeat the same decisions forever.
+func (p *transactionSizing) recordDecision(now time.Time) {
 	if !p.rolledBack {
 		p.decidedAt.Store(max(1, int64(now.Sub(p.began))))
 	}
 }
 
-// fewer are polled after so many of what was polled took all the time that there is.
-// That ends: one record isn't divided.
+// decrease limits the next polls after the time for one transaction was used up. The limit is at least one record.
 func (p *transactionSizing) decrease(decided, polled int) { p.pollMax = max(1, min(decided, polled/2)) }
 
-// more are polled again once a transaction's inputs took a small part of that time: not as
-// soon as they fit, or every other transaction would be in vain.
+// increase doubles the limit after a transaction took a small part of its time. A smaller margin would make every
+// other transaction fail.
 func (p *transactionSizing) increase(took, bound time.Duration) {
-	if p.pollMax == 0 || took > bound/decidePart {
+	if p.pollMax == 0 || took > bound/decideShare {
 		return
 	}
 	if p.pollMax *= 2; p.pollMax >= pollUnlimited {
@@ -44,15 +42,14 @@ func (p *transactionSizing) increase(took, bound time.Duration) {
 	}
 }
 
-// stalled is for how long records have waited while the worker neither committed nor
-// decided.
-func (l *worker) stalled(now time.Time) time.Duration {
-	waited := l.log.Stalled(now)
-	if at := l.sizing.decidedAt.Load(); at > 0 {
-		waited = min(waited, now.Sub(l.sizing.began)-time.Duration(at))
+// stalledFor is how long records have waited without a commit or a decision.
+func (w *worker) stalledFor(now time.Time) time.Duration {
+	waited := w.log.Stalled(now)
+	if at := w.sizing.decidedAt.Load(); at > 0 {
+		waited = min(waited, now.Sub(w.sizing.began)-time.Duration(at))
 	}
 	return waited
 }
 
-// decideMost is for how long a worker goes on to take inputs into a transaction.
-func (c *Config) decideMost() time.Duration { return c.TransactionTimeout / decidePart }
+// decideWithin is how long a worker decides on the inputs of one transaction.
+func (c *Config) decideWithin() time.Duration { return c.TransactionTimeout / decideShare }

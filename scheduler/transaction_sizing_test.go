@@ -13,14 +13,14 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// slowly is definitions whose expressions take their time.
+// slowly is definitions with slow expressions.
 type slowly struct {
 	*catalog
 	took time.Duration
 }
 
 func (c slowly) Program(name string, version int) (*workflow.Program, bool) {
-	time.Sleep(c.took) // of the bubble
+	time.Sleep(c.took) // in the bubble's time
 	return c.catalog.Program(name, version)
 }
 
@@ -29,7 +29,7 @@ func (c slowly) Applied(name string, version int) (*workflow.Program, bool) {
 	return c.catalog.Applied(name, version)
 }
 
-// waitingLog tells for how long records have waited, as a worker's client does.
+// waitingLog measures how long records have waited, as a worker's client does.
 type waitingLog struct {
 	*fakeLog
 	since atomic.Pointer[time.Time]
@@ -60,7 +60,7 @@ func (l *waitingLog) Stalled(now time.Time) time.Duration {
 	return 0
 }
 
-// submitMany gives the site so many submissions to decide on, and a client for them.
+// submitMany writes n submissions, and returns a client for them.
 func (s *site) submitMany(n int) *waitingLog {
 	ids := make([]string, n)
 	for i := range ids {
@@ -74,8 +74,8 @@ func (s *site) submitMany(n int) *waitingLog {
 	return log
 }
 
-// What is polled at once would take far longer to decide than a worker may go without a
-// commit. It is decided in parts, and the process goes on.
+// One poll returns more inputs than a worker can decide within the stall timeout. It decides on them in parts, and
+// the process continues.
 func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inputs, each = 300, 60 * time.Millisecond
@@ -103,25 +103,24 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	})
 }
 
-// One input may take longer than that, by many decisions: each is progress.
+// One input may take longer, with many decisions. Each counts as progress.
 func TestDecisionsAreProgress(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	now := time.Now()
 	log.stalled = time.Minute
-	if got := l.stalled(now); got != time.Minute {
+	if got := w.stalledFor(now); got != time.Minute {
 		t.Errorf("a worker that decided nothing: stalled for %v", got)
 	}
-	l.sizing.decided(now)
-	if got := l.stalled(now.Add(time.Second)); got != time.Second {
+	w.sizing.recordDecision(now)
+	if got := w.stalledFor(now.Add(time.Second)); got != time.Second {
 		t.Errorf("a second after a decision: stalled for %v", got)
 	}
 }
 
-// A worker that decides the same again and again, and is rolled back each time, keeps its
-// partitions from everyone as one that hangs does.
-func TestRolledBackForEverEndsRun(t *testing.T) {
+// A worker repeats the same decisions and is rolled back each time. It stalls like one that hangs.
+func TestEndlessRollbacksEndRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.TransactionTimeout = time.Second
@@ -142,8 +141,8 @@ func TestRolledBackForEverEndsRun(t *testing.T) {
 	})
 }
 
-// How many are polled falls to what can be decided in time, and grows again.
-func TestPaceFallsAndGrows(t *testing.T) {
+// The poll limit falls to what can be decided in time, and grows again.
+func TestTransactionSizing(t *testing.T) {
 	var p transactionSizing
 	p.decrease(40, 500)
 	if p.pollMax != 40 {

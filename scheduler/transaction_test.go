@@ -10,10 +10,10 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestAgentThatCameWithinATransaction: the second of two replies of a task begins a
-// step whose agent has a topic since the transaction began. The first has changed the
-// task by then, so the transaction is made again: nothing fails, nothing is doubled.
-func TestAgentThatCameWithinATransaction(t *testing.T) {
+// TestAgentAddedDuringATransaction: the second of two replies of a task starts a step whose agent's topic was created
+// during the transaction. The first reply has changed the task, so the transaction is repeated. Nothing fails, and
+// nothing is written twice.
+func TestAgentAddedDuringATransaction(t *testing.T) {
 	s := newSite(t, 1)
 	step := func(id, agent string, needs ...string) workflow.Step {
 		return workflow.Step{ID: id, Agent: agent, Operation: "do", Needs: needs}
@@ -25,12 +25,12 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 	log := s.cluster.join(0)
-	l := s.worker(log)
+	w := s.worker(log)
 	s.submit("forked", "x")
-	s.drain(l)
+	s.drain(w)
 	s.agents["late"] = 2
 	s.complete("inventory")
-	s.drain(l)
+	s.drain(w)
 	started, completed, failed := 0, 0, 0
 	for _, what := range s.events("x") {
 		switch {
@@ -50,26 +50,26 @@ func TestAgentThatCameWithinATransaction(t *testing.T) {
 	}
 }
 
-// Two workers miss an agent at once, and the first has read the topics anew when the second asks for that: the
-// second recordReply of it, and doesn't take the agent for one without a topic.
-func TestTopicsThatAnotherWorkerHasRead(t *testing.T) {
+// Two workers miss an agent at the same time. The first has refreshed the topics when the second needs them. The
+// second uses that result, and doesn't treat the agent as missing.
+func TestRequestTopicsReadByAnotherWorker(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {
 		return map[string]int32{"shop": 3}, nil, nil
 	}}
 	had, _ := topics.partitions()
-	if !topics.refresh(t.Context(), began, had) {
+	if !topics.refreshMetadata(t.Context(), began, had) {
 		t.Error("the first worker hears of nothing new")
 	}
 	topics.fetch = func(context.Context) (map[string]int32, map[string][]int32, error) {
 		t.Error("read once more")
 		return nil, nil, nil
 	}
-	if !topics.refresh(t.Context(), began, had) {
+	if !topics.refreshMetadata(t.Context(), began, had) {
 		t.Error("the second worker hears of nothing new")
 	}
 	known, _ := topics.partitions()
-	if topics.refresh(t.Context(), began, known) {
+	if topics.refreshMetadata(t.Context(), began, known) {
 		t.Error("there is nothing new any more")
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts; each change of one is a design change")
 
-// TestTranscripts runs testdata/*.txt: a workflow, then commands, each followed
-// by what Decide made of it. The syntax is that of the files; see script.run.
+// TestTranscripts runs testdata/*.txt: a workflow, then commands, each followed by its outcome. See script.run for
+// the commands.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -60,12 +60,11 @@ func at(lines []string, i int) string {
 	return "(nothing)"
 }
 
-// script plays one task: its scheduler, by Decide, and its supervisor, by the
-// fold of its timers. After every input the state is compared with a rebuild
-// from the events.
+// script plays one task: Decide is its scheduler, the fold of its timers its supervisor. After every input the state
+// is compared with a rebuild from the events.
 type script struct {
 	t        *testing.T
-	catalog  *Compiled
+	catalog  *CompiledDefinitions
 	requests map[string]int32
 	start    time.Time
 	now      time.Time
@@ -78,12 +77,12 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return &script{t: t, catalog: &Compiled{}, start: start, now: start,
+	return &script{t: t, catalog: &CompiledDefinitions{}, start: start, now: start,
 		requests: map[string]int32{"inventory": 4, "payments": 4, "shipping": 4}}
 }
 
-// run executes a transcript: YAML up to a line of ---, then lines that begin
-// with "> " are commands; what follows a command is its outcome, made anew.
+// run executes a transcript: YAML up to a line of ---, then commands, which begin with "> ". It returns the
+// transcript with the actual outcomes.
 func (s *script) run(src string) string {
 	definition, commands, ok := strings.Cut(src, "\n---\n")
 	if !ok {
@@ -110,7 +109,7 @@ func (s *script) run(src string) string {
 	return s.out.String()
 }
 
-// repeated is what a command holds for a byte that comes very often: <7f*1000>.
+// repeated is the syntax of a repeated byte in a command: <7f*1000>.
 var repeated = regexp.MustCompile(`<([0-9a-f]{2})\*([0-9]+)>`)
 
 func repeat(notation string) string {
@@ -122,7 +121,7 @@ func repeat(notation string) string {
 	return strings.Repeat(string(rune(b)), n)
 }
 
-// transcriptLine is what is shown of a line at most.
+// transcriptLine is the longest line that is shown in full.
 const transcriptLine = 1000
 
 func (s *script) say(line string) {
@@ -161,18 +160,18 @@ func (s *script) command(name string, words []string, line string) {
 			r.Body = body
 		}
 		s.decide(events.Replies, r)
-	case "defer": // defer STEP/KIND/ATTEMPT DURATION: nothing was done, and the agent asks to be called so much later
+	case "defer": // defer STEP/KIND/ATTEMPT DURATION: no effect, and the agent asks to be called after DURATION
 		_, ref, err := events.ParseRequestID("t/" + words[1])
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		s.decide(events.Replies, &events.Reply{Task: "t", Ref: ref, Token: testToken("t", ref), Outcome: events.Failed, Effect: events.EffectNone, RetryAfter: s.duration(words[2]),
 			Body: json.RawMessage(`{"code":"circuit_open"}`)})
-	case "advance": // advance DURATION: time passes, nobody acts
+	case "advance": // advance DURATION: only time passes
 		s.now = s.now.Add(s.duration(words[1]))
-	case "due": // the supervisor asks for what is due
+	case "due": // the supervisor asks for all due timers
 		s.due()
-	case "recover": // recover SEQ STEP/KIND ACTION: whatever somebody asks for
+	case "recover": // recover SEQ STEP/KIND ACTION: any recovery
 		s.recover(words)
 	case "cancel", "cancel-keep", "undo", "resubmit":
 		command, keep := strings.CutSuffix(words[0], "-keep")
@@ -181,7 +180,7 @@ func (s *script) command(name string, words []string, line string) {
 		s.decide(events.Controls, s.control(events.Release, func(x *events.Control) {
 			x.Step, x.As, x.Output = words[1], events.StepState(words[2]), rest(3)
 		}))
-	case "no-agent": // no-agent NAME: its request topic goes
+	case "no-agent": // no-agent NAME: its request topic is deleted
 		delete(s.requests, words[1])
 	case "agent": // agent NAME
 		s.requests[words[1]] = 4
@@ -218,8 +217,7 @@ func (s *script) recover(words []string) {
 	s.decide(events.Recoveries, &events.Recovery{Task: "t", Timer: seq, Step: step, Kind: events.Kind(kind), Action: events.Action(words[3])})
 }
 
-// due is the supervisor: what is due when it looks is asked for, the earliest
-// first.
+// due is the supervisor: it asks for all due timers, the earliest first.
 func (s *script) due() {
 	armed := append([]events.Armed(nil), s.timers.Armed...)
 	sort.SliceStable(armed, func(i, j int) bool { return armed[i].Timer.Due.Before(armed[j].Timer.Due) })
@@ -254,7 +252,7 @@ func (s *script) decide(inbox events.Inbox, in events.Input) {
 	s.rebuild()
 }
 
-// record prints one record that a decision writes, and keeps the events.
+// record prints one record of a decision, and keeps the events.
 func (s *script) record(r *events.Record) {
 	if n := clientBytes(r); n > maxRecordBytes {
 		s.t.Errorf("a record of %d bytes to %s", n, r.Topic)
@@ -317,8 +315,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	s.say(line)
 }
 
-// rebuild folds the history anew and compares: replay identity, after every
-// input.
+// rebuild folds the history again and compares the state, after every input.
 func (s *script) rebuild() {
 	var t *events.Task
 	for i := range s.history {
@@ -355,8 +352,8 @@ func (s *script) state() {
 	s.out.WriteString("\n")
 }
 
-// Each step may nest what it is given deeper than it was; past what can be read
-// back it is a failure of the step, and the log stays readable.
+// Each step may nest its input deeper. Past the depth that can be read back the step fails, and the log stays
+// readable.
 func TestNestingIsBounded(t *testing.T) {
 	deep := strings.Repeat("[", events.MaxJSONDepth-2) + strings.Repeat("]", events.MaxJSONDepth-2)
 	definition := "workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n" +
@@ -367,8 +364,7 @@ func TestNestingIsBounded(t *testing.T) {
 	}
 }
 
-// An error that nobody has bounded is replaced before its event is made, and with it
-// what tells of it.
+// An error that is too large is replaced before its event is made, and in its notification and alert, too.
 func TestErrorsAreBounded(t *testing.T) {
 	large := strings.Repeat("\x01", 400<<10)
 	for _, fact := range []events.Fact{
@@ -395,9 +391,9 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// An input that is passed on whole is counted once and written once: each step that has it says so, and it is there again
-// after a restore. Its undo has it too, and may add any number of members.
-func TestInputPassedOnCountsOnce(t *testing.T) {
+// An input that steps share is counted and written once: each step refers to it, and a restore finds it again. The
+// undo has it, too, and may add any number of members.
+func TestSharedInputCountsOnce(t *testing.T) {
 	input := `{"rows":"` + strings.Repeat("x", 360_000) + `","many":{`
 	for i := range 600 {
 		input += fmt.Sprintf(`"m%d":%d,`, i, i)

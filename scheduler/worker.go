@@ -10,70 +10,67 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How often, and after how much, a worker writes its partitions to the store. The
-// log is what keeps them; the store only shortens a restart.
+// How often, and after how many bytes, a worker saves its partitions. The log is authoritative; the store only makes
+// restarts faster.
 const (
-	saveEvery     = time.Second
-	saveBytesMost = 1 << 20 // of a partition
+	saveEvery    = time.Second
+	saveBytesMax = 1 << 20 // per partition
 )
 
-// snapshotsAgain is how long no snapshots are written after the cluster refused
-// one: work doesn't wait for them.
-const snapshotsAgain = time.Minute
+// snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Work continues.
+const snapshotsRetryAfter = time.Minute
 
-// worker is one goroutine, one group member, one transactional producer. All its
-// fields belong to the goroutine of run.
+// worker is one goroutine, one group member and one transactional producer. The goroutine of run owns all fields.
 type worker struct {
-	cfg           *Config
-	owner         string
-	source        string
-	log           Log
-	inboxes       map[string]events.Inbox
-	topicIDs      events.TopicIDs // of the inboxes, as the log reads them
-	parts         map[int32]*partition
-	restores      chan restored
-	loads         chan loaded
-	restoring     sync.WaitGroup
-	requests      *requestTopics
-	health        *agentHealth
-	full          bool // too much is at work (admission.go): tasks is paused
-	savedAt       time.Time
-	refusals      map[int32]int // of a partition's output, in a row
-	refusingSince time.Time     // since when the cluster takes nothing; zero: it does
-	forgeries     forgeries
-	tooLarge      tooLargeRequests
-	// records is memory for those of the next transaction, room for what they are made of.
+	cfg             *Config
+	owner           string
+	source          string
+	log             Log
+	inboxes         map[string]events.Inbox
+	topicIDs        events.TopicIDs // of the inboxes, as the log reads them
+	partitions      map[int32]*partition
+	restoreResults  chan restoreResult
+	loadResults     chan loadResult
+	background      sync.WaitGroup
+	requests        *requestTopics
+	health          *agentHealth
+	admissionClosed bool // too much is at work: the tasks inbox is paused (admission.go)
+	savedAt         time.Time
+	refusedInRow    map[int32]int // refusals of a partition's output in a row
+	refusingSince   time.Time     // since when the cluster refuses everything; zero: it doesn't
+	tokenRefusals   tokenRefusals
+	tooLarge        tooLargeRequests
+	// records is memory for the next transaction's records, arena for their values.
 	records []events.Record
-	room    *events.Room
+	arena   *events.Arena
 
-	snapshotsFrom time.Time // none are written before
+	snapshotsResumeAt time.Time // no snapshots before
 
-	confirms    chan []confirmed
-	confirming  bool // it is being asked
-	confirmedAt time.Time
-	sizing      transactionSizing
-	// definitionsFrom is the instant before which the definitions aren't read again: the last try failed.
-	definitionsFrom time.Time
+	confirmAnswers   chan []confirmAnswer
+	confirming       bool // a check is running
+	confirmStartedAt time.Time
+	sizing           transactionSizing
+	// definitionsRetryAt: the last read of the definitions failed, and the next is not before this instant.
+	definitionsRetryAt time.Time
 }
 
 func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *worker {
-	l := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
-		inboxes: map[string]events.Inbox{}, parts: map[int32]*partition{}, refusals: map[int32]int{}, tooLarge: tooLargeRequests{}, confirms: make(chan []confirmed, 1), restores: make(chan restored, cfg.Partitions), loads: make(chan loaded, cfg.Partitions)}
-	l.sizing.began = time.Now()
+	w := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
+		inboxes: map[string]events.Inbox{}, partitions: map[int32]*partition{}, refusedInRow: map[int32]int{}, tooLarge: tooLargeRequests{}, confirmAnswers: make(chan []confirmAnswer, 1), restoreResults: make(chan restoreResult, cfg.Partitions), loadResults: make(chan loadResult, cfg.Partitions)}
+	w.sizing.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
-		l.inboxes[topic] = events.Inbox(i)
-		l.topicIDs[i] = log.TopicID(topic)
+		w.inboxes[topic] = events.Inbox(i)
+		w.topicIDs[i] = log.TopicID(topic)
 	}
-	return l
+	return w
 }
 
-// run is the loop. It returns when ctx ends (nil), or with the error that makes
-// a fresh client necessary.
-func (l *worker) run(ctx context.Context) error {
+// run is the loop. It returns nil when ctx ends, or an error that requires a new client.
+func (w *worker) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.close(cancel)
+	defer w.close(cancel)
 	for {
-		if err := l.turn(ctx); err != nil {
+		if err := w.runOnce(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -82,144 +79,144 @@ func (l *worker) run(ctx context.Context) error {
 	}
 }
 
-// close drops all partitions; the client is closed by whoever opened it.
-func (l *worker) close(cancel context.CancelFunc) {
+// close drops all partitions. The caller of newWorker closes the client.
+func (w *worker) close(cancel context.CancelFunc) {
 	cancel()
-	for _, p := range l.parts {
-		l.drop(p)
+	for _, p := range w.partitions {
+		w.dropPartition(p)
 	}
-	l.cfg.Listener.agents(l.owner, l.agents)
-	if l.full {
-		l.cfg.Listener.admission(l.owner, true, 0, nil)
+	w.cfg.Listener.agents(w.owner, w.agentFlows)
+	if w.admissionClosed {
+		w.cfg.Listener.admission(w.owner, true, 0, nil)
 	}
-	l.restoring.Wait()
+	w.background.Wait()
 	for {
 		select {
-		case r := <-l.restores:
-			r.giveBack()
+		case r := <-w.restoreResults:
+			r.discard()
 		default:
 			return
 		}
 	}
 }
 
-// turn is one round: reconcile, poll, decide, commit, accept.
-func (l *worker) turn(ctx context.Context) error {
-	if err := l.reconcile(ctx); err != nil {
+// runOnce is one iteration: reconcile, poll, decide, commit, accept.
+func (w *worker) runOnce(ctx context.Context) error {
+	if err := w.reconcile(ctx); err != nil {
 		return err
 	}
-	if err := l.confirmedSome(ctx); err != nil {
+	if err := w.handleConfirmAnswers(ctx); err != nil {
 		return err
 	}
-	l.confirm(ctx, time.Now())
-	l.admit()
-	l.log.PollAtMost(l.sizing.pollMax)
-	records, err := l.log.Poll(ctx)
+	w.startConfirm(ctx, time.Now())
+	w.updateAdmission()
+	w.log.PollAtMost(w.sizing.pollMax)
+	records, err := w.log.Poll(ctx)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
-	if err := l.reconcile(ctx); err != nil {
+	if err := w.reconcile(ctx); err != nil {
 		return err
 	}
 	if len(records) == 0 {
-		return l.save(time.Now())
+		return w.save(time.Now())
 	}
-	tx := l.begin()
-	defer tx.end()
-	decided, err := tx.takeAll(ctx, records)
+	tx := w.beginTransaction()
+	defer tx.releaseMemory()
+	decided, err := tx.decideAll(ctx, records)
 	switch {
-	case errors.Is(err, errLong):
-		return l.abort(ctx, tx)
+	case errors.Is(err, errOutOfTime):
+		return w.abort(ctx, tx)
 	case err != nil:
 		return err
 	case !decided:
-		l.sizing.rolledBack = true
-		return l.abort(ctx, tx)
+		w.sizing.rolledBack = true
+		return w.abort(ctx, tx)
 	}
 	if nobody := tx.findLeaderless(); nobody != nil {
-		l.sizing.rolledBack = true
-		if err := l.abort(ctx, tx); err != nil {
+		w.sizing.rolledBack = true
+		if err := w.abort(ctx, tx); err != nil {
 			return err
 		}
-		return l.onRefused(ctx, tx, nobody)
+		return w.onRefused(ctx, tx, nobody)
 	}
 	took := time.Since(tx.began)
-	if err := l.commit(ctx, tx); err != nil {
+	if err := w.commit(ctx, tx); err != nil {
 		return err
 	}
-	if l.sizing.rolledBack = !tx.committed; tx.committed {
-		l.sizing.increase(took, l.cfg.decideMost())
+	if w.sizing.rolledBack = !tx.committed; tx.committed {
+		w.sizing.increase(took, w.cfg.decideWithin())
 	}
 	return nil
 }
 
-// errNotLoaded: an input's task can't be looked up yet.
-var errNotLoaded = errors.New("finished tasks are still being loaded")
+// errTasksNotLoaded: it is unknown whether an input's task exists.
+var errTasksNotLoaded = errors.New("finished tasks are still being loaded")
 
-func (l *worker) commit(ctx context.Context, tx *transaction) error {
+func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	start := time.Now()
 	decided := len(tx.out)
-	if start.After(l.snapshotsFrom) {
-		tx.snapshots()
+	if start.After(w.snapshotsResumeAt) {
+		tx.addSnapshots()
 	}
-	committed, err := l.log.Commit(ctx, tx.out)
+	committed, err := w.log.Commit(ctx, tx.out)
 	var refused refusedRecord
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
-		// Work goes on without snapshots for a while.
-		l.cfg.Listener.refusedRecord(l.cfg.Namespace.Snapshots(), refused)
-		l.snapshotsFrom = start.Add(snapshotsAgain)
-		return tx.forget()
+		// Work continues without snapshots for a while.
+		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
+		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
+		return tx.rollback()
 	case errors.As(err, &refused):
-		if err := tx.forget(); err != nil {
+		if err := tx.rollback(); err != nil {
 			return err
 		}
-		return l.onRefused(ctx, tx, refused)
+		return w.onRefused(ctx, tx, refused)
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
-		return tx.forget()
+		return tx.rollback()
 	}
 	tx.committed = true
-	l.cfg.Listener.took(len(tx.out), time.Since(start))
+	w.cfg.Listener.commitTook(len(tx.out), time.Since(start))
 	tx.accept()
-	return l.save(time.Now())
+	return w.save(time.Now())
 }
 
-func (l *worker) abort(ctx context.Context, tx *transaction) error {
-	if err := tx.forget(); err != nil {
+func (w *worker) abort(ctx context.Context, tx *transaction) error {
+	if err := tx.rollback(); err != nil {
 		return err
 	}
-	if err := l.log.Abort(ctx); err != nil {
+	if err := w.log.Abort(ctx); err != nil {
 		return fmt.Errorf("abort: %w", err)
 	}
 	return nil
 }
 
-// save writes what changed, by time and by size.
-func (l *worker) save(now time.Time) error {
-	due := now.Sub(l.savedAt) >= saveEvery
-	for _, p := range l.parts {
-		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMost {
+// save saves the partitions that are due by time or by size.
+func (w *worker) save(now time.Time) error {
+	due := now.Sub(w.savedAt) >= saveEvery
+	for _, p := range w.partitions {
+		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMax {
 			continue
 		}
 		if err := p.tasks.Save(); err != nil {
 			return &storeError{p.id, "save", err}
 		}
-		l.flushedTo(p)
+		w.recordFlushed(p)
 	}
 	if due {
-		l.savedAt = now
-		l.cfg.Listener.agents(l.owner, l.agents)
+		w.savedAt = now
+		w.cfg.Listener.agents(w.owner, w.agentFlows)
 	}
 	return nil
 }
 
-// agents is how the worker's partitions use each agent.
-func (l *worker) agents() []AgentFlow {
+// agentFlows is the flow to each agent, summed over the worker's partitions.
+func (w *worker) agentFlows() []AgentFlow {
 	var all []AgentFlow
 	at := map[string]int{}
-	for _, p := range l.parts {
+	for _, p := range w.partitions {
 		if p.flow == nil {
 			continue
 		}
@@ -228,30 +225,30 @@ func (l *worker) agents() []AgentFlow {
 			if !ok {
 				i = len(all)
 				at[a.name] = i
-				all = append(all, AgentFlow{Agent: a.name, Silent: l.health.isSilent(a.name)})
+				all = append(all, AgentFlow{Agent: a.name, Silent: w.health.isSilent(a.name)})
 			}
 			all[i].Outstanding += a.outstanding
-			all[i].Bound += p.flow.slots(a)
+			all[i].Limit += p.flow.slots(a)
 			all[i].Queued += len(a.queue)
 		}
 	}
 	return all
 }
 
-// at is the instant of a decision in a partition: never before its last.
-func (l *worker) at(s *speculation) time.Time {
-	now := events.Millis(l.cfg.Clock.Now())
+// decisionTime is the time of a decision in a partition. It never goes back.
+func (w *worker) decisionTime(s *speculation) time.Time {
+	now := events.Millis(w.cfg.Clock.Now())
 	if now.Before(s.state.At) {
 		return s.state.At
 	}
 	return now
 }
 
-func (l *worker) env(s *speculation) Env {
-	env := Env{Now: l.at(s), Namespace: l.cfg.Namespace, Source: l.source, Partition: s.partition.id, Epoch: s.state.Epoch,
-		Definitions: l.cfg.Catalog, ReplyToPrefixes: l.cfg.ReplyToPrefixes, Token: l.cfg.token}
-	env.Requests, env.Leaderless = l.requests.partitions()
-	env.Barred, env.tooLarge = l.requests.whyBarred(), l.tooLarge
+func (w *worker) decisionEnv(s *speculation) Env {
+	env := Env{Now: w.decisionTime(s), Namespace: w.cfg.Namespace, Source: w.source, Partition: s.partition.id, Epoch: s.state.Epoch,
+		Definitions: w.cfg.Catalog, ReplyToPrefixes: w.cfg.ReplyToPrefixes, Token: w.cfg.token}
+	env.Requests, env.Leaderless = w.requests.partitions()
+	env.Unwritable, env.tooLarge = w.requests.unwritable(), w.tooLarge
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// quiet is a log without records and an outbox without a broker.
+// quiet is a log without records and an outbox that writes nothing.
 type quiet struct{ sent int }
 
 func (*quiet) Assigned() map[int32]uint64                          { return map[int32]uint64{0: 1} }
@@ -24,13 +24,13 @@ func (*quiet) Tail(string, int32) (int64, bool)                    { return 0, t
 func (*quiet) Commit(context.Context, map[int32]int64) error       { return nil }
 func (q *quiet) Send(_ context.Context, rs ...events.Record) error { q.sent += len(rs); return nil }
 
-// setClock is a clock that stands until it is set.
+// setClock is a clock that tests set.
 type setClock struct{ now time.Time }
 
 func (c *setClock) Now() time.Time { return c.now }
 
-// BenchmarkSweep is a turn of the loop that finds 10 timers due among 100,000,
-// asks about them and takes in that they were written.
+// BenchmarkSweep is an iteration that finds 10 of 100,000 timers due, asks about them and handles the
+// acknowledgement.
 func BenchmarkSweep(b *testing.B) {
 	const armed, due = 100_000, 10
 	const ns = events.Namespace(events.DefaultNamespace)
@@ -60,7 +60,7 @@ func BenchmarkSweep(b *testing.B) {
 		rs[i].Offset = int64(i)
 	}
 	turn := func(rs []events.Record) {
-		if _, err := s.step(b.Context(), q, rs, time.Now()); err != nil {
+		if _, err := s.runOnce(b.Context(), q, rs, time.Now()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -69,8 +69,8 @@ func BenchmarkSweep(b *testing.B) {
 	q.sent = 0
 	n := 0
 	for b.Loop() {
-		turn(nil)                               // what was sent is written
-		clock.now = clock.now.Add(2 * MaxPause) // the snoozes count from the acknowledgement
+		turn(nil)                                  // handles the acknowledgement
+		clock.now = clock.now.Add(2 * AskAgainMax) // the snoozes count from the acknowledgement
 		turn(nil)
 		s.background.Wait()
 		n += due
@@ -80,7 +80,7 @@ func BenchmarkSweep(b *testing.B) {
 	}
 }
 
-// BenchmarkTurn is a turn of the loop with nothing to do in 12 partitions.
+// BenchmarkTurn is an iteration with nothing to do in 12 partitions.
 func BenchmarkTurn(b *testing.B) {
 	now := time.Now()
 	ps := make([]*partition, 12)
@@ -93,7 +93,7 @@ func BenchmarkTurn(b *testing.B) {
 				b.Fatal("due")
 			}
 		}
-		if sleep(ps, now, now, time.Second) != time.Second {
+		if sleepAtMost(ps, now, now, time.Second) != time.Second {
 			b.Fatal("awake")
 		}
 	}

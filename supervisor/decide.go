@@ -6,47 +6,44 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// PageTimers is the most timers that one batch of recoveries answers. What is
-// due beyond it waits for the batch to be written; other partitions don't.
-const PageTimers = 500
+// PageSize is the most timers of one batch of recoveries. The rest waits until the batch is written; other partitions
+// don't wait.
+const PageSize = 500
 
-// A recovery that nothing followed is asked for again after FirstPause, then
-// after twice as long each time, at most MaxPause.
+// A recovery without an effect is asked for again after AskAgainMin. The pause doubles each time, up to AskAgainMax.
 const (
-	FirstPause = time.Second
-	MaxPause   = 30 * time.Second
+	AskAgainMin = time.Second
+	AskAgainMax = 30 * time.Second
 )
 
-// ask is what to do about one due timer.
-type ask struct {
+// timerAsk is what to do about one due timer.
+type timerAsk struct {
 	due events.Due
-	// recovery is nil if the policy calls for nothing that a scheduler knows.
+	// recovery is nil if the policy calls for an action that no scheduler knows.
 	recovery *events.Recovery
-	// pause is how long the timer then stays out of what is due.
-	pause time.Duration
+	// snooze is how long the timer then isn't due.
+	snooze time.Duration
 }
 
-// decide says what to ask for each of the timers, which are due at now. It asks
-// even for what looks beside the point, such as a retry whose task has no time
-// left: how a timer ends is written by the scheduler, or not at all.
-func decide(due []events.Due, now time.Time) []ask {
-	asks := make([]ask, len(due))
+// decide decides what to ask for each due timer. It asks even for a retry whose task has no time left: only the
+// scheduler decides how a timer ends.
+func decide(due []events.Due, now time.Time) []timerAsk {
+	asks := make([]timerAsk, len(due))
 	for i, d := range due {
 		a := &d.Armed
 		next := a.Policy.Next(d.Task, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now)
-		asks[i] = ask{due: d, pause: pause(d.Asked)}
-		if known(next.Action) {
+		asks[i] = timerAsk{due: d, snooze: askAgainAfter(d.Asked)}
+		if canBeAsked(next.Action) {
 			asks[i].recovery = a.Recovery(d.Task, next)
 		} else {
-			asks[i].pause = MaxPause
+			asks[i].snooze = AskAgainMax
 		}
 	}
 	return asks
 }
 
-// known reports whether a scheduler can do it. Anything else would be
-// dead-lettered each time that it is asked for.
-func known(a events.Action) bool {
+// canBeAsked reports whether a scheduler knows the action. Others would become dead letters, each time.
+func canBeAsked(a events.Action) bool {
 	switch a {
 	case events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold:
 		return true
@@ -54,11 +51,11 @@ func known(a events.Action) bool {
 	return false
 }
 
-// pause is how long to wait for an event after asking for the asked+1st time.
-func pause(asked int) time.Duration { return doubled(FirstPause, MaxPause, asked) }
+// askAgainAfter is the pause after asked asks before this one.
+func askAgainAfter(asked int) time.Duration { return exponential(AskAgainMin, AskAgainMax, asked) }
 
-// doubled is first, doubled times times, at most limit.
-func doubled(first, limit time.Duration, times int) time.Duration {
+// exponential is first, doubled times times, at most limit.
+func exponential(first, limit time.Duration, times int) time.Duration {
 	d := first
 	for range times {
 		if d >= limit/2 {

@@ -12,8 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// drawDue draws a timer as a log holds it: by the rules of a definition, now and
-// then with an on_error that nobody knows.
+// drawDue draws a timer as a log may have it: by the rules of a definition, sometimes with an unknown on_error.
 func drawDue(t *rapid.T) events.Due {
 	ms := func(name string, most int) time.Duration {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
@@ -37,9 +36,8 @@ func drawDue(t *rapid.T) events.Due {
 			Timer: events.Timer{Seq: uint64(rapid.IntRange(1, 1<<40).Draw(t, "seq")), Due: epoch.Add(ms("due", 300_000))}}}
 }
 
-// TestDecideRandomTimers: each due timer is answered in its place, by itself,
-// with the recovery that its policy calls for and that a scheduler can read, and
-// stays out of what is due for a while that grows and is bounded.
+// TestDecideRandomTimers: each timer is decided independently, with the recovery that its policy calls for and a
+// scheduler can read. Its snooze grows and is bounded.
 func TestDecideRandomTimers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := rapid.SliceOfN(rapid.Custom(drawDue), 0, 20).Draw(t, "due")
@@ -64,18 +62,18 @@ func TestDecideRandomTimers(t *testing.T) {
 	})
 }
 
-func checkAsked(t *rapid.T, d events.Due, a ask, now time.Time) {
-	if a.pause < FirstPause || a.pause > MaxPause || a.recovery == nil && a.pause != MaxPause {
-		t.Fatalf("asked %d times, %+v pauses for %s", d.Asked, a.recovery, a.pause)
+func checkAsked(t *rapid.T, d events.Due, a timerAsk, now time.Time) {
+	if a.snooze < AskAgainMin || a.snooze > AskAgainMax || a.recovery == nil && a.snooze != AskAgainMax {
+		t.Fatalf("asked %d times, %+v pauses for %s", d.Asked, a.recovery, a.snooze)
 	}
 	next := d
 	next.Asked++
-	if later := decide([]events.Due{next}, now)[0]; later.pause < a.pause {
-		t.Fatalf("a pause of %s, then of %s", a.pause, later.pause)
+	if later := decide([]events.Due{next}, now)[0]; later.snooze < a.snooze {
+		t.Fatalf("a pause of %s, then of %s", a.snooze, later.snooze)
 	}
 	want := d.Armed.Policy.Next(d.Task, d.Armed.Slot.Step, d.Armed.Slot.Kind, d.Armed.Attempt, d.Armed.Timer.Due, now)
 	if a.recovery == nil {
-		if known(want.Action) {
+		if canBeAsked(want.Action) {
 			t.Fatalf("the policy calls for %s, and nothing is asked for", want.Action)
 		}
 		return
@@ -92,8 +90,7 @@ func checkAsked(t *rapid.T, d events.Due, a ask, now time.Time) {
 	}
 }
 
-// FuzzDecide: whatever policy a log holds, what is asked for is a record that a
-// scheduler takes for what was meant, or nothing.
+// FuzzDecide: whatever policy a log has, the result is a record that a scheduler reads as intended, or nothing.
 func FuzzDecide(f *testing.F) {
 	seed := func(p events.Policy) {
 		e := events.Event{Task: "t", Seq: 3, At: epoch, Due: epoch, Policy: &p, Fact: &events.AttemptFailed{Kind: events.Do, Step: "s", Attempt: 1}}
@@ -115,8 +112,8 @@ func FuzzDecide(f *testing.F) {
 		now := e.Due.Add(time.Duration(laterMillis%1e9) * time.Millisecond)
 		for _, armed := range timers.Armed {
 			got := decide([]events.Due{{Task: "t", Armed: armed, Asked: asked & 0xff}}, now)[0]
-			if got.pause < FirstPause || got.pause > MaxPause {
-				t.Fatalf("pauses for %s", got.pause)
+			if got.snooze < AskAgainMin || got.snooze > AskAgainMax {
+				t.Fatalf("pauses for %s", got.snooze)
 			}
 			if got.recovery == nil {
 				continue

@@ -14,14 +14,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; read the difference as a change of design")
+var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts; review the difference as a change of design")
 
 // epoch is 0s in the transcripts.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestDecideTranscripts runs testdata/decide/*.txt: a policy, the timers that
-// are due under it, and at each "now" what is asked for, in lines that begin
-// with ">". Instants are seconds after an epoch.
+// TestDecideTranscripts runs testdata/decide/*.txt: a policy, the timers that are due under it, and after each "now"
+// the recoveries, in lines that begin with ">". Instants are seconds after epoch.
 func TestDecideTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
 	if err != nil || len(files) == 0 {
@@ -42,7 +41,7 @@ func TestDecideTranscripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != string(want) {
-				t.Errorf("%s no longer says what is decided; got:\n%s\nIf the change is meant, run go test -run Transcripts -rewrite", file, got)
+				t.Errorf("%s differs from the decisions; got:\n%s\nIf the change is intended, run go test -run Transcripts -rewrite", file, got)
 			}
 		})
 	}
@@ -82,7 +81,7 @@ func runTranscript(script string) (string, error) {
 	return out.String(), nil
 }
 
-func describe(a ask) string {
+func describe(a timerAsk) string {
 	s := fmt.Sprintf("%s timer %d: ", a.due.Task, a.due.Armed.Timer.Seq)
 	if r := a.recovery; r == nil {
 		s += "nothing"
@@ -98,7 +97,7 @@ func describe(a ask) string {
 			s += fmt.Sprintf(" until %v", r.Until.Sub(epoch))
 		}
 	}
-	return s + fmt.Sprintf("; again after %v", a.pause)
+	return s + fmt.Sprintf("; again after %v", a.snooze)
 }
 
 // args are the name=value words of a line.
@@ -171,20 +170,20 @@ func (a *args) due(p events.Policy) events.Due {
 	}}
 }
 
-func TestPauseDoublesToItsLimit(t *testing.T) {
+func TestAskAgainDoublesToItsLimit(t *testing.T) {
 	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}
 	for asked, w := range want {
-		if got := pause(asked); got != w*time.Second {
-			t.Errorf("pause(%d) = %v, want %v", asked, got, w*time.Second)
+		if got := askAgainAfter(asked); got != w*time.Second {
+			t.Errorf("askAgainAfter(%d) = %v, want %v", asked, got, w*time.Second)
 		}
 	}
-	if got := pause(1 << 30); got != MaxPause {
+	if got := askAgainAfter(1 << 30); got != AskAgainMax {
 		t.Errorf("pause of a timer asked about 2^30 times: %v", got)
 	}
 }
 
-// What is asked for can be read by the scheduler, whatever the policy.
-func TestEveryRecoveryCanBeRead(t *testing.T) {
+// The scheduler can read all recoveries, whatever the policy.
+func TestRecoveriesAreReadable(t *testing.T) {
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, timer := range []events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting} {
 		for _, onError := range []string{events.OnErrorUndo, events.OnErrorHold, "", "explode"} {

@@ -41,7 +41,7 @@ type brokerPartition struct {
 	known    bool // position and high are those of this assignment
 }
 
-const brokerWait = 250 * time.Millisecond // what a poll waits at most
+const brokerWait = 250 * time.Millisecond // longest wait of a poll
 
 func newBrokerLog(partitions int32) *brokerLog {
 	l := &brokerLog{parts: map[int32]*brokerPartition{}, assigned: map[int32]uint64{}, wake: make(chan struct{}, 1), pollLimit: 1000}
@@ -51,7 +51,7 @@ func newBrokerLog(partitions int32) *brokerLog {
 	return l
 }
 
-// append adds records, at the broker's time now.
+// append adds records with the broker's current time.
 func (l *brokerLog) append(p int32, evs ...*events.Event) {
 	l.appendAt(time.Now(), p, evs...)
 }
@@ -90,9 +90,8 @@ func (l *brokerLog) fail(err error) {
 	l.Wake()
 }
 
-// assign makes ps the member's partitions, asking start where to begin in those
-// that are new, as the follower does. A partition in again came after having
-// gone.
+// assign sets the member's partitions and calls start for new ones, as the follower does. A partition in again was
+// revoked in between.
 func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int32) (int64, bool, error), ps []int32, again ...int32) {
 	t.Helper()
 	l.mu.Lock()
@@ -119,7 +118,7 @@ func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int
 			t.Fatalf("start of partition %d: %v, %v", p, ok, err)
 		}
 		l.mu.Lock()
-		// The record before it comes once more.
+		// The record before it is read again.
 		l.parts[p].position, l.parts[p].high, l.parts[p].known = max(0, int(offset)-1), len(l.parts[p].entries), true
 		l.mu.Unlock()
 	}
@@ -155,7 +154,7 @@ func (l *brokerLog) ready() ([]events.Record, error) {
 	var rs []events.Record
 	for p := range l.assigned {
 		part := l.parts[p]
-		if !part.known { // start hasn't said yet where it begins
+		if !part.known { // start hasn't returned yet
 			continue
 		}
 		end := len(part.entries)
@@ -208,11 +207,11 @@ func (l *brokerLog) Wake() {
 	}
 }
 
-// outbox keeps what was sent, with the instant of its acknowledgement.
+// outbox records what was sent, with the time of the acknowledgement.
 type outbox struct {
 	mu   sync.Mutex
 	sent []delivery
-	// deliver, where given, takes its time over a batch, or fails it.
+	// deliver may delay or fail a batch; may be nil.
 	deliver func(ctx context.Context, p int32, n int) error
 }
 
@@ -243,8 +242,7 @@ func (o *outbox) Send(ctx context.Context, rs ...events.Record) error {
 	return nil
 }
 
-// since lists the instants of what was sent, from an instant, by task ("" is
-// all).
+// since lists the times of sends after start, by task ("" is all tasks).
 func (o *outbox) since(start time.Time, task string) []time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -257,18 +255,18 @@ func (o *outbox) since(start time.Time, task string) []time.Duration {
 	return ds
 }
 
-// brokerClock is the broker's time: the local one, off by what is set.
+// brokerClock is the broker's time: the local time plus an offset.
 type brokerClock struct{ offset atomic.Int64 }
 
 func (c *brokerClock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// disk is a store of projections on a file system in memory, with faults.
+// disk is an in-memory store of projections with faults.
 type disk struct {
 	store *projections.Store
 
 	mu       sync.Mutex
 	open     map[int32]int   // how many are open
-	saved    map[int32]int64 // next, of what was saved
+	saved    map[int32]int64 // Next of the last save
 	saves    int
 	applied  int
 	applyErr error
@@ -309,7 +307,7 @@ func (d *disk) Deadlines(p int32) (supervisor.Deadlines, error) {
 	return &deadlines{Deadlines: v, disk: d, p: p}, nil
 }
 
-// deadlines is the real projection, with the disk's faults.
+// deadlines is a real projection with the disk's faults.
 type deadlines struct {
 	*projections.Deadlines
 	disk *disk

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/supervisor"
 )
 
@@ -44,7 +44,7 @@ func TestFailedSendPausesItsPartitionOnly(t *testing.T) {
 		if told != len(tries) {
 			t.Errorf("told of %d failed sends, there were %d", told, len(tries))
 		}
-		// What was written in between ended the pauses' doubling.
+		// A successful send resets the pause.
 		due, tries = due.Add(time.Minute), nil
 		r.log.append(0, completed("down", 4), r.started("again", 3, due))
 		time.Sleep(time.Until(due) + time.Second)
@@ -54,8 +54,8 @@ func TestFailedSendPausesItsPartitionOnly(t *testing.T) {
 	})
 }
 
-// A send that hangs until the client gives up: its partition is still read, the
-// others still asked about, and a stop doesn't wait for it.
+// A send hangs until the client gives up. Its partition is still read, other partitions are still asked about, and
+// the end doesn't wait for the send.
 func TestHangingSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -85,18 +85,18 @@ func TestHangingSend(t *testing.T) {
 	})
 }
 
-func TestWhatEndsTheLoop(t *testing.T) {
+func TestErrorsThatEndTheLoop(t *testing.T) {
 	for name, c := range map[string]struct {
 		break_ func(r *rig)
 		says   []string
-		saved  bool // partition 0, which is well
+		saved  bool // partition 0, which has no fault
 	}{
 		"the log":      {func(r *rig) { r.log.fail(errDown) }, []string{"poll waybill.events", "broker down"}, true},
 		"a projection": {func(r *rig) { r.disk.applyErr = errDown }, []string{"apply waybill.events/1/1", "broker down"}, true},
 		"saving":       {func(r *rig) { r.disk.saveErr = errDown }, []string{"save deadlines of partition", "broker down"}, false},
 		"opening a third": {func(r *rig) {
 			r.disk.openErr = errDown
-			go func() { // a start that fails is the log's next error
+			go func() { // an error of start is the log's next error
 				_, _, err := r.s.Start(r.t.Context(), testNamespace.Events(), 2)
 				r.log.fail(err)
 			}()
@@ -136,8 +136,8 @@ func TestWhatEndsTheLoop(t *testing.T) {
 	}
 }
 
-// A disk that hangs keeps the loop, and the client goes on heartbeating: the supervisor ends without
-// waiting, so that others can take its partitions. So it does where it is told to end.
+// The loop hangs on a disk while the client goes on heartbeating. The supervisor ends without waiting, so that its
+// partitions are reassigned. The same holds while it ends.
 func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 				} else {
 					r.log.append(0, completed("order-1", 4))
 				}
-				var stalled *turns.StalledError
+				var stalled *watchdog.StalledError
 				if err := <-r.ended; !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {
 					t.Errorf("it ended with %v", err)
 				}
@@ -168,7 +168,7 @@ func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 	}
 }
 
-func TestStartElsewhere(t *testing.T) {
+func TestStartInAnotherTopic(t *testing.T) {
 	r := newRig(t, 1)
 	s, err := supervisor.New(supervisor.Config{Namespace: "other.", Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock})
 	if err != nil {
@@ -188,9 +188,8 @@ func TestValidateListsAllFaults(t *testing.T) {
 	}
 }
 
-// What can't be read stops its own task only, and a policy of a newer build is
-// told of and looked at as rarely as can be.
-func TestPoisonIsHarmless(t *testing.T) {
+// An unreadable event stops only its own task. A policy of a newer build is reported, as rarely as possible.
+func TestUnreadableRecordsAreHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var told []time.Duration

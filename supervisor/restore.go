@@ -9,13 +9,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start says where to begin reading a partition that was assigned: after what
-// its projection holds. The record before it is to come as well. ok is true whenever err is nil, for an empty projection
-// too: the group's offsets are for show, and a reader that began there without
-// the state would never know of the timers below. It opens the projection, which takes the
-// longer the more timers are armed, and where that is empty or late takes the snapshot of the
-// partition's scheduler. It may be called from any goroutine, also beside Run, which
-// goes on with other partitions meanwhile.
+// Start opens an assigned partition and returns the offset to read from: the end of its projection. The reader must
+// also return the record before it. ok is true whenever err is nil, even for an empty projection: a reader that began
+// at the group's offset would miss the timers below it. The time to open grows with the number of armed timers. If
+// the projection is empty or late, Start takes the snapshot of the partition's scheduler. Any goroutine may call it,
+// concurrently with Run, which continues with other partitions.
 func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error) {
 	if topic != s.cfg.Namespace.Events() {
 		return 0, false, fmt.Errorf("supervisor: start in %s: only %s is followed; check the namespace", topic, s.cfg.Namespace.Events())
@@ -23,44 +21,44 @@ func (s *Supervisor) Start(ctx context.Context, topic string, p int32) (offset i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	done, err := s.begin(ctx, p)
+	done, err := s.lockOpening(ctx, p)
 	if err != nil {
 		return 0, false, err
 	}
 	defer done()
-	part, err := s.hold(ctx, p)
+	part, err := s.openPartition(ctx, p)
 	if err != nil {
 		return 0, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return 0, false, errEnded
+		return 0, false, errRunReturned
 	}
-	part.deadlines.Rereads()
+	part.deadlines.ExpectLastEvent()
 	return part.deadlines.Next(), true, nil
 }
 
-// errEnded is what a log hears that goes on after its supervisor ended.
-var errEnded = errors.New("supervisor: start after Run has returned; close the log as well")
+// errRunReturned is the error of a Start after Run has returned.
+var errRunReturned = errors.New("supervisor: start after Run has returned; close the log, too")
 
-// begin waits until nobody else opens the partition. done lets the next one.
-func (s *Supervisor) begin(ctx context.Context, p int32) (done func(), err error) {
+// lockOpening waits until no other call opens the partition. done ends that.
+func (s *Supervisor) lockOpening(ctx context.Context, p int32) (done func(), err error) {
 	for {
 		s.mu.Lock()
 		if s.ended {
 			s.mu.Unlock()
-			return nil, errEnded
+			return nil, errRunReturned
 		}
-		before, busy := s.opening[p]
+		before, busy := s.openings[p]
 		if !busy {
 			mine := make(chan struct{})
-			s.opening[p] = mine
+			s.openings[p] = mine
 			s.starts.Add(1)
 			s.mu.Unlock()
 			return func() {
 				s.mu.Lock()
-				delete(s.opening, p)
+				delete(s.openings, p)
 				s.mu.Unlock()
 				close(mine)
 				s.starts.Done()
@@ -75,14 +73,14 @@ func (s *Supervisor) begin(ctx context.Context, p int32) (done func(), err error
 	}
 }
 
-// hold returns the partition, opened if it wasn't. Nobody else opens it.
-func (s *Supervisor) hold(ctx context.Context, p int32) (*partition, error) {
+// openPartition returns the partition, and opens it if necessary. The caller has lockOpening.
+func (s *Supervisor) openPartition(ctx context.Context, p int32) (*partition, error) {
 	s.mu.Lock()
-	part, ok := s.held[p]
+	part, ok := s.partitions[p]
 	s.mu.Unlock()
 	if ok {
-		// One that was lost and came back before the loop looked is still held:
-		// what it has applied is a prefix of the log and goes on from there.
+		// The partition was revoked and assigned again between two iterations. Its state is a prefix of the log and
+		// continues from there.
 		return part, nil
 	}
 	d, err := s.cfg.Open(p)
@@ -96,43 +94,42 @@ func (s *Supervisor) hold(ctx context.Context, p int32) (*partition, error) {
 	part = &partition{id: p, deadlines: d, savedAt: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[p] = part // close waits for Start, and drops it
+	s.partitions[p] = part // closeAll waits for Start, and closes it
 	return part, nil
 }
 
-// lookWithin bounds the first look for a snapshot: while no broker leads its partition, timers
-// go on by the log. It bounds a look at the log, too.
-const lookWithin = 10 * time.Second
+// snapshotReadMax is the timeout of the first read of a snapshot, and of a check of the log. While the partition has
+// no leader, timers are restored from the log.
+const snapshotReadMax = 10 * time.Second
 
-// restore takes the newest snapshot of a partition, if the projection is empty or so late that this is nearer to
-// the end of the log. What is wrong with a snapshot is told, and the log read instead: it has everything.
+// restore takes the newest snapshot of a partition if the projection is empty, or so late that the snapshot is nearer
+// to the end of the log. If the snapshot has a fault, it is reported and the log is read instead.
 func (s *Supervisor) restore(ctx context.Context, p int32, d Deadlines) error {
 	if s.cfg.History == nil {
 		return nil
 	}
-	r, err := s.snapshot(ctx, p, d.Next())
+	r, err := s.findSnapshot(ctx, p, d.Next())
 	if err == nil && r == nil {
 		return nil
 	}
 	if err == nil {
-		err = d.TakeSnapshot(r)
+		err = d.LoadSnapshot(r)
 	}
 	var final interface{ Permanent() bool }
 	switch {
 	case err == nil:
-		s.listen.Snapshot(p, d.Armed())
+		s.listener.Snapshot(p, d.Armed())
 		return nil
 	case errors.Is(err, events.ErrSnapshot), errors.As(err, &final) && final.Permanent():
-		s.listen.SnapshotRefused(p, err)
+		s.listener.SnapshotRefused(p, err)
 		return nil
 	}
 	return err
 }
 
-// snapshot reads the newest snapshot of a partition, so far as it holds open tasks; nil: there is none that is
-// nearer to the end of the log than next.
-func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
-	for n := int64(events.SnapshotLook); ; n *= events.SnapshotLookFactor {
+// findSnapshot reads the open tasks of the newest snapshot; nil: none is nearer to the end of the log than next.
+func (s *Supervisor) findSnapshot(ctx context.Context, p int32, next int64) (*events.SnapshotReader, error) {
+	for n := int64(events.SnapshotReadBack); ; n *= events.SnapshotReadBackFactor {
 		r := &events.SnapshotReader{}
 		all, err := s.readLast(ctx, p, n, r)
 		if err != nil {
@@ -149,10 +146,10 @@ func (s *Supervisor) snapshot(ctx context.Context, p int32, next int64) (*events
 		case !m.ShorterThan(next, int64(m.Tasks)):
 			return nil, nil
 		}
-		if _, err = r.Counted(events.ChunkOpen, m.Open); err != nil && !all {
-			continue // TakeSnapshot says what is missing in all of it
+		if _, err = r.ChunkValues(events.ChunkOpen, m.Open); err != nil && !all {
+			continue // LoadSnapshot reports what is missing if nothing more can be read
 		}
-		return r, s.within(ctx, func(ctx context.Context) error { return s.ofThisLog(ctx, p, m) })
+		return r, s.boundedLook(ctx, func(ctx context.Context) error { return s.checkSnapshotInLog(ctx, p, m) })
 	}
 }
 
@@ -160,71 +157,71 @@ func (s *Supervisor) readLast(ctx context.Context, p int32, n int64, r *events.S
 	read := func(ctx context.Context) error {
 		all, err = s.cfg.History.ReadLast(ctx, s.cfg.Namespace.Snapshots(), p, n, func(rs []events.Record) error {
 			for i := range rs {
-				r.TakeOpen(&rs[i])
+				r.AddOpen(&rs[i])
 			}
 			return nil
 		})
 		return err
 	}
-	if n > events.SnapshotLook {
+	if n > events.SnapshotReadBack {
 		err = read(ctx)
 	} else {
-		err = s.within(ctx, read)
+		err = s.boundedLook(ctx, read)
 	}
 	return all, err
 }
 
-// within bounds a look. Where the brokers say nothing so long the snapshot can't be used.
-func (s *Supervisor) within(ctx context.Context, look func(context.Context) error) error {
-	bounded, stop := context.WithTimeout(ctx, lookWithin)
+// boundedLook bounds a read. After the timeout the snapshot can't be used.
+func (s *Supervisor) boundedLook(ctx context.Context, look func(context.Context) error) error {
+	bounded, stop := context.WithTimeout(ctx, snapshotReadMax)
 	defer stop()
 	err := look(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: the brokers didn't say within %s what there is: %w", events.ErrSnapshot, lookWithin, err)
+		err = fmt.Errorf("%w: the brokers didn't answer within %s: %w", events.ErrSnapshot, snapshotReadMax, err)
 	}
 	return err
 }
 
-// ofThisLog holds a snapshot against the log: the last event that it reflects is there, and no other in its
-// place, and the log goes as far.
-func (s *Supervisor) ofThisLog(ctx context.Context, p int32, m *events.Snapshot) error {
-	last, _, err := s.first(ctx, p, m.Next-1)
+// checkSnapshotInLog checks a snapshot against the log: the log has the last event that the snapshot reflects, with
+// the same time, and reaches as far as the snapshot.
+func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.Snapshot) error {
+	last, _, err := s.firstEvent(ctx, p, m.Next-1)
 	if err != nil {
 		return err
 	}
 	same := last != nil && last.offset == m.Next-1 && (last.at.IsZero() || last.at.Equal(m.State.At))
 	if !same {
-		return fmt.Errorf("%w: the event before offset %d, of %s, is another in this log or isn't there", events.ErrSnapshot, m.Next, m.State.At.Format(events.TimeLayout))
+		return fmt.Errorf("%w: the event before offset %d, of %s, differs in this log or is missing", events.ErrSnapshot, m.Next, m.State.At.Format(events.TimeLayout))
 	}
 	if m.Until <= m.Next {
 		return nil
 	}
-	last, end, err := s.first(ctx, p, m.Until-1)
+	last, end, err := s.firstEvent(ctx, p, m.Until-1)
 	if err == nil && (last == nil || last.offset != m.Until-1) {
-		err = fmt.Errorf("%w: it is of events up to offset %d, and the log, which ends at %d, has none right before", events.ErrSnapshot, m.Until, end)
+		err = fmt.Errorf("%w: it reflects events up to offset %d, but the log, which ends at %d, has no event right before that", events.ErrSnapshot, m.Until, end)
 	}
 	return err
 }
 
-// place is where an event stands in the log.
-type place struct {
+// eventPosition is an event's offset and time.
+type eventPosition struct {
 	offset int64
-	at     time.Time // zero: it can't be read
+	at     time.Time // zero: the event is unreadable
 }
 
-// errSeen ends a read that has seen enough.
-var errSeen = errors.New("seen")
+// errFound ends a read early.
+var errFound = errors.New("seen")
 
-// first finds the first event at an offset or above; nil: there is none below end.
-func (s *Supervisor) first(ctx context.Context, p int32, from int64) (one *place, end int64, err error) {
+// firstEvent finds the first event at or above an offset; nil: there is none below end.
+func (s *Supervisor) firstEvent(ctx context.Context, p int32, from int64) (one *eventPosition, end int64, err error) {
 	end, err = s.cfg.History.Read(ctx, s.cfg.Namespace.Events(), p, from, func(rs []events.Record) error {
-		one = &place{offset: rs[0].Offset}
+		one = &eventPosition{offset: rs[0].Offset}
 		if e, err := events.DecodeEnvelope(&rs[0]); err == nil {
 			one.at = e.At
 		}
-		return errSeen
+		return errFound
 	})
-	if errors.Is(err, errSeen) {
+	if errors.Is(err, errFound) {
 		err = nil
 	}
 	return one, end, err

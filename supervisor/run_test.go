@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// rig is a supervisor with its surroundings, on the virtual clock of a bubble.
+// rig is a supervisor with fakes, on the virtual clock of a bubble.
 type rig struct {
 	t      *testing.T
 	log    *brokerLog
@@ -33,7 +33,7 @@ func newRig(t *testing.T, partitions int32) *rig {
 	return &rig{t: t, log: newBrokerLog(partitions), out: &outbox{}, disk: newDisk(t, partitions), clock: &brokerClock{}, start: time.Now()}
 }
 
-// run starts the loop with no partition assigned.
+// run starts the loop without partitions.
 func (r *rig) run() {
 	r.t.Helper()
 	s, err := supervisor.New(supervisor.Config{Namespace: testNamespace, Source: "test", Open: r.disk.Deadlines, Outbox: r.out, Clock: r.clock, Listener: &r.listen})
@@ -52,7 +52,7 @@ func (r *rig) assign(ps ...int32) {
 	synctest.Wait()
 }
 
-// end stops the loop cleanly.
+// end stops the loop and checks its result.
 func (r *rig) end() {
 	r.t.Helper()
 	r.stop()
@@ -62,7 +62,7 @@ func (r *rig) end() {
 	r.closed()
 }
 
-// closed checks that nothing is left open.
+// closed checks that no projection is open.
 func (r *rig) closed() {
 	r.t.Helper()
 	r.disk.mu.Lock()
@@ -74,7 +74,7 @@ func (r *rig) closed() {
 	}
 }
 
-// started arms the timer of an attempt, as the task's event seq.
+// started is an event that arms the timer of an attempt.
 func (r *rig) started(task string, seq uint64, due time.Time) *events.Event {
 	return &events.Event{Task: task, Seq: seq, At: due, Due: events.Millis(due),
 		Policy: &events.Policy{Timer: events.TimerAttempt, OnError: events.OnErrorUndo,
@@ -125,33 +125,32 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 		r.run()
 		r.assign(0)
 		due := r.start.Add(5 * time.Second)
-		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("anew", 3, due))
+		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("again", 3, due))
 		time.Sleep(2 * time.Second)
 		r.log.append(0, completed("before", 4))
 		time.Sleep(5500 * time.Millisecond) // two asks later
-		r.log.append(0, completed("after", 4), r.started("anew", 5, r.start.Add(time.Minute)))
+		r.log.append(0, completed("after", 4), r.started("again", 5, r.start.Add(time.Minute)))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		expect(t, "disarmed before it was due", r.out.since(due, "before"), "")
 		expect(t, "disarmed after two asks", r.out.since(due, "after"), "0s 1s")
-		expect(t, "armed anew", r.out.since(due, "anew"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
+		expect(t, "armed again", r.out.since(due, "again"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
 		r.end()
 	})
 }
 
-// A supervisor that is behind doesn't ask about what the log may have settled
-// already: it goes by the instant up to which it has read. Asking would put it,
-// and the scheduler, further behind.
-func TestWhoIsBehindGoesByTheLogsTime(t *testing.T) {
+// A supervisor that is behind doesn't ask about timers that unread events may disarm. Such asks would put it, and the
+// scheduler, further behind.
+func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
-		r.log.pollLimit = 1 // one record a poll: the rest waits in the log
+		r.log.pollLimit = 1 // one record per poll
 		r.run()
 		r.assign(0)
 		synctest.Wait()
 		due := r.start.Add(5 * time.Second)
 		time.Sleep(10 * time.Second) // the timers are long due when they are read
-		r.log.setStable(0, 0)        // nothing is to be read before all is there
+		r.log.setStable(0, 0)        // nothing is readable until all is written
 		r.log.appendAt(r.start.Add(time.Second), 0, r.started("answered", 3, due), r.started("silent", 3, due))
 		for i := range 200 {
 			r.log.appendAt(r.start.Add(2*time.Second), 0, completed(fmt.Sprint("other ", i), 4))
@@ -168,8 +167,7 @@ func TestWhoIsBehindGoesByTheLogsTime(t *testing.T) {
 	})
 }
 
-// An event that disarms a timer while its recovery is on the way must not be
-// undone by the snooze that follows.
+// An event disarms a timer while its recovery is in flight. The later snooze must not arm it again.
 func TestDisarmedWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -192,8 +190,7 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 		var restored []time.Duration
 		r.listen.Restored = func(p int32, took time.Duration) { restored = append(restored, took) }
 		r.log.append(0, r.started("done", 3, r.start.Add(-time.Hour)), r.started("open", 3, r.start.Add(-time.Hour)))
-		// A dead owner's transaction is open: what it wrote, a marker at the
-		// end, can't be read yet.
+		// The transaction of a crashed owner is open: its records and the end marker aren't readable yet.
 		r.log.append(0, completed("done", 4))
 		r.log.appendRecord(0, nil)
 		r.log.setStable(0, 2)
@@ -214,9 +211,8 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 	})
 }
 
-// The end of the log is markers only: no record will ever come that reaches the
-// high watermark.
-func TestCaughtUpByMarkers(t *testing.T) {
+// The end of the log has end markers only: no record will reach the high watermark.
+func TestEndMarkersCountAsCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.log.append(0, r.started("open", 3, r.start.Add(-time.Hour)))
@@ -237,7 +233,7 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		var pages atomic.Int32
 		r.out.deliver = func(_ context.Context, p int32, n int) error {
 			time.Sleep(sendTime)
-			if n > supervisor.PageTimers {
+			if n > supervisor.PageSize {
 				t.Errorf("a batch of %d", n)
 			}
 			pages.Add(1)
@@ -256,17 +252,17 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		expect(t, "due with the burst", r.out.since(due, "left"), "5ms")
 		expect(t, "due amid the burst", r.out.since(due, "right"), "17ms")
 		all := r.out.since(due, "")
-		if len(all) != burst+2 || pages.Load() != burst/supervisor.PageTimers+2 {
+		if len(all) != burst+2 || pages.Load() != burst/supervisor.PageSize+2 {
 			t.Errorf("%d asked about in %d pages, want %d, each once", len(all), pages.Load(), burst+2)
 		}
-		if last := slices.Max(all); last != burst/supervisor.PageTimers*sendTime {
+		if last := slices.Max(all); last != burst/supervisor.PageSize*sendTime {
 			t.Errorf("the burst took %v, want one page each %v", last, sendTime)
 		}
 		r.end()
 	})
 }
 
-// Records that come all the time must not hold a timer up.
+// A steady stream of records must not delay a timer.
 func TestLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -293,40 +289,40 @@ func TestLateness(t *testing.T) {
 	})
 }
 
-func TestPartitionThatWentIsNotAskedAbout(t *testing.T) {
+func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
 		var lost []int32
 		r.listen.Lost = func(p int32) { lost = append(lost, p) }
 		r.run()
 		r.assign(0, 1)
-		r.log.append(0, r.started("went", 3, r.start.Add(5*time.Second)))
+		r.log.append(0, r.started("lost", 3, r.start.Add(5*time.Second)))
 		r.log.append(1, r.started("stayed", 3, r.start.Add(5*time.Second)))
 		time.Sleep(4900 * time.Millisecond)
 		r.assign(1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		expect(t, "went", r.out.since(r.start, "went"), "")
+		expect(t, "lost", r.out.since(r.start, "lost"), "")
 		expect(t, "stayed", r.out.since(r.start, "stayed"), "5s 6s 8s 12s 20s 36s")
 		if !slices.Equal(lost, []int32{0}) {
-			t.Errorf("told of the loss of %v", lost)
+			t.Errorf("Lost was called for %v", lost)
 		}
 
-		// Back again: read on from where it was, and asked about at once.
+		// Assigned again: it continues from its position and asks at once.
 		r.log.append(0, r.started("meanwhile", 3, r.start.Add(5*time.Second)))
 		back := time.Now()
 		r.assign(0, 1)
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		expect(t, "came back", r.out.since(back, "went"), "0s")
+		expect(t, "came back", r.out.since(back, "lost"), "0s")
 		expect(t, "written meanwhile", r.out.since(back, "meanwhile"), "0s")
 		r.end()
 	})
 }
 
-// A partition goes and comes back before the loop has looked. It goes on from
-// what it holds, and reads to the end before it asks again.
-func TestPartitionThatCameBackUnseen(t *testing.T) {
+// A partition is revoked and assigned again between two iterations. It keeps its state, and is read to the end before
+// it asks again.
+func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.run()
@@ -348,9 +344,9 @@ func TestPartitionThatCameBackUnseen(t *testing.T) {
 	})
 }
 
-// One whose clock was a little ahead goes on: what it asked for too early it asks for again a second after it
-// was due.
-func TestAClockThatWasALittleAhead(t *testing.T) {
+// The clock was slightly ahead. The supervisor continues, and repeats an early recovery one second after the timer is
+// due.
+func TestClockSlightlyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.clock.offset.Store(int64(supervisor.WarnSkew))
@@ -366,10 +362,9 @@ func TestAClockThatWasALittleAhead(t *testing.T) {
 	})
 }
 
-// A supervisor that starts on a machine whose clock is an hour ahead asks for
-// what isn't due, and is refused. When it learns the time it must not wait for
-// that hour before it asks again.
-func TestAClockThatWasAheadIsNoReasonToWait(t *testing.T) {
+// A supervisor starts on a machine whose clock is an hour ahead. It asks early, and is refused. When the clock is
+// corrected, it must not wait an hour to ask again.
+func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.clock.offset.Store(int64(time.Hour))
@@ -397,7 +392,7 @@ func TestAClockThatWasAheadIsNoReasonToWait(t *testing.T) {
 	})
 }
 
-func TestRestartGoesOnFromWhatWasSaved(t *testing.T) {
+func TestRestartContinuesFromSavedState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.run()
@@ -451,7 +446,7 @@ func TestSavesByTimeAndBySize(t *testing.T) {
 	})
 }
 
-// A pause counts from the acknowledgement, and so does lateness.
+// The pause and the lateness count from the acknowledgement.
 func TestSlowSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -469,9 +464,8 @@ func TestSlowSend(t *testing.T) {
 	})
 }
 
-// A partition goes while its recoveries are on their way: what has become of
-// them concerns nobody here any more.
-func TestPartitionThatWentWhileSending(t *testing.T) {
+// A partition is reassigned while its recoveries are in flight. Their result is ignored.
+func TestPartitionLostWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
@@ -481,7 +475,7 @@ func TestPartitionThatWentWhileSending(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		r.assign()
 		time.Sleep(200 * time.Millisecond)
-		r.assign(0) // opened anew, while the first batch is still on its way
+		r.assign(0) // opened again while the first batch is in flight
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 2s")
@@ -489,12 +483,11 @@ func TestPartitionThatWentWhileSending(t *testing.T) {
 	})
 }
 
-// A partition that went again before the loop ever saw it is let go of, and
-// nobody is told: nobody was told that it came.
-func TestPartitionThatNeverCame(t *testing.T) {
+// A partition is revoked before the loop has seen it. It is closed, and neither Assigned nor Lost is called.
+func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
-		r.listen.Lost = func(p int32) { t.Errorf("told of the loss of %d", p) }
+		r.listen.Lost = func(p int32) { t.Errorf("Lost was called for %d", p) }
 		r.run()
 		if _, _, err := r.s.Start(t.Context(), testNamespace.Events(), 0); err != nil {
 			t.Fatal(err)
@@ -506,9 +499,8 @@ func TestPartitionThatNeverCame(t *testing.T) {
 	})
 }
 
-// What is due is due by the broker's time, and a clock that is far off is told
-// of once a minute.
-func TestClockThatIsOff(t *testing.T) {
+// Timers are due by the broker's time. A large skew is reported once a minute.
+func TestClockSkewIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		var skews []time.Duration
@@ -524,8 +516,7 @@ func TestClockThatIsOff(t *testing.T) {
 		if len(skews) != 3 || skews[0] != -time.Hour {
 			t.Errorf("warned of %v, want of an hour in each minute begun", skews)
 		}
-		// The correction turns out to have been wrong: nothing wakes the loop,
-		// but its sweep interval does.
+		// The correction was wrong. Only the sweep interval wakes the loop.
 		r.clock.offset.Store(int64(-supervisor.WarnSkew))
 		time.Sleep(supervisor.DefaultSweepInterval)
 		synctest.Wait()
@@ -541,7 +532,7 @@ func TestClockThatIsOff(t *testing.T) {
 	})
 }
 
-func TestGroupOffsetsAreForShow(t *testing.T) {
+func TestGroupOffsetsAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
 		failed := 0
@@ -551,23 +542,23 @@ func TestGroupOffsetsAreForShow(t *testing.T) {
 		r.log.commitErr = errDown
 		r.log.append(0, completed("x", 4))
 		r.log.appendRecord(0, nil)
-		time.Sleep(2 * supervisor.CommitInterval)
+		time.Sleep(2 * supervisor.CommitEvery)
 		synctest.Wait()
 		if failed == 0 {
-			t.Error("a commit failed and nobody was told")
+			t.Error("a failed commit was not reported")
 		}
 		r.log.mu.Lock()
 		r.log.commitErr, r.log.commits = nil, nil
 		r.log.mu.Unlock()
-		time.Sleep(10 * supervisor.CommitInterval)
+		time.Sleep(10 * supervisor.CommitEvery)
 		synctest.Wait()
 		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
 			t.Errorf("committed %s, want each position once, the marker included", got)
 		}
-		// Another member had partition 0 and may have committed something else.
+		// Another member owned partition 0 and may have committed another position.
 		r.assign(1)
 		r.assign(0, 1)
-		time.Sleep(2 * supervisor.CommitInterval)
+		time.Sleep(2 * supervisor.CommitEvery)
 		synctest.Wait()
 		if got := fmt.Sprint(r.log.commits[1:]); got != "[map[0:2]]" {
 			t.Errorf("after partition 0 came back, committed %s", got)

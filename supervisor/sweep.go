@@ -6,90 +6,84 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How the loop spaces its work.
+// How the loop schedules its work.
 const (
-	// DefaultSweepInterval is the longest that the loop sleeps: a corrected
-	// clock can make a timer due that wasn't when it went to sleep.
+	// DefaultSweepInterval is the longest sleep of the loop: a correction of the clock may make a timer due
+	// meanwhile.
 	DefaultSweepInterval = time.Second
-	// MinSleep keeps the loop from spinning on an instant that has passed.
+	// MinSleep prevents a busy loop for an instant that has passed.
 	MinSleep = time.Millisecond
 
-	// SaveInterval and SaveRecords are how far a partition's stored state may
-	// be behind: what a restart reads again.
+	// SaveInterval and SaveRecords limit how far a partition's stored state may be behind. A restart reads that
+	// again.
 	SaveInterval = time.Second
 	SaveRecords  = 10_000
 
-	// CommitInterval is how old the group's offsets may be. They only show lag.
-	CommitInterval = 5 * time.Second
+	// CommitEvery is how old the group's offsets may be. They only show the lag.
+	CommitEvery = 5 * time.Second
 
-	// After a failed send a partition pauses for FirstSendPause, then for
-	// twice as long each time, at most MaxSendPause.
-	FirstSendPause = 100 * time.Millisecond
-	MaxSendPause   = 5 * time.Second
+	// After a failed send a partition pauses for SendPauseMin. The pause doubles each time, up to SendPauseMax.
+	SendPauseMin = 100 * time.Millisecond
+	SendPauseMax = 5 * time.Second
 
-	// WarnSkew is the correction of the clock beyond which Listener.Skew is
-	// told, at most once in WarnInterval.
-	WarnSkew     = 2 * time.Second
-	WarnInterval = time.Minute
+	// WarnSkew is the skew above which Listener.Skew is called, at most once per WarnEvery.
+	WarnSkew  = 2 * time.Second
+	WarnEvery = time.Minute
 )
 
-// partition is what the loop keeps of one partition of events.
+// partition is the loop's state of one partition of events.
 type partition struct {
 	id         int32
 	deadlines  Deadlines
-	generation uint64    // of the assignment that the loop knows; 0: none yet
-	since      time.Time // local, of the assignment
+	generation uint64    // last known assignment; 0: none yet
+	since      time.Time // local time of the assignment
 
-	// restored: everything below the high watermark seen at assignment has
-	// been applied.
+	// restored: all records below the high watermark at assignment are applied.
 	restored bool
-	// behind: records are there that were not applied yet. One of them may
-	// disarm a timer that looks due.
+	// behind: there are records that aren't applied yet. One of them may disarm a timer that seems due.
 	behind bool
 
 	unsaved int       // records applied since the last save
 	savedAt time.Time // local
 
-	// sending: a batch is on its way. failures counts the batches that failed
-	// one after another; nothing is sent before resumeAt (local).
+	// sending: a batch is in flight. failures counts failed batches in a row. Nothing is sent before resumeAt
+	// (local).
 	sending  bool
 	failures int
 	resumeAt time.Time
 }
 
-// reassigned begins a new assignment. What was applied stays: it is the log's.
-// But others may have written since, so the partition is to be read to the end
-// again before anything is asked.
-func (p *partition) reassigned(generation uint64, local time.Time) {
+// beginAssignment begins a new assignment. The applied state stays, since it is the log's. Other owners may have
+// written meanwhile, so the partition must be read to its end again before anything is asked.
+func (p *partition) beginAssignment(generation uint64, local time.Time) {
 	p.generation, p.since, p.restored = generation, local, false
 }
 
-// asOf is the instant up to which the partition is known: now at the log's tail,
-// else that of the last event applied. Without it, a supervisor that falls
-// behind asks about every attempt that has long been answered, and the answers
-// to that put it further behind.
-func (p *partition) asOf(now time.Time) time.Time {
+// knownUntil is the time up to which the partition is known: now if all records are applied, else the time of the
+// last event. Otherwise a supervisor that is behind would ask about attempts that were answered long ago, and the
+// answers would put it further behind.
+func (p *partition) knownUntil(now time.Time) time.Time {
 	if at := p.deadlines.At(); p.behind && at.Before(now) {
 		return at
 	}
 	return now
 }
 
-// due is the page of timers to ask about; none while the partition may not ask.
+// due is the page of timers to ask about; empty while the partition may not ask.
 func (p *partition) due(now, local time.Time) []events.Due {
 	if !p.restored || p.sending || local.Before(p.resumeAt) {
 		return nil
 	}
-	known := p.asOf(now)
+	known := p.knownUntil(now)
 	if at, ok := p.deadlines.Earliest(); !ok || at.After(known) {
 		return nil
 	}
-	return p.deadlines.Due(known, PageTimers)
+	return p.deadlines.Due(known, PageSize)
 }
 
-// failed makes the partition pause after a batch that wasn't written.
-func (p *partition) failed(local time.Time) {
-	p.resumeAt = local.Add(doubled(FirstSendPause, MaxSendPause, p.failures))
+// pauseAfterFailure pauses the partition after a failed batch.
+func (p *partition) pauseAfterFailure(local time.Time) {
+	p.resumeAt = local.Add(exponential(SendPauseMin, SendPauseMax, p.failures))
 	p.failures++
 }
 
@@ -98,15 +92,14 @@ func (p *partition) saveDue(local time.Time) bool {
 	return p.unsaved > 0 && (p.unsaved >= SaveRecords || local.Sub(p.savedAt) >= SaveInterval)
 }
 
-// sleep is how long nothing is to be done for the partition unless a record
-// comes or a send ends, at most limit.
-func (p *partition) sleep(now, local time.Time, limit time.Duration) time.Duration {
+// sleepAtMost is how long the partition has nothing to do unless a record comes or a send ends, at most limit.
+func (p *partition) sleepAtMost(now, local time.Time, limit time.Duration) time.Duration {
 	d := limit
 	if p.unsaved > 0 {
 		d = min(d, p.savedAt.Add(SaveInterval).Sub(local))
 	}
 	if !p.restored || p.sending || p.behind {
-		return d // a record, or the end of the send, is what comes next
+		return d // a record or the end of the send comes next
 	}
 	if at, ok := p.deadlines.Earliest(); ok {
 		d = min(d, max(at.Sub(now), p.resumeAt.Sub(local)))
@@ -114,11 +107,11 @@ func (p *partition) sleep(now, local time.Time, limit time.Duration) time.Durati
 	return d
 }
 
-// sleep is how long the loop may wait for records.
-func sleep(ps []*partition, now, local time.Time, limit time.Duration) time.Duration {
+// sleepAtMost is how long the loop may wait for records.
+func sleepAtMost(ps []*partition, now, local time.Time, limit time.Duration) time.Duration {
 	d := limit
 	for _, p := range ps {
-		d = p.sleep(now, local, d)
+		d = p.sleepAtMost(now, local, d)
 	}
 	return max(d, MinSleep)
 }

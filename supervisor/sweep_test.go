@@ -33,18 +33,17 @@ func TestSleep(t *testing.T) {
 		"to be saved, while not restored":   {[]*partition{ready(60, func(p *partition) { p.restored, p.unsaved, p.savedAt = false, 1, second(-0.3) })}, 700 * time.Millisecond},
 		"saved long ago, nothing since":     {[]*partition{ready(60, func(p *partition) { p.savedAt = second(-60) })}, time.Second},
 	} {
-		if got := sleep(c.ps, now, now, time.Second); got != c.want {
+		if got := sleepAtMost(c.ps, now, now, time.Second); got != c.want {
 			t.Errorf("%s: sleeps %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-// The clock that says what is due and the one that spaces the loop's own work
-// are not the same.
+// Due timers use the corrected clock, the loop's own work the local one.
 func TestSleepWithACorrectedClock(t *testing.T) {
 	local, now := epoch, epoch.Add(-time.Hour)
 	p := &partition{restored: true, deadlines: still{now.Add(300 * time.Millisecond)}, savedAt: local, resumeAt: local.Add(-time.Minute)}
-	if got := sleep([]*partition{p}, now, local, time.Second); got != 300*time.Millisecond {
+	if got := sleepAtMost([]*partition{p}, now, local, time.Second); got != 300*time.Millisecond {
 		t.Errorf("sleeps %v, want until due by the corrected clock", got)
 	}
 }
@@ -53,13 +52,13 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }
-func (still) Rereads() int64                            { return 0 }
-func (still) ReadTo(int64) error                        { return nil }
+func (still) ExpectLastEvent() int64                    { return 0 }
+func (still) CheckReadTo(int64) error                   { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }
 func (still) Save() error                               { return nil }
 func (still) Discard()                                  {}
-func (still) TakeSnapshot(*events.SnapshotReader) error { return nil }
+func (still) LoadSnapshot(*events.SnapshotReader) error { return nil }
 func (still) Due(time.Time, int) []events.Due           { return nil }
 func (still) Snooze(events.Due, time.Time)              {}
 func (s still) Earliest() (time.Time, bool)             { return s.at, true }

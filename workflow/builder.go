@@ -2,12 +2,11 @@ package workflow
 
 import "time"
 
-// Builder makes a Definition in Go, the same as its YAML gives. It is for one
-// goroutine, and for one Build.
+// Builder builds a Definition in Go, equal to that of the same YAML. It is for one goroutine and one Build.
 type Builder struct{ d Definition }
 
-// New begins a definition. Needed besides are CompleteWithin, a Step, and a
-// deadline for each step: its own, or AttemptWithin for all.
+// New starts a definition. It also needs CompleteWithin, at least one Step, and a deadline for each step:
+// its own, or AttemptWithin for all.
 func New(name string, version int) *Builder {
 	return &Builder{d: Definition{Name: name, Version: version}}
 }
@@ -30,26 +29,26 @@ func (b *Builder) AttemptWithin(d time.Duration) *Builder {
 	return b
 }
 
-// Retry is the rule of every step, field by field where the step has none.
+// Retry sets the retry rule of every step, for the fields that a step leaves zero.
 func (b *Builder) Retry(r Retry) *Builder {
 	b.d.Defaults.Retry = &r
 	return b
 }
 
-// Step adds a step. The trees in it are copied, the rest is the builder's.
+// Step adds a step. Its trees are copied; the caller must not change what else it points to.
 func (b *Builder) Step(s Step) *Builder {
 	b.d.Steps = append(b.d.Steps, s)
 	return b
 }
 
-// Output sets what a task gives that was processed. The tree may hold Go
-// values of any type that has a JSON form, and expressions in its strings.
+// Output sets the output of a processed task. The tree may hold Go values of any type that JSON can encode, and
+// expressions in its strings.
 func (b *Builder) Output(tree any) *Builder {
 	b.d.Output = tree
 	return b
 }
 
-// Build checks what ParseYAML checks and returns Errors with every fault.
+// Build makes the same checks as ParseYAML. It returns Errors with every fault.
 func (b *Builder) Build() (*Definition, error) {
 	p, err := Compile(&b.d)
 	if err != nil {

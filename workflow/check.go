@@ -33,7 +33,7 @@ func check(d *Definition, f *faults) *Program {
 	return compile(d, f)
 }
 
-// checkStructure reports every fault but those of expressions.
+// checkStructure reports every fault except those of expressions.
 func checkStructure(d *Definition, f *faults) {
 	checkName(f, "workflow", d.Name)
 	if d.Version < 1 || d.Version > MaxVersion {
@@ -51,7 +51,7 @@ func checkStructure(d *Definition, f *faults) {
 		f.missing("steps", true, "", "write at least one step")
 	case n > MaxSteps:
 		f.add("steps", fmt.Sprintf("%d steps, the limit is %d", n, MaxSteps), "split the workflow")
-		return // what follows is made for that many
+		return // the checks below are for at most MaxSteps
 	}
 	seen := map[string]bool{}
 	for i := range d.Steps {
@@ -65,8 +65,7 @@ func checkStructure(d *Definition, f *faults) {
 	d.checkNeeds(f)
 }
 
-// missing reports a field that wasn't given, or that has an unusable value.
-// If reading the field already found a fault, that one is enough.
+// missing reports a field that is absent or has an invalid value, unless decoding it already found a fault.
 func (f *faults) missing(path string, absent bool, what, fix string) {
 	if f.reported(path) || f.isUnusable(path) {
 		return
@@ -77,8 +76,8 @@ func (f *faults) missing(path string, absent bool, what, fix string) {
 	f.add(path, what, fix)
 }
 
-// isUnusable tells whether the value at the path, or one that holds it, was
-// refused as a whole: then nothing in it is missing.
+// isUnusable reports whether the value at the path, or one around it, was refused as a whole. Then
+// no field in it is missing.
 func (f *faults) isUnusable(path string) bool {
 	for {
 		if f.unusable[path] {
@@ -91,7 +90,7 @@ func (f *faults) isUnusable(path string) bool {
 	}
 }
 
-// reported tells whether a fault of the path itself is known.
+// reported reports whether the list has a fault of the path itself.
 func (f *faults) reported(path string) bool {
 	return slices.ContainsFunc(f.list, func(e *Error) bool { return e.Path == path })
 }
@@ -117,7 +116,7 @@ func checkDuration(f *faults, path string, v Duration, required bool) {
 	}
 }
 
-// checkFits refuses an attempt's deadline past the task's: it could not be reached.
+// checkFits refuses a deadline of an attempt that is longer than the task's.
 func (d *Definition) checkFits(f *faults, path string, within Duration) {
 	if d.CompleteWithin > 0 && within > d.CompleteWithin {
 		f.add(path, fmt.Sprintf("an attempt may take %s, longer than the whole task with %s", within, d.CompleteWithin),
@@ -144,7 +143,7 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	if u := s.Undo; u != nil {
 		path += ".undo"
 		checkOperation(f, path+".operation", u.Operation)
-		if u.Agent != s.Agent { // else it is the step's fault
+		if u.Agent != s.Agent { // otherwise the check of the step reports it
 			checkName(f, path+".agent", u.Agent)
 		}
 		if u.CompleteWithin != nil {
@@ -189,10 +188,10 @@ func (d *Definition) checkNeeds(f *faults) {
 		seen := map[string]bool{}
 		for n, id := range s.Needs {
 			if _, ok := at[id]; !ok {
-				f.add(index(path, n), fmt.Sprintf("no step has the id %q", id), suggest(id, ids))
+				f.add(indexPath(path, n), fmt.Sprintf("no step has the id %q", id), suggest(id, ids))
 			}
 			if seen[id] {
-				f.add(index(path, n), id+" is given twice", "remove one of them")
+				f.add(indexPath(path, n), id+" is given twice", "remove one of them")
 			}
 			seen[id] = true
 		}
@@ -203,8 +202,7 @@ func (d *Definition) checkNeeds(f *faults) {
 	}
 }
 
-// cycles walks the graph depth first; an edge back to a step that is on the
-// walk closes a cycle.
+// cycles walks the graph depth first. An edge to a step on the walk closes a cycle.
 type cycles struct {
 	d     *Definition
 	f     *faults
@@ -216,16 +214,16 @@ type cycles struct {
 type visit uint8
 
 const (
-	unseen visit = iota
-	open
-	done
+	notVisited visit = iota
+	onWalk
+	visited
 )
 
 func (c *cycles) visit(i int) {
-	if c.state[i] != unseen {
+	if c.state[i] != notVisited {
 		return
 	}
-	c.state[i] = open
+	c.state[i] = onWalk
 	id := c.d.Steps[i].ID
 	c.walk = append(c.walk, id)
 	for n, need := range c.d.Steps[i].Needs {
@@ -233,19 +231,19 @@ func (c *cycles) visit(i int) {
 		if !ok || slices.Index(c.d.Steps[i].Needs, need) < n {
 			continue
 		}
-		if c.state[j] == open {
+		if c.state[j] == onWalk {
 			cycle := append(slices.Clone(c.walk[slices.Index(c.walk, need):]), need)
-			c.f.add(index(stepPath(id)+".needs", n), "a cycle: "+strings.Join(cycle, " needs "), "remove one of these needs")
+			c.f.add(indexPath(stepPath(id)+".needs", n), "a cycle: "+strings.Join(cycle, " needs "), "remove one of these needs")
 			continue
 		}
 		c.visit(j)
 	}
 	c.walk = c.walk[:len(c.walk)-1]
-	c.state[i] = done
+	c.state[i] = visited
 }
 
-// ancestors gives for each step the set of those it needs, directly or through
-// others, as bits. Steps of a cycle may miss some; that is a fault anyway.
+// ancestors returns for each step the set of steps that it needs, directly or through others. The sets of
+// steps in a cycle may be incomplete; a cycle is a fault anyway.
 func (d *Definition) ancestors() []bits {
 	at := make(map[string]int, len(d.Steps))
 	for i := range d.Steps {
@@ -284,8 +282,7 @@ func (b bits) union(o bits) {
 	}
 }
 
-// normalTree brings a value to the types of Definition.Output. Go values of
-// other types go through their JSON.
+// normalTree converts a value to the types of Definition.Output. It converts other Go types by their JSON.
 func normalTree(v any, path string, f *faults) any {
 	switch v.(type) {
 	case nil, bool, json.Number, string, []any, map[string]any:
@@ -331,13 +328,13 @@ func normalPlain(v any, path string, f *faults, depth int) any {
 	case []any:
 		list := make([]any, len(v))
 		for i, e := range v {
-			list[i] = normalPlain(e, index(path, i), f, depth+1)
+			list[i] = normalPlain(e, indexPath(path, i), f, depth+1)
 		}
 		return list
 	case map[string]any:
 		object := make(map[string]any, len(v))
 		for k, e := range v {
-			object[k] = normalPlain(e, join(path, k), f, depth+1)
+			object[k] = normalPlain(e, memberPath(path, k), f, depth+1)
 		}
 		return object
 	}

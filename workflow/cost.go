@@ -12,23 +12,22 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// What one unit of cost goes through.
+// The work that one unit of cost stands for.
 const (
 	textUnit     = 10 // bytes of text
 	elementsUnit = 4  // elements of a list that is copied
 	patternUnit  = 4  // instructions of a regular expression
 )
 
-// A regular expression that isn't constant is compiled in each round.
+// The cost of compiling a regular expression that isn't constant, at each evaluation.
 const (
-	patternCost     = 100 // of compiling any
+	patternCost     = 100 // for each expression
 	patternByteCost = 10
 )
 
-// callCost counts what a call goes through. CEL doesn't count conversions and
-// size, and the rest only where the types are known before, which those of a
-// task's input are not. A call that gives an error has cost as much: all() and
-// || go on after it.
+// callCost estimates the cost of a call by its arguments. CEL counts no conversions and no size, and the other
+// calls only for types known at compile time, which a task's input doesn't have. Calls that fail count too,
+// because all() and || go on after an error.
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
@@ -51,7 +50,7 @@ func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *ui
 	return &n
 }
 
-// textLen is how many bytes a text has; 0 for what is none.
+// textLen returns the bytes of a string or bytes value, 0 for other types.
 func textLen(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:
@@ -62,7 +61,7 @@ func textLen(v ref.Val) int {
 	return 0
 }
 
-// copied counts what + has copied.
+// copied is the cost of the bytes or elements that + copied.
 func copied(sum ref.Val) uint64 {
 	switch v := sum.(type) {
 	case types.String, types.Bytes:
@@ -74,8 +73,8 @@ func copied(sum ref.Val) uint64 {
 	return 0
 }
 
-// instructions is about how many a regular expression has, each of which may be
-// tried at each byte. Only repetitions make them more than its text has bytes.
+// instructions estimates the instructions of a compiled regular expression, each of which may be tried at each byte.
+// Only repetitions make them more than the bytes of the expression.
 func instructions(pattern string) int {
 	n := len(pattern)
 	for _, part := range strings.Split(pattern, "{")[1:] {
@@ -86,14 +85,14 @@ func instructions(pattern string) int {
 			times = m
 		}
 		if n *= max(1, times); n > maxRegexSize {
-			return max(len(pattern), maxRegexSize) // more isn't let in
+			return max(len(pattern), maxRegexSize) // larger ones are refused
 		}
 	}
 	return n
 }
 
-// patternCall is matches with an expression that isn't constant. CEL compiles it to
-// see whether it is too large, and counts nothing then. It asks Args for it.
+// patternCall is a call of matches whose pattern isn't constant. CEL compiles the pattern, to refuse too large
+// ones, without counting that. It gets the pattern from Args.
 type patternCall struct {
 	interpreter.InterpretableCall
 }
@@ -103,7 +102,7 @@ func (c *patternCall) Args() []interpreter.InterpretableV2 {
 	return []interpreter.InterpretableV2{args[0], &pattern{args[1]}}
 }
 
-// pattern is counted before it is compiled.
+// pattern counts the cost of compiling a pattern before CEL does it.
 type pattern struct {
 	interpreter.InterpretableV2
 }

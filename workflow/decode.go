@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// decoder turns nodes into a Definition. It records where everything stood
-// and every field that is unknown, given twice or of the wrong kind; whether
-// the values make sense is checked afterwards, on the Definition.
+// decoder converts nodes to a Definition. It records the position of each field, and a fault for each field that
+// is unknown, repeated or of the wrong kind. Values are checked later, by checkStructure.
 type decoder struct {
 	f      *faults
-	stored bool // JSON of the topic: may hold source
+	stored bool // the JSON of the definitions topic, which may have source
 }
 
 func decodeDefinition(root *node, f *faults, stored bool) *Definition {
@@ -48,7 +47,7 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 	switch {
 	case given != nil:
 		d.source = c.source(given)
-	case !stored: // places in JSON of one line would tell nobody anything later
+	case !stored: // positions in stored JSON, a single line, are useless later
 		d.source = *f.src
 	}
 	normalize(d, f)
@@ -67,8 +66,8 @@ func fieldsOf[T any]() []string {
 	return names
 }
 
-// object calls set for each known member. Whatever a member holds, its place
-// is recorded first: its own if it is a string, else that of its key.
+// object calls set for each known member. It first records the member's position: that of the value if it is a
+// string, otherwise that of the key.
 func (c *decoder) object(n *node, path string, known []string, set func(member, string)) {
 	if n.kind != kindObject {
 		fix := ""
@@ -80,49 +79,49 @@ func (c *decoder) object(n *node, path string, known []string, set func(member, 
 	}
 	seen := make(map[string]position, len(n.members))
 	for _, m := range n.members {
-		at := join(path, m.key)
+		at := memberPath(path, m.key)
 		if first, twice := seen[m.key]; twice {
-			c.f.at(m.at, at, fmt.Sprintf("given twice, first in line %d", first.line), "remove one of them")
+			c.f.addAt(m.at, at, fmt.Sprintf("given twice, first in line %d", first.line), "remove one of them")
 			continue
 		}
 		seen[m.key] = m.at
 		if known != nil && !slices.Contains(known, m.key) {
-			c.f.at(m.at, at, "no such field", suggest(m.key, known))
+			c.f.addAt(m.at, at, "no such field", suggest(m.key, known))
 			continue
 		}
-		c.record(at, m)
+		c.recordPosition(at, m)
 		set(m, at)
 	}
 }
 
-func (c *decoder) record(path string, m member) {
+func (c *decoder) recordPosition(path string, m member) {
 	p := m.at
 	if m.value.kind == kindString {
 		p = m.value.at
 	}
-	c.f.src.at[path] = p
+	c.f.src.positions[path] = p
 }
 
-// kindFault is of a value of another kind than is wanted; fix says what to write instead.
+// kindFault reports a value of the wrong kind. fix says what to write instead.
 func (c *decoder) kindFault(n *node, path string, want kind, fix string) {
 	if c.f.unusable == nil {
 		c.f.unusable = map[string]bool{}
 	}
 	c.f.unusable[path] = true
 	if n.kind == kindRefused {
-		c.refused(n, path)
+		c.reportRefused(n, path)
 		return
 	}
 	if n.kind == kindNull {
-		c.f.at(n.at, path, "empty, want "+want.String(), "write it or remove the field")
+		c.f.addAt(n.at, path, "empty, want "+want.String(), "write it or remove the field")
 		return
 	}
-	c.f.at(n.at, path, "this is "+n.kind.String()+", want "+want.String(), fix)
+	c.f.addAt(n.at, path, "this is "+n.kind.String()+", want "+want.String(), fix)
 }
 
-func (c *decoder) refused(n *node, path string) {
+func (c *decoder) reportRefused(n *node, path string) {
 	what, fix, _ := strings.Cut(n.text, "; ")
-	c.f.at(n.at, path, what, fix)
+	c.f.addAt(n.at, path, what, fix)
 }
 
 func (c *decoder) text(n *node, path string) string {
@@ -131,12 +130,12 @@ func (c *decoder) text(n *node, path string) string {
 		return ""
 	}
 	if n.text == "" {
-		c.f.at(n.at, path, "empty", "write it or remove the field")
+		c.f.addAt(n.at, path, "empty", "write it or remove the field")
 	}
 	return n.text
 }
 
-// integer is of a field that is 1 or more; where it is something else, fix says what to write.
+// integer decodes a whole number of at least 1. fix says what to write instead of another value.
 func (c *decoder) integer(n *node, path, fix string) int {
 	if n.kind != kindNumber {
 		c.kindFault(n, path, kindNumber, fix)
@@ -144,11 +143,11 @@ func (c *decoder) integer(n *node, path, fix string) int {
 	}
 	i, err := strconv.ParseInt(n.text, 10, 32)
 	if err != nil {
-		c.f.at(n.at, path, n.text+" is out of range", "write a whole number")
+		c.f.addAt(n.at, path, n.text+" is out of range", "write a whole number")
 		return 0
 	}
-	if i == 0 { // a zero field means "not given": say it here, where it was
-		c.f.at(n.at, path, "0 is out of range", fix)
+	if i == 0 { // zero would mean "absent" later
+		c.f.addAt(n.at, path, "0 is out of range", fix)
 	}
 	return int(i)
 }
@@ -160,7 +159,7 @@ func (c *decoder) float(n *node, path string) float64 {
 	}
 	v, err := strconv.ParseFloat(n.text, 64)
 	if err != nil || v == 0 {
-		c.f.at(n.at, path, n.text+" is out of range", fmt.Sprintf("write a number from 1 to %d", MaxFactor))
+		c.f.addAt(n.at, path, n.text+" is out of range", fmt.Sprintf("write a number from 1 to %d", MaxFactor))
 		return 0
 	}
 	return v
@@ -168,7 +167,7 @@ func (c *decoder) float(n *node, path string) float64 {
 
 func (c *decoder) duration(n *node, path string) Duration {
 	if n.kind == kindNumber {
-		c.f.at(n.at, path, n.text+" is a number without a unit", "write "+n.text+"s for seconds, or ms, m, h")
+		c.f.addAt(n.at, path, n.text+" is a number without a unit", "write "+n.text+"s for seconds, or ms, m, h")
 		return 0
 	}
 	if n.kind != kindString {
@@ -178,16 +177,16 @@ func (c *decoder) duration(n *node, path string) Duration {
 	v, err := ParseDuration(n.text)
 	if err != nil {
 		what, fix, _ := strings.Cut(err.Error(), "; ")
-		c.f.at(n.at, path, what, fix)
+		c.f.addAt(n.at, path, what, fix)
 		return 0
 	}
 	if v == 0 {
-		c.f.at(n.at, path, "a duration of zero", "write one of at least "+MinDuration.String()+", or remove the field")
+		c.f.addAt(n.at, path, "a duration of zero", "write one of at least "+MinDuration.String()+", or remove the field")
 	}
 	return v
 }
 
-func (c *decoder) within(n *node, path string) *Duration {
+func (c *decoder) optionalDuration(n *node, path string) *Duration {
 	v := c.duration(n, path)
 	if v == 0 {
 		return nil
@@ -233,7 +232,7 @@ func (c *decoder) retry(n *node, path string) *Retry {
 func (c *decoder) steps(n *node, path string) []Step {
 	var steps []Step
 	if n.kind == kindList {
-		c.f.at(n.at, path, "this is a list, want an object", "write each step as a member: its id, then its fields")
+		c.f.addAt(n.at, path, "this is a list, want an object", "write each step as a member: its id, then its fields")
 		return nil
 	}
 	c.object(n, path, nil, func(m member, path string) {
@@ -254,14 +253,14 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Needs = c.needs(v, path)
 	case "when":
 		if v.kind == kindBool {
-			c.f.at(v.at, path, "this is a boolean, want an expression", `write "${ `+v.text+` }"`)
+			c.f.addAt(v.at, path, "this is a boolean, want an expression", `write "${ `+v.text+` }"`)
 			return
 		}
 		s.When = c.text(v, path)
 	case "input":
 		s.Input = c.tree(v, path, 0)
 	case "complete_within":
-		s.CompleteWithin = c.within(v, path)
+		s.CompleteWithin = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
 	case "undo":
@@ -279,7 +278,7 @@ func (c *decoder) undoField(u *Undo, m member, path string) {
 	case "input":
 		u.Input = c.tree(v, path, 0)
 	case "complete_within":
-		u.CompleteWithin = c.within(v, path)
+		u.CompleteWithin = c.optionalDuration(v, path)
 	case "retry":
 		u.Retry = c.retry(v, path)
 	}
@@ -287,7 +286,7 @@ func (c *decoder) undoField(u *Undo, m member, path string) {
 
 func (c *decoder) needs(n *node, path string) []string {
 	if n.kind == kindString {
-		c.f.at(n.at, path, "this is a string, want a list of step ids", "write ["+n.text+"]")
+		c.f.addAt(n.at, path, "this is a string, want a list of step ids", "write ["+n.text+"]")
 		return nil
 	}
 	if n.kind != kindList {
@@ -296,8 +295,8 @@ func (c *decoder) needs(n *node, path string) []string {
 	}
 	var needs []string
 	for i, v := range n.items {
-		at := index(path, i)
-		c.f.src.at[at] = v.at
+		at := indexPath(path, i)
+		c.f.src.positions[at] = v.at
 		if id := c.text(v, at); id != "" {
 			needs = append(needs, id)
 		}
@@ -305,10 +304,10 @@ func (c *decoder) needs(n *node, path string) []string {
 	return needs
 }
 
-// tree reads a value that may hold expressions.
+// tree decodes a value that may contain expressions.
 func (c *decoder) tree(n *node, path string, depth int) any {
 	if depth > MaxDepth {
-		c.f.at(n.at, path, fmt.Sprintf("nested more than %d deep", MaxDepth), "flatten it")
+		c.f.addAt(n.at, path, fmt.Sprintf("nested more than %d deep", MaxDepth), "flatten it")
 		return nil
 	}
 	switch n.kind {
@@ -321,8 +320,8 @@ func (c *decoder) tree(n *node, path string, depth int) any {
 	case kindList:
 		list := make([]any, len(n.items))
 		for i, v := range n.items {
-			at := index(path, i)
-			c.f.src.at[at] = v.at
+			at := indexPath(path, i)
+			c.f.src.positions[at] = v.at
 			list[i] = c.tree(v, at, depth+1)
 		}
 		return list
@@ -331,7 +330,7 @@ func (c *decoder) tree(n *node, path string, depth int) any {
 		c.object(n, path, nil, func(m member, path string) { object[m.key] = c.tree(m.value, path, depth+1) })
 		return object
 	case kindRefused:
-		c.refused(n, path)
+		c.reportRefused(n, path)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Bounds of a definition. What exceeds one is refused with its name.
+// The bounds of a definition. Exceeding one is a fault that names the bound.
 const (
 	MaxDefinitionBytes = 512 << 10
 	MaxSteps           = 1024
@@ -26,9 +26,8 @@ const (
 	OnErrorHold = "hold"
 )
 
-// DefaultRetry holds what neither a step nor the defaults say: one attempt,
-// and for those that ask for more a backoff from 1 s, doubling to 1 minute,
-// without a cool-down.
+// DefaultRetry applies to fields that neither a step nor Defaults set: one attempt; with more attempts a backoff
+// of 1 s that doubles up to 1 minute; no cool-down.
 var DefaultRetry = Retry{
 	MaxAttempts: 1,
 	Backoff:     Duration(time.Second),
@@ -36,29 +35,28 @@ var DefaultRetry = Retry{
 	Max:         Duration(time.Minute),
 }
 
-// Definition is one version of a workflow. Those that ParseYAML, ParseJSON and
-// Builder.Build return are valid, complete (defaults of single fields filled
-// in) and must not be changed; they are then safe for concurrent use.
+// Definition is one version of a workflow. ParseYAML, ParseJSON and Builder.Build return valid definitions with
+// the defaults of single fields filled in. Callers must not change them; they are safe for concurrent use.
 type Definition struct {
-	// Name and Version identify the definition: a changed body needs a new version.
+	// Name and Version identify the definition. A changed body needs a new version.
 	Name    string `json:"workflow"`
 	Version int    `json:"version"`
 	// CompleteWithin bounds the whole task, and each attempt of its steps.
 	CompleteWithin Duration `json:"complete_within"`
-	// OnError is OnErrorUndo (the default) or OnErrorHold: what happens once a
-	// step is in error or the task's time is over.
+	// OnError says what happens when a step is in error or the task's complete-by is over: OnErrorUndo (the
+	// default) or OnErrorHold.
 	OnError  string   `json:"on_error"`
 	Defaults Defaults `json:"defaults"`
-	// Steps are in the order of the file, where they are a map by id.
+	// Steps are in the order of the file.
 	Steps []Step `json:"steps"`
-	// Output is a tree of nil, bool, json.Number, string, []any and
-	// map[string]any whose strings may hold expressions; nil: no output.
+	// Output is a tree of nil, bool, json.Number, string, []any and map[string]any. Its strings may contain
+	// expressions. nil: no output.
 	Output any `json:"output"`
 
 	source source
 }
 
-// Defaults hold for every step that doesn't say otherwise.
+// Defaults apply to every step that leaves the field out.
 type Defaults struct {
 	CompleteWithin Duration `json:"complete_within"` // of one attempt; 0: none given
 	Retry          *Retry   `json:"retry"`
@@ -70,9 +68,9 @@ type Step struct {
 	Agent     string   `json:"agent"`
 	Operation string   `json:"operation"`
 	Needs     []string `json:"needs"`
-	// When is empty, or an expression "${ ... }" that gives a boolean; false skips the step.
+	// When is an expression "${ ... }" with a boolean result; false skips the step. Empty: true.
 	When string `json:"when"`
-	// Input is a tree as Definition.Output; nil gives the empty object.
+	// Input is a tree like Definition.Output; nil: an empty object.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
@@ -82,15 +80,15 @@ type Step struct {
 // Undo is the compensating operation of a step.
 type Undo struct {
 	Operation string `json:"operation"`
-	Agent     string `json:"agent"` // the step's, if none was given
-	// Input is a tree as Definition.Output that gives an object; nil: none.
+	Agent     string `json:"agent"` // empty: the step's
+	// Input is a tree like Definition.Output whose result is an object; nil: none.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
 	Retry          *Retry    `json:"retry"`
 }
 
-// Retry says how often and when an attempt is repeated. A field that is zero
-// was not given and is taken from the next outer Retry, at last from DefaultRetry.
+// Retry says how often and when an attempt is repeated. A zero field is taken from the next outer Retry, finally from
+// DefaultRetry.
 type Retry struct {
 	MaxAttempts int      `json:"max_attempts"` // the first one included; 1 to MaxAttempts
 	Backoff     Duration `json:"backoff"`      // before the second attempt
@@ -99,8 +97,8 @@ type Retry struct {
 	CoolDown    Duration `json:"cool_down"`    // wait before one more attempt past MaxAttempts; 0: none
 }
 
-// over fills what r leaves out from the next outer retry rule.
-func (r Retry) over(outer *Retry) Retry {
+// fallBackTo fills the zero fields of r from the next outer rule.
+func (r Retry) fallBackTo(outer *Retry) Retry {
 	if outer == nil {
 		return r
 	}
@@ -122,23 +120,22 @@ func (r Retry) over(outer *Retry) Retry {
 	return r
 }
 
-// Key is the definition's key on the definitions topic: "name/version".
+// Key returns the definition's key on the definitions topic: "name/version".
 func (d *Definition) Key() string { return fmt.Sprintf("%s/%d", d.Name, d.Version) }
 
-// Effective gives the deadline of one attempt of a step, counted from its
-// start, and its retry rule, both with the defaults applied. Its Max is never
-// below its Backoff. A step out of range panics.
+// Effective returns the deadline of one attempt of a step, from its start, and the step's retry rule, both with
+// defaults applied. The rule's Max is at least its Backoff. It panics if step is out of range.
 func (d *Definition) Effective(step int) (completeWithin time.Duration, r Retry) {
 	s := &d.Steps[step]
 	within := d.Defaults.CompleteWithin
 	if s.CompleteWithin != nil {
 		within = *s.CompleteWithin
 	}
-	return time.Duration(within), resolve(s.Retry, d.Defaults.Retry)
+	return time.Duration(within), mergeRetry(s.Retry, d.Defaults.Retry)
 }
 
-// EffectiveUndo is Effective of a step's undo: what the undo doesn't say is
-// the step's. For a step without undo it answers as for one that says nothing.
+// EffectiveUndo is Effective for a step's undo, which falls back to the step. For a step without undo it equals
+// Effective.
 func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Retry) {
 	s := &d.Steps[step]
 	if s.Undo == nil {
@@ -148,22 +145,22 @@ func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Re
 	if s.Undo.CompleteWithin != nil {
 		completeWithin = time.Duration(*s.Undo.CompleteWithin)
 	}
-	return completeWithin, resolve(s.Undo.Retry, s.Retry, d.Defaults.Retry)
+	return completeWithin, mergeRetry(s.Undo.Retry, s.Retry, d.Defaults.Retry)
 }
 
-// resolve folds the rules from the inside out, DefaultRetry last.
-func resolve(rules ...*Retry) Retry {
+// mergeRetry merges rules, the innermost first, and DefaultRetry.
+func mergeRetry(rules ...*Retry) Retry {
 	var r Retry
 	for _, outer := range rules {
-		r = r.over(outer)
+		r = r.fallBackTo(outer)
 	}
-	r = r.over(&DefaultRetry)
+	r = r.fallBackTo(&DefaultRetry)
 	// A backoff given without max, and longer than the default max, is its own max.
 	r.Max = max(r.Max, r.Backoff)
 	return r
 }
 
-// Index gives the position of a step by its id, or -1.
+// Index returns the position of a step by its id, or -1.
 func (d *Definition) Index(id string) int {
 	for i := range d.Steps {
 		if d.Steps[i].ID == id {
@@ -173,8 +170,8 @@ func (d *Definition) Index(id string) int {
 	return -1
 }
 
-// Agents lists the agents that steps and undos ask, each once, in order of
-// first mention: those whose request topics must exist.
+// Agents returns the agents of steps and undos, each once, in the order of the file. Their request topics must
+// exist.
 func (d *Definition) Agents() []string {
 	var agents []string
 	seen := map[string]bool{}

@@ -10,27 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// JSON is the canonical body: the same bytes for the same meaning, whatever
-// the layout of the YAML was. A changed body needs a new version.
+// JSON returns the canonical body: the same bytes for the same meaning, independent of the layout of the YAML. A
+// changed body needs a new version.
 func (d *Definition) JSON() []byte { return d.encode(false) }
 
-// Stored is JSON with one more member, source: the file and the places of the
-// expressions in it, so that a failure at run time can name them. It is what
-// the definitions topic holds; ParseJSON(Stored()).JSON() equals JSON().
+// Stored returns JSON with a further member, source: the file and the positions of its expressions, for errors at
+// run time. It is the value on the definitions topic. ParseJSON(Stored()).JSON() equals JSON().
 func (d *Definition) Stored() []byte { return d.encode(true) }
 
-// MarshalJSON gives JSON, so that a definition within other data is canonical too.
+// MarshalJSON returns JSON, so that a definition within other data is canonical too.
 func (d *Definition) MarshalJSON() ([]byte, error) { return d.JSON(), nil }
 
-// writer appends JSON. open and field keep the commas.
+// writer appends JSON. openObject and field write the commas.
 type writer struct {
 	b     []byte
 	first bool
 }
 
-func (w *writer) open() { w.b, w.first = append(w.b, '{'), true }
+func (w *writer) openObject() { w.b, w.first = append(w.b, '{'), true }
 
-func (w *writer) close() { w.b, w.first = append(w.b, '}'), false }
+func (w *writer) closeObject() { w.b, w.first = append(w.b, '}'), false }
 
 func (w *writer) field(name string) {
 	if !w.first {
@@ -60,7 +59,7 @@ func (w *writer) duration(name string, v Duration) {
 	}
 }
 
-func (w *writer) within(name string, v *Duration) {
+func (w *writer) optionalDuration(name string, v *Duration) {
 	if v != nil {
 		w.duration(name, *v)
 	}
@@ -78,7 +77,7 @@ func (w *writer) retry(r *Retry) {
 		return
 	}
 	w.field("retry")
-	w.open()
+	w.openObject()
 	w.integer("max_attempts", r.MaxAttempts)
 	w.duration("backoff", r.Backoff)
 	if r.Factor != 0 {
@@ -87,40 +86,40 @@ func (w *writer) retry(r *Retry) {
 	}
 	w.duration("max", r.Max)
 	w.duration("cool_down", r.CoolDown)
-	w.close()
+	w.closeObject()
 }
 
 func (d *Definition) encode(stored bool) []byte {
 	w := &writer{}
-	w.open()
+	w.openObject()
 	w.text("workflow", d.Name)
 	w.integer("version", d.Version)
 	w.duration("complete_within", d.CompleteWithin)
 	w.text("on_error", d.OnError)
 	if d.Defaults != (Defaults{}) {
 		w.field("defaults")
-		w.open()
+		w.openObject()
 		w.duration("complete_within", d.Defaults.CompleteWithin)
 		w.retry(d.Defaults.Retry)
-		w.close()
+		w.closeObject()
 	}
 	w.field("steps")
-	w.open()
+	w.openObject()
 	for i := range d.Steps {
 		w.step(&d.Steps[i])
 	}
-	w.close()
+	w.closeObject()
 	w.tree("output", d.Output)
 	if stored {
 		w.source(&d.source)
 	}
-	w.close()
+	w.closeObject()
 	return w.b
 }
 
 func (w *writer) step(s *Step) {
 	w.field(s.ID)
-	w.open()
+	w.openObject()
 	w.text("agent", s.Agent)
 	w.text("operation", s.Operation)
 	if len(s.Needs) > 0 {
@@ -136,19 +135,19 @@ func (w *writer) step(s *Step) {
 	}
 	w.text("when", s.When)
 	w.tree("input", s.Input)
-	w.within("complete_within", s.CompleteWithin)
+	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
 	if u := s.Undo; u != nil {
 		w.field("undo")
-		w.open()
+		w.openObject()
 		w.text("operation", u.Operation)
 		w.text("agent", u.Agent)
 		w.tree("input", u.Input)
-		w.within("complete_within", u.CompleteWithin)
+		w.optionalDuration("complete_within", u.CompleteWithin)
 		w.retry(u.Retry)
-		w.close()
+		w.closeObject()
 	}
-	w.close()
+	w.closeObject()
 }
 
 // appendTree appends a normalized tree, the keys of its objects sorted.
@@ -183,8 +182,7 @@ func appendTree(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// appendString appends a JSON string. Only what JSON demands is escaped; what
-// is not UTF-8 becomes U+FFFD.
+// appendString appends a JSON string. It escapes only what JSON requires, and replaces invalid UTF-8 by U+FFFD.
 func appendString(b []byte, s string) []byte {
 	return append(appendInner(append(b, '"'), s), '"')
 }
@@ -227,8 +225,8 @@ func appendInner(b []byte, s string) []byte {
 	return append(b, s[start:]...)
 }
 
-// appendDouble appends a finite double as encoding/json and JavaScript do:
-// the shortest text that reads back as it, without an exponent from 1e-6 up to 1e21.
+// appendDouble appends a finite double as encoding/json and JavaScript do: the shortest text that parses to it,
+// without an exponent from 1e-6 up to 1e21.
 func appendDouble(b []byte, v float64) []byte {
 	if abs := math.Abs(v); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		s := strconv.FormatFloat(v, 'e', -1, 64)

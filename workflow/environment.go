@@ -15,14 +15,13 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// Bounds of evaluation. One evaluation past one of them fails its step.
+// The bounds of one evaluation. Exceeding one fails the step.
 const (
-	// MaxCost is in CEL's cost units: about one for each operation, and one
-	// for every ten bytes or each element that it goes through (callCost). All
-	// of it takes about 60 ms.
+	// MaxCost is in CEL's cost units: about one for each operation, and one for every ten bytes or each
+	// element that it processes (callCost). An evaluation of that cost takes about 60 ms.
 	MaxCost = 1_000_000
-	// MaxResultBytes bounds one value: an input, an output, an undo's input.
-	// It leaves a Kafka record of the default 1,000,012 bytes room for the rest.
+	// MaxResultBytes bounds an input, an output or an undo's input. A Kafka record of the default 1,000,012
+	// bytes has room for it and for the rest of the record.
 	MaxResultBytes = 900_000
 
 	maxListElements   = 100_000 // of two lists added
@@ -63,7 +62,7 @@ var stepFields = []struct {
 	{fieldError, stepError, cel.DynType},
 }
 
-// variableKind says where in a Scope a variable's value is.
+// variableKind names the part of a Scope that a variable reads.
 type variableKind uint8
 
 const (
@@ -78,14 +77,14 @@ const (
 	stepError
 )
 
-// variable is what a name such as steps.charge.output stands for.
+// variable is the meaning of a name such as steps.charge.output.
 type variable struct {
 	kind variableKind
 	step int // of stepOutput, stepState, stepError
 }
 
-// variables gives every name of a definition's expressions. Which steps one
-// expression may name is checked apart, with a better message than "undeclared".
+// variables returns all names for the expressions of a definition. references checks which steps an expression may
+// name, with a better message than "undeclared".
 func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
 	vars := map[string]variable{variableInput: {kind: scopeInput}}
 	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType)}
@@ -107,7 +106,7 @@ func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
 	return vars, opts
 }
 
-// baseEnvironment is CEL as every definition has it, without variables.
+// baseEnvironment is the CEL environment of all definitions, without variables.
 var baseEnvironment = sync.OnceValue(func() *cel.Env {
 	e, err := cel.NewCustomEnv(
 		cel.StdLib(cel.StdLibSubset(&env.LibrarySubset{ExcludeFunctions: excluded()})),
@@ -127,7 +126,7 @@ var baseEnvironment = sync.OnceValue(func() *cel.Env {
 		ext.Math(ext.MathVersion(mathVersion)),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
-		cel.EnableHiddenAccumulatorName(true), // else macros append to lists by copying
+		cel.EnableHiddenAccumulatorName(true), // otherwise macros copy a list for each element
 		cel.EagerlyValidateDeclarations(true),
 		cel.ParserExpressionSizeLimit(MaxExpressionBytes),
 		cel.ParserRecursionLimit(maxRecursion),
@@ -141,8 +140,8 @@ var baseEnvironment = sync.OnceValue(func() *cel.Env {
 	return e
 })
 
-// excluded lists what arithmetic replaces, and the overloads that read the
-// machine's time-zone database, whose answers differ between machines.
+// excluded returns the functions that arithmetic replaces, and the overloads that use the machine's time-zone
+// database, which differs between machines.
 func excluded() []*env.Function {
 	var out []*env.Function
 	for _, fn := range stdlib.Functions() {
@@ -168,8 +167,8 @@ var listOfA = cel.ListType(cel.TypeParamType("A"))
 
 func pair(a, b *cel.Type) []*cel.Type { return []*cel.Type{a, b} }
 
-// arithmetic declares an operator as the standard does, and besides for an int
-// with a double: JSON doesn't tell 5 from 5.0, so neither does an expression.
+// arithmetic declares an operator like the standard, and in addition for an int with a double: JSON doesn't
+// distinguish 5 from 5.0, so expressions don't either.
 func arithmetic(name, ints, uints, doubles string, apply func(a, b ref.Val) ref.Val, more ...cel.FunctionOpt) cel.EnvOption {
 	opts := []cel.FunctionOpt{
 		cel.Overload(ints, pair(cel.IntType, cel.IntType), cel.IntType),
@@ -184,7 +183,7 @@ func arithmetic(name, ints, uints, doubles string, apply func(a, b ref.Val) ref.
 	return cel.Function(name, opts...)
 }
 
-// widen makes an int a double beside a double.
+// widen converts an int to a double if the other operand is a double.
 func widen(v, other ref.Val) ref.Val {
 	if i, ok := v.(types.Int); ok {
 		if _, ok := other.(types.Double); ok {
@@ -194,8 +193,8 @@ func widen(v, other ref.Val) ref.Val {
 	return v
 }
 
-// add copies lists: CEL would only link them, so that each element of a list
-// made of many is found through all of the links, uncounted.
+// add copies lists. CEL would link them, and each access to an element of a list made of many would follow
+// all the links without being counted.
 func add(a, b ref.Val) ref.Val {
 	if v, ok := a.(traits.Lister); ok {
 		if _, ok := a.(traits.MutableLister); !ok {

@@ -21,7 +21,7 @@ type Error struct {
 	Fix    string // what to do about it; may be empty
 }
 
-// Error gives "file:line:column: path: what; fix", without what is unknown.
+// Error returns "file:line:column: path: what; fix", without the unknown parts.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 // functions of this package return it as an error only if it is not empty.
 type Errors []*Error
 
-// Error gives one fault a line.
+// Error returns one fault per line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, f := range e {
@@ -74,12 +74,11 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// maxWhatBytes bounds what an Error says: that may quote data, or what was computed from
-// it, and is repeated wherever the failure is told.
+// maxWhatBytes bounds Error.What, which may quote data and is copied into events and logs.
 const maxWhatBytes = 4 << 10
 
-// shortened is the beginning of a text that is too long, in whole characters.
-func shortened(s string) string {
+// truncate cuts a text to maxWhatBytes at a character boundary, and adds its length.
+func truncate(s string) string {
 	n := maxWhatBytes
 	if len(s) <= n {
 		return s
@@ -90,7 +89,7 @@ func shortened(s string) string {
 	return s[:n] + " ... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// maxFaults bounds a report: past it a reader has enough to do.
+// maxFaults bounds the faults of a report.
 const maxFaults = 100
 
 // faults collects errors while a definition is read and checked.
@@ -102,17 +101,17 @@ type faults struct {
 
 // add records a fault at the position of the path, or of the nearest of its
 // parents that has one.
-func (f *faults) add(path, what, fix string) { f.at(f.src.find(path), path, what, fix) }
+func (f *faults) add(path, what, fix string) { f.addAt(f.src.find(path), path, what, fix) }
 
-func (f *faults) at(p position, path, what, fix string) {
+func (f *faults) addAt(p position, path, what, fix string) {
 	if len(f.list) < maxFaults {
 		f.list = append(f.list, &Error{
-			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: shortened(what), Fix: fix,
+			File: f.src.file, Line: p.line, Column: p.column, Path: path, What: truncate(what), Fix: fix,
 		})
 	}
 }
 
-// err is nil without faults, else all of them in the order of the source.
+// err returns the faults in the order of the source, or nil.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil

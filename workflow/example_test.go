@@ -65,7 +65,7 @@ func ExampleProgram_Input() {
 	// Output:
 	// true <nil>
 	// {"amount":12.50,"card":"tok_1"} <nil>
-	// order.yaml:25:54: steps.ship.input.address: ${ input.address } failed: no such key: address; see to it that it is sent, or ask first with has(...)
+	// order.yaml:25:54: steps.ship.input.address: ${ input.address } failed: no such key: address; send the member, or test it first with has(...)
 }
 
 func ExampleParseYAML() {

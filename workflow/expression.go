@@ -18,38 +18,38 @@ import (
 // expression is one compiled "${ ... }". It is immutable and safe for
 // concurrent use.
 type expression struct {
-	place
-	text    string // between the braces, trimmed
+	location
+	text    string // the CEL text between the braces, trimmed
 	program cel.Program
 	info    *ast.SourceInfo
-	// fast is set if the expression is a plain path: its value is then copied
-	// from the raw JSON, and only what fails there is left to the program.
-	fast *rawPath
+	// raw is set if the expression is a plain path. Its value is then copied from the raw JSON; the program
+	// only runs if that fails, for the error.
+	raw *rawPath
 }
 
-// place is where an expression stands.
-type place struct {
-	file  string
-	path  string
-	at    position // of the whole string; zero if unknown
-	whole string   // the whole string
-	begin int      // of the expression's text in it, in bytes
+// location is where an expression is in the source.
+type location struct {
+	file       string
+	path       string
+	position   position // of the string around it; zero if unknown
+	value      string   // the string around it
+	textOffset int      // of the expression's text in value, in bytes
 }
 
-// locate fills in an error's line and column for a place within the
-// expression's text, given as CEL counts: lines from 1, columns in runes from 0.
-func (p place) locate(e *Error, text string, at common.Location) {
+// setPosition sets an error's line and column, for a position within the expression's text as CEL counts it: lines
+// from 1, columns in characters from 0.
+func (p location) setPosition(e *Error, text string, at common.Location) {
 	offset := offsetOf(text, at)
 	e.File, e.Path = p.file, p.path
-	if p.at.line == 0 {
+	if p.position.line == 0 {
 		e.File, e.Column = "", 1+utf8.RuneCountInString(text[:offset])
 		return
 	}
-	within := p.at.within(p.whole, p.begin+offset)
+	within := p.position.locate(p.value, p.textOffset+offset)
 	e.Line, e.Column = within.line, within.column
 }
 
-// offsetOf turns CEL's place into an index of the text.
+// offsetOf converts a position of CEL to an offset in the text, in bytes.
 func offsetOf(text string, at common.Location) int {
 	offset := 0
 	for line := 1; line < at.Line(); line++ {
@@ -66,13 +66,13 @@ func offsetOf(text string, at common.Location) int {
 	return offset
 }
 
-// scope says which steps an expression may name.
+// scope says which steps an expression may use.
 type scope struct {
-	own     int // the step that it belongs to; -1: none
+	step    int // the expression's own step; -1: none
 	visible func(step int) bool
 }
 
-// compiler turns a definition's strings into expressions.
+// compiler compiles the expressions of a definition.
 type compiler struct {
 	d    *Definition
 	f    *faults
@@ -80,14 +80,14 @@ type compiler struct {
 	vars map[string]variable
 }
 
-// expression compiles one, or reports its faults and returns nil.
-func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *expression {
+// expression compiles an expression, or reports its faults and returns nil.
+func (c *compiler) expression(pl location, text string, sc scope, boolean bool) *expression {
 	fault := func(at common.Location, what, fix string) {
 		if len(c.f.list) >= maxFaults {
 			return
 		}
-		e := &Error{What: shortened(what), Fix: fix}
-		pl.locate(e, text, at)
+		e := &Error{What: truncate(what), Fix: fix}
+		pl.setPosition(e, text, at)
 		c.f.list = append(c.f.list, e)
 	}
 	start := common.NewLocation(1, 0)
@@ -128,13 +128,13 @@ func (c *compiler) expression(pl place, text string, sc scope, boolean bool) *ex
 		return nil
 	}
 	return &expression{
-		place: pl, text: text, program: program,
+		location: pl, text: text, program: program,
 		info: checked.NativeRep().SourceInfo(),
-		fast: c.rawPath(tree.NativeRep().Expr()),
+		raw:  c.rawPath(tree.NativeRep().Expr()),
 	}
 }
 
-// rootOf is where a chain of selections begins: better to point at than its dot.
+// rootOf returns the start of a chain of selections. An error points at it rather than at a dot.
 func rootOf(e ast.Expr) ast.Expr {
 	for {
 		switch e.Kind() {
@@ -153,7 +153,7 @@ func rootOf(e ast.Expr) ast.Expr {
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 
-// issues passes CEL's findings on, in our words where they have a usual cause.
+// issues reports CEL's findings, with messages of its own for usual causes.
 func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Location, string, string)) {
 	for _, e := range issues.Errors() {
 		what, fix := firstLine(e.Message), ""
@@ -180,21 +180,21 @@ func firstLine(s string) string {
 	return s
 }
 
-// eval gives the expression's value, or an *Error.
+// eval returns the expression's value, or an *Error.
 func (x *expression) eval(a *activation) (ref.Val, error) {
-	if err := a.s.Work.over(); err != nil {
-		return nil, x.fail(err)
+	if err := a.s.Work.exceeded(); err != nil {
+		return nil, x.errorOf(err)
 	}
 	v, details, err := x.program.Eval(a)
-	a.s.Work.spend(details)
+	a.s.Work.addCost(details)
 	if err != nil {
-		return nil, x.fail(err)
+		return nil, x.errorOf(err)
 	}
 	return v, nil
 }
 
-// fail tells which expression failed, where and why.
-func (x *expression) fail(err error) *Error {
+// errorOf returns the Error of a failed evaluation, with its position.
+func (x *expression) errorOf(err error) *Error {
 	at := common.NewLocation(1, 0)
 	if cause := (*types.Err)(nil); errors.As(err, &cause) {
 		if l := x.info.GetStartLocation(cause.NodeID()); cause.NodeID() > 0 && l.Line() > 0 {
@@ -206,16 +206,16 @@ func (x *expression) fail(err error) *Error {
 	if len(text) > shown {
 		text = strings.ToValidUTF8(text[:shown], "") + " ..."
 	}
-	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, shortened(firstLine(err.Error())))}
+	e := &Error{What: fmt.Sprintf("${ %s } failed: %s", text, truncate(firstLine(err.Error())))}
 	switch cancelled := (interpreter.EvalCancelledError{}); {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 		e.What = fmt.Sprintf("${ %s } failed: it costs more than %d", text, MaxCost)
 		e.Fix = "simplify it, or give it less data"
-	case errors.Is(err, errWork):
+	case errors.Is(err, errWorkCost):
 		e.Fix = "simplify the conditions and inputs of steps that start at once, or give them less data"
 	case strings.Contains(e.What, "no such key"):
-		e.Fix = "see to it that it is sent, or ask first with has(...)"
+		e.Fix = "send the member, or test it first with has(...)"
 	}
-	x.locate(e, x.text, at)
+	x.setPosition(e, x.text, at)
 	return e
 }

@@ -150,7 +150,7 @@ func FuzzExpression(f *testing.F) {
 			t.Fatalf("%s of %s gives invalid JSON: %s", text, input, first)
 		}
 		parts := p.steps[3].input.parts
-		if len(parts) == 2 && parts[0].x.fast != nil && !parts[0].text {
+		if len(parts) == 2 && parts[0].x.raw != nil && !parts[0].text {
 			slow, err := parts[0].append(nil, newActivation(p, &s))
 			if err != nil {
 				t.Fatalf("%s of %s: copied %s, CEL fails with %v", text, input, first, err)

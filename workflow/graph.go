@@ -13,9 +13,8 @@ const (
 	GraphDot     = "dot"
 )
 
-// Graph draws the steps and what they need: as text in stages, what runs at
-// the same time in one; as a Mermaid flowchart; or for Graphviz's dot.
-// It errs for another format only.
+// Graph draws the steps and their needs: as text in stages, where steps of a stage may run in parallel; as a Mermaid
+// flowchart; or in Graphviz's dot language. It fails for other formats only.
 func (d *Definition) Graph(format string) (string, error) {
 	switch format {
 	case GraphText:
@@ -28,8 +27,7 @@ func (d *Definition) Graph(format string) (string, error) {
 	return "", fmt.Errorf("no graph format is called %q; use %s, %s or %s", format, GraphText, GraphMermaid, GraphDot)
 }
 
-// stages gives for each step the length of the longest way to it, from 1.
-// It assumes a graph without cycles and unknown names, as a valid one is.
+// stages returns for each step the length of the longest path to it, from 1. The graph must have no cycle.
 func (d *Definition) stages() []int {
 	at := make(map[string]int, len(d.Steps))
 	for i := range d.Steps {
@@ -91,7 +89,7 @@ func attempts(r Retry) string {
 	return fmt.Sprintf("%d attempts", r.MaxAttempts)
 }
 
-// label gives the lines of a step's box.
+// label returns the lines of a step's box.
 func (s *Step) label() []string {
 	lines := []string{s.ID, s.Agent + "." + s.Operation}
 	if s.Undo != nil {
@@ -100,14 +98,14 @@ func (s *Step) label() []string {
 	return lines
 }
 
-// condition is the step's when on one line, without its braces.
+// condition returns the step's when on one line, without its braces.
 func (s *Step) condition() string {
 	text := strings.TrimSpace(s.When)
 	text = strings.TrimSuffix(strings.TrimPrefix(text, "${"), "}")
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// entity spells what Mermaid would read as its own syntax.
+// entity escapes characters of Mermaid's syntax.
 var entity = strings.NewReplacer(`"`, "#quot;", "#", "#35;", "<", "#lt;", ">", "#gt;", "`", "#96;", "|", "#124;")
 
 func (d *Definition) graphMermaid() string {
@@ -119,7 +117,7 @@ func (d *Definition) graphMermaid() string {
 		for n := range lines {
 			lines[n] = entity.Replace(lines[n])
 		}
-		// Nodes are numbered: an id such as "end" is a word of Mermaid's.
+		// Nodes are numbered, because an id may be a keyword of Mermaid, such as "end".
 		fmt.Fprintf(&b, "  s%d[\"%s\"]\n", i, strings.Join(lines, "<br/>"))
 	}
 	for i := range d.Steps {
@@ -158,7 +156,7 @@ func (d *Definition) graphDot() string {
 	return b.String()
 }
 
-// dotText is a quoted string of the dot language, line ends as \n.
+// dotText returns a quoted string of the dot language, with line ends as \n.
 func dotText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }

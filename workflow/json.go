@@ -10,12 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// ParseJSON reads a definition as JSON or Stored wrote it, and checks all but
-// its expressions, which Compile does. Where the positions of the YAML were
-// stored they are kept; else errors name lines and columns of the JSON while
-// it is read, and paths after that. It returns Errors with every fault.
+// ParseJSON parses a definition that JSON or Stored wrote. It checks everything but the expressions, which Compile
+// checks. It keeps stored positions of the YAML. Without them, errors have lines and columns of the JSON while it is
+// parsed, and only paths later. It returns Errors with every fault.
 func ParseJSON(src []byte) (*Definition, error) {
-	s := source{file: "definition", at: map[string]position{"": {line: 1, column: 1}}}
+	s := source{file: "definition", positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
 	root := readJSON(src, f)
 	if root == nil {
@@ -32,11 +31,11 @@ func ParseJSON(src []byte) (*Definition, error) {
 func readJSON(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
-	case len(src) > 2*MaxDefinitionBytes: // stored positions take their share
-		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
+	case len(src) > 2*MaxDefinitionBytes: // twice, for the stored positions
+		f.addAt(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), 2*MaxDefinitionBytes), "split the workflow")
 		return nil
 	case !utf8.Valid(src):
-		f.at(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
+		f.addAt(top, "", "the definition is not UTF-8 text", "store it again with waybill workflow apply")
 		return nil
 	}
 	r := &jsonReader{src: src, dec: json.NewDecoder(bytes.NewReader(src)), at: position{line: 1, column: 1}}
@@ -49,11 +48,11 @@ func readJSON(src []byte, f *faults) *node {
 			return root
 		}
 	}
-	f.at(r.here(), "", "not a JSON object: "+err.Error(), "store it again with waybill workflow apply")
+	f.addAt(r.nextPosition(), "", "not a JSON object: "+err.Error(), "store it again with waybill workflow apply")
 	return nil
 }
 
-// jsonReader turns tokens into nodes. It counts lines as it goes.
+// jsonReader converts tokens to nodes, and counts lines and columns.
 type jsonReader struct {
 	src    []byte
 	dec    *json.Decoder
@@ -61,8 +60,8 @@ type jsonReader struct {
 	at     position
 }
 
-// here is the place of the next token, or of the end.
-func (r *jsonReader) here() position {
+// nextPosition returns the position of the next token, or of the end.
+func (r *jsonReader) nextPosition() position {
 	end := int(r.dec.InputOffset())
 	for end < len(r.src) && bytes.IndexByte([]byte(" \t\r\n,:"), r.src[end]) >= 0 {
 		end++
@@ -82,7 +81,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	if depth > 2*MaxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", 2*MaxDepth)
 	}
-	n := &node{at: r.here()}
+	n := &node{at: r.nextPosition()}
 	t, err := r.token()
 	if err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	return n, nil
 }
 
-// token is the next token. A text that the decoder had to change is refused.
+// token returns the next token. It refuses a string that the decoder had to change.
 func (r *jsonReader) token() (json.Token, error) {
 	start := r.dec.InputOffset()
 	t, err := r.dec.Token()
@@ -133,7 +132,7 @@ func (r *jsonReader) items(n *node, depth int) error {
 
 func (r *jsonReader) members(n *node, depth int) error {
 	for r.dec.More() {
-		m := member{at: r.here()}
+		m := member{at: r.nextPosition()}
 		t, err := r.token()
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a node of a definition's source is.
+// kind is the type of a node.
 type kind uint8
 
 const (
@@ -17,14 +17,14 @@ const (
 	kindString
 	kindList
 	kindObject
-	kindRefused // not for use in a definition; the text says why and what to do
+	kindRefused // not allowed in a definition; the text says why, and the fix
 )
 
 var kindNames = [...]string{"null", "a boolean", "a number", "a string", "a list", "an object", "refused"}
 
 func (k kind) String() string { return kindNames[k] }
 
-// node is one value of the source, YAML and JSON alike, with its place.
+// node is a value of the source, YAML or JSON, with its position.
 type node struct {
 	kind    kind
 	at      position
@@ -33,50 +33,48 @@ type node struct {
 	members []member
 }
 
-// member is one entry of an object, in the order of the source.
+// member is an entry of an object. Members are in the order of the source.
 type member struct {
 	key   string
 	at    position
 	value *node
 }
 
-// position is a place in the source: lines and columns count from 1, columns
-// in characters. The zero position is unknown.
+// position is a line and a column of the source, from 1, columns in characters. The zero position is unknown.
 type position struct {
 	line, column int
-	// exact tells that the text of a string starts here and stands in the
-	// source as it is, so that places within it can be counted.
+	// exact: the text of a string starts here, verbatim, so that positions within it can be counted.
 	exact bool
 }
 
-// within is the place of text[offset:], for a text that starts at p.
-func (p position) within(text string, offset int) position {
+// locate returns the position of text[offset:], for a text that starts at p.
+func (p position) locate(text string, offset int) position {
 	if !p.exact {
 		return p
 	}
 	before := text[:offset]
-	// Only a literal block spans lines and is exact; its lines share an indent.
+	// Of texts with several lines only literal blocks are exact; their lines have the same indent.
 	p.line += strings.Count(before, "\n")
 	p.column += utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
 	return p
 }
 
-// source remembers where the parts of a definition stood, by path.
+// source has the positions of the parts of a definition, by path.
 type source struct {
 	file        string
-	at          map[string]position
-	expressions map[string]bool // the paths of strings that hold any
+	positions   map[string]position
+	expressions map[string]bool // the paths of strings with expressions
 }
 
-// find gives the place of a path, or of the nearest of its parents that has one.
+// find returns the position of a path, or of its nearest parent that has one.
 func (s *source) find(path string) position {
 	for {
-		if p, ok := s.at[path]; ok {
+		if p, ok := s.positions[path]; ok {
 			return p
 		}
 		cut := strings.LastIndexAny(path, ".[")
 		if cut < 0 {
-			return s.at[""]
+			return s.positions[""]
 		}
 		path = path[:cut]
 	}
@@ -84,8 +82,8 @@ func (s *source) find(path string) position {
 
 var simpleKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// join is the path of a member.
-func join(path, key string) string {
+// memberPath returns the path of a member.
+func memberPath(path, key string) string {
 	switch {
 	case !simpleKey.MatchString(key):
 		return path + "[" + strconv.Quote(key) + "]"
@@ -95,5 +93,5 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// index is the path of a list's element.
-func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+// indexPath returns the path of a list's element.
+func indexPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -9,15 +9,14 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// rawPath is an expression that only selects: input.items, task.id,
+// rawPath is an expression of selections only, such as input.items, task.id or
 // steps.ship.output.parcels[0].tracking.
 type rawPath struct {
 	from  variable
 	links []link
 }
 
-// rawPath gives an expression's path if it is one whose value can be copied
-// from raw JSON or from the scope.
+// rawPath returns an expression as a rawPath, or nil if it is none.
 func (c *compiler) rawPath(e ast.Expr) *rawPath {
 	s, ok := selectionOf(e)
 	if !ok {
@@ -42,13 +41,13 @@ func (c *compiler) rawPath(e ast.Expr) *rawPath {
 		if l.testOnly {
 			return nil
 		}
-		rest[i].expr = nil // not to keep the syntax tree
+		rest[i].expr = nil // release the syntax tree
 	}
 	return &rawPath{from: from, links: rest}
 }
 
-// append appends the JSON of the value, or with text what stands for it inside
-// a JSON string. It gives false where only the program can tell what is wrong.
+// append appends the JSON of the value, or with text its form inside a JSON string. False: evaluate the program,
+// which returns the error.
 func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
 	var raw []byte
 	ok := false
@@ -71,7 +70,7 @@ func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
 	return append(out, raw...), true
 }
 
-// appendScope appends what a scope holds as Go values.
+// appendScope appends a value that the scope has as a Go value.
 func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
 	var v string
 	ok := len(p.links) == 0
@@ -116,7 +115,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	for i, l := range p.links {
 		var end int
 		if i == 0 && !l.isIndex {
-			if d := work.document(p.from); d != nil {
+			if d := work.sharedDocument(p.from); d != nil {
 				if raw = d.member(document, l.name); raw == nil {
 					return nil, false
 				}
@@ -130,7 +129,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 			raw, end = memberOf(raw, l.name)
 		}
 		if raw == nil || i == 0 && skipSpace(whole, end) != len(whole) {
-			return nil, false // what follows the document makes it invalid
+			return nil, false // the document has trailing data
 		}
 	}
 	if raw == nil || !representable(raw) || !utf8.Valid(raw) {
@@ -139,10 +138,9 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	return raw, true
 }
 
-// representable is false for a number that no double can come near: the
-// program calls that an error.
+// representable reports false for a number outside of a double's range, which is an error of the program.
 func representable(raw []byte) bool {
-	const certain = 300 // digits that can't exceed a double's range
+	const certain = 300 // so many digits don't exceed a double's range
 	if c := raw[0]; c != '-' && (c < '0' || c > '9') {
 		return true
 	}
@@ -152,7 +150,7 @@ func representable(raw []byte) bool {
 	return !types.IsError(number(raw))
 }
 
-// appendRawText appends a raw value inside a JSON string, if it can stand there.
+// appendRawText appends a raw string, boolean or number inside a JSON string.
 func appendRawText(b, raw []byte) ([]byte, bool) {
 	switch c := raw[0]; {
 	case c == '"':

@@ -18,16 +18,14 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// CEL as a library leaves two things open that Waybill promises, and that
-// decorators of the evaluation's plan add:
+// Decorators of the evaluation plan add two guarantees that the CEL library doesn't give:
 //
-// Determinism: object literals are Go maps, visited in another order in each
-// run; here in sorted order.
+// Determinism. CEL's object literals are Go maps, whose order differs between runs. Here their keys are
+// visited in sorted order.
 //
-// Bounded work: an operation's cost is counted when it is over. That is too
-// late for comparisons: a macro can nest a list in itself, [x, x] of [x, x],
-// so that forty levels, cheap to build, have 2^40 elements to compare. Here
-// each pair that is compared is counted as it is compared.
+// Bounded work. CEL counts the cost of an operation when it is over, which is too late for comparisons: a macro can
+// nest a list in itself, [x, x] of [x, x]. Forty levels are cheap to build and have 2^40 elements to
+// compare. Here each compared pair is counted at once.
 
 var programOptions = []cel.ProgramOption{
 	cel.CostLimit(MaxCost),
@@ -104,7 +102,7 @@ func (c *comparison) Eval(a interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(a, c.Exec)
 }
 
-// meter counts comparisons as cost, and ends the evaluation past its limit.
+// meter adds comparisons to the cost of an evaluation, which ends past its limit.
 type meter struct {
 	costs *cost.Tracker
 	id    int64
@@ -115,11 +113,11 @@ func (m *meter) count(n int) {
 		return
 	}
 	for range 1 + n {
-		m.costs.Qualify(m.id) // the tracker's way to count one
+		m.costs.Qualify(m.id) // adds a cost of 1
 	}
 }
 
-// equality is types.Equal, counted pair by pair; text by tens of bytes.
+// equality is types.Equal with a cost: 1 for each pair, and 1 for each textUnit bytes of text.
 func equality(a, b ref.Val, m *meter) ref.Val {
 	switch a := a.(type) {
 	case types.String, types.Bytes:
@@ -169,7 +167,7 @@ func equalLists(a traits.Lister, other ref.Val, m *meter) ref.Val {
 	return types.True
 }
 
-// membership is CEL's in, counted.
+// membership is CEL's operator in, with the cost of its comparisons.
 func membership(v, in ref.Val, m *meter) ref.Val {
 	switch in := in.(type) {
 	case traits.Mapper:
@@ -186,8 +184,7 @@ func membership(v, in ref.Val, m *meter) ref.Val {
 	return types.MaybeNoSuchOverloadErr(in)
 }
 
-// sortedMap is an object that an expression built, with its keys in order:
-// Go's maps, which CEL uses, would give another order in every run.
+// sortedMap is an object of an expression, iterated in sorted order.
 type sortedMap struct {
 	traits.Mapper
 	keys []ref.Val
@@ -206,7 +203,7 @@ func (s *sortedMap) Iterator() traits.Iterator {
 	return types.NewRefValList(types.DefaultTypeAdapter, s.keys).Iterator()
 }
 
-// compareKeys orders keys by type, then by value. No two keys of a map are equal.
+// compareKeys orders keys by type, then by value.
 func compareKeys(a, b ref.Val) int {
 	if n := strings.Compare(a.Type().TypeName(), b.Type().TypeName()); n != 0 {
 		return n

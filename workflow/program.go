@@ -26,9 +26,8 @@ type stepProgram struct {
 	undo  *template   // nil: none
 }
 
-// Scope is what expressions can see of a task. Its raw messages are JSON;
-// nil is null. Steps is indexed as Definition.Steps; those behind its end
-// count as not yet run. A Scope is only read, but for its Work.
+// Scope is the part of a task that expressions can read. Raw messages are JSON; nil is null. Steps has the indexes
+// of Definition.Steps; steps past its end have not run. Programs change nothing of a Scope but its Work.
 type Scope struct {
 	TaskID   string
 	Workflow string
@@ -37,11 +36,11 @@ type Scope struct {
 	Labels   map[string]string
 	Input    json.RawMessage
 	Steps    []StepScope
-	// Work is what evaluations have in common; nil: each is on its own.
+	// Work is shared by evaluations; nil: each has its own bounds only.
 	Work *Work
 }
 
-// StepScope is what expressions can see of a step.
+// StepScope is the part of a step that expressions can read.
 type StepScope struct {
 	Output json.RawMessage
 	State  string
@@ -55,8 +54,8 @@ func (s *Scope) step(i int) StepScope {
 	return s.Steps[i]
 }
 
-// Compile checks a definition and type-checks and plans its expressions. It
-// returns Errors with every fault. d is not changed, and must not be by others.
+// Compile checks a definition, and type-checks and plans its expressions. It returns Errors with every fault. It
+// doesn't change d. Callers must not change d later.
 func Compile(d *Definition) (*Program, error) {
 	c := *d
 	c.Steps = slices.Clone(d.Steps)
@@ -75,7 +74,7 @@ func Compile(d *Definition) (*Program, error) {
 	return p, nil
 }
 
-// compile builds what it can and reports the faults of the expressions.
+// compile compiles the expressions of a definition and reports their faults.
 func compile(d *Definition, f *faults) *Program {
 	p := &Program{d: d}
 	vars, opts := variables(d)
@@ -93,7 +92,7 @@ func compile(d *Definition, f *faults) *Program {
 	for i := range d.Steps {
 		s := &d.Steps[i]
 		path := stepPath(s.ID)
-		before := scope{own: i, visible: ancestors[i].has}
+		before := scope{step: i, visible: ancestors[i].has}
 		sp := stepProgram{}
 		if s.When != "" {
 			sp.when = c.when(s.When, path+".when", before)
@@ -103,17 +102,17 @@ func compile(d *Definition, f *faults) *Program {
 		}
 		if s.Undo != nil && s.Undo.Input != nil {
 			c.wantObject(s.Undo.Input, path+".undo.input")
-			sp.undo = c.template(s.Undo.Input, path+".undo.input", scope{own: i, visible: func(j int) bool { return j == i || before.visible(j) }})
+			sp.undo = c.template(s.Undo.Input, path+".undo.input", scope{step: i, visible: func(j int) bool { return j == i || before.visible(j) }})
 		}
 		p.steps = append(p.steps, sp)
 	}
 	if d.Output != nil {
-		p.output = c.template(d.Output, "output", scope{own: -1, visible: func(int) bool { return true }})
+		p.output = c.template(d.Output, "output", scope{step: -1, visible: func(int) bool { return true }})
 	}
 	return p
 }
 
-// wantObject refuses what can't give an object at run time.
+// wantObject reports a tree whose result can't be an object.
 func (c *compiler) wantObject(tree any, path string) {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -126,11 +125,11 @@ func (c *compiler) wantObject(tree any, path string) {
 	c.f.add(path, "an undo's input must be an object", "write {name: value}")
 }
 
-// Definition gives the compiled definition, complete and not to be changed.
+// Definition returns the compiled definition, with defaults filled in. Callers must not change it.
 func (p *Program) Definition() *Definition { return p.d }
 
-// When tells whether a step is to run; without a when it is. It returns an
-// *Error if the expression fails or gives no boolean. A step out of range panics.
+// When reports whether a step must run: the result of its condition, true without one. It returns an *Error if the
+// expression fails or its result isn't a boolean. It panics if step is out of range.
 func (p *Program) When(step int, s Scope) (bool, error) {
 	x := p.steps[step].when
 	if x == nil {
@@ -142,14 +141,13 @@ func (p *Program) When(step int, s Scope) (bool, error) {
 	}
 	b, ok := v.(types.Bool)
 	if !ok {
-		return false, x.fail(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
+		return false, x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
 	}
 	return bool(b), nil
 }
 
-// Input gives the JSON that a step's agent gets: one value, {} if the step has
-// no input, at most MaxResultBytes. It returns an *Error if an expression
-// fails. A step out of range panics.
+// Input returns the JSON of a step's input: one value of at most MaxResultBytes, {} if the step has no input. It returns
+// an *Error if an expression fails. It panics if step is out of range.
 func (p *Program) Input(step int, s Scope) ([]byte, error) {
 	t := p.steps[step].input
 	if t == nil {
@@ -158,9 +156,8 @@ func (p *Program) Input(step int, s Scope) ([]byte, error) {
 	return t.render(p, &s)
 }
 
-// UndoInput gives the JSON object that a step's undo adds to its request, and
-// whether the step has one. It returns an *Error if an expression fails or
-// gives no object. A step out of range panics.
+// UndoInput returns the JSON object that a step's undo adds to its request, and whether the undo has an input. It returns
+// an *Error if an expression fails or the result isn't an object. It panics if step is out of range.
 func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error) {
 	t := p.steps[step].undo
 	if t == nil {
@@ -169,14 +166,14 @@ func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error
 	if json, err = t.render(p, &s); err != nil {
 		return nil, true, err
 	}
-	if json[0] != '{' { // then it is one expression
-		return nil, true, t.parts[0].x.fail(fmt.Errorf("an undo's input must be an object"))
+	if json[0] != '{' { // the input is a single expression
+		return nil, true, t.parts[0].x.errorOf(fmt.Errorf("an undo's input must be an object"))
 	}
 	return json, true, nil
 }
 
-// Output gives the JSON of the task's output, null if the definition has none.
-// It returns an *Error if an expression fails.
+// Output returns the JSON of the task's output, null if the definition has none. It returns an *Error if an
+// expression fails.
 func (p *Program) Output(s Scope) ([]byte, error) {
 	if p.output == nil {
 		return []byte("null"), nil
@@ -184,24 +181,23 @@ func (p *Program) Output(s Scope) ([]byte, error) {
 	return p.output.render(p, &s)
 }
 
-// activation gives an evaluation its variables, decoded when first used. It
-// is for one goroutine.
+// activation resolves the variables of an evaluation, and decodes each at its first use. It is for one
+// goroutine.
 type activation struct {
-	p     *Program
-	s     Scope
-	known []known
+	p       *Program
+	s       Scope
+	decoded []decodedVariable
 }
 
-// known is a variable that was decoded. Few are, so a list finds them fastest.
-type known struct {
+// decodedVariable is a variable that was used. An expression uses few, so a list is fastest.
+type decodedVariable struct {
 	v     variable
 	value ref.Val
 }
 
 var _ cel.Activation = (*activation)(nil)
 
-// newActivation copies the scope, so that it needn't be on the heap for those
-// templates that only copy.
+// newActivation copies the scope, so that it stays on the stack for templates that don't need an activation.
 func newActivation(p *Program, s *Scope) *activation { return &activation{p: p, s: *s} }
 
 // Parent implements cel.Activation.
@@ -213,13 +209,13 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	for _, k := range a.known {
+	for _, k := range a.decoded {
 		if k.v == v {
 			return k.value, true
 		}
 	}
 	got := a.resolve(v, name)
-	a.known = append(a.known, known{v, got})
+	a.decoded = append(a.decoded, decodedVariable{v, got})
 	return got, true
 }
 
@@ -248,13 +244,13 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 }
 
 func (a *activation) document(v variable, raw []byte, what string) ref.Val {
-	if d := a.s.Work.document(v); d != nil {
-		return d.decoded(raw, what)
+	if d := a.s.Work.sharedDocument(v); d != nil {
+		return d.decodedValue(raw, what)
 	}
 	return document(raw, what)
 }
 
-// labels gives the task's labels as a JSON object, its keys sorted.
+// labels returns the task's labels as a JSON object with sorted keys.
 func labels(m map[string]string) []byte {
 	b := []byte{'{'}
 	for i, k := range slices.Sorted(maps.Keys(m)) {
@@ -267,7 +263,7 @@ func labels(m map[string]string) []byte {
 	return append(b, '}')
 }
 
-// when compiles a step's condition: one expression and nothing around it.
+// when compiles a step's condition, a single expression.
 func (c *compiler) when(text, path string, sc scope) *expression {
 	pl := c.place(path, text)
 	parts, at, ok := splitText(strings.TrimRight(text, " \t\r\n"))
@@ -281,17 +277,17 @@ func (c *compiler) when(text, path string, sc scope) *expression {
 		}
 		c.f.add(path, "this is not one expression", fix)
 	default:
-		pl.begin = parts[0].offset
+		pl.textOffset = parts[0].offset
 		return c.expression(pl, parts[0].text, sc, true)
 	}
 	return nil
 }
 
-func (c *compiler) place(path, text string) place {
-	return place{file: c.f.src.file, path: path, at: c.f.src.at[path], whole: text}
+func (c *compiler) place(path, text string) location {
+	return location{file: c.f.src.file, path: path, position: c.f.src.positions[path], value: text}
 }
 
-func (c *compiler) unclosed(pl place, at int) {
-	p := pl.at.within(pl.whole, at)
-	c.f.at(p, pl.path, "the expression that begins here has no end", "close it with }, or write $${ for the characters ${")
+func (c *compiler) unclosed(pl location, at int) {
+	p := pl.position.locate(pl.value, at)
+	c.f.addAt(p, pl.path, "the expression that begins here has no end", "close it with }, or write $${ for the characters ${")
 }

@@ -24,7 +24,7 @@ func TestFailureNamesItsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const what = `${ input.address } failed: no such key: address; see to it that it is sent, or ask first with has(...)`
+	const what = `${ input.address } failed: no such key: address; send the member, or test it first with has(...)`
 	for _, c := range []struct {
 		name string
 		d    *Definition

@@ -164,10 +164,10 @@ func TestPathsAreWhatCELGives(t *testing.T) {
 		}
 		for i, text := range []bool{false, true} {
 			x := p.steps[3].input.parts[i].x
-			if x.fast == nil {
+			if x.raw == nil {
 				t.Fatalf("%s is no path", path)
 			}
-			fast, ok := x.fast.append(nil, s, text)
+			fast, ok := x.raw.append(nil, s, text)
 			slow, err := (&templatePart{x: x, text: text}).append(nil, newActivation(p, s))
 			if ok && err != nil || ok && !sameSpelled(t, fast, slow, text) {
 				t.Fatalf("%s of %s: copied %s, CEL gives %s, %v", path, input, fast, slow, err)

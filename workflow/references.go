@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// selection is a chain of constant selections from an identifier, such as
-// steps.charge.output.items[0], inner ones first.
+// selection is a chain of constant selections from an identifier, such as steps.charge.output.items[0], in that
+// order.
 type selection struct {
 	root  string
 	links []link
@@ -23,10 +23,10 @@ type link struct {
 	name     string
 	index    int64
 	isIndex  bool
-	testOnly bool // the last one of has(...)
+	testOnly bool // the argument of has(...)
 }
 
-// selectionOf gives the chain that ends in e, if e is one.
+// selectionOf returns e as a selection, if it is one.
 func selectionOf(e ast.Expr) (selection, bool) {
 	var s selection
 	for {
@@ -61,8 +61,8 @@ func selectionOf(e ast.Expr) (selection, bool) {
 	}
 }
 
-// references checks which variables an expression names, and rewrites
-// steps["an-id"] to the selection that the type checker knows it by.
+// references checks the variables of an expression. It rewrites steps["an-id"] to steps.an-id, the name that the type
+// checker knows.
 type references struct {
 	d *Definition
 	scope
@@ -78,10 +78,10 @@ func (r *references) check(e ast.Expr) {
 		}
 		switch s.root {
 		case variableTask:
-			r.task(e, s)
+			r.checkTask(e, s)
 			return
 		case variableSteps:
-			r.step(e, s)
+			r.checkStep(e, s)
 			return
 		}
 	}
@@ -125,7 +125,7 @@ func (r *references) comprehension(e ast.Expr) {
 	r.locals = outer
 }
 
-func (r *references) task(e ast.Expr, s selection) {
+func (r *references) checkTask(e ast.Expr, s selection) {
 	var names []string
 	for _, f := range taskFields {
 		names = append(names, f.name)
@@ -142,7 +142,7 @@ func (r *references) task(e ast.Expr, s selection) {
 	}
 }
 
-func (r *references) step(e ast.Expr, s selection) {
+func (r *references) checkStep(e ast.Expr, s selection) {
 	var names []string
 	for _, f := range stepFields {
 		names = append(names, f.name)
@@ -164,8 +164,8 @@ func (r *references) step(e ast.Expr, s selection) {
 		r.fault(e, fmt.Sprintf("steps.%s has no field %q", id, s.links[1].name), suggest(s.links[1].name, names))
 	case s.links[1].testOnly:
 		r.fault(e, "steps."+id+"."+s.links[1].name+" is always there", "compare it with null instead of has(...)")
-	case step == r.own && !r.visible(step):
-		r.fault(e, "a step's own "+s.links[1].name+" isn't there before it ran", "only its undo.input can use it")
+	case step == r.step && !r.visible(step):
+		r.fault(e, "a step can't use its own "+s.links[1].name+", which doesn't exist before it has run", "only its undo.input can use it")
 	case !r.visible(step):
 		r.fault(e, fmt.Sprintf("steps.%s is used, but %s isn't in needs, neither directly nor through others", id, id),
 			fmt.Sprintf("add %s to the step's needs", id))
@@ -175,7 +175,7 @@ func (r *references) step(e ast.Expr, s selection) {
 	}
 }
 
-// suggestStep considers that steps.a-b reads as steps.a minus b.
+// suggestStep returns a fix for an unknown step. CEL parses steps.a-b as steps.a minus b.
 func (r *references) suggestStep(id string) string {
 	var ids []string
 	for i := range r.d.Steps {
@@ -188,8 +188,7 @@ func (r *references) suggestStep(id string) string {
 	return suggest(id, ids)
 }
 
-// flatten makes ["name"] a selection .name: the declared variables are
-// qualified names such as steps.charge.output.
+// flatten rewrites ["name"] to .name. Variables are declared as qualified names, such as steps.charge.output.
 func flatten(l link) {
 	if l.expr.Kind() == ast.CallKind {
 		l.expr.SetKindCase(ast.NewExprFactory().NewSelect(l.expr.ID(), l.expr.AsCall().Args()[0], l.name))

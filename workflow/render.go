@@ -17,8 +17,7 @@ import (
 
 var errTooLarge = fmt.Errorf("the result is larger than %d bytes", MaxResultBytes)
 
-// appendValue appends the JSON of a CEL value: what came as raw JSON as it
-// came, objects that were built with sorted keys.
+// appendValue appends the JSON of a CEL value. Raw JSON is copied; objects of expressions get sorted keys.
 func appendValue(b []byte, v ref.Val, depth int) ([]byte, error) {
 	if len(b) > MaxResultBytes {
 		return b, errTooLarge

@@ -6,14 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth bounds the nesting of what a task brings: its input, outputs
-// and errors. Deeper values fail the expression that meets them.
+// maxJSONDepth bounds the nesting of a task's input, outputs and errors. An expression that reads a deeper one
+// fails.
 const maxJSONDepth = 200
 
-// skip gives the index behind the JSON value that begins at b[i] (behind
-// white space), or -1 if there is none. It accepts what encoding/json accepts,
-// up to depth levels deep.
-func skip(b []byte, i, depth int) int {
+// skipValue returns the index after the JSON value that begins at b[i], or -1 if there is none. It accepts what
+// encoding/json accepts, nested up to depth levels. b[i] must not be white space.
+func skipValue(b []byte, i, depth int) int {
 	if i >= len(b) || depth < 0 {
 		return -1
 	}
@@ -48,7 +47,7 @@ func skipWord(b []byte, i int, word string) int {
 	return i + len(word)
 }
 
-// plain tells which bytes stand for themselves in a JSON string.
+// plain has true for the bytes that need no escape in a JSON string.
 var plain = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\'
@@ -78,7 +77,7 @@ func skipString(b []byte, i int) int {
 	return -1
 }
 
-// skipEscape gives the index of an escape's last byte.
+// skipEscape returns the index of the last byte of an escape, or -1.
 func skipEscape(b []byte, i int) int {
 	if i++; i >= len(b) {
 		return -1
@@ -139,7 +138,7 @@ func skipDigits(b []byte, i int) int {
 	return i
 }
 
-// isNumber tells whether s is a number in JSON's syntax.
+// isNumber reports whether s is a number in JSON's syntax.
 func isNumber(s string) bool { return s != "" && skipNumber([]byte(s), 0) == len(s) }
 
 func skipObject(b []byte, i, depth int) int {
@@ -158,8 +157,8 @@ func skipList(b []byte, i, depth int) int {
 	return end
 }
 
-// walkObject calls each with every key (quotes included) and value of the
-// object at b[i], sets end behind it, and tells whether it is well formed.
+// walkObject calls each with every key, in quotes, and value of the object at b[i], and sets end to the index after
+// the object. False: it is not well formed.
 func walkObject(b []byte, i, depth int, each func(key, value []byte), end *int) bool {
 	if depth < 0 || i >= len(b) || b[i] != '{' {
 		return false
@@ -179,7 +178,7 @@ func walkObject(b []byte, i, depth int, each func(key, value []byte), end *int) 
 			return false
 		}
 		v := skipSpace(b, i+1)
-		if i = skip(b, v, depth); i < 0 {
+		if i = skipValue(b, v, depth); i < 0 {
 			return false
 		}
 		each(key, b[v:i])
@@ -210,7 +209,7 @@ func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
 	}
 	for {
 		v := i
-		if i = skip(b, i, depth); i < 0 {
+		if i = skipValue(b, i, depth); i < 0 {
 			return false
 		}
 		each(b[v:i])
@@ -229,18 +228,18 @@ func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
 	}
 }
 
-// trim cuts the white space around the only value in b; nil if b isn't one.
+// trim removes white space around the only value in b. It returns nil if b isn't a single valid value.
 func trim(b []byte) []byte {
 	i := skipSpace(b, 0)
-	end := skip(b, i, maxJSONDepth)
+	end := skipValue(b, i, maxJSONDepth)
 	if end < 0 || skipSpace(b, end) != len(b) {
 		return nil
 	}
 	return b[i:end]
 }
 
-// memberOf gives the value of an object's member, of its last one if the key
-// is repeated, and the index behind the object; nil if b is no object or has none.
+// memberOf returns the value of an object's member and the index after the object. Of repeated keys the last counts.
+// nil: b is no object or has no such member.
 func memberOf(b []byte, name string) (value []byte, end int) {
 	ok := walkObject(b, 0, maxJSONDepth, func(key, v []byte) {
 		if keyIs(key, name) {
@@ -253,8 +252,7 @@ func memberOf(b []byte, name string) (value []byte, end int) {
 	return value, end
 }
 
-// elementOf gives an element of a list and the index behind the list; nil if b
-// is no list or has none there.
+// elementOf returns an element of a list and the index after the list. nil: b is no list or has no such element.
 func elementOf(b []byte, n int64) (value []byte, end int) {
 	i := int64(0)
 	ok := walkList(b, 0, maxJSONDepth, func(v []byte) {
@@ -269,11 +267,11 @@ func elementOf(b []byte, n int64) (value []byte, end int) {
 	return value, end
 }
 
-// keyIs compares a key in its quotes with a name.
+// keyIs compares a key, in quotes, with a name.
 func keyIs(key []byte, name string) bool {
 	inner := key[1 : len(key)-1]
 	if string(inner) == name {
-		// Equal bytes are equal names unless a backslash in them means an escape.
+		// Equal bytes are equal names, unless they contain an escape.
 		return !strings.Contains(name, `\`)
 	}
 	for _, c := range inner {
@@ -284,8 +282,7 @@ func keyIs(key []byte, name string) bool {
 	return false
 }
 
-// unquote decodes a well-formed JSON string as encoding/json does: what is not
-// UTF-8 becomes U+FFFD.
+// unquote decodes a well-formed JSON string like encoding/json: invalid UTF-8 becomes U+FFFD.
 func unquote(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	for _, c := range inner {

@@ -11,13 +11,12 @@ import (
 //
 //	{"file": "order.yaml", "at": {"steps.charge.when": [18, 12], ...}}
 //
-// at holds the line and column of each string with an expression, with a third
-// element 0 where the text doesn't stand in the file as it is (it is escaped
-// or folded), so that columns can't be counted within it.
+// at has the line and column of each string with an expression. A third element, 0, means that the text is not verbatim
+// in the file, because it is escaped or folded: columns can't be counted within it.
 
 func (w *writer) source(s *source) {
 	var paths []string
-	for path, p := range s.at {
+	for path, p := range s.positions {
 		if p.line > 0 && s.expressions[path] {
 			paths = append(paths, path)
 		}
@@ -27,13 +26,13 @@ func (w *writer) source(s *source) {
 	}
 	slices.Sort(paths)
 	w.field("source")
-	w.open()
+	w.openObject()
 	w.text("file", s.file)
 	w.field("at")
-	w.open()
+	w.openObject()
 	for _, path := range paths {
 		w.field(path)
-		p := s.at[path]
+		p := s.positions[path]
 		w.b = strconv.AppendInt(append(w.b, '['), int64(p.line), 10)
 		w.b = strconv.AppendInt(append(w.b, ','), int64(p.column), 10)
 		if !p.exact {
@@ -41,13 +40,13 @@ func (w *writer) source(s *source) {
 		}
 		w.b = append(w.b, ']')
 	}
-	w.close()
-	w.close()
+	w.closeObject()
+	w.closeObject()
 }
 
-// source reads the places of the original file that were stored in the JSON.
+// source decodes the member source.
 func (c *decoder) source(n *node) source {
-	stored := source{at: map[string]position{}}
+	stored := source{positions: map[string]position{}}
 	c.object(n, "source", []string{"file", "at"}, func(m member, path string) {
 		switch m.key {
 		case "file":
@@ -55,10 +54,10 @@ func (c *decoder) source(n *node) source {
 		case "at":
 			c.object(m.value, path, nil, func(m member, path string) {
 				if p, ok := storedPosition(m.value); ok {
-					stored.at[m.key] = p
+					stored.positions[m.key] = p
 					return
 				}
-				c.f.at(m.at, path, "this is no position", "store the definition again with waybill workflow apply")
+				c.f.addAt(m.at, path, "this is no position", "store the definition again with waybill workflow apply")
 			})
 		}
 	})
@@ -81,8 +80,7 @@ func storedPosition(n *node) (position, bool) {
 	return position{line: at[0], column: at[1], exact: len(n.items) == fields}, true
 }
 
-// markExpressions notes the paths of the strings with expressions: the places
-// that are worth storing.
+// markExpressions records the paths of strings with expressions. Only their positions are stored.
 func (s *source) markExpressions(d *Definition) {
 	s.expressions = map[string]bool{}
 	var walk func(v any, path string)
@@ -94,11 +92,11 @@ func (s *source) markExpressions(d *Definition) {
 			}
 		case []any:
 			for i, e := range v {
-				walk(e, index(path, i))
+				walk(e, indexPath(path, i))
 			}
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
-				walk(v[k], join(path, k))
+				walk(v[k], memberPath(path, k))
 			}
 		}
 	}
@@ -114,11 +112,10 @@ func (s *source) markExpressions(d *Definition) {
 	walk(d.Output, "output")
 }
 
-func stepPath(id string) string { return join("steps", id) }
+func stepPath(id string) string { return memberPath("steps", id) }
 
-// normalize fills in single defaults and brings trees that were built in Go to
-// the few types that Definition.Output names. It replaces trees, it doesn't
-// change them.
+// normalize fills in the defaults of single fields and converts trees to the types of Definition.Output. It replaces
+// trees and doesn't change them.
 func normalize(d *Definition, f *faults) {
 	if d.OnError == "" {
 		d.OnError = OnErrorUndo

@@ -2,8 +2,8 @@ package workflow
 
 import "strings"
 
-// suggest is the fix for a name that isn't one of those known: the nearest,
-// if it is near enough to be meant, and all of them while they are few.
+// suggest returns a fix for an unknown name: the nearest known name if it is near enough, otherwise all of them if
+// they are few.
 func suggest(name string, known []string) string {
 	const few = 12
 	best, distance := "", 1+max(1, len(name)/3)

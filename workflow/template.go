@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// template is a tree in which expressions are left open: literal JSON and
-// expressions by turns. It is immutable and safe for concurrent use.
+// template is a compiled tree: literal JSON and expressions, alternating. It is immutable and safe for concurrent
+// use.
 type template struct {
 	path  string
 	parts []templatePart
 	size  int // of the literals, in bytes
 }
 
-// templatePart is literal JSON, and an expression behind it.
+// templatePart is literal JSON, followed by an expression.
 type templatePart struct {
 	literal []byte
 	x       *expression // nil in the last one
-	text    bool        // x stands inside a JSON string
+	text    bool        // x is inside a JSON string
 }
 
 // template compiles a tree, or reports its faults.
@@ -50,13 +50,13 @@ func (b *templateBuilder) tree(v any, path string) {
 			if i > 0 {
 				b.literal = append(b.literal, ',')
 			}
-			b.tree(e, index(path, i))
+			b.tree(e, indexPath(path, i))
 		}
 		b.literal = append(b.literal, ']')
 	case map[string]any:
 		b.literal = append(b.literal, '{')
 		for i, k := range slices.Sorted(maps.Keys(v)) {
-			at := join(path, k)
+			at := memberPath(path, k)
 			if strings.Contains(k, "${") {
 				b.c.f.add(at, "expressions are not evaluated in keys", "write ${ {expression: value} } for an object with such keys")
 			}
@@ -94,19 +94,19 @@ func (b *templateBuilder) text(s, path string) {
 	b.literal = append(b.literal, '"')
 }
 
-func (b *templateBuilder) expression(pl place, p part, text bool) {
-	pl.begin = p.offset
+func (b *templateBuilder) expression(pl location, p part, text bool) {
+	pl.textOffset = p.offset
 	if x := b.c.expression(pl, p.text, b.scope, false); x != nil {
 		b.parts = append(b.parts, templatePart{literal: b.literal, x: x, text: text})
 		b.literal = nil
 	}
 }
 
-// render evaluates the template. The bytes are the caller's.
+// render evaluates the template. The caller owns the result.
 func (t *template) render(p *Program, s *Scope) (json.RawMessage, error) {
 	const guess = 96 // bytes of a value
 	out := make([]byte, 0, t.size+guess*len(t.parts))
-	var a *activation // made when the first expression needs it
+	var a *activation // created for the first expression that needs it
 	for i := range t.parts {
 		part := &t.parts[i]
 		out = append(out, part.literal...)
@@ -114,8 +114,8 @@ func (t *template) render(p *Program, s *Scope) (json.RawMessage, error) {
 			continue
 		}
 		ok := false
-		if part.x.fast != nil {
-			out, ok = part.x.fast.append(out, s, part.text)
+		if part.x.raw != nil {
+			out, ok = part.x.raw.append(out, s, part.text)
 		}
 		if !ok {
 			if a == nil {
@@ -127,7 +127,7 @@ func (t *template) render(p *Program, s *Scope) (json.RawMessage, error) {
 			}
 		}
 		if len(out) > MaxResultBytes {
-			return nil, part.x.fail(errTooLarge)
+			return nil, part.x.errorOf(errTooLarge)
 		}
 	}
 	return out, nil
@@ -145,7 +145,7 @@ func (p *templatePart) append(out []byte, a *activation) ([]byte, error) {
 		out, err = appendValue(out, v, maxJSONDepth)
 	}
 	if err != nil {
-		return nil, p.x.fail(err)
+		return nil, p.x.errorOf(err)
 	}
 	return out, nil
 }

@@ -9,8 +9,8 @@ type part struct {
 	offset     int // of an expression's text in the string, in bytes
 }
 
-// splitText finds the expressions "${ ... }" in a string. "$${" is a literal
-// "${". If an expression has no end, ok is false and at is where it begins.
+// splitText splits a string at its expressions "${ ... }". "$${" is a literal "${". If an expression has no end, ok is
+// false and at is its offset.
 func splitText(s string) (parts []part, at int, ok bool) {
 	var literal strings.Builder
 	flush := func() {
@@ -44,8 +44,8 @@ func splitText(s string) (parts []part, at int, ok bool) {
 	return parts, 0, true
 }
 
-// expressionEnd is the index of the brace that closes the expression that
-// begins at i; braces of objects, in strings and in comments don't count.
+// expressionEnd returns the index of the brace that closes the expression at i, or -1. It skips braces of objects, in
+// strings and in comments.
 func expressionEnd(s string, i int) int {
 	depth := 0
 	for i < len(s) {
@@ -78,8 +78,8 @@ func expressionEnd(s string, i int) int {
 	return -1
 }
 
-// literalEnd is the index behind the CEL string that begins with the quote at
-// i: in one quote or three, raw (without escapes) behind an r.
+// literalEnd returns the index after the CEL string whose quote is at i, or -1. The string has one quote or three, and
+// is raw, without escapes, after a prefix r.
 func literalEnd(s string, i int) int {
 	quote := s[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(s[i:], triple) {
@@ -97,8 +97,7 @@ func literalEnd(s string, i int) int {
 	return -1
 }
 
-// isRaw tells whether the text before a quote ends with a prefix r, rb or br
-// that is a word of its own.
+// isRaw reports whether the text before a quote ends with a prefix r, rb or br that is a separate word.
 func isRaw(before string) bool {
 	word := len(before)
 	for word > 0 && isWord(before[word-1]) {

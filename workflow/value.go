@@ -14,8 +14,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// value gives the CEL value of raw JSON. Objects and lists keep their bytes
-// and are decoded one level at a time, when something looks inside.
+// value returns the CEL value of raw JSON. Objects and lists keep their bytes, and are decoded one level at a time when
+// their content is used.
 func value(raw []byte) ref.Val {
 	switch raw[0] {
 	case '{':
@@ -34,7 +34,7 @@ func value(raw []byte) ref.Val {
 	return number(raw)
 }
 
-// number is an int if it is written as one and fits, else a double.
+// number returns an int if the number has no fraction and exponent and fits, otherwise a double.
 func number(raw []byte) ref.Val {
 	text := string(raw)
 	if !strings.ContainsAny(text, ".eE") && text != "-0" {
@@ -49,7 +49,7 @@ func number(raw []byte) ref.Val {
 	return types.Double(v)
 }
 
-// document gives the value of a whole JSON text; nil and empty are null.
+// document returns the value of a JSON text; an empty one is null.
 func document(raw []byte, what string) ref.Val {
 	if len(raw) == 0 {
 		return types.NullValue
@@ -61,15 +61,14 @@ func document(raw []byte, what string) ref.Val {
 	return value(v)
 }
 
-// object is a JSON object. It is for one evaluation, hence one goroutine.
-// Its keys are visited in sorted order, so that results don't depend on the
-// order in which a sender wrote them.
+// object is a JSON object, for one goroutine. Its keys are iterated in sorted order, so that results don't depend
+// on the order in the JSON.
 type object struct {
-	raw    []byte
-	asked  bool // a member was asked for before
-	loaded bool
-	keys   []string
-	values map[string]ref.Val
+	raw      []byte
+	lookedUp bool // a member was looked up before
+	loaded   bool
+	keys     []string
+	values   map[string]ref.Val
 }
 
 func (o *object) load() {
@@ -83,11 +82,11 @@ func (o *object) load() {
 	o.keys = slices.Sorted(maps.Keys(o.values))
 }
 
-// FindStringKey is what a selection by a constant name calls. Most objects are
-// asked for one member; the second question, perhaps in a macro's loop, decodes all.
+// FindStringKey is called for a selection by a constant name. Most objects have one such lookup, which scans the bytes.
+// The second one, perhaps in a macro's loop, decodes all members.
 func (o *object) FindStringKey(name string) (any, bool) {
-	if !o.asked && !o.loaded {
-		o.asked = true
+	if !o.lookedUp && !o.loaded {
+		o.lookedUp = true
 		raw, _ := memberOf(o.raw, name)
 		if raw == nil {
 			return nil, false
@@ -159,13 +158,13 @@ func (o *object) Type() ref.Type { return types.MapType }
 
 func (o *object) Value() any { return json.RawMessage(o.raw) }
 
-// list is a JSON list, for one evaluation as object is.
+// list is a JSON list, for one goroutine.
 type list struct {
 	raw    []byte
 	lister traits.Lister
 }
 
-func (l *list) load() traits.Lister {
+func (l *list) elements() traits.Lister {
 	if l.lister == nil {
 		var elements []ref.Val
 		end := -1
@@ -175,12 +174,12 @@ func (l *list) load() traits.Lister {
 	return l.lister
 }
 
-func (l *list) Add(other ref.Val) ref.Val        { return l.load().Add(other) }
-func (l *list) Contains(v ref.Val) ref.Val       { return l.load().Contains(v) }
-func (l *list) Equal(other ref.Val) ref.Val      { return l.load().Equal(other) }
-func (l *list) Get(i ref.Val) ref.Val            { return l.load().Get(i) }
-func (l *list) Iterator() traits.Iterator        { return l.load().Iterator() }
-func (l *list) Size() ref.Val                    { return l.load().Size() }
+func (l *list) Add(other ref.Val) ref.Val        { return l.elements().Add(other) }
+func (l *list) Contains(v ref.Val) ref.Val       { return l.elements().Contains(v) }
+func (l *list) Equal(other ref.Val) ref.Val      { return l.elements().Equal(other) }
+func (l *list) Get(i ref.Val) ref.Val            { return l.elements().Get(i) }
+func (l *list) Iterator() traits.Iterator        { return l.elements().Iterator() }
+func (l *list) Size() ref.Val                    { return l.elements().Size() }
 func (l *list) ConvertToType(t ref.Type) ref.Val { return convert(l, types.ListType, t) }
 func (l *list) ConvertToNative(t reflect.Type) (any, error) {
 	return toNative(l, l.raw, t)

@@ -8,56 +8,52 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// MaxWorkCost bounds the evaluations of one Work together, in CEL's cost units: a
-// thousand conditions that are looked at at once may each keep their own bound, and
-// take a minute.
+// MaxWorkCost bounds all evaluations of one Work together, in CEL's cost units. Without it a thousand conditions, each
+// within MaxCost, could take a minute.
 const MaxWorkCost = 30 * MaxCost
 
-// Work is what the evaluations of one decision have in common: what they cost, and what
-// they have decoded of the task's input and of steps' outputs, so that a thousand of them
-// don't read a large input a thousand times. The zero value is ready. It is for one
+// Work is shared by the evaluations of one decision: their total cost, and the decoded input and outputs, so that many
+// expressions don't decode a large input many times. The zero value is ready for use. It is for one
 // goroutine, and for scopes of one task.
 type Work struct {
 	spent uint64
-	docs  [sharedDocuments]shared
+	docs  [sharedDocumentsMax]sharedDocument
 }
 
 const (
-	// sharedDocuments is how many documents are decoded once for all: the first that are asked for.
-	sharedDocuments = 2
-	// sharedAfter so many questions a document is decoded: for few it is quicker to look for
-	// the one member.
-	sharedAfter = 4
+	// sharedDocumentsMax bounds the documents that are decoded once: the first that are looked up.
+	sharedDocumentsMax = 2
+	// sharedAfterLookups is the number of lookups after which a document is decoded. For few lookups it is
+	// faster to scan for the member.
+	sharedAfterLookups = 4
 )
 
-// shared is a document that expressions ask for.
-type shared struct {
-	of      variable
-	asked   int
-	value   ref.Val           // nil: not decoded
-	members map[string][]byte // of an object; nil: not looked for
-	broken  bool              // it is no object, or not valid
+// sharedDocument is a document that expressions read.
+type sharedDocument struct {
+	variable variable
+	lookups  int
+	value    ref.Val           // nil: not decoded
+	members  map[string][]byte // of an object; nil: not scanned yet
+	invalid  bool              // no object, or not valid JSON
 }
 
-// Changed tells that the scopes that follow have another input or other outputs. What was
-// spent stays.
-func (w *Work) Changed() { w.docs = [sharedDocuments]shared{} }
+// DocumentsChanged must be called if later scopes have another input or other outputs. It keeps the cost.
+func (w *Work) DocumentsChanged() { w.docs = [sharedDocumentsMax]sharedDocument{} }
 
-// document notes a question. It returns nil for a document that isn't shared, or of which
-// little was asked so far.
-func (w *Work) document(v variable) *shared {
+// sharedDocument counts a lookup. It returns nil for a document that isn't shared or has had few lookups.
+func (w *Work) sharedDocument(v variable) *sharedDocument {
 	if w == nil {
 		return nil
 	}
 	for i := range w.docs {
 		d := &w.docs[i]
-		if d.asked == 0 {
-			d.of = v
+		if d.lookups == 0 {
+			d.variable = v
 		}
-		if d.of != v {
+		if d.variable != v {
 			continue
 		}
-		if d.asked++; d.asked > sharedAfter {
+		if d.lookups++; d.lookups > sharedAfterLookups {
 			return d
 		}
 		return nil
@@ -65,8 +61,8 @@ func (w *Work) document(v variable) *shared {
 	return nil
 }
 
-// decoded is the value of the document.
-func (d *shared) decoded(raw []byte, what string) ref.Val {
+// decodedValue returns the value of the document, decoded once.
+func (d *sharedDocument) decodedValue(raw []byte, what string) ref.Val {
 	if d.value == nil {
 		v := document(raw, what)
 		if types.IsError(v) {
@@ -77,29 +73,29 @@ func (d *shared) decoded(raw []byte, what string) ref.Val {
 	return d.value
 }
 
-// member gives the value of a member of the document; nil: it has none, or is no object.
-func (d *shared) member(raw []byte, name string) []byte {
-	if d.members == nil && !d.broken {
+// member returns the value of a member of the document; nil: it has none, or is no object.
+func (d *sharedDocument) member(raw []byte, name string) []byte {
+	if d.members == nil && !d.invalid {
 		members, end := map[string][]byte{}, -1
 		ok := walkObject(raw, skipSpace(raw, 0), maxJSONDepth, func(key, v []byte) { members[unquote(key)] = v }, &end)
-		if d.broken = !ok || skipSpace(raw, end) != len(raw); !d.broken {
+		if d.invalid = !ok || skipSpace(raw, end) != len(raw); !d.invalid {
 			d.members = members
 		}
 	}
 	return d.members[name]
 }
 
-var errWork = fmt.Errorf("what is evaluated at once for the task costs more than %d", MaxWorkCost)
+var errWorkCost = fmt.Errorf("the evaluations of one decision together cost more than %d", MaxWorkCost)
 
-// over is errWork where nothing is left to spend.
-func (w *Work) over() error {
+// exceeded returns errWorkCost once the cost is past MaxWorkCost.
+func (w *Work) exceeded() error {
 	if w == nil || w.spent <= MaxWorkCost {
 		return nil
 	}
-	return errWork
+	return errWorkCost
 }
 
-func (w *Work) spend(d *cel.EvalDetails) {
+func (w *Work) addCost(d *cel.EvalDetails) {
 	if w == nil {
 		return
 	}

@@ -37,7 +37,7 @@ func TestWorkChangesNothing(t *testing.T) {
 			s.Steps[1].Output = json.RawMessage(doc)
 			want, wantErr := p.Input(3, s)
 			s.Work = &Work{}
-			for n := range 3 * sharedAfter {
+			for n := range 3 * sharedAfterLookups {
 				got, err := p.Input(3, s)
 				if string(got) != string(want) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
 					t.Fatalf("%v of %.60q, evaluation %d: %s, %v; without a Work %s, %v", tree, doc, n+1, got, err, want, wantErr)
@@ -55,13 +55,13 @@ func TestWorkOfAnotherInput(t *testing.T) {
 	}
 	p, w := compiled(t, d), &Work{}
 	for n := range 3 {
-		for range 2 * sharedAfter {
+		for range 2 * sharedAfterLookups {
 			got, err := p.Input(3, Scope{Input: json.RawMessage(fmt.Sprintf(`{"a":%d}`, n)), Work: w})
 			if want := fmt.Sprintf(`[%d,%d]`, n, n+1); string(got) != want || err != nil {
 				t.Fatalf("%s, %v, want %s", got, err, want)
 			}
 		}
-		w.Changed()
+		w.DocumentsChanged()
 	}
 }
 
@@ -76,11 +76,11 @@ func TestWorkIsBounded(t *testing.T) {
 	if _, err := p.Input(3, s); err != nil || w.spent == 0 {
 		t.Fatalf("%d spent: %v", w.spent, err)
 	}
-	w.Changed()
+	w.DocumentsChanged()
 	for range 2 {
 		w.spent += MaxWorkCost / 2
 	}
-	if _, err := p.Input(3, s); err == nil || !strings.Contains(err.Error(), "what is evaluated at once for the task costs more than 30000000; simplify") {
+	if _, err := p.Input(3, s); err == nil || !strings.Contains(err.Error(), "the evaluations of one decision together cost more than 30000000; simplify") {
 		t.Errorf("%v", err)
 	}
 	s.Work = &Work{}

@@ -15,22 +15,21 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// byteOrderMark is what some editors begin UTF-8 text with.
+// byteOrderMark begins UTF-8 text of some editors.
 const byteOrderMark = "\xef\xbb\xbf"
 
-// maxNesting bounds what the YAML parser is given: it recurses, and its time
-// grows with the square of the depth (1,000 levels take it 10 ms).
+// maxNesting bounds the nesting of the parser's input. The parser is recursive, and its time grows with the square of
+// the depth: 1,000 levels take 10 ms.
 const maxNesting = 500
 
-// ParseYAML reads, checks and type-checks a definition. file only names the
-// source in errors. It returns Errors with every fault that it found, or a
-// definition that Compile accepts.
+// ParseYAML parses, checks and type-checks a definition. file is only the name of the source in errors. It returns a
+// definition that Compile accepts, or Errors with every fault that was found.
 //
-// Line ends of Windows, and a byte order mark, change nothing.
+// Line ends may be those of Windows, and a byte order mark is allowed.
 func ParseYAML(file string, src []byte) (*Definition, error) {
 	src = bytes.TrimPrefix(src, []byte(byteOrderMark))
-	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n")) // the parser folds no other lines within quotes
-	s := source{file: file, at: map[string]position{"": {line: 1, column: 1}}}
+	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n")) // the parser only folds these within quotes
+	s := source{file: file, positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
 	root := readYAML(src, f)
 	if root == nil {
@@ -44,18 +43,18 @@ func ParseYAML(file string, src []byte) (*Definition, error) {
 	return d, nil
 }
 
-// readYAML gives the tree of the only document, or nil and a fault.
+// readYAML returns the tree of the only document, or reports a fault and returns nil.
 func readYAML(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
 	case len(src) > MaxDefinitionBytes:
-		f.at(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), MaxDefinitionBytes), "split the workflow")
+		f.addAt(top, "", fmt.Sprintf("the definition has %d bytes, the limit is %d", len(src), MaxDefinitionBytes), "split the workflow")
 		return nil
 	case !utf8.Valid(src):
-		f.at(top, "", "the file is not UTF-8 text", "save it as UTF-8")
+		f.addAt(top, "", "the file is not UTF-8 text", "save it as UTF-8")
 		return nil
 	case nesting(src) > maxNesting:
-		f.at(top, "", fmt.Sprintf("lists and objects are nested more than %d deep", maxNesting), "flatten them")
+		f.addAt(top, "", fmt.Sprintf("lists and objects are nested more than %d deep", maxNesting), "flatten them")
 		return nil
 	}
 	file, err := parseBytes(src)
@@ -70,35 +69,34 @@ func readYAML(src []byte, f *faults) *node {
 			continue
 		}
 		if doc.Body.Type() == ast.DirectiveType {
-			f.at(r.start(doc.Body), "", "YAML directives are not supported", "remove the line that begins with %")
+			f.addAt(r.positionOf(doc.Body), "", "YAML directives are not supported", "remove the line that begins with %")
 			return nil
 		}
 		bodies = append(bodies, doc.Body)
 	}
 	switch len(bodies) {
 	case 0:
-		f.at(top, "", "the file is empty", "write at least workflow, version, complete_within and steps")
+		f.addAt(top, "", "the file is empty", "write at least workflow, version, complete_within and steps")
 		return nil
 	case 1:
 		return r.read(bodies[0], 0)
 	}
-	f.at(r.start(bodies[1]), "", "the file holds more than one document", "write one definition a file, without a --- between")
+	f.addAt(r.positionOf(bodies[1]), "", "the file holds more than one document", "write one definition a file, without a --- between")
 	return nil
 }
 
-// parseBytes turns a panic of the parser on odd input into an error: a
-// definition is what an operator typed, it must not end the process.
+// parseBytes converts a panic of the parser to an error. An operator's input must not end the process.
 func parseBytes(src []byte) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the YAML parser gave up: %v", r)
+			err = fmt.Errorf("the YAML parser failed: %v", r)
 		}
 	}()
 	return parser.ParseBytes(src, 0, parser.AllowDuplicateMapKey())
 }
 
 func syntaxError(file string, err error) *Error {
-	e := &Error{File: file, Line: 1, Column: 1, What: err.Error(), Fix: "mend the YAML there"}
+	e := &Error{File: file, Line: 1, Column: 1, What: err.Error(), Fix: "fix the YAML there"}
 	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) {
 		e.What = syntax.Message
 		if t := syntax.Token; t != nil && t.Position != nil {
@@ -108,9 +106,8 @@ func syntaxError(file string, err error) *Error {
 	return e
 }
 
-// nesting is an upper bound of the depth of collections that cost only a byte
-// or two each: open brackets, and dashes or question marks that share a line.
-// Deeper blocks need an indent a line, which bounds them by the file's size.
+// nesting returns an upper bound of the depth of collections that need only a byte or two each: open brackets, and dashes
+// or question marks in one line. Other blocks need an indent in each line, so the file's size bounds them.
 func nesting(src []byte) int {
 	depth, deepest, run := 0, 0, 0
 	for i, b := range src {
@@ -131,21 +128,20 @@ func nesting(src []byte) int {
 	return deepest
 }
 
-// yamlReader turns the parser's tree into nodes and refuses what a definition
-// may not use.
+// yamlReader converts the parser's tree to nodes, and refuses YAML that definitions may not use.
 type yamlReader struct {
 	lines []string
 	f     *faults
 }
 
-func (r *yamlReader) start(n ast.Node) position {
+func (r *yamlReader) positionOf(n ast.Node) position {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if !n.IsFlowStyle && len(n.Values) > 0 {
-			return r.start(n.Values[0].Key)
+			return r.positionOf(n.Values[0].Key)
 		}
 	case *ast.MappingValueNode:
-		return r.start(n.Key)
+		return r.positionOf(n.Key)
 	}
 	if t := n.GetToken(); t != nil && t.Position != nil {
 		return position{line: t.Position.Line, column: t.Position.Column}
@@ -153,13 +149,13 @@ func (r *yamlReader) start(n ast.Node) position {
 	return position{line: 1, column: 1}
 }
 
-// read gives a node for every YAML node: where it finds a fault a null, so
-// that the rest can still be checked.
+// read returns a node for each YAML node. In place of a fault it returns a null or refused node, so that the rest is
+// still checked.
 func (r *yamlReader) read(n ast.Node, depth int) *node {
 	if n == nil {
 		return &node{}
 	}
-	out := &node{at: r.start(n)}
+	out := &node{at: r.positionOf(n)}
 	if depth > 2*MaxDepth {
 		out.kind, out.text = kindRefused, fmt.Sprintf("nested more than %d deep; flatten it", 2*MaxDepth)
 		return out
@@ -186,16 +182,15 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	case *ast.StringNode:
 		r.text(out, n)
 	case *ast.LiteralNode:
-		out.kind, out.text, out.at = kindString, n.Value.Value, r.block(n)
+		out.kind, out.text, out.at = kindString, n.Value.Value, r.blockPosition(n)
 	default:
 		out.kind, out.text = kindRefused, refusal(n)
 	}
 	return out
 }
 
-// numberOf reads a plain scalar that some YAML reader takes for a number. Only
-// JSON's numbers are accepted: of the others YAML 1.1 and 1.2 make different
-// values (010 is 8 or 10), and a postal code of 01234 is no number at all.
+// numberOf converts a plain scalar that some YAML parser reads as a number. It accepts only JSON's numbers. YAML 1.1 and
+// 1.2 read others differently (010 is 8 or 10), and some are not meant as numbers, such as the postal code 01234.
 func numberOf(out *node, text string) {
 	if isNumber(text) {
 		out.kind, out.text = kindNumber, text
@@ -204,12 +199,11 @@ func numberOf(out *node, text string) {
 	out.kind, out.text = kindRefused, text+" is no number in JSON, and YAML readers disagree about it; write the number in decimal digits, or "+strconv.Quote(text)+" as a string"
 }
 
-// likeNumber matches plain scalars that the parser reads as strings and other
-// YAML readers read as numbers.
+// likeNumber matches plain scalars that this parser reads as strings, and other YAML parsers as numbers.
 var likeNumber = regexp.MustCompile(`^[-+]?(0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?)$`)
 
-// text reads a plain or quoted string. A plain one in JSON's number syntax is
-// a number: the parser takes only some of them (not 1e3, not large integers).
+// text converts a plain or quoted string. A plain one in JSON's number syntax is a number, which the parser doesn't
+// recognize for 1e3 and large integers.
 func (r *yamlReader) text(out *node, n *ast.StringNode) {
 	out.kind, out.text = kindString, n.Value
 	quoted := n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
@@ -224,16 +218,15 @@ func (r *yamlReader) text(out *node, n *ast.StringNode) {
 	if quoted {
 		out.at.column++
 	}
-	out.at.exact = r.stands(out.at, n.Value)
+	out.at.exact = r.isVerbatim(out.at, n.Value)
 }
 
-// notCharacter refuses a text with an escape that stands for no character.
+// notCharacter is the fault, and its fix, of an escape that isn't a character.
 const notCharacter = "an escape in this text stands for no character (half of a surrogate pair, or past U+10FFFF); write the character itself"
 
 var writtenReplacement = regexp.MustCompile(`(?i)\x{FFFD}|\\u(0000)?fffd`)
 
-// replaced reports whether a parser put U+FFFD into a text for what stands for
-// no character. Texts that differ would become the same.
+// replaced reports whether a parser replaced invalid escapes by U+FFFD. That would make different texts equal.
 func replaced(text, source string) bool {
 	n := strings.Count(text, "\ufffd")
 	return n > 0 && n > len(writtenReplacement.FindAllString(source, -1))
@@ -243,7 +236,7 @@ func (r *yamlReader) replaced(n *ast.StringNode) bool {
 	if n.Token.Type != token.DoubleQuoteType || !strings.Contains(n.Value, "\ufffd") {
 		return false
 	}
-	at := r.start(n)
+	at := r.positionOf(n)
 	source := strings.Join(r.lines[at.line-1:], "\n")
 	for range at.column { // the quote too
 		_, size := utf8.DecodeRuneInString(source)
@@ -259,8 +252,8 @@ func (r *yamlReader) replaced(n *ast.StringNode) bool {
 	return replaced(n.Value, source[:min(end, len(source))])
 }
 
-// block gives the place of the first line of a block scalar's text.
-func (r *yamlReader) block(n *ast.LiteralNode) position {
+// blockPosition returns the position of the first line of a block scalar's text.
+func (r *yamlReader) blockPosition(n *ast.LiteralNode) position {
 	at := position{line: n.Start.Position.Line, column: n.Start.Position.Column}
 	first, _, _ := strings.Cut(n.Value.Value, "\n")
 	if at.line >= len(r.lines) || first == "" {
@@ -269,12 +262,12 @@ func (r *yamlReader) block(n *ast.LiteralNode) position {
 	line := r.lines[at.line]
 	p := position{line: at.line + 1, column: 1 + len(line) - len(strings.TrimLeft(line, " "))}
 	folded := strings.HasPrefix(n.Start.Value, ">") && strings.Contains(strings.TrimSuffix(n.Value.Value, "\n"), "\n")
-	p.exact = !folded && r.stands(p, first)
+	p.exact = !folded && r.isVerbatim(p, first)
 	return p
 }
 
-// stands tells whether the text stands in the source at p, character for character.
-func (r *yamlReader) stands(p position, text string) bool {
+// isVerbatim reports whether the source has the text at p, character for character.
+func (r *yamlReader) isVerbatim(p position, text string) bool {
 	if p.line < 1 || p.line > len(r.lines) {
 		return false
 	}
@@ -287,7 +280,7 @@ func (r *yamlReader) stands(p position, text string) bool {
 }
 
 func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
-	m := member{at: r.start(n.Key)}
+	m := member{at: r.positionOf(n.Key)}
 	var key ast.Node = n.Key
 	if k, ok := key.(*ast.MappingKeyNode); ok {
 		key = k.Value
@@ -296,22 +289,22 @@ func (r *yamlReader) member(out *node, n *ast.MappingValueNode, depth int) {
 	case *ast.StringNode:
 		if m.key = k.Value; r.replaced(k) {
 			what, fix, _ := strings.Cut(notCharacter, "; ")
-			r.f.at(m.at, "", what, fix)
+			r.f.addAt(m.at, "", what, fix)
 			return
 		}
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
-		// A JSON object's keys are strings; YAML's other scalars count as written.
+		// A JSON object's keys are strings; other scalars are used as written.
 		m.key = k.GetToken().Value
 	default:
 		what, fix, _ := strings.Cut(refusal(key), "; ")
-		r.f.at(m.at, "", what, fix)
+		r.f.addAt(m.at, "", what, fix)
 		return
 	}
 	m.value = r.read(n.Value, depth+1)
 	out.members = append(out.members, m)
 }
 
-// refusal says why a definition may not hold the node, and what to do.
+// refusal returns why a definition may not contain the node, and the fix.
 func refusal(n ast.Node) string {
 	switch n.(type) {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:

@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Agent is a handler that calls a URL. Safe for concurrent use.
+// Agent is an agent.Handler that calls a URL. It is safe for concurrent use.
 type Agent struct {
 	cfg     Config
 	host    string
@@ -31,29 +31,28 @@ var (
 	_ agent.Downstreamer = (*Agent)(nil)
 )
 
-// The codes of errors that this agent makes. One that the service answered is
-// "http_<status>", unless its body names another.
+// The error codes of this agent. An error that the service answered has the code "http_<status>", unless its
+// body has a code.
 const (
-	CodeUnreachable      = "unreachable"        // no connection: nothing was sent
-	CodeNoAnswer         = "no_answer"          // the connection failed, or time ran out
-	CodeResponseTooLarge = "response_too_large" // the answer passed its bound
-	CodeBadResponse      = "bad_response"       // the work is done, and the answer can't be read
-	CodeHeaderFile       = "header_file"        // the header file can't be used now
-	CodeBadOperation     = "bad_operation"      // no path segment can hold it
+	CodeUnreachable      = "unreachable"        // no connection: the request was not sent
+	CodeNoAnswer         = "no_answer"          // the connection broke, or the call timed out
+	CodeResponseTooLarge = "response_too_large" // more than Config.MaxResponseBytes
+	CodeBadResponse      = "bad_response"       // a 2xx whose body can't be decoded: the work is done
+	CodeHeaderFile       = "header_file"        // the header file can't be read or is invalid
+	CodeBadOperation     = "bad_operation"      // the operation can't be a path segment
 )
 
-// Downstream is the operation at the host: a service that fails at one may be well at the others.
+// Downstream names the host and the operation: a service may fail one operation and do others.
 func (a *Agent) Downstream(r agent.Request) string { return a.host + "/" + r.Operation }
 
-// Handle posts the request and says what the answer means.
+// Handle posts the request and converts the answer: see the package's table.
 func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	if a.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
 		defer cancel()
 	}
-	// Without a connection nothing has happened. A connection says the
-	// opposite, however the call ends.
+	// Without a connection the call had no effect. With one it may have had one, however it ends.
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := a.request(ctx, r)
@@ -62,32 +61,32 @@ func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	}
 	resp, err := a.client.Do(req)
 	if err != nil {
-		return nil, a.unanswered(err, connected.Load())
+		return nil, a.callFailed(err, connected.Load())
 	}
 	body, err := readBody(ctx, resp, a.cfg.MaxResponseBytes+1)
-	return a.answered(r, answer{
+	return a.interpret(r, response{
 		status: resp.StatusCode, header: resp.Header, body: body, readErr: err, now: time.Now(),
 	})
 }
 
-// readBody reads at most so many bytes of an answer's body, and no longer than ctx lasts. The body of a 1xx is the
-// connection itself, for as long as the service keeps it (101, Switching Protocols): none of it is read.
-func readBody(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
+// readBody reads at most maxBytes of a body, until ctx is done. It reads nothing of a 1xx: its body is the connection
+// itself, for as long as the service keeps it open (101, Switching Protocols).
+func readBody(ctx context.Context, resp *http.Response, maxBytes int64) ([]byte, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK {
 		return nil, nil
 	}
-	// net/http ends the bodies that it makes itself with the context; this ends any other.
+	// net/http cancels its own bodies with the context, but not the others.
 	stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
 	defer stop()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes))
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	return body, err
 }
 
-// request makes the call. Its error is a Failure without effect.
+// request builds the HTTP request. Its error is a Failure without effect.
 func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, error) {
 	target, err := expand(a.cfg.URL, r.Operation)
 	if err != nil {
@@ -99,11 +98,10 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(r.Input))
 	if err != nil {
-		return nil, agent.Rejected(CodeBadOperation, "operation "+strconv.Quote(r.Operation)+" makes no URL")
+		return nil, agent.Rejected(CodeBadOperation, "operation "+strconv.Quote(r.Operation)+" can't be put into the URL")
 	}
-	// net/http sends a request with an Idempotency-Key again by itself when it
-	// can rewind the body: a second connection that is refused would then hide
-	// what the first one may have done.
+	// Without GetBody net/http can't repeat the request by itself, as it does for an Idempotency-Key. If
+	// the second connection were refused, that would hide a possible effect of the first.
 	req.GetBody = nil
 	for name, values := range extra {
 		req.Header[name] = values
@@ -129,27 +127,27 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 	return req, nil
 }
 
-// expand puts an operation into a URL, within its path segment.
+// expand replaces the placeholder of a URL template by an operation, within one path segment.
 func expand(template, operation string) (string, error) {
-	target := strings.ReplaceAll(template, operationMark, url.PathEscape(operation))
+	target := strings.ReplaceAll(template, operationPlaceholder, url.PathEscape(operation))
 	u, err := url.Parse(target)
 	if err != nil {
-		return "", fmt.Errorf("operation %q makes no URL", operation)
+		return "", fmt.Errorf("operation %q can't be put into the URL", operation)
 	}
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
-		// Servers and proxies resolve these, also where they are escaped.
+		// Servers and proxies resolve . and .., even if escaped.
 		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {
-			return "", fmt.Errorf("operation %q would leave its place in the URL", operation)
+			return "", fmt.Errorf("operation %q would change the URL's path", operation)
 		}
 	}
 	return target, nil
 }
 
-// unanswered says what it means that no answer came.
-func (a *Agent) unanswered(err error, connected bool) error {
+// callFailed converts the error of a call without an answer.
+func (a *Agent) callFailed(err error, connected bool) error {
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // the URL, which may hold secrets, stays out of the log
+		err = u.Err // drop the URL: it may contain secrets
 	}
 	f := &agent.Failure{Code: CodeNoAnswer, Transient: true, Err: fmt.Errorf("POST to %s: %w", a.host, err)}
 	if !connected {

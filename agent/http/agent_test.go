@@ -183,7 +183,7 @@ func TestBodies(t *testing.T) {
 		{200, ` {"a": 1} `, `{"a":1}`, "", "", ""},
 		{200, "", "null", "", "", ""},
 		{200, "OK, done", `{"body":"OK, done"}`, "", "", ""},
-		{200, "bad \xff byte", "", CodeBadResponse, "charge answered 200 with a body that can't be read: it is no text in UTF-8; a charset in its Content-Type would say in what it is", ""},
+		{200, "bad \xff byte", "", CodeBadResponse, "charge answered 200 with a body that can't be read: it is not UTF-8; if it is another encoding, its Content-Type must have a charset", ""},
 		{200, strings.Repeat("x", 101), "", CodeResponseTooLarge, "charge answered 200 with more than 100 bytes", ""},
 		{422, `{"code":"no_funds","message":"empty"}`, "", "no_funds", "charge answered 422 Unprocessable Entity: empty", `{"code":"no_funds","message":"empty"}`},
 		{422, `{"code":7}`, "", "http_422", "charge answered 422 Unprocessable Entity", `{"code":7}`},
@@ -421,8 +421,8 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		"http://h/#f":               "fragment",
 		"http://h/{oper}":           "brace",
 		"http://h/{operation}/a}?{": "brace",
-		"http://{operation}.h/":     "only its path",
-		"http://h/?op={operation}":  "only its path",
+		"http://{operation}.h/":     "only the path",
+		"http://h/?op={operation}":  "only the path",
 		"http://h/a/../{operation}": "segment",
 		"http://h:s3cret\x7f/":      "can't be parsed",
 	} {
@@ -442,7 +442,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 // reply says what is wrong with it.
 func TestAnswerWithTwoReadings(t *testing.T) {
 	for _, body := range []string{`{"a":1,"a":2}`, `["\ud83d"]`} {
-		got, err := output(agent.Request{}, answer{body: []byte(body)})
+		got, err := outputOf(agent.Request{}, response{body: []byte(body)})
 		if raw, ok := got.(json.RawMessage); err != nil || !ok || string(raw) != body {
 			t.Errorf("%s becomes %v, %v", body, got, err)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // operationMark is where a URL names the operation.
-const operationMark = "{operation}"
+const operationPlaceholder = "{operation}"
 
 // The defaults and bounds of Config.
 const (
@@ -28,33 +28,30 @@ const (
 	idleConnectionMax       = 60 * time.Second
 )
 
-// dialMost bounds the making of a connection, and the handshake of TLS after it. Tests have less.
-var dialMost = 10 * time.Second
+// dialTimeout bounds connecting, and the TLS handshake after it. Tests shorten it.
+var dialTimeout = 10 * time.Second
 
-// Config says which service is called. URL must be set.
+// Config names the service. URL is required.
 type Config struct {
-	// URL is absolute, http or https; {operation} in its path stands for the
-	// operation, which stays within its path segment.
+	// URL is absolute, http or https. {operation} in its path is replaced by the operation, escaped as
+	// one path segment.
 	URL string
-	// HeaderFile names a file of "Name: value" lines that are sent with every
-	// call, such as credentials; empty: none. It is read again when it changes,
-	// never logged, and refused if everyone may read it.
+	// HeaderFile is a file of "Name: value" lines that are sent with each call, such as credentials;
+	// empty: none. It is read again when it changes and never logged. It is refused if all users may
+	// read it.
 	HeaderFile string
-	// CAFile names a PEM file of the authorities that the service's
-	// certificate may come from; empty: those of the system.
+	// CAFile is a PEM file of the certificate authorities to trust; empty: those of the system.
 	CAFile string
-	// Proxy is the URL of an HTTP proxy; empty: none, whatever the environment
-	// says.
+	// Proxy is the URL of an HTTP proxy; empty: none. Proxy variables of the environment are ignored.
 	Proxy string
-	// Timeout bounds one call; 0: only complete-by does.
+	// Timeout bounds one call; 0: only complete-by bounds it.
 	Timeout time.Duration
-	// MaxResponseBytes bounds the body of an answer; 0: DefaultMaxResponseBytes,
-	// which is also what a reply can carry.
+	// MaxResponseBytes bounds the body of a response, 1 to MaxResponseBytesMax; 0:
+	// DefaultMaxResponseBytes, the most that a reply can carry.
 	MaxResponseBytes int64
 }
 
-// New makes the agent. Its error lists all faults of the configuration; the
-// files are read.
+// New returns an agent. It reads the files of the configuration. Its error lists all faults.
 func New(cfg Config) (*Agent, error) {
 	if cfg.MaxResponseBytes == 0 {
 		cfg.MaxResponseBytes = DefaultMaxResponseBytes
@@ -78,12 +75,12 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// checkURL returns the host that a template leads to.
+// checkURL checks a URL template and returns its host.
 func checkURL(template string) (host string, err error) {
 	if template == "" {
 		return "", errors.New("no URL: give one such as http://127.0.0.1:9001/{operation}")
 	}
-	u, err := url.Parse(strings.ReplaceAll(template, operationMark, operationMarkPlain))
+	u, err := url.Parse(strings.ReplaceAll(template, operationPlaceholder, operationPlaceholderPlain))
 	if err != nil {
 		return "", errors.New("the URL can't be parsed: give one such as http://127.0.0.1:9001/{operation}") // err repeats the URL
 	}
@@ -91,32 +88,32 @@ func checkURL(template string) (host string, err error) {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return "", fmt.Errorf("URL of scheme %q and host %q: it must be absolute, http or https", u.Scheme, u.Host)
 	case u.User != nil:
-		return "", errors.New("the URL holds credentials: put an Authorization line into the header file instead")
+		return "", errors.New("the URL contains credentials: put an Authorization line into the header file instead")
 	case u.Fragment != "":
-		return "", errors.New("the URL has a fragment, which no server gets")
-	case strings.Contains(u.Host+u.RawQuery, operationMarkPlain):
-		return "", fmt.Errorf("%s stands in the URL's host or query: only its path may hold it", operationMark)
+		return "", errors.New("the URL has a fragment, which is not sent to servers: remove it")
+	case strings.Contains(u.Host+u.RawQuery, operationPlaceholderPlain):
+		return "", fmt.Errorf("%s is in the URL's host or query: only the path may contain it", operationPlaceholder)
 	}
 	path, _, _ := strings.Cut(template, "?")
-	if rest := strings.ReplaceAll(path, operationMark, ""); strings.ContainsAny(rest, "{}") {
-		return "", fmt.Errorf("the URL's path holds a brace that is no part of %s: nothing else is filled in; write %%7B or %%7D if a brace is meant", operationMark)
+	if rest := strings.ReplaceAll(path, operationPlaceholder, ""); strings.ContainsAny(rest, "{}") {
+		return "", fmt.Errorf("the URL's path has a brace outside of %s: write %%7B or %%7D for a literal brace", operationPlaceholder)
 	}
-	if _, err := expand(template, operationMarkPlain); err != nil {
-		return "", errors.New("the URL's path holds a segment . or ..: write the path that is meant")
+	if _, err := expand(template, operationPlaceholderPlain); err != nil {
+		return "", errors.New("the URL's path has a segment . or ..: write the resolved path")
 	}
 	return u.Host, nil
 }
 
 // operationMarkPlain stands for the mark where a URL is checked.
-const operationMarkPlain = "waybill-operation-mark"
+const operationPlaceholderPlain = "waybill-operation-mark"
 
 func newTransport(cfg Config) (*http.Transport, error) {
-	// A call ends with its context, and what dials for it does not: net/http goes on, for
-	// others. So a host that takes connections and says nothing would have one for each call.
-	dialer := &net.Dialer{Timeout: dialMost}
+	// net/http goes on dialing after the context of a call is done, for other calls. Without a timeout a host
+	// that accepts connections and sends nothing would accumulate one for each call.
+	dialer := &net.Dialer{Timeout: dialTimeout}
 	t := &http.Transport{
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    dialMost,
+		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           idleConnectionsMax,
 		MaxIdleConnsPerHost:    idleConnectionsMax,
 		IdleConnTimeout:        idleConnectionMax,
@@ -128,7 +125,7 @@ func newTransport(cfg Config) (*http.Transport, error) {
 	if cfg.Proxy != "" {
 		p, err := url.Parse(cfg.Proxy)
 		if err != nil || p.Host == "" {
-			proxyErr = errors.New("the proxy is no absolute URL")
+			proxyErr = errors.New("the proxy is not an absolute URL: give one such as http://proxy:3128")
 		}
 		t.Proxy = http.ProxyURL(p)
 	}
@@ -152,7 +149,7 @@ func readCAs(name string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("CA file %s: no certificate in PEM", name)
+		return nil, fmt.Errorf("CA file %s: it contains no PEM certificate", name)
 	}
 	return pool, nil
 }

@@ -17,29 +17,29 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// body is what an answer holds, as text in UTF-8 without a byte order mark.
+// body is the body of a response, as UTF-8 without a byte order mark.
 type body struct {
 	text []byte
 	json bool // the Content-Type says that it is JSON
 }
 
-// decode reads a body by its Content-Type. Text in another encoding becomes UTF-8; what can't be without a loss is an
-// error, for an output that isn't what the service said would be believed.
+// decode decodes a body by its Content-Type. It converts text to UTF-8, and fails if that loses anything: an output
+// must be what the service answered.
 func decode(h http.Header, raw []byte) (body, error) {
 	if enc := strings.TrimSpace(h.Get("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") && len(raw) > 0 {
-		return body{}, fmt.Errorf("its Content-Encoding is %q, which wasn't asked for", enc)
+		return body{}, fmt.Errorf("its Content-Encoding is %q, which the agent did not accept", enc)
 	}
 	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil {
-		params = nil // as if it weren't there: the body itself says what it is
+		params = nil // a malformed header counts as none
 	}
 	b := body{json: kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")}
 	b.text, err = toUTF8(raw, params["charset"])
 	return b, err
 }
 
-// The byte order marks. That of UTF-32 begins with that of UTF-16, so it comes before it.
-var marks = []struct {
+// byteOrderMarks has UTF-32 before UTF-16, whose little-endian mark is a prefix.
+var byteOrderMarks = []struct {
 	mark string
 	name string // empty: UTF-8
 	of   encoding.Encoding
@@ -51,10 +51,10 @@ var marks = []struct {
 	{"\xfe\xff", "utf-16be", unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)},
 }
 
-// toUTF8 decodes text. A byte order mark says more than a charset, as in the WHATWG Encoding Standard; without
-// either the zeros at the beginning of JSON tell (RFC 4627, section 3), else it is UTF-8.
+// toUTF8 converts text to UTF-8. A byte order mark takes precedence over the charset (WHATWG Encoding Standard).
+// Without either, the zero bytes at the start of JSON decide (RFC 4627, section 3); otherwise it is UTF-8.
 func toUTF8(raw []byte, charset string) ([]byte, error) {
-	for _, m := range marks {
+	for _, m := range byteOrderMarks {
 		if rest, ok := bytes.CutPrefix(raw, []byte(m.mark)); ok {
 			return fromEncoding(rest, m.name, m.of)
 		}
@@ -62,7 +62,7 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 	charset = strings.ToLower(strings.TrimSpace(charset))
 	switch charset {
 	case "", "utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-32":
-		if zeros := byZeros(raw); zeros != "" {
+		if zeros := detectByZeros(raw); zeros != "" {
 			charset = zeros
 		}
 	}
@@ -74,25 +74,25 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 	case "utf-32":
 		charset = "utf-32be"
 	}
-	for _, m := range marks {
+	for _, m := range byteOrderMarks {
 		if m.name == charset {
 			return fromEncoding(raw, charset, m.of)
 		}
 	}
 	enc, err := htmlindex.Get(charset)
 	if err != nil || enc == encoding.Replacement {
-		return nil, fmt.Errorf("its charset %q isn't known", charset)
+		return nil, fmt.Errorf("its charset %q is unknown", charset)
 	}
 	return fromEncoding(raw, charset, enc)
 }
 
-// byZeros tells the encoding of text that begins with two characters of ASCII, as JSON does; empty: UTF-8.
-func byZeros(raw []byte) string {
+// detectByZeros detects the encoding of text that begins with two ASCII characters, as JSON does; empty: UTF-8.
+func detectByZeros(raw []byte) string {
 	if len(raw) < 4 || len(raw)%2 != 0 {
 		if len(raw) != 2 {
 			return ""
 		}
-		raw = append(raw[:2:2], raw...) // one character: told by itself
+		raw = append(raw[:2:2], raw...) // a single character is enough
 	}
 	pattern := 0
 	for i, b := range raw[:4] {
@@ -103,31 +103,31 @@ func byZeros(raw []byte) string {
 	return map[int]string{0b1010: "utf-16be", 0b0101: "utf-16le", 0b1110: "utf-32be", 0b0111: "utf-32le"}[pattern]
 }
 
-// fromEncoding decodes without a loss; nil: it is UTF-8.
+// fromEncoding converts raw to UTF-8, or fails if that loses anything. A nil enc is UTF-8.
 func fromEncoding(raw []byte, name string, enc encoding.Encoding) ([]byte, error) {
 	if enc == nil {
 		if !utf8.Valid(raw) {
-			return nil, errors.New("it is no text in UTF-8; a charset in its Content-Type would say in what it is")
+			return nil, errors.New("it is not UTF-8; if it is another encoding, its Content-Type must have a charset")
 		}
 		return raw, nil
 	}
 	text, err := enc.NewDecoder().Bytes(raw)
-	if err == nil && bytes.ContainsRune(text, utf8.RuneError) { // decoders put it where they can't decode
+	if err == nil && bytes.ContainsRune(text, utf8.RuneError) { // decoders insert it where they fail
 		var back []byte
 		if back, err = enc.NewEncoder().Bytes(text); err == nil && !bytes.Equal(back, raw) {
-			err = errors.New("some of it stands for no character")
+			err = errors.New("it contains bytes that are no character")
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is no text in %s: %w", name, err)
+		return nil, fmt.Errorf("it is not valid %s: %w", name, err)
 	}
 	return text, nil
 }
 
-// bad says why a body can't be an output; nil: it can.
-func (b *body) bad() error {
+// outputError returns why a body can't be an output, or nil.
+func (b *body) outputError() error {
 	if b.json && len(bytes.TrimSpace(b.text)) > 0 && !events.ValidJSON(bytes.TrimSpace(b.text)) {
-		return errors.New("its Content-Type says JSON, and it is none (or is nested deeper than Waybill reads)")
+		return errors.New("its Content-Type says JSON, but it is not valid JSON, or nested too deep")
 	}
 	return nil
 }

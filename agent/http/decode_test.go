@@ -60,16 +60,16 @@ func TestBodiesInOtherEncodings(t *testing.T) {
 		{"application/json; charset=", want, want, ""},
 		{"no media type;;", want, want, ""},
 
-		{"application/json", "{\"name\":\"caf\xe9\"}", "", "no text in UTF-8"},
-		{"text/plain", "caf\xe9", "", "no text in UTF-8"},
-		{"application/json; charset=utf-8", "\"\xff\"", "", "no text in UTF-8"},
-		{"application/json; charset=klingon", "1", "", `charset "klingon" isn't known`},
-		{"application/json; charset=utf-16le", "\"\x00\x3d\xd8\"\x00", "", "no text in utf-16le"}, // half of a pair
-		{"application/json; charset=utf-16le", utf16le(want) + "x", "", "no text in utf-16le"},
-		{"text/plain; charset=windows-1253", "\xaa", "", "no text in windows-1253"},
-		{"application/json", `{"name":`, "", "says JSON, and it is none"},
-		{"application/json", "<html>", "", "says JSON, and it is none"},
-		{"image/png", "\x89PNG\r\n\x1a\n", "", "no text in UTF-8"},
+		{"application/json", "{\"name\":\"caf\xe9\"}", "", "it is not UTF-8"},
+		{"text/plain", "caf\xe9", "", "it is not UTF-8"},
+		{"application/json; charset=utf-8", "\"\xff\"", "", "it is not UTF-8"},
+		{"application/json; charset=klingon", "1", "", `charset "klingon" is unknown`},
+		{"application/json; charset=utf-16le", "\"\x00\x3d\xd8\"\x00", "", "not valid utf-16le"}, // half of a pair
+		{"application/json; charset=utf-16le", utf16le(want) + "x", "", "not valid utf-16le"},
+		{"text/plain; charset=windows-1253", "\xaa", "", "not valid windows-1253"},
+		{"application/json", `{"name":`, "", "says JSON, but it is not valid JSON"},
+		{"application/json", "<html>", "", "says JSON, but it is not valid JSON"},
+		{"image/png", "\x89PNG\r\n\x1a\n", "", "it is not UTF-8"},
 	} {
 		kind, body, status = c.kind, []byte(c.body), 200
 		out, f := handle(t, a, testRequest())
@@ -89,7 +89,7 @@ func TestBodiesInOtherEncodings(t *testing.T) {
 		}
 	}
 	encoding, kind, body, status = "br", "application/json", []byte("1"), 200
-	if _, f := handle(t, a, testRequest()); class(f) != "failed neutral" || !strings.Contains(f.Message, `"br", which wasn't asked for`) {
+	if _, f := handle(t, a, testRequest()); class(f) != "failed neutral" || !strings.Contains(f.Message, `"br", which the agent did not accept`) {
 		t.Errorf("an encoding that nobody asked for: %s %v", class(f), f)
 	}
 }

@@ -10,9 +10,9 @@ import (
 // A host that takes connections and says nothing costs no connection for longer than one may be
 // made, though the calls that began them are long over.
 func TestHandshakeThatHangsIsGivenUp(t *testing.T) {
-	usual := dialMost
-	dialMost = 200 * time.Millisecond
-	defer func() { dialMost = usual }()
+	usual := dialTimeout
+	dialTimeout = 200 * time.Millisecond
+	defer func() { dialTimeout = usual }()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

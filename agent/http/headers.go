@@ -14,20 +14,20 @@ import (
 // headerFileBytesMax bounds a header file.
 const headerFileBytesMax = 64 << 10
 
-// ownHeaders are set by the agent or by the protocol.
+// ownHeaders are set by the agent or by HTTP, so a header file must not.
 var ownHeaders = []string{"Idempotency-Key", "Content-Type", "Content-Length", "Transfer-Encoding", "Connection", "Host",
 	"Traceparent", "Trailer", "Te", "Upgrade", "Expect", "Accept-Encoding"}
 
-// headerFile is a file of headers, read again when it changes. Its errors
-// never hold what it holds. Safe for concurrent use.
+// headerFile is a file of headers, read again when it changes. Its errors never quote its content. Safe for
+// concurrent use.
 type headerFile struct {
-	path string // empty: no file
-	mu   sync.Mutex
-	seen fs.FileInfo // of what was read last
-	last http.Header // not changed once it is here
+	path     string // empty: no file
+	mu       sync.Mutex
+	readInfo fs.FileInfo // of the version that was read last
+	headers  http.Header // immutable
 }
 
-// read returns the headers as they are now. They must not be changed.
+// read returns the present headers. Callers must not change them.
 func (h *headerFile) read() (http.Header, error) {
 	if h.path == "" {
 		return nil, nil
@@ -38,15 +38,15 @@ func (h *headerFile) read() (http.Header, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) &&
-		info.Size() == h.seen.Size() && info.Mode() == h.seen.Mode() {
-		return h.last, nil
+	if h.readInfo != nil && os.SameFile(info, h.readInfo) && info.ModTime().Equal(h.readInfo.ModTime()) &&
+		info.Size() == h.readInfo.Size() && info.Mode() == h.readInfo.Mode() {
+		return h.headers, nil
 	}
 	headers, seen, err := readHeaders(h.path)
 	if err != nil {
 		return nil, fmt.Errorf("header file %s: %w", h.path, err)
 	}
-	h.last, h.seen = headers, seen
+	h.headers, h.readInfo = headers, seen
 	return headers, nil
 }
 
@@ -56,7 +56,7 @@ func readHeaders(name string) (http.Header, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of what is open, whatever the name means by now
+	info, err := f.Stat() // of the open file: the name may be another one by now
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,8 +77,7 @@ func readHeaders(name string) (http.Header, fs.FileInfo, error) {
 	return headers, info, err
 }
 
-// parseHeaders reads "Name: value" lines; empty lines and those that begin with
-// '#' say nothing.
+// parseHeaders parses "Name: value" lines. It skips empty lines and those that begin with '#'.
 func parseHeaders(text string) (http.Header, error) {
 	headers := http.Header{}
 	number := 0
@@ -129,9 +128,8 @@ func isFieldValue(s string) bool {
 	return true
 }
 
-// fieldValue writes any text as a header's value: '%', white space and what
-// isn't printable ASCII are percent-encoded, so that different texts stay
-// different and usual ones stay as they are.
+// fieldValue encodes text as a header's value. '%', white space and what isn't printable ASCII are
+// percent-encoded, so that different texts have different values.
 func fieldValue(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -76,12 +76,12 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(100, "-1", "", []byte("{"), false)
 	f.Fuzz(func(t *testing.T, status int, retryAfterText, date string, body []byte, cut bool) {
 		a := &Agent{cfg: Config{MaxResponseBytes: 1 << 10}}
-		w := answer{status: status, body: body, header: http.Header{"Retry-After": {retryAfterText}, "Date": {date}},
+		w := response{status: status, body: body, header: http.Header{"Retry-After": {retryAfterText}, "Date": {date}},
 			now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 		if cut {
 			w.readErr = http.ErrBodyReadAfterClose
 		}
-		out, err := a.answered(agent.Request{Operation: "charge"}, w)
+		out, err := a.interpret(agent.Request{Operation: "charge"}, w)
 		if err == nil {
 			b, err := json.Marshal(out)
 			if status < 200 || status > 299 || cut || err != nil || !events.ValidJSON(b) {

@@ -207,7 +207,7 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 		return nil
 	}
 	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Away: l.without(topic)}, take)
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.without(topic)}, take)
 	if err != nil {
 		return err
 	}

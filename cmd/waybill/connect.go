@@ -103,7 +103,7 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 // unreachable reports whether an error means that no broker answered, or none that leads a partition.
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
-	_, unled := errors.AsType[*kafka.AwayError](err)
+	_, unled := errors.AsType[*kafka.UnavailableError](err)
 	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable)
 }
 

@@ -16,7 +16,7 @@ import (
 // consoleCluster is what Kafka knows, as a console asks for it.
 type consoleCluster struct {
 	n           *instance.Instance
-	definitions *scheduler.Compiled
+	definitions *scheduler.CompiledDefinitions
 }
 
 func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
@@ -74,7 +74,7 @@ func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Sche
 	if err != nil {
 		return nil, err
 	}
-	restores, err := c.n.Admin.Restores(ctx)
+	restores, err := c.n.Admin.RestoreProgress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Sche
 
 // schedulingOf says of each partition who has it, how far that one is, and what waits in the
 // inboxes.
-func schedulingOf(members []kafka.Member, restores map[int32]kafka.Restore, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
 	of := map[int32]console.Scheduling{}
 	for _, topic := range inboxes {
 		for p, lag := range lags[topic] {
@@ -104,7 +104,7 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.Restore, lags
 
 // restoredBy is how much of its restore a member of the scheduler group has done, as far as it
 // has said anything of one.
-func restoredBy(member string, r kafka.Restore) float64 {
+func restoredBy(member string, r kafka.RestoreProgress) float64 {
 	if r.Member != member || r.Next >= r.End {
 		return 1
 	}

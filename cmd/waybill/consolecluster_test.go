@@ -14,7 +14,7 @@ func TestSchedulingOfPartitions(t *testing.T) {
 		{ID: "m0", Owner: "s1.0", Partitions: map[string][]int32{"in": {0, 1, 2}}},
 		{ID: "m1", Partitions: map[string][]int32{"in": {3}}}, // of an older build
 	}
-	restores := map[int32]kafka.Restore{0: {Member: "m0", Next: 1, End: 4}, 1: {Member: "dead", Next: 1, End: 4}, 2: {Member: "m0", Next: 4, End: 4},
+	restores := map[int32]kafka.RestoreProgress{0: {Member: "m0", Next: 1, End: 4}, 1: {Member: "dead", Next: 1, End: 4}, 2: {Member: "m0", Next: 4, End: 4},
 		4: {Member: "m0", Next: 1, End: 4}}
 	lags := map[string]map[int32]int64{"in": {0: 2, 4: 1}, "more": {0: 3}, "others": {0: 9}}
 	want := map[int32]console.Scheduling{

@@ -44,18 +44,18 @@ func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (reco
 	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.DamagedError) {
 		damage = append(damage, console.Damage{From: d.Offset, Next: d.Next, Err: d})
 	})
-	if _, is := errors.AsType[*kafka.AwayError](err); is {
+	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
 		err = fmt.Errorf("%w: %w", console.ErrAway, err)
 	}
 	return records, damage, err
 }
 
 func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.EndsKnown(ctx, l.n.Kafka.Namespace.Events())
+	return l.n.Admin.KnownEndOffsets(ctx, l.n.Kafka.Namespace.Events())
 }
 
 func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.CommittedEndsKnown(ctx, l.n.Kafka.Namespace.Events())
+	return l.n.Admin.KnownCommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
 }
 
 func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
@@ -82,7 +82,7 @@ func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*
 
 // since reads a topic, but for partitions that no broker leads.
 func (l *consoleLog) since(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	in := kafka.Range{Since: since, Away: func(p int32) { unread = append(unread, p) }}
+	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
@@ -125,12 +125,12 @@ func (l *consoleLog) write(ctx context.Context, r events.Record) error {
 func (l *consoleLog) unled(ctx context.Context, r *events.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, unledWithin)
 	defer cancel()
-	unled, err := l.n.Admin.Leaderless(ctx)
+	unled, err := l.n.Admin.LeaderlessPartitions(ctx)
 	p := events.Partition(r.Key, l.n.Partitions)
 	if err != nil || !slices.Contains(unled[r.Topic], p) {
 		return nil // what is wrong isn't known, and `waybill doctor` looks further
 	}
-	return &kafka.AwayError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+	return &kafka.UnavailableError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 }
 
 // unledWithin bounds the question why something wasn't written.
@@ -193,7 +193,7 @@ func (a *answers) begin(ctx context.Context) error {
 
 func (a *answers) open(ctx context.Context) (*kafka.Tail, error) {
 	topic := a.n.Kafka.Namespace.Answers()
-	ends, err := a.n.Admin.EndsKnown(ctx, topic)
+	ends, err := a.n.Admin.KnownEndOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
 	found := newest[deadletter]{limit: &o.limit, at: func(d *deadletter) *string { return d.At }}
 	topic := l.cfg.Namespace.Deadletters()
-	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Away: l.without(topic)}, func(r *events.Record) error {
+	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.without(topic)}, func(r *events.Record) error {
 		d := console.ViewDeadletter(r)
 		if len(o.reasons) > 0 && !slices.Contains(o.reasons, d.Reason) {
 			return nil

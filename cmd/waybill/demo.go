@@ -264,7 +264,7 @@ func (r *demoRun) operate(ctx context.Context) error {
 
 func (r *demoRun) finished() bool {
 	for i := range r.orders {
-		if r.watch.state(r.orders[i].ID) != r.orders[i].Ends() {
+		if r.watch.state(r.orders[i].ID) != r.orders[i].WantState() {
 			return false
 		}
 	}
@@ -274,9 +274,9 @@ func (r *demoRun) finished() bool {
 func (r *demoRun) unfinished() string {
 	n, example := 0, ""
 	for i := range r.orders {
-		if s := r.watch.state(r.orders[i].ID); s != r.orders[i].Ends() {
+		if s := r.watch.state(r.orders[i].ID); s != r.orders[i].WantState() {
 			if n++; n == 1 {
-				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].Ends())
+				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].WantState())
 			}
 		}
 	}
@@ -379,7 +379,7 @@ func (r *demoRun) faults() ([]string, error) {
 	for i := range r.orders {
 		ids[i] = r.orders[i].ID
 	}
-	faults = append(faults, demo.Audit(ledger, r.watch.log.Task, ids)...)
+	faults = append(faults, demo.CheckLedger(ledger, r.watch.log.Task, ids)...)
 	if !r.finished() {
 		faults = append(faults, "P1: "+r.unfinished())
 	}

@@ -33,9 +33,9 @@ func (r *demoRun) summary(res demoResult) error {
 	}
 	counts := map[string]*row{}
 	for _, o := range r.orders {
-		key := o.Card + string(o.Ends())
+		key := o.Card + string(o.WantState())
 		if counts[key] == nil {
-			counts[key] = &row{card: o.Card, ends: o.Ends()}
+			counts[key] = &row{card: o.Card, ends: o.WantState()}
 		}
 		counts[key].n++
 	}

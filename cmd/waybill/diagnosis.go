@@ -31,7 +31,7 @@ type condition struct {
 	namespace string
 	there     bool // it has topics
 	brokers   int
-	copies    kafka.Copies
+	copies    kafka.ReplicaStatus
 	history   bool
 	topics    []kafka.Finding
 	// Partitions that no broker leads, by topic.
@@ -137,22 +137,22 @@ func diagnose(c *condition) []symptom {
 	return append(list, logSymptoms(c)...)
 }
 
-func brokerSymptoms(n int, copies *kafka.Copies) (list []symptom) {
+func brokerSymptoms(n int, copies *kafka.ReplicaStatus) (list []symptom) {
 	const under = "kafka-topics.sh --describe --under-replicated-partitions names them"
 	switch {
-	case len(copies.Gone) > 0:
-		list = append(list, symptom{"brokers", note, fmt.Sprintf("%d; %v are unavailable, so the partitions that they replicate have fewer copies", n, copies.Gone),
+	case len(copies.MissingBrokers) > 0:
+		list = append(list, symptom{"brokers", note, fmt.Sprintf("%d; %v are unavailable, so the partitions that they replicate have fewer copies", n, copies.MissingBrokers),
 			"start them; move the replicas of one that is lost for good, with kafka-reassign-partitions.sh"})
 	case n == 1:
 		list = append(list, symptom{"brokers", note, "1: its disk has the only copy of each order", "in production, three"})
 	default:
 		list = append(list, symptom{"brokers", fine, fmt.Sprint(n), ""})
 	}
-	if len(copies.Behind) > 0 && len(copies.Gone) == 0 {
-		list = append(list, symptom{"brokers", note, "some replicas are behind: " + partitionsText(copies.Behind), "they may be catching up; otherwise check the brokers that have them: " + under})
+	if len(copies.UnderReplicated) > 0 && len(copies.MissingBrokers) == 0 {
+		list = append(list, symptom{"brokers", note, "some replicas are behind: " + partitionsText(copies.UnderReplicated), "they may be catching up; otherwise check the brokers that have them: " + under})
 	}
-	if len(copies.Short) > 0 {
-		list = append(list, symptom{"brokers", fault, "too few replicas are in sync, so nothing can be written to " + partitionsText(copies.Short), "start the brokers that have them: " + under})
+	if len(copies.UnderMinISR) > 0 {
+		list = append(list, symptom{"brokers", fault, "too few replicas are in sync, so nothing can be written to " + partitionsText(copies.UnderMinISR), "start the brokers that have them: " + under})
 	}
 	return list
 }

@@ -24,12 +24,14 @@ func TestDiagnosis(t *testing.T) {
 		{"all is well", func(*condition) {}, ""},
 		{"one broker", func(c *condition) { c.brokers = 1 }, "brokers note 1: its disk"},
 		{"a broker that is gone", func(c *condition) {
-			c.brokers, c.copies = 2, kafka.Copies{Gone: []int32{3}, Behind: map[string][]int32{"waybill.events": {1}}}
+			c.brokers, c.copies = 2, kafka.ReplicaStatus{MissingBrokers: []int32{3}, UnderReplicated: map[string][]int32{"waybill.events": {1}}}
 		}, "brokers note 2; [3] are unavailable"},
-		{"all brokers but one are gone", func(c *condition) { c.brokers, c.copies.Gone = 1, []int32{2, 3} }, "brokers note 1; [2 3] are unavailable"},
-		{"copies that are behind", func(c *condition) { c.copies.Behind = map[string][]int32{"b": {1}, "a": {0, 2}, "c": {1}, "d": {1}} },
+		{"all brokers but one are gone", func(c *condition) { c.brokers, c.copies.MissingBrokers = 1, []int32{2, 3} }, "brokers note 1; [2 3] are unavailable"},
+		{"copies that are behind", func(c *condition) {
+			c.copies.UnderReplicated = map[string][]int32{"b": {1}, "a": {0, 2}, "c": {1}, "d": {1}}
+		},
 			"brokers note some replicas are behind: a [0 2], b [1], c [1], and 1 more topics"},
-		{"too few copies", func(c *condition) { c.copies.Short = map[string][]int32{"waybill.events": {1}} },
+		{"too few copies", func(c *condition) { c.copies.UnderMinISR = map[string][]int32{"waybill.events": {1}} },
 			"brokers fault too few replicas are in sync, so nothing can be written to waybill.events [1]"},
 		{"no namespace", func(c *condition) { c.there = false }, "topics fault the namespace waybill. has no topics"},
 		{"a weak topic", func(c *condition) { c.topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
@@ -98,12 +100,12 @@ func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
 	const most = 200
 	c := well()
 	c.restoring = map[int32]float64{}
-	c.copies.Behind, c.leaderless = map[string][]int32{}, map[string][]int32{"waybill.events": nil}
+	c.copies.UnderReplicated, c.leaderless = map[string][]int32{}, map[string][]int32{"waybill.events": nil}
 	for i := range int32(200) {
 		c.workflows = append(c.workflows, fmt.Sprintf("a-workflow-with-a-name-%d/1", i))
 		c.restoring[i] = 0.5
 		c.leaderless["waybill.events"] = append(c.leaderless["waybill.events"], i)
-		c.copies.Behind["waybill.events"] = append(c.copies.Behind["waybill.events"], i)
+		c.copies.UnderReplicated["waybill.events"] = append(c.copies.UnderReplicated["waybill.events"], i)
 		c.scheduler.unowned = append(c.scheduler.unowned, i)
 		c.supervisor.unowned = append(c.supervisor.unowned, i)
 	}

@@ -105,10 +105,10 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return c, err
 	}
 	c.there = true
-	if c.copies, err = d.admin.Copies(ctx); err != nil {
+	if c.copies, err = d.admin.ReplicaStatus(ctx); err != nil {
 		return nil, err
 	}
-	if c.leaderless, err = d.admin.Leaderless(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
+	if c.leaderless, err = d.admin.LeaderlessPartitions(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
 		return c, err // without definitions nothing else can be judged
 	}
 	format, err := d.admin.Format(ctx)
@@ -177,7 +177,7 @@ func (d *doctor) lately(ctx context.Context, topic string, since time.Time, lead
 			led = append(led, p)
 		}
 	}
-	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: led, Since: since, Lend: true}, func(rs []events.Record) error {
+	_, err = d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: led, Since: since, ReuseBuffers: true}, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}
@@ -230,7 +230,7 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 	if c.restoring, err = d.restoring(ctx); err != nil {
 		return nil, err
 	}
-	if c.unstable, err = d.admin.Unstable(ctx, partitions); err != nil {
+	if c.unstable, err = d.admin.UnstablePartitions(ctx, partitions); err != nil {
 		return nil, err
 	}
 	c.hanging, c.unhung = d.admin.Hanging(ctx)
@@ -239,11 +239,11 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 			return nil, err
 		}
 	}
-	ends, err := d.admin.EndsKnown(ctx, d.ns.Events())
+	ends, err := d.admin.KnownEndOffsets(ctx, d.ns.Events())
 	if err != nil {
 		return nil, err
 	}
-	committed, err := d.admin.CommittedEndsKnown(ctx, d.ns.Events())
+	committed, err := d.admin.KnownCommittedEndOffsets(ctx, d.ns.Events())
 	for p, end := range ends {
 		if at, ok := committed[p]; ok && at < end {
 			c.held[p] = at
@@ -254,7 +254,7 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 
 // restoring is how far schedulers are that don't act yet, by partition.
 func (d *doctor) restoring(ctx context.Context) (map[int32]float64, error) {
-	restores, err := d.admin.Restores(ctx)
+	restores, err := d.admin.RestoreProgress(ctx)
 	if err != nil || len(restores) == 0 {
 		return nil, err
 	}
@@ -331,9 +331,9 @@ func (d *doctor) records(ctx context.Context, topic string, p int32, commits map
 	}
 	n, unread := int64(0), false
 	incomplete := func() { unread = true }
-	_, err := d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, Lend: true,
-		Held: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
-		Damaged: func(*kafka.DamagedError) { incomplete() }, Away: func(int32) { incomplete() }},
+	_, err := d.reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true,
+		Blocked: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
+		Damaged: func(*kafka.DamagedError) { incomplete() }, Unavailable: func(int32) { incomplete() }},
 		func(rs []events.Record) error { n += int64(len(rs)); return nil }, nil)
 	if err != nil || unread {
 		return lag

@@ -112,7 +112,7 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 		in.Partitions = []int32{h.partition(id)}
 	}
 	if h.unledToo {
-		in.Away = h.without(h.cfg.Namespace.Events())
+		in.Unavailable = h.without(h.cfg.Namespace.Events())
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err

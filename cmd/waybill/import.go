@@ -150,7 +150,7 @@ func (m *importing) create(conn *connection) error {
 // empty refuses a namespace that has events. What an import that was interrupted
 // left was never committed.
 func (m *importing) empty(l *logbook) error {
-	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Held: soon}, func(*events.Record) error {
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Blocked: soon}, func(*events.Record) error {
 		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
 	})
 	return err
@@ -196,7 +196,7 @@ func (m *importing) compare(l *logbook) error {
 func (m *importing) back(l *logbook) (sums, error) {
 	for began := time.Now(); ; {
 		back, held := sums{}, atomic.Bool{}
-		in := kafka.Range{Held: func(int32, int64, int64) { held.Store(true) }}
+		in := kafka.Range{Blocked: func(int32, int64, int64) { held.Store(true) }}
 		_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), in, func(r *events.Record) error {
 			back.add(r)
 			return nil

@@ -80,7 +80,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 		return err
 	}
 	defer admin.Close()
-	topics := kafka.Topics{Partitions: o.partitions, Agents: map[string]int32{}}
+	topics := kafka.CreateTopicsOptions{Partitions: o.partitions, Agents: map[string]int32{}}
 	for _, d := range o.definitions {
 		for _, a := range d.Agents() {
 			topics.Agents[a] = localAgentPartitions

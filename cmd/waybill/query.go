@@ -112,7 +112,7 @@ func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
 // lost says what to do where a connection was lost.
 func (l *logbook) lost(err error) error {
-	_, unled := errors.AsType[*kafka.AwayError](err) // which says so itself
+	_, unled := errors.AsType[*kafka.UnavailableError](err) // which says so itself
 	if !away(err) || unled || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
@@ -126,7 +126,7 @@ func (l *logbook) silent(err error) error {
 // ends is where each partition of a topic ends now, of those of which the brokers say it.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
 	err = l.patiently(ctx, func(ctx context.Context) error {
-		ends, err = l.admin.EndsKnown(ctx, topic)
+		ends, err = l.admin.KnownEndOffsets(ctx, topic)
 		return err
 	})
 	if err != nil {
@@ -152,8 +152,8 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	defer watchdog.Stop()
 	var mu sync.Mutex // with Apart, fn is called from several goroutines
 	last, held := map[int32]time.Time{}, map[int32]int64{}
-	if in.Held == nil {
-		in.Held = func(p int32, next, _ int64) {
+	if in.Blocked == nil {
+		in.Blocked = func(p int32, next, _ int64) {
 			mu.Lock()
 			defer mu.Unlock()
 			held[p] = next
@@ -199,7 +199,7 @@ func (l *logbook) without(topic string) func(int32) {
 // partial is the error of a list that was made without some partitions; nil: it is whole.
 func (l *logbook) partial() error {
 	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
-		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.AwayError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.unled[topic]))), Err: kafka.ErrNoLeader})
+		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.UnavailableError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.unled[topic]))), Err: kafka.ErrNoLeader})
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "waybill" {
 		os.Exit(run(os.Args[1:]))
 	}
-	kafkatest.SideBySide(3)
+	kafkatest.RunParallel(3)
 	kafkatest.Main(m)
 }
 

@@ -24,7 +24,7 @@ const damagedTask = "torn"
 func openDamagedTask(t *testing.T) (*system, *consoleClient) {
 	t.Helper()
 	nodes := kafkatest.KafkaNodes(t, 1, nil)
-	b := kafkatest.Of(nodes)
+	b := kafkatest.FromCluster(nodes)
 	s := &system{broker: b, ns: b.Namespace(t), partitions: 1}
 	s.waybill(t, exitOK, "topics", "create", "--partitions", "1", "--replication", "1")
 	received := func(id string) events.Record {

@@ -38,7 +38,7 @@ func TestKcatSubmitsToUp(t *testing.T) {
 func TestBadReplyToDelaysNobody(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
-	b := kafkatest.Of(kafkatest.KafkaNodes(t, 1, kafkatest.Authorizer()))
+	b := kafkatest.FromCluster(kafkatest.KafkaNodes(t, 1, kafkatest.Authorizer()))
 	s := onBroker(t, b, sampleWorkflow(t))
 	const good, missing, forbidden, tiny, silent = "shop.replies", "shop.missing", "shop.forbidden", "shop.tiny", "shop.silent"
 	b.CreateTopics(t, 2, good, forbidden)

@@ -31,13 +31,13 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // mostly it waits
 	nodes := kafkatest.KafkaNodes(t, 3, nil)
-	b := kafkatest.Of(nodes)
+	b := kafkatest.FromCluster(nodes)
 	const gone = 2 // it leads partitions 2 and 5, and coordinates the supervisors
 	s := &system{broker: b, partitions: 6}
-	s.ns = b.NamespaceAt(t, gone+1, events.Namespace.SupervisorGroup)
+	s.ns = b.NamespaceCoordinatedBy(t, gone+1, events.Namespace.SupervisorGroup)
 	s.waybill(t, exitOK, "topics", "create", "--partitions", "6", "--replication", "1")
 	s.waybill(t, exitOK, "workflow", "apply", writeFile(t, "lone.yaml", []byte(loneWorkflow)))
-	b.Place(t, s.ns, func(topic string, p int32) int32 {
+	b.AssignPartitions(t, s.ns, func(topic string, p int32) int32 {
 		switch {
 		case slices.Contains(append(s.ns.InboxTopics(), s.ns.Events(), s.ns.Alerts(), s.ns.Deadletters()), topic):
 			return p % 3

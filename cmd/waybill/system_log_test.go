@@ -185,8 +185,8 @@ func checkOrders(t *testing.T, s *system, inputs *inboxes, ledger string, orders
 		switch task := log.Task(o.ID); {
 		case task == nil:
 			t.Errorf("order %s (%s) is not in the log", o.ID, o.Card)
-		case task.State != o.Ends():
-			t.Errorf("order %s (%s) is %s, must end %s: %v", o.ID, o.Card, task.State, o.Ends(), task.Error)
+		case task.State != o.WantState():
+			t.Errorf("order %s (%s) is %s, must end %s: %v", o.ID, o.Card, task.State, o.WantState(), task.Error)
 		default:
 			states[task.State]++
 		}

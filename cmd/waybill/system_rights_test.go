@@ -85,7 +85,7 @@ func rightsIn(ns, sentence string, of kafkatest.Resource) (rights []kafkatest.Ri
 	for _, name := range quoted.FindAllStringSubmatch(m[2], -1) {
 		for _, one := range namedBy(name[1]) {
 			for _, op := range strings.Split(m[1], ", ") {
-				r := kafkatest.Right{Of: of, Operation: op, Name: one}
+				r := kafkatest.Right{Resource: of, Operation: op, Name: one}
 				r.Name, r.Prefix = strings.CutSuffix(r.Name, "*")
 				if one != rightsReplyTo {
 					r.Name = ns + r.Name
@@ -158,10 +158,10 @@ func guarded(t *testing.T) map[string]*as {
 	}
 	all := map[string]*as{}
 	for _, u := range users {
-		kafkatest.Of(c).Permit(t, u, rights[u]...)
+		kafkatest.FromCluster(c).Permit(t, u, rights[u]...)
 		all[u] = &as{system{broker: &kafkatest.Broker{Kind: kafkatest.KafkaKind, Addrs: kafkatest.GuardedAddrs(c)}, ns: events.DefaultNamespace, partitions: 1}, u, password}
 	}
-	all["root"] = &as{system: system{broker: kafkatest.Of(c), ns: events.DefaultNamespace, partitions: 1}}
+	all["root"] = &as{system: system{broker: kafkatest.FromCluster(c), ns: events.DefaultNamespace, partitions: 1}}
 	return all
 }
 

@@ -51,12 +51,12 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	for _, p := range slices.Sorted(maps.Keys(t.places)) {
 		at := t.places[p]
 		if _, led := ends[p]; !led && t.whole {
-			return news, &kafka.AwayError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+			return news, &kafka.UnavailableError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 		}
 		if ends[p] <= at.next {
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Held: soon}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Blocked: soon}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)

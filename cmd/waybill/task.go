@@ -259,7 +259,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	ns := w.log.cfg.Namespace
 	found := false
-	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Away: w.log.without(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
+	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Unavailable: w.log.without(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
 		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
 			w.origins[events.Origin(r)], found = id, true
 		}
@@ -271,7 +271,7 @@ func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	case !found:
 		return cmp.Or(w.log.partial(), notFound(id))
 	}
-	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Away: func(int32) {}}, func(r *events.Record) error {
+	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Unavailable: func(int32) {}}, func(r *events.Record) error {
 		w.refuse(r)
 		return nil
 	})

@@ -83,7 +83,7 @@ func createTopics(t *testing.T, cfg kafka.Config) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 2}); err != nil {
+	if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -40,7 +40,7 @@ whether existing topics are good enough.`,
 			if err != nil {
 				return err
 			}
-			want := kafka.Topics{Partitions: partitions, Replication: replication}
+			want := kafka.CreateTopicsOptions{Partitions: partitions, Replication: replication}
 			if want.Agents, err = requestTopics(agents, agentPartitions); err != nil {
 				return err
 			}

@@ -213,7 +213,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
-	there, err := v.offsets(ctx, "committed end", ns.Events(), v.admin.CommittedEndsKnown)
+	there, err := v.offsets(ctx, "committed end", ns.Events(), v.admin.KnownCommittedEndOffsets)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 			return nil, err
 		}
 	}
-	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Apart: true, Lend: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
+	places, err := v.read(ctx, ns.Events(), kafka.Range{Partitions: v.parts, Since: o.Since, Concurrent: true, ReuseBuffers: true, Damaged: damagedOf(checkers)}, func(r *events.Record) error {
 		checkers[r.Partition].Event(r)
 		return nil
 	})
@@ -238,7 +238,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		return nil, err
 	}
 	c := merged(checkers, o)
-	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{Lend: true}, func(r *events.Record) error {
+	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{ReuseBuffers: true}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
 	})
@@ -301,7 +301,7 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 		none := int64(-1)
 		first[p] = &none
 	}
-	in := kafka.Range{Partitions: v.parts, Apart: true, Lend: true, Damaged: damagedOf(checkers), Trimmed: func(p int32, start int64) { *first[p] = start }}
+	in := kafka.Range{Partitions: v.parts, Concurrent: true, ReuseBuffers: true, Damaged: damagedOf(checkers), Trimmed: func(p int32, start int64) { *first[p] = start }}
 	places, err := v.read(ctx, topic, in, func(r *events.Record) error {
 		if at := first[r.Partition]; *at < 0 {
 			*at = r.Offset

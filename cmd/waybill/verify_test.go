@@ -217,7 +217,7 @@ func TestVerifyDirectory(t *testing.T) {
 func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	t.Parallel() // its cluster is its own
 	c := kafkatest.KafkaNodes(t, 1, nil)
-	cfg := kafka.Config{Brokers: kafkatest.Of(c).Addrs, Namespace: events.DefaultNamespace}
+	cfg := kafka.Config{Brokers: kafkatest.FromCluster(c).Addrs, Namespace: events.DefaultNamespace}
 	createTopics(t, cfg)
 	records := history(t, cfg.Namespace)
 	for _, r := range records {
@@ -248,7 +248,7 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	if err := c.Restart(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Brokers = kafkatest.Of(c).Addrs
+	cfg.Brokers = kafkatest.FromCluster(c).Addrs
 	out, note, code := verifyOf(t, cfg, "-o", "json")
 	var got struct {
 		Tasks, Events int

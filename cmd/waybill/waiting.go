@@ -27,7 +27,7 @@ type waitingLook struct {
 // task's own partition, unless a foreign client chose another, with the id as the key or without one.
 func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
 	look := &waitingLook{topic: ns.Inbox(events.Tasks), id: id}
-	ends, err := admin.EndsKnown(ctx, look.topic)
+	ends, err := admin.KnownEndOffsets(ctx, look.topic)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func findWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer
 // in looks in one partition.
 func (l *waitingLook) in(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
-	in := kafka.Range{Partitions: []int32{p}, From: from, Lend: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
+	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Damaged: func(*kafka.DamagedError) {}}
 	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			if l.looked++; l.looked > waitingLookMost {

@@ -262,7 +262,7 @@ func settle(ctx context.Context, n *instance.Instance) error {
 		return ctx.Err()
 	}
 	for _, store := range n.Stores() {
-		if err := store.Settle(ctx); err != nil {
+		if err := store.WaitCompacted(ctx); err != nil {
 			return fmt.Errorf("wait for the stores to settle: %w", err)
 		}
 	}
@@ -272,7 +272,7 @@ func settle(ctx context.Context, n *instance.Instance) error {
 // weigh takes note of what the stores hold within their bounds.
 func (x *OpenLevel) weigh(n *instance.Instance) error {
 	for _, store := range n.Stores() {
-		held, most, err := store.Held()
+		held, most, err := store.MemoryUse()
 		if err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func (s *site) prepare(ctx context.Context, partitions int32, definitions ...*wo
 	if err := instance.Reach(ctx, admin); err != nil {
 		return err
 	}
-	topics := kafka.Topics{Partitions: partitions, Agents: map[string]int32{}}
+	topics := kafka.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
 	for _, d := range definitions {
 		for _, name := range d.Agents() {
 			topics.Agents[name] = agentPartitions

@@ -100,7 +100,7 @@ func (v *verification) run(ctx context.Context) error {
 func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p int32) error {
 	ns := v.site.cfg.Namespace
 	c := verify.New(verify.Options{Namespace: ns, Partitions: v.partitions, Inputs: true, Whole: true})
-	in := kafka.Range{Partitions: []int32{p}, Lend: true}
+	in := kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}
 	for i := range events.Inboxes {
 		if err := readInbox(ctx, reader, c, ns, i, p); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p 
 // readInbox feeds what is left of a partition of an inbox.
 func readInbox(ctx context.Context, reader *kafka.Restorer, c *verify.Checker, ns events.Namespace, i events.Inbox, p int32) error {
 	first := int64(-1)
-	next, err := reader.ReadAll(ctx, ns.Inbox(i), kafka.Range{Partitions: []int32{p}, Lend: true}, func(rs []events.Record) error {
+	next, err := reader.ReadAll(ctx, ns.Inbox(i), kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}, func(rs []events.Record) error {
 		for k := range rs {
 			if first < 0 {
 				first = rs[k].Offset

@@ -36,14 +36,14 @@ func init() {
 	if text == "" {
 		return
 	}
-	if err := beBroker(text); err != nil {
+	if err := runBrokerProcess(text); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func beBroker(text string) error {
+func runBrokerProcess(text string) error {
 	var spec brokerSpec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (l *brokerLog) add(line string) {
 	}
 }
 
-func (b *brokerProcess) said() string {
+func (b *brokerProcess) logged() string {
 	b.log.mu.Lock()
 	defer b.log.mu.Unlock()
 	return strings.TrimSpace(b.log.text.String())
@@ -120,9 +120,9 @@ func (b *brokerProcess) Restart(ctx context.Context, _ int) error {
 	case <-ready:
 		return nil
 	case <-ended:
-		return fmt.Errorf("the embedded broker ended while starting (%v): %s", cmd.ProcessState, b.said())
+		return fmt.Errorf("the embedded broker ended while starting (%v): %s", cmd.ProcessState, b.logged())
 	case <-time.After(brokerStartMax):
-		return fmt.Errorf("the embedded broker doesn't serve after %v: %s", brokerStartMax, b.said())
+		return fmt.Errorf("the embedded broker doesn't serve after %v: %s", brokerStartMax, b.logged())
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -171,7 +171,7 @@ func (b *brokerProcess) signal(sig syscall.Signal, last bool) error {
 	case <-b.ended:
 		return nil
 	case <-time.After(brokerStopMax):
-		return fmt.Errorf("the embedded broker goes on %v after %v: %s", brokerStopMax, sig, b.said())
+		return fmt.Errorf("the embedded broker goes on %v after %v: %s", brokerStopMax, sig, b.logged())
 	}
 }
 

@@ -37,9 +37,9 @@ type nodeControl interface {
 	Restart(ctx context.Context, i int) error
 }
 
-// site is where a run's brokers are: nodes, each behind a proxy for clients, and
+// cluster is where a run's brokers are: nodes, each behind a proxy for clients, and
 // where there are several behind another one for each other.
-type site struct {
+type cluster struct {
 	kind  string
 	nodes nodeControl
 	count int
@@ -49,13 +49,13 @@ type site struct {
 	failed         <-chan error      // a node that ended though nobody asked for it
 }
 
-// openSite starts brokers. They end with the test.
-func openSite(t *testing.T, kind string) *site {
+// openCluster starts brokers. They end with the test.
+func openCluster(t *testing.T, kind string) *cluster {
 	t.Helper()
 	if kind == embeddedBroker {
 		return openEmbedded(t)
 	}
-	s := &site{kind: kind, count: 1}
+	s := &cluster{kind: kind, count: 1}
 	if kind == threeKafkas {
 		s.count = 3
 		s.between = openProxies(t, s.count)
@@ -74,12 +74,12 @@ func openSite(t *testing.T, kind string) *site {
 	}
 	c := kafkatest.KafkaCluster(t, o)
 	s.nodes, s.failed = c, c.Failed()
-	s.lead(c.Listener(clients))
+	s.pointProxiesTo(c.Listener(clients))
 	return s
 }
 
-// lead leads the doors to the nodes' own addresses.
-func (s *site) lead(addrs []string) {
+// pointProxiesTo leads the doors to the nodes' own addresses.
+func (s *cluster) pointProxiesTo(addrs []string) {
 	s.direct = map[string]string{}
 	for i, door := range s.doors {
 		door.To(addrs[i])
@@ -135,8 +135,8 @@ func freePort(t *testing.T, nodes, ports int) int {
 	return 0
 }
 
-// behind leads past the proxies, for the eyes of a test.
-func (s *site) behind(ns events.Namespace) kafka.Config {
+// proxiedConfig leads past the proxies, for the eyes of a test.
+func (s *cluster) proxiedConfig(ns events.Namespace) kafka.Config {
 	cfg := s.config(ns)
 	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if to, ok := s.direct[addr]; ok {
@@ -148,32 +148,32 @@ func (s *site) behind(ns events.Namespace) kafka.Config {
 }
 
 // broker is the site for clients of other families, past the proxies.
-func (s *site) broker(ns events.Namespace) *kafkatest.Broker {
+func (s *cluster) broker(ns events.Namespace) *kafkatest.Broker {
 	b := &kafkatest.Broker{Kind: kafkatest.KafkaKind}
 	if s.kind == embeddedBroker {
 		b.Kind = kafkatest.EmbeddedKind
 	}
-	cfg := s.behind(ns)
+	cfg := s.proxiedConfig(ns)
 	b.Addrs, b.Dial = cfg.Brokers, cfg.Dial
 	return b
 }
 
 // config leads through the proxies.
-func (s *site) config(ns events.Namespace) kafka.Config {
+func (s *cluster) config(ns events.Namespace) kafka.Config {
 	return kafka.Config{Brokers: addresses(s.doors), Namespace: ns, ClientID: "chaos"}
 }
 
-// fair takes all weather from all proxies.
-func (s *site) fair() {
+// clearWeather takes all weather from all proxies.
+func (s *cluster) clearWeather() {
 	for _, p := range slices.Concat(s.doors, s.between) {
 		p.Set(Weather{})
 	}
 }
 
 // openEmbedded starts the embedded broker in a process of its own.
-func openEmbedded(t *testing.T) *site {
+func openEmbedded(t *testing.T) *cluster {
 	t.Helper()
-	s := &site{kind: embeddedBroker, count: 1, doors: openProxies(t, 1)}
+	s := &cluster{kind: embeddedBroker, count: 1, doors: openProxies(t, 1)}
 	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t, 1, 1))
 	b := &brokerProcess{spec: brokerSpec{DataDir: filepath.Join(t.TempDir(), "kafka"), Listen: listen, Advertise: s.doors[0].Addr()}}
 	s.nodes = b
@@ -185,10 +185,10 @@ func openEmbedded(t *testing.T) *site {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the embedded broker said at last:\n%s", b.said())
+			t.Logf("the embedded broker said at last:\n%s", b.logged())
 		}
 	})
-	s.lead([]string{listen})
+	s.pointProxiesTo([]string{listen})
 	return s
 }
 
@@ -207,12 +207,12 @@ func serveEmbedded(ctx context.Context, spec brokerSpec, ready func()) error {
 
 // What a broker acknowledged is there after a kill, on the same port; one that
 // stands still answers nothing, and goes on.
-func TestBrokersComeBack(t *testing.T) {
+func TestBrokersKeepAcknowledgedRecords(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{embeddedBroker, threeKafkas} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			s := openSite(t, kind)
+			s := openCluster(t, kind)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			const topic = "back"

@@ -95,7 +95,7 @@ func runMix(t *testing.T, o mixOptions) {
 	m := openMix(t, o)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("what was done, and came of it (%s):\n%s", again, m.told())
+			t.Logf("what was done, and came of it (%s):\n%s", again, m.historyText())
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), o.duration+endMax)
@@ -103,7 +103,7 @@ func runMix(t *testing.T, o mixOptions) {
 	quiet := m.run(ctx)
 	took := m.drain(ctx, quiet)
 	t.Logf("drained in %s", took.Round(time.Millisecond))
-	report := m.verdict(ctx, quiet, took)
+	report := m.checkResults(ctx, quiet, took)
 	select {
 	case err := <-m.site.failed: // nil on the embedded broker: never
 		t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-func TestPassesAreCountedDown(t *testing.T) {
+func TestPointPassesAreCounted(t *testing.T) {
 	p := &pauses{out: &bytes.Buffer{}}
 	for _, line := range []string{"stop polled 3", "die sent 1"} {
 		if err := p.order(line); err != nil {
@@ -33,7 +33,7 @@ func TestPassesAreCountedDown(t *testing.T) {
 
 // A child that is told to stops at its point with all its threads, goes on when it
 // may, and dies at another; SIGTERM ends it cleanly.
-func TestAChildStopsGoesOnAndDies(t *testing.T) {
+func TestChildStopsContinuesAndDies(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, brokerOf(t, kafkatest.EmbeddedKind), zombieSession, zombieTransaction)
 	helper := s.start(supervisorChild, "helper", false)

@@ -90,7 +90,7 @@ func runChild(raw string) error {
 		return runBroker(ctx, s)
 	}
 	p := &pauses{out: os.Stdout, stop: s.Stop, die: s.Die}
-	go p.obey(os.Stdin)
+	go p.readOrders(os.Stdin)
 	return runRole(ctx, s, p)
 }
 
@@ -158,12 +158,12 @@ func (p *pauses) pass(at point.Point) {
 	defer p.mu.Unlock()
 	switch {
 	case count(p.die, at):
-		p.say(at)
+		p.reportStop(at)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case count(p.stop, at):
-		p.say(at)
-		stopHere()
+		p.reportStop(at)
+		stopSelf()
 	}
 }
 
@@ -181,16 +181,16 @@ func count(left map[point.Point]int, at point.Point) bool {
 	return true
 }
 
-func (p *pauses) say(at point.Point) {
+func (p *pauses) reportStop(at point.Point) {
 	if _, err := fmt.Fprintln(p.out, "at", at); err != nil {
 		fmt.Fprintln(os.Stderr, "the parent can't be told:", err)
 	}
 }
 
-// stopHere stops the process. The signal goes to the thread that calls: sent to
+// stopSelf stops the process. The signal goes to the thread that calls: sent to
 // the process, another thread may take it, and this one runs on for a moment,
 // past the point.
-func stopHere() {
+func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := syscall.Tgkill(os.Getpid(), syscall.Gettid(), syscall.SIGSTOP); err != nil {
@@ -198,7 +198,7 @@ func stopHere() {
 	}
 }
 
-func (p *pauses) obey(in io.Reader) {
+func (p *pauses) readOrders(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		if err := p.order(lines.Text()); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -34,7 +34,7 @@ func TestRestart(t *testing.T) {
 			if *figures {
 				tasks, restarts = restartTasksFigures, restartsFigures
 			}
-			s := newBench(t, brokerOf(t, kind), time.Hour)
+			s := newFigureSystem(t, brokerOf(t, kind), time.Hour)
 			p := s.start(schedulerChild)
 			s.awaitCount(s.cfg.Namespace.Requests(systemAgent), tasks, func() { s.submit("w0", tasks, 0) })
 			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
@@ -72,7 +72,7 @@ type restarted struct {
 }
 
 // restart starts the scheduler, for which tasks wait in all partitions.
-func (s *bench) restart(name string) restarted {
+func (s *figureSystem) restart(name string) restarted {
 	s.t.Helper()
 	in := make(chan arrival, 10_000)
 	stop := s.follow(s.cfg.Namespace.Events(), func(a arrival) { in <- a })

@@ -21,9 +21,9 @@ const (
 	figureRunnable = 1_000_000
 )
 
-// bench is a namespace of a broker for figures: many tasks, of an agent that
+// figureSystem is a namespace of a broker for figures: many tasks, of an agent that
 // never answers, and as few eyes on them as possible.
-type bench struct {
+type figureSystem struct {
 	t        *testing.T
 	broker   *kafkatest.Broker
 	cfg      kafka.Config
@@ -32,11 +32,11 @@ type bench struct {
 	restorer *kafka.Restorer
 }
 
-// newBench creates topics and applies a workflow of one attempt for each of
+// newFigureSystem creates topics and applies a workflow of one attempt for each of
 // within: their names are "w0", "w1" and so on.
-func newBench(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *bench {
+func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *figureSystem {
 	t.Helper()
-	s := &bench{t: t, broker: b, dir: t.TempDir(), cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}}
+	s := &figureSystem{t: t, broker: b, dir: t.TempDir(), cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}}
 	ctx, cancel := context.WithTimeout(t.Context(), adminWithin)
 	defer cancel()
 	admin, err := kafka.OpenAdmin(s.cfg)
@@ -44,7 +44,7 @@ func newBench(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *bench
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(ctx, kafka.Topics{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.producer, err = kafka.OpenProducer(s.cfg); err != nil {
@@ -71,19 +71,19 @@ func newBench(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *bench
 }
 
 // start starts a role, a static member with a data directory of its own.
-func (s *bench) start(kind string) *process {
+func (s *figureSystem) start(kind string) *process {
 	s.t.Helper()
 	return startProcess(s.t, s.dir, s.spec(kind))
 }
 
-func (s *bench) spec(kind string) childSpec {
+func (s *figureSystem) spec(kind string) childSpec {
 	return childSpec{Kind: kind, Name: kind, Instance: kind, Brokers: s.cfg.Brokers, Namespace: s.cfg.Namespace, DataDir: filepath.Join(s.dir, kind),
 		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Workers: systemPartitions / 2, MaxRunnable: figureRunnable, AnyNumber: true}
 }
 
 // submit sends n tasks of a workflow evenly over a time; 0: at once. It returns
 // when all are acknowledged.
-func (s *bench) submit(workflow string, n int, over time.Duration) {
+func (s *figureSystem) submit(workflow string, n int, over time.Duration) {
 	s.t.Helper()
 	began, failed := time.Now(), atomic.Pointer[error]{}
 	for i := range n {
@@ -115,7 +115,7 @@ type arrival struct {
 
 // follow gives fn the committed records of a topic that come from now on, on a
 // goroutine of its own, until the returned func is called.
-func (s *bench) follow(topic string, fn func(arrival)) (stop func()) {
+func (s *figureSystem) follow(topic string, fn func(arrival)) (stop func()) {
 	s.t.Helper()
 	ends, err := s.restorer.EndOffsets(s.t.Context(), topic)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *bench) follow(topic string, fn func(arrival)) (stop func()) {
 }
 
 // awaitCount waits until so many records of a topic were seen.
-func (s *bench) awaitCount(topic string, n int, act func()) {
+func (s *figureSystem) awaitCount(topic string, n int, act func()) {
 	s.t.Helper()
 	var seen atomic.Int64
 	all := make(chan struct{})

@@ -42,7 +42,7 @@ func TestTimerLateness(t *testing.T) {
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		for _, f := range timerFigures() {
 			t.Run(kind+"/"+f.name, func(t *testing.T) {
-				s := newBench(t, brokerOf(t, kind), 50*time.Hour, f.within)
+				s := newFigureSystem(t, brokerOf(t, kind), 50*time.Hour, f.within)
 				s.start(schedulerChild)
 				s.start(supervisorChild)
 				s.awaitCount(s.cfg.Namespace.Requests(systemAgent), f.armed, func() { s.submit("w0", f.armed, 0) })
@@ -53,7 +53,7 @@ func TestTimerLateness(t *testing.T) {
 }
 
 // timers arms those of a figure, waits until all are decided, and tells.
-func (s *bench) timers(f timerFigure) {
+func (s *figureSystem) timers(f timerFigure) {
 	var mu sync.Mutex
 	asked := map[string]time.Time{} // task -> when its recovery was seen
 	all := make(chan struct{})
@@ -69,7 +69,7 @@ func (s *bench) timers(f timerFigure) {
 	defer stop()
 	load := machineLoad(s.t)
 	s.submit("w1", f.due, f.over)
-	overslept := metronome()
+	overslept := measureSleepDelays()
 	select {
 	case <-all:
 	case <-time.After(figureBuild):
@@ -93,9 +93,9 @@ func (s *bench) timers(f timerFigure) {
 		len(due), f.over, f.armed, s.broker.Kind, percentiles(late), percentiles(decided), load, machineLoad(s.t), percentiles(sleeper))
 }
 
-// metronome sleeps again and again, until the returned func is called, which tells
+// measureSleepDelays sleeps again and again, until the returned func is called, which tells
 // by how much it overslept: what a machine that others use does to anyone.
-func metronome() (stop func() []time.Duration) {
+func measureSleepDelays() (stop func() []time.Duration) {
 	const beat = 5 * time.Millisecond
 	var late []time.Duration
 	ended, done := make(chan struct{}), make(chan struct{})
@@ -121,7 +121,7 @@ func metronome() (stop func() []time.Duration) {
 
 // decided reads, for n tasks of "w1", when their timer was due and when it was
 // decided about, from the log; it waits for the last.
-func (s *bench) decided(n int) (due, accepted map[string]time.Time) {
+func (s *figureSystem) decided(n int) (due, accepted map[string]time.Time) {
 	s.t.Helper()
 	for deadline := time.Now().Add(figureBuild); ; {
 		due, accepted = map[string]time.Time{}, map[string]time.Time{}

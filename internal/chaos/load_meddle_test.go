@@ -14,9 +14,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// meddlers are those besides the load who write to the inboxes: operators,
+// strayWriters are those besides the load who write to the inboxes: operators,
 // strangers, and an agent that says things twice, late and of wrong attempts.
-type meddlers struct {
+type strayWriters struct {
 	load     *load
 	producer *kafka.Producer
 
@@ -40,27 +40,27 @@ const (
 	foreignAttempt = 1000
 )
 
-func openMeddlers(cfg kafka.Config, l *load, seed uint64) (*meddlers, error) {
-	producer, err := kafka.OpenProducer(cfg, kafka.DeliverWithin(deliverWithin))
+func openStrayWriters(cfg kafka.Config, l *load, seed uint64) (*strayWriters, error) {
+	producer, err := kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(deliverWithin))
 	if err != nil {
 		return nil, err
 	}
-	return &meddlers{load: l, producer: producer, rng: rand.New(rand.NewPCG(seed, 2))}, nil
+	return &strayWriters{load: l, producer: producer, rng: rand.New(rand.NewPCG(seed, 2))}, nil
 }
 
 // run meddles until ctx ends.
-func (m *meddlers) run(ctx context.Context) {
+func (m *strayWriters) run(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { m.often(ctx, commandEvery, m.command) })
-	all.Go(func() { m.often(ctx, garbageEvery, m.throw) })
+	all.Go(func() { m.repeat(ctx, commandEvery, m.command) })
+	all.Go(func() { m.repeat(ctx, garbageEvery, m.sendMalformed) })
 	all.Go(func() {
 		kafkatest.Follow(ctx, kafka.FollowerConfig{Config: m.load.cfg, Group: string(m.load.cfg.Namespace) + "parrot",
-			Topics: []string{m.load.cfg.Namespace.Inbox(events.Replies)}, Partitions: events.DefaultPartitions}, func(rs []events.Record) { m.parrot(ctx, rs) }, func(error) {})
+			Topics: []string{m.load.cfg.Namespace.Inbox(events.Replies)}, Partitions: events.DefaultPartitions}, func(rs []events.Record) { m.repeatReplies(ctx, rs) }, func(error) {})
 	})
 	all.Wait()
 }
 
-func (m *meddlers) often(ctx context.Context, every time.Duration, do func()) {
+func (m *strayWriters) repeat(ctx context.Context, every time.Duration, do func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -74,18 +74,18 @@ func (m *meddlers) often(ctx context.Context, every time.Duration, do func()) {
 }
 
 // send writes a record, or doesn't: nobody waits for it.
-func (m *meddlers) send(r events.Record) {
+func (m *strayWriters) send(r events.Record) {
 	m.producer.SendAsync(context.Background(), r, func(events.Record, error) {})
 }
 
 // command asks something of a task: mostly of one that is held, else of any.
-func (m *meddlers) command() {
+func (m *strayWriters) command() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x := &events.Control{By: events.By{Who: "chaos", Why: "at random", RequestID: fmt.Sprintf("%016x", m.rng.Uint64())}}
 	if m.rng.IntN(10) < 7 {
-		m.helpHeld(x)
-	} else if x.Task = m.load.some(m.rng); x.Task != "" {
+		m.resolveHeld(x)
+	} else if x.Task = m.load.randomTask(m.rng); x.Task != "" {
 		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
 		x.Keep = m.rng.IntN(4) == 0
 		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly refused
@@ -104,8 +104,8 @@ func (m *meddlers) command() {
 	}
 }
 
-// helpHeld picks a task that is held and what would get it out.
-func (m *meddlers) helpHeld(x *events.Control) {
+// resolveHeld picks a task that is held and what would get it out.
+func (m *strayWriters) resolveHeld(x *events.Control) {
 	o := m.load.seen
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,8 +141,8 @@ func (m *meddlers) helpHeld(x *events.Control) {
 	}
 }
 
-// throw writes something to an inbox that can't be used.
-func (m *meddlers) throw() {
+// sendMalformed writes something to an inbox that can't be used.
+func (m *strayWriters) sendMalformed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.garbage.Add(1)
@@ -174,7 +174,7 @@ func (m *meddlers) throw() {
 	case 6: // too large for the inbox, not for the topic
 		r.Value = bytes.Repeat([]byte("x"), 600<<10)
 	case 7: // the id of an order, with another body
-		if id := m.load.some(m.rng); id != "" {
+		if id := m.load.randomTask(m.rng); id != "" {
 			s := events.Submission{ID: id, Workflow: "chain", Input: []byte(`{"card":"another"}`)}
 			r = s.Record(m.load.cfg.Namespace, "chaos")
 		}
@@ -186,9 +186,9 @@ func (m *meddlers) throw() {
 	m.send(r)
 }
 
-// parrot says some replies again: the same, later, of an attempt before, of one
+// repeatReplies says some replies again: the same, later, of an attempt before, of one
 // that never was.
-func (m *meddlers) parrot(ctx context.Context, records []events.Record) {
+func (m *strayWriters) repeatReplies(ctx context.Context, records []events.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range records {
@@ -201,7 +201,7 @@ func (m *meddlers) parrot(ctx context.Context, records []events.Record) {
 			case events.HeaderSource:
 				h.Value = []byte(parrotSource)
 			case events.HeaderRequest:
-				h.Value = []byte(m.garble(string(h.Value)))
+				h.Value = []byte(m.otherAttempt(string(h.Value)))
 			case events.HeaderOutcome:
 				if m.rng.IntN(3) == 0 {
 					h.Value = []byte([]events.Outcome{events.Completed, events.Failed, events.Rejected}[m.rng.IntN(3)])
@@ -219,9 +219,9 @@ func (m *meddlers) parrot(ctx context.Context, records []events.Record) {
 	}
 }
 
-// garble names the same attempt, one before it, or one that never was: nobody
+// otherAttempt names the same attempt, one before it, or one that never was: nobody
 // may lie about an attempt that is current.
-func (m *meddlers) garble(request string) string {
+func (m *strayWriters) otherAttempt(request string) string {
 	task, ref, token, err := events.ParseRequest(request)
 	if err != nil {
 		return request

@@ -50,7 +50,7 @@ func observe(t *testing.T, cfg kafka.Config, world *demo.World, against verify.O
 	for name, topics := range map[string][]string{"events": {cfg.Namespace.Events()}, "inboxes": cfg.Namespace.InboxTopics()} {
 		following.Go(func() {
 			kafkatest.Follow(ctx, kafka.FollowerConfig{Config: cfg, Group: string(cfg.Namespace) + "observer-" + name, Topics: topics,
-				Partitions: events.DefaultPartitions, Start: o.start}, o.take, o.failed)
+				Partitions: events.DefaultPartitions, Start: o.start}, o.applyRecords, o.failed)
 		})
 	}
 	t.Cleanup(func() {
@@ -79,7 +79,7 @@ func (o *observer) start(_ context.Context, topic string, p int32) (int64, bool,
 	return o.next[place{topic, p}], true, nil
 }
 
-func (o *observer) take(records []events.Record) {
+func (o *observer) applyRecords(records []events.Record) {
 	if len(records) == 0 {
 		return
 	}
@@ -128,7 +128,7 @@ func (o *observer) evolved(e *events.Event) {
 	case *events.TaskResumed:
 		state = events.StateProcessing
 	case *events.RunReleased:
-		o.settle(e.Task, f)
+		o.applyRelease(e.Task, f)
 	}
 	if t := o.checker.Task(e.Task); t != nil {
 		state = t.State
@@ -143,8 +143,8 @@ func (o *observer) evolved(e *events.Event) {
 	}
 }
 
-// settle does by hand what the operator who released a step said was done.
-func (o *observer) settle(id string, f *events.RunReleased) {
+// applyRelease does by hand what the operator who released a step said was done.
+func (o *observer) applyRelease(id string, f *events.RunReleased) {
 	t := o.checker.Task(id)
 	if t == nil {
 		return

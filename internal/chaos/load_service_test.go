@@ -19,11 +19,11 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// sickService is the services that the agents of a run call: the demo's world,
+// faultyService is the services that the agents of a run call: the demo's world,
 // with its cards, behind a door that misbehaves as much as it is told to. The
 // effects and the ledger are the world's, so what the door does to calls and
 // answers is what networks and machines do, and nothing that it lies about.
-type sickService struct {
+type faultyService struct {
 	world  *demo.World
 	ledger string
 	server *httptest.Server
@@ -33,17 +33,17 @@ type sickService struct {
 	wrongs   [ways]atomic.Int64
 }
 
-// wrong is a way in which a call goes wrong.
-type wrong int
+// serviceFault is a way in which a call goes wrong.
+type serviceFault int
 
 const (
-	refused   wrong = iota // 503 before anything happened
-	throttled              // 429 with Retry-After
-	lost                   // it happened, and the connection breaks
-	failed                 // it happened, and the answer is 500
-	hung                   // nothing happens and nothing is answered
-	lateDone               // it happens after the caller gave up
-	huge                   // it happened, and the answer is more than anybody takes
+	refused   serviceFault = iota // 503 before anything happened
+	throttled                     // 429 with Retry-After
+	lost                          // it happened, and the connection breaks
+	failed                        // it happened, and the answer is 500
+	hung                          // nothing happens and nothing is answered
+	lateDone                      // it happens after the caller gave up
+	huge                          // it happened, and the answer is more than anybody takes
 	ways
 )
 
@@ -55,13 +55,13 @@ const hugeAnswerBytes = 10 << 20
 // lateMost is how much later than its time a late effect happens.
 const lateMost = 2 * time.Second
 
-func openService(t *testing.T, ledger string) *sickService {
+func openService(t *testing.T, ledger string) *faultyService {
 	t.Helper()
 	world, err := demo.NewWorld(ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sickService{world: world, ledger: ledger}
+	s := &faultyService{world: world, ledger: ledger}
 	s.server = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.server.CloseClientConnections()
@@ -71,12 +71,12 @@ func openService(t *testing.T, ledger string) *sickService {
 }
 
 // url is what the agent of a service calls.
-func (s *sickService) url(name string) string { return s.server.URL + "/" + name + "/{operation}" }
+func (s *faultyService) url(name string) string { return s.server.URL + "/" + name + "/{operation}" }
 
-// sicken has so many of a thousand calls go wrong from now on.
-func (s *sickService) sicken(ofThousand int64) { s.sickness.Store(ofThousand) }
+// setFaultRate has so many of a thousand calls go wrong from now on.
+func (s *faultyService) setFaultRate(ofThousand int64) { s.sickness.Store(ofThousand) }
 
-func (s *sickService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (s *faultyService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if rand.Int64N(1000) >= s.sickness.Load() {
 		s.world.ServeHTTP(rw, r)
 		return
@@ -85,7 +85,7 @@ func (s *sickService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the caller has gone
 	}
-	way := wrong(rand.IntN(int(ways)))
+	way := serviceFault(rand.IntN(int(ways)))
 	s.wrongs[way].Add(1)
 	switch way {
 	case refused:
@@ -116,7 +116,7 @@ func (s *sickService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // perform does what is asked, and keeps the answer.
-func (s *sickService) perform(r *http.Request, body []byte) *httptest.ResponseRecorder {
+func (s *faultyService) perform(r *http.Request, body []byte) *httptest.ResponseRecorder {
 	again := r.Clone(r.Context())
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
@@ -125,7 +125,7 @@ func (s *sickService) perform(r *http.Request, body []byte) *httptest.ResponseRe
 }
 
 // performLate does it once the caller's time is over.
-func (s *sickService) performLate(r *http.Request, body []byte) {
+func (s *faultyService) performLate(r *http.Request, body []byte) {
 	by, err := time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By"))
 	if err != nil {
 		by = time.Now()
@@ -139,8 +139,8 @@ func (s *sickService) performLate(r *http.Request, body []byte) {
 	})
 }
 
-// end returns the ledger, when nothing is to come any more.
-func (s *sickService) end() ([]demo.Entry, error) {
+// close returns the ledger, when nothing is to come any more.
+func (s *faultyService) close() ([]demo.Entry, error) {
 	s.late.Wait()
 	if err := s.world.Close(); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (s *sickService) end() ([]demo.Entry, error) {
 	return demo.ReadLedger(s.ledger)
 }
 
-func (s *sickService) counts() map[string]int {
+func (s *faultyService) counts() map[string]int {
 	n := map[string]int{}
 	for way := range ways {
 		n[wrongNames[way]] = int(s.wrongs[way].Load())
@@ -171,10 +171,10 @@ func effects(ledger []demo.Entry) []verify.Effect {
 }
 
 // A call that goes wrong has the effect that its way says, and the ledger knows.
-func TestSickServiceDoesWhatItSays(t *testing.T) {
+func TestFaultyServiceKeepsItsLedger(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	s := openService(t, t.TempDir()+"/ledger")
-	s.sicken(1000)
+	s.setFaultRate(1000)
 	// On a kept connection net/http would call again by itself.
 	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	calls := 0
@@ -191,7 +191,7 @@ func TestSickServiceDoesWhatItSays(t *testing.T) {
 			_ = answer.Body.Close()
 		}
 	}
-	ledger, err := s.end()
+	ledger, err := s.close()
 	if err != nil {
 		t.Fatal(err)
 	}

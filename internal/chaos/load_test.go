@@ -42,7 +42,7 @@ type load struct {
 }
 
 func openLoad(cfg kafka.Config, seen *observer, seed uint64, rate, most int) (*load, error) {
-	producer, err := kafka.OpenProducer(cfg, kafka.DeliverWithin(deliverWithin))
+	producer, err := kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(deliverWithin))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (l *load) submit(n int) {
 	s := l.order(n)
 	l.submitted[s.ID] = true
 	again := l.rng.IntN(50) == 0
-	r := l.disguise(s.Record(l.cfg.Namespace, "chaos"), n)
+	r := l.alterEncoding(s.Record(l.cfg.Namespace, "chaos"), n)
 	l.mu.Unlock()
 	l.waiting.Add(1)
 	l.send(s.ID, r)
@@ -139,9 +139,9 @@ func (l *load) order(n int) events.Submission {
 	return s
 }
 
-// disguise writes some submissions as other clients do: without a key, in a
+// alterEncoding writes some submissions as other clients do: without a key, in a
 // partition of another hash, as a bare object.
-func (l *load) disguise(r events.Record, n int) events.Record {
+func (l *load) alterEncoding(r events.Record, n int) events.Record {
 	switch l.rng.IntN(25) {
 	case 0:
 		r.Key, r.Partition = nil, int32(n%events.DefaultPartitions)
@@ -153,8 +153,8 @@ func (l *load) disguise(r events.Record, n int) events.Record {
 	return r
 }
 
-// some returns a task that was acknowledged lately; empty: none.
-func (l *load) some(rng *rand.Rand) string {
+// randomTask returns a task that was acknowledged lately; empty: none.
+func (l *load) randomTask(rng *rand.Rand) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.recent) == 0 {
@@ -174,8 +174,8 @@ func (l *load) acknowledged() map[string]time.Time {
 	return all
 }
 
-// ours reports whether a task was submitted by the load.
-func (l *load) ours(id string) bool {
+// isSubmitted reports whether a task was submitted by the load.
+func (l *load) isSubmitted(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.submitted[id]

@@ -84,7 +84,7 @@ const repliesTo = "told"
 func prepare(ctx context.Context, t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	admin, producer := openClients(t, cfg)
-	topics := kafka.Topics{Partitions: events.DefaultPartitions, Agents: map[string]int32{}}
+	topics := kafka.CreateTopicsOptions{Partitions: events.DefaultPartitions, Agents: map[string]int32{}}
 	for _, name := range demo.Services {
 		topics.Agents[name] = events.DefaultPartitions
 	}

@@ -36,12 +36,12 @@ func (s *childSpec) disk() projections.FS {
 	if s.FullDisk == "" {
 		return nil
 	}
-	d := &fullness{flag: s.FullDisk}
+	d := &diskLimit{flag: s.FullDisk}
 	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(d.refuse))
 }
 
-// fullness knows whether the disk is full.
-type fullness struct {
+// diskLimit knows whether the disk is full.
+type diskLimit struct {
 	flag string
 
 	mu     sync.Mutex
@@ -50,7 +50,7 @@ type fullness struct {
 }
 
 // refuse is the error of what needs room on a disk that has none.
-func (d *fullness) refuse(op errorfs.Op) error {
+func (d *diskLimit) refuse(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpMkdirAll, errorfs.OpFilePreallocate, errorfs.OpFileWrite, errorfs.OpFileWriteAt:
 	default:

@@ -17,16 +17,16 @@ import (
 // and takes back what it did before it returns.
 type faultKind struct {
 	name string
-	fits func(*site) bool // nil: everywhere
+	fits func(*cluster) bool // nil: everywhere
 	do   func(m *mix, ctx context.Context)
 }
 
-func severalNodes(s *site) bool { return s.count > 1 }
+func severalNodes(s *cluster) bool { return s.count > 1 }
 
-// survivesItsEnd: a single node of Apache Kafka (4.3.1) loses the markers of the
+// survivesBrokerKill: a single node of Apache Kafka (4.3.1) loses the markers of the
 // transactions that end while it goes or comes, see settle. Told to end, it serves
 // requests on without a leader anywhere.
-func survivesItsEnd(s *site) bool { return s.kind != oneKafka }
+func survivesBrokerKill(s *cluster) bool { return s.kind != oneKafka }
 
 var faultKinds = []faultKind{
 	{"kills", nil, (*mix).killSome},
@@ -34,15 +34,15 @@ var faultKinds = []faultKind{
 	{"kills at points", nil, func(m *mix, ctx context.Context) { m.atPoints(ctx, "die") }},
 	{"stops at points", nil, func(m *mix, ctx context.Context) { m.atPoints(ctx, "stop") }},
 	{"all killed", nil, (*mix).killEverything},
-	{"an agent away", nil, (*mix).agentAway},
+	{"an agent away", nil, (*mix).stopAgents},
 	{"churn", nil, (*mix).churn},
-	{"twins", nil, (*mix).twins},
-	{"state lost", nil, (*mix).loseState},
+	{"twins", nil, (*mix).startDuplicates},
+	{"state lost", nil, (*mix).deleteState},
 	{"disk full", nil, (*mix).fillDisk},
-	{"sick services", nil, (*mix).sickServices},
+	{"sick services", nil, (*mix).makeServicesFail},
 	{"brokers killed", nil, (*mix).killBrokers},
 	{"brokers stopped", nil, (*mix).stopBrokers},
-	{"brokers restarted", survivesItsEnd, (*mix).restartBrokers},
+	{"brokers restarted", survivesBrokerKill, (*mix).restartBrokers},
 	{"cuts", nil, (*mix).cut},
 	{"black holes", nil, (*mix).hold},
 	{"latency", nil, (*mix).slow},
@@ -50,8 +50,8 @@ var faultKinds = []faultKind{
 	{"cuts between brokers", severalNodes, (*mix).cutBetween},
 }
 
-// some takes a slot that nobody else has, for a moment; nil: there is none.
-func (m *mix) some(fits func(*slot) bool) *slot {
+// takeRandomSlot takes a slot that nobody else has, for a moment; nil: there is none.
+func (m *mix) takeRandomSlot(fits func(*slot) bool) *slot {
 	for range 10 {
 		s := m.platform.slots[m.intn(len(m.platform.slots))]
 		if fits != nil && !fits(s) || !s.mu.TryLock() {
@@ -67,9 +67,9 @@ func (m *mix) some(fits func(*slot) bool) *slot {
 
 func (m *mix) killSome(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 6*time.Second)) {
-		if s := m.some(nil); s != nil {
+		if s := m.takeRandomSlot(nil); s != nil {
 			s.kill(false)
-			m.did("kills of a "+s.spec.Kind, "kill %s", s.spec.Name)
+			m.recordAction("kills of a "+s.spec.Kind, "kill %s", s.spec.Name)
 			s.mu.Unlock()
 		}
 	}
@@ -78,44 +78,43 @@ func (m *mix) killSome(ctx context.Context) {
 // stopSome stops a process past its session, or its transaction too.
 func (m *mix) stopSome(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 4*time.Second)) {
-		s := m.some(nil)
+		s := m.takeRandomSlot(nil)
 		if s == nil {
 			continue
 		}
 		if s.freeze() {
-			over, d := m.spell(), m.between(mixSession/2, mixSession+mixTransaction)
-			m.did("stops of a "+s.spec.Kind, "stop %s for %s", s.spec.Name, d.Round(time.Millisecond))
+			over, d := m.beginDelayPeriod(), m.between(mixSession/2, mixSession+mixTransaction)
+			m.recordAction("stops of a "+s.spec.Kind, "stop %s for %s", s.spec.Name, d.Round(time.Millisecond))
 			sleep(ctx, d)
 			s.thaw()
-			m.note("%s goes on", s.spec.Name)
+			m.logEvent("%s goes on", s.spec.Name)
 			over()
 		}
 		s.mu.Unlock()
 	}
 }
 
-// spell begins a time in which what was sent may be held back, on the network or
-// by a broker that is busy coming back, and returns what ends it.
-func (m *mix) spell() (over func()) {
+// beginDelayPeriod begins a period in which records may be delayed, by the network or by a broker that recovers. over
+// ends it.
+func (m *mix) beginDelayPeriod() (over func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := len(m.spells)
-	m.spells = append(m.spells, spell{from: time.Now()})
+	i := len(m.delayPeriods)
+	m.delayPeriods = append(m.delayPeriods, period{from: time.Now()})
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.spells[i].to = time.Now()
+		m.delayPeriods[i].to = time.Now()
 	}
 }
 
-// heldBack reports whether something written at an instant may have been sent
-// long before.
-func (m *mix) heldBack(at time.Time) bool {
+// mayBeDelayed reports whether a record written at an instant may have been sent long before.
+func (m *mix) mayBeDelayed(at time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := len(m.spells) - 1; i >= 0; i-- {
-		s := &m.spells[i]
-		if at.After(s.from) && (s.to.IsZero() || at.Before(s.to.Add(spellAfter))) {
+	for i := len(m.delayPeriods) - 1; i >= 0; i-- {
+		s := &m.delayPeriods[i]
+		if at.After(s.from) && (s.to.IsZero() || at.Before(s.to.Add(delayAfter))) {
 			return true
 		}
 	}
@@ -138,7 +137,7 @@ const (
 // atPoints has processes die or stop at named points.
 func (m *mix) atPoints(ctx context.Context, what string) {
 	for sleep(ctx, m.between(500*time.Millisecond, 3*time.Second)) {
-		s := m.some(func(s *slot) bool { return pointsOf[s.spec.Kind] != nil })
+		s := m.takeRandomSlot(func(s *slot) bool { return pointsOf[s.spec.Kind] != nil })
 		if s == nil {
 			continue
 		}
@@ -162,19 +161,19 @@ func (m *mix) atPoints(ctx context.Context, what string) {
 // passed: the process is at the point, and stops or dies there.
 func (m *mix) passed(ctx context.Context, s *slot, what string, at point.Point, n int) {
 	kind := fmt.Sprintf("%ss at %s", map[string]string{"die": "kill", "stop": "stop"}[what], at)
-	m.did(kind, "%s: %s at pass %d of %s", s.spec.Name, what, n, at)
+	m.recordAction(kind, "%s: %s at pass %d of %s", s.spec.Name, what, n, at)
 	if what == "die" {
 		s.ours = true
 		<-s.p.ended
 		return
 	}
-	over := m.spell()
+	over := m.beginDelayPeriod()
 	if s.p.stoppedWithin(slotStopMax) != nil {
-		m.note("%s did not stop", s.spec.Name)
+		m.logEvent("%s did not stop", s.spec.Name)
 	}
 	sleep(ctx, m.between(mixSession/2, mixSession+mixTransaction))
 	s.thaw()
-	m.note("%s goes on", s.spec.Name)
+	m.logEvent("%s goes on", s.spec.Name)
 	over()
 }
 
@@ -188,13 +187,13 @@ func (m *mix) killEverything(ctx context.Context) {
 	if withBroker {
 		m.brokers.Lock()
 		defer m.brokers.Unlock()
-		defer m.spell()()
+		defer m.beginDelayPeriod()()
 		var release func()
 		if withBroker, held, release = m.settle(ctx); withBroker {
 			defer release()
 		}
 	}
-	m.did("kills of everything", "kill everything; with the brokers: %v", withBroker)
+	m.recordAction("kills of everything", "kill everything; with the brokers: %v", withBroker)
 	var all sync.WaitGroup
 	for _, s := range m.platform.slots {
 		if slices.Contains(held, s) {
@@ -220,8 +219,8 @@ func (m *mix) killEverything(ctx context.Context) {
 	}
 }
 
-// agentAway has no process of an agent for a while.
-func (m *mix) agentAway(ctx context.Context) {
+// stopAgents has no process of an agent for a while.
+func (m *mix) stopAgents(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
 		name := demo.Services[m.intn(len(demo.Services))]
 		var away []*slot
@@ -232,13 +231,13 @@ func (m *mix) agentAway(ctx context.Context) {
 				away = append(away, s)
 			}
 		}
-		m.did("agents away", "no %s", name)
+		m.recordAction("agents away", "no %s", name)
 		sleep(ctx, m.between(mixSession, 3*mixSession))
 		for _, s := range away {
 			s.down = false
 			s.mu.Unlock()
 		}
-		m.note("%s may come back", name)
+		m.logEvent("%s may come back", name)
 	}
 }
 
@@ -250,9 +249,9 @@ func (m *mix) churn(ctx context.Context) {
 		if spec.DataDir != "" {
 			spec.DataDir += "-" + spec.Name
 		}
-		p, err := m.platform.extra(spec)
+		p, err := m.platform.startExtra(spec)
 		if err != nil {
-			m.note("start %s: %v", spec.Name, err)
+			m.logEvent("start %s: %v", spec.Name, err)
 			return
 		}
 		sleep(ctx, m.between(time.Second, 3*time.Second))
@@ -263,14 +262,14 @@ func (m *mix) churn(ctx context.Context) {
 			case <-time.After(m.between(500*time.Millisecond, 3*time.Second)):
 			}
 		}
-		m.platform.farewell(p)
-		m.did("members that came and left", "%s came and left", spec.Name)
+		m.platform.removeExtra(p)
+		m.recordAction("members that came and left", "%s came and left", spec.Name)
 		sleep(ctx, m.between(0, time.Second))
 	}
 }
 
-// twins starts a second process with the instance id of one that runs.
-func (m *mix) twins(ctx context.Context) {
+// startDuplicates starts a second process with the instance id of one that runs.
+func (m *mix) startDuplicates(ctx context.Context) {
 	for n := 0; sleep(ctx, m.between(time.Second, 3*time.Second)); n++ {
 		var spec childSpec
 		for spec.Instance == "" {
@@ -278,22 +277,22 @@ func (m *mix) twins(ctx context.Context) {
 		}
 		spec.Name = fmt.Sprintf("%s-twin-%d", spec.Kind, n)
 		spec.DataDir += "-" + spec.Name
-		p, err := m.platform.extra(spec)
+		p, err := m.platform.startExtra(spec)
 		if err != nil {
-			m.note("start %s: %v", spec.Name, err)
+			m.logEvent("start %s: %v", spec.Name, err)
 			return
 		}
-		m.did("twins", "%s has the instance id %q of another", spec.Name, spec.Instance)
+		m.recordAction("twins", "%s has the instance id %q of another", spec.Name, spec.Instance)
 		sleep(ctx, m.between(2*time.Second, 6*time.Second))
-		m.platform.farewell(p)
-		m.note("%s has gone", spec.Name)
+		m.platform.removeExtra(p)
+		m.logEvent("%s has gone", spec.Name)
 	}
 }
 
-// loseState deletes the state of a role that was killed.
-func (m *mix) loseState(ctx context.Context) {
+// deleteState deletes the state of a role that was killed.
+func (m *mix) deleteState(ctx context.Context) {
 	for sleep(ctx, m.between(2*time.Second, 6*time.Second)) {
-		s := m.some(func(s *slot) bool { return s.spec.DataDir != "" })
+		s := m.takeRandomSlot(func(s *slot) bool { return s.spec.DataDir != "" })
 		if s == nil {
 			continue
 		}
@@ -301,7 +300,7 @@ func (m *mix) loseState(ctx context.Context) {
 		if err := clearState(s.spec.DataDir); err != nil {
 			m.t.Errorf("delete the state of %s: %v", s.spec.Name, err)
 		}
-		m.did("states lost", "%s was killed and has lost its state", s.spec.Name)
+		m.recordAction("states lost", "%s was killed and has lost its state", s.spec.Name)
 		s.mu.Unlock()
 	}
 }
@@ -312,21 +311,21 @@ func (m *mix) fillDisk(ctx context.Context) {
 		if err := os.WriteFile(m.disk, nil, 0o644); err != nil {
 			m.t.Error(err)
 		}
-		m.did("full disks", "the disk is full")
+		m.recordAction("full disks", "the disk is full")
 		sleep(ctx, m.between(time.Second, 5*time.Second))
 		if err := os.Remove(m.disk); err != nil {
 			m.t.Error(err)
 		}
-		m.note("the disk has room")
+		m.logEvent("the disk has room")
 	}
 }
 
-func (m *mix) sickServices(ctx context.Context) {
+func (m *mix) makeServicesFail(ctx context.Context) {
 	share := int64(20 + m.intn(400))
-	m.did("sick spells", "%d of 1,000 calls go wrong", share)
-	m.service.sicken(share)
+	m.recordAction("sick delayPeriods", "%d of 1,000 calls go wrong", share)
+	m.service.setFaultRate(share)
 	<-ctx.Done()
-	m.service.sicken(0)
+	m.service.setFaultRate(0)
 }
 
 // killBroker kills one node. The caller has the brokers.
@@ -334,7 +333,7 @@ func (m *mix) killBroker(i int) {
 	if err := m.site.nodes.Kill(i); err != nil {
 		m.t.Errorf("kill broker %d: %v", i, err)
 	}
-	m.did("kills of a broker", "kill broker %d", i)
+	m.recordAction("kills of a broker", "kill broker %d", i)
 	if m.broker == embeddedBroker {
 		m.mu.Lock()
 		m.kills = append(m.kills, time.Now())
@@ -346,14 +345,14 @@ func (m *mix) startBroker(i int) {
 	if err := m.site.nodes.Restart(context.Background(), i); err != nil {
 		m.t.Errorf("start broker %d: %v", i, err)
 	}
-	m.note("broker %d is back", i)
+	m.logEvent("broker %d is back", i)
 }
 
 // killBrokers kills a node; of three never two, or nobody could write.
 func (m *mix) killBrokers(ctx context.Context) {
 	for sleep(ctx, m.between(0, m.period/2)) {
 		m.brokers.Lock()
-		over, i := m.spell(), m.intn(m.site.count)
+		over, i := m.beginDelayPeriod(), m.intn(m.site.count)
 		if ok, _, release := m.settle(ctx); ok {
 			m.killBroker(i)
 			sleep(ctx, m.between(0, 3*time.Second))
@@ -371,16 +370,16 @@ func (m *mix) killBrokers(ctx context.Context) {
 func (m *mix) stopBrokers(ctx context.Context) {
 	for sleep(ctx, m.between(0, m.period/3)) {
 		m.brokers.Lock()
-		over, i, d := m.spell(), m.intn(m.site.count), m.between(500*time.Millisecond, 2*mixSession)
+		over, i, d := m.beginDelayPeriod(), m.intn(m.site.count), m.between(500*time.Millisecond, 2*mixSession)
 		if err := m.site.nodes.Pause(i); err != nil {
 			m.t.Errorf("stop broker %d: %v", i, err)
 		}
-		m.did("stops of a broker", "stop broker %d for %s", i, d.Round(time.Millisecond))
+		m.recordAction("stops of a broker", "stop broker %d for %s", i, d.Round(time.Millisecond))
 		sleep(ctx, d)
 		if err := m.site.nodes.Continue(i); err != nil {
 			m.t.Errorf("continue broker %d: %v", i, err)
 		}
-		m.note("broker %d goes on", i)
+		m.logEvent("broker %d goes on", i)
 		over()
 		m.brokers.Unlock()
 	}
@@ -392,11 +391,11 @@ func (m *mix) restartBrokers(ctx context.Context) {
 	}
 	for i := range m.site.count {
 		m.brokers.Lock()
-		over := m.spell()
+		over := m.beginDelayPeriod()
 		if err := m.site.nodes.Terminate(i); err != nil {
 			m.t.Errorf("end broker %d: %v", i, err)
 		}
-		m.did("restarts of a broker", "restart broker %d", i)
+		m.recordAction("restarts of a broker", "restart broker %d", i)
 		m.startBroker(i)
 		over()
 		m.brokers.Unlock()
@@ -408,34 +407,34 @@ func (m *mix) restartBrokers(ctx context.Context) {
 
 // weather sets weather on a proxy for a while.
 func (m *mix) weather(ctx context.Context, p *Proxy, where string, w Weather, d time.Duration) {
-	defer m.spell()()
+	defer m.beginDelayPeriod()()
 	p.Set(w)
-	m.did("spells of weather", "%s: %s for %s", where, w, d.Round(time.Millisecond))
+	m.recordAction("delayPeriods of weather", "%s: %s for %s", where, w, d.Round(time.Millisecond))
 	sleep(ctx, d)
 	p.Set(Weather{})
-	m.note("%s: fair", where)
+	m.logEvent("%s: fair", where)
 }
 
-func (m *mix) door() (*Proxy, string) {
+func (m *mix) randomProxy() (*Proxy, string) {
 	i := m.intn(m.site.count)
 	return m.site.doors[i], fmt.Sprintf("broker %d", i)
 }
 
-// share is all of the connections, or some.
-func (m *mix) share() float64 { return []float64{0, 0.3, 0.6}[m.intn(3)] }
+// randomShare is all of the connections, or some.
+func (m *mix) randomShare() float64 { return []float64{0, 0.3, 0.6}[m.intn(3)] }
 
 func (m *mix) cut(ctx context.Context) {
 	for sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
-		p, where := m.door()
-		m.weather(ctx, p, where, Weather{Cut: true, Share: m.share()}, m.between(200*time.Millisecond, 2*mixSession))
+		p, where := m.randomProxy()
+		m.weather(ctx, p, where, Weather{Cut: true, Share: m.randomShare()}, m.between(200*time.Millisecond, 2*mixSession))
 	}
 }
 
 // hold is a black hole, one way or both.
 func (m *mix) hold(ctx context.Context) {
 	for sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
-		p, where := m.door()
-		w := Weather{Share: m.share()}
+		p, where := m.randomProxy()
+		w := Weather{Share: m.randomShare()}
 		ways := 1 + m.intn(3) // bits
 		w.Hold[ToBroker], w.Hold[ToClient] = ways&1 != 0, ways&2 != 0
 		m.weather(ctx, p, where, w, m.between(500*time.Millisecond, mixSession+mixTransaction))
@@ -444,17 +443,17 @@ func (m *mix) hold(ctx context.Context) {
 
 func (m *mix) slow(ctx context.Context) {
 	for sleep(ctx, m.between(0, 2*time.Second)) {
-		p, where := m.door()
-		m.weather(ctx, p, where, Weather{Delay: m.between(2*time.Millisecond, 60*time.Millisecond), Share: m.share()}, m.between(time.Second, m.period/2+time.Second))
+		p, where := m.randomProxy()
+		m.weather(ctx, p, where, Weather{Delay: m.between(2*time.Millisecond, 60*time.Millisecond), Share: m.randomShare()}, m.between(time.Second, m.period/2+time.Second))
 	}
 }
 
 func (m *mix) snap(ctx context.Context) {
 	for sleep(ctx, m.between(200*time.Millisecond, 3*time.Second)) {
-		p, where := m.door()
+		p, where := m.randomProxy()
 		d := Direction(m.intn(int(directions)))
 		n := p.Snap(d)
-		m.did("broken frames", "%s: %d connections break in the middle of a frame %s", where, n, d)
+		m.recordAction("broken frames", "%s: %d connections break in the middle of a frame %s", where, n, d)
 	}
 }
 
@@ -472,6 +471,6 @@ func (m *mix) cutBetween(ctx context.Context) {
 	}
 }
 
-// spellAfter is how long after a spell a reply may be late because of it: what it
+// delayAfter is how long after a spell a reply may be late because of it: what it
 // held arrives.
-const spellAfter = 2 * time.Second
+const delayAfter = 2 * time.Second

@@ -61,14 +61,14 @@ func newPlatform(dir string, specs []childSpec, note func(string, ...any)) *plat
 	return f
 }
 
-// keep starts what doesn't run, until ctx ends.
-func (f *platform) keep(ctx context.Context) {
+// superviseSlots starts what doesn't run, until ctx ends.
+func (f *platform) superviseSlots(ctx context.Context) {
 	tick := time.NewTicker(slotLook)
 	defer tick.Stop()
 	for {
 		for _, s := range f.slots {
 			if s.mu.TryLock() {
-				f.look(s)
+				f.startIfNeeded(s)
 				s.mu.Unlock()
 			}
 		}
@@ -80,20 +80,20 @@ func (f *platform) keep(ctx context.Context) {
 	}
 }
 
-// look starts a slot's process if it is to run and doesn't. It has the slot.
-func (f *platform) look(s *slot) {
+// startIfNeeded starts a slot's process if it is to run and doesn't. It has the slot.
+func (f *platform) startIfNeeded(s *slot) {
 	if s.p != nil {
 		gone, err := s.p.hasEnded()
 		if !gone {
 			return
 		}
 		if !s.ours {
-			f.died(s.p, err)
+			f.reportDeath(s.p, err)
 		}
 		if s.again = min(2*s.again, slotAgainMost); s.again == 0 || time.Since(s.p.began) > slotSoon {
 			s.again = slotAgain
 		}
-		f.inspect(s.p)
+		f.checkLog(s.p)
 		s.p, s.ours, s.since = nil, false, time.Now()
 	}
 	if s.down || time.Since(s.since) < s.again {
@@ -108,9 +108,9 @@ func (f *platform) look(s *slot) {
 	s.p = p
 }
 
-// died notes a process that ended by itself: a role gives up what it can't heal,
+// reportDeath notes a process that ended by itself: a role gives up what it can't heal,
 // and the platform's part is to start it again.
-func (f *platform) died(p *process, err error) {
+func (f *platform) reportDeath(p *process, err error) {
 	said := strings.TrimSpace(p.tail())
 	f.mu.Lock()
 	f.ended++
@@ -121,9 +121,9 @@ func (f *platform) died(p *process, err error) {
 	f.note("%s ended by itself after %s (%v): %s", p.spec.Name, time.Since(p.began).Round(time.Millisecond), err, said[strings.LastIndexByte(said, '\n')+1:])
 }
 
-// inspect looks for what no process may say, and drops the log of one that
+// checkLog looks for what no process may say, and drops the log of one that
 // didn't.
-func (f *platform) inspect(p *process) {
+func (f *platform) checkLog(p *process) {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return
@@ -175,8 +175,8 @@ func (s *slot) order(what string, at point.Point, n int) bool {
 	return err == nil
 }
 
-// extra starts a member that is nobody's to keep.
-func (f *platform) extra(spec childSpec) (*process, error) {
+// startExtra starts a member that superviseSlots doesn't restart.
+func (f *platform) startExtra(spec childSpec) (*process, error) {
 	p, err := spawn(f.dir, spec)
 	if err != nil {
 		return nil, err
@@ -187,11 +187,11 @@ func (f *platform) extra(spec childSpec) (*process, error) {
 	return p, nil
 }
 
-// farewell ends an extra and what it leaves.
-func (f *platform) farewell(p *process) {
+// removeExtra kills an extra member and deletes its data.
+func (f *platform) removeExtra(p *process) {
 	p.kill()
-	f.inspect(p)
-	_ = os.RemoveAll(p.spec.DataDir) // nobody comes back to it
+	f.checkLog(p)
+	_ = os.RemoveAll(p.spec.DataDir) // it is not started again
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, e := range f.extras {

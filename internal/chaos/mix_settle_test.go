@@ -41,7 +41,7 @@ func (m *mix) settle(ctx context.Context) (ok bool, held []*slot, release func()
 			s.mu.Unlock()
 		}
 	}
-	m.note("no scheduler, until no transaction is open")
+	m.logEvent("no scheduler, until no transaction is open")
 	broker := m.site.broker(m.ns)
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
@@ -51,7 +51,7 @@ func (m *mix) settle(ctx context.Context) (ok bool, held []*slot, release func()
 			return true, held, release
 		}
 		if !sleep(ctx, drainLook) {
-			m.note("transactions %q stay open (%v): the broker isn't killed", open, err)
+			m.logEvent("transactions %q stay open (%v): the broker isn't killed", open, err)
 			release()
 			return false, nil, nil
 		}

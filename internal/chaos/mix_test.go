@@ -40,54 +40,54 @@ type mix struct {
 	mixOptions
 	t        *testing.T
 	ns       events.Namespace
-	site     *site
-	service  *sickService
+	site     *cluster
+	service  *faultyService
 	platform *platform
 	seen     *observer
 	load     *load
-	meddlers *meddlers
-	pulse    *pulse
+	meddlers *strayWriters
+	pulse    *brokerProbe
 	began    time.Time
 	disk     string // the file that fills the disks
 
 	brokers sync.Mutex // held by whoever does something to a broker
 
-	mu      sync.Mutex
-	rng     *rand.Rand
-	history []happening
-	counts  map[string]int
-	kills   []time.Time // of the embedded broker
-	spells  []spell     // of held bytes
+	mu           sync.Mutex
+	rng          *rand.Rand
+	history      []action
+	counts       map[string]int
+	kills        []time.Time // of the embedded broker
+	delayPeriods []period    // of held bytes
 }
 
-// happening is a line of what was done, or came of it.
-type happening struct {
+// action is a line of what was done, or came of it.
+type action struct {
 	at   time.Time
 	what string
 }
 
-// spell is a time in which something that was sent may have been held back; to is
+// period is a time in which something that was sent may have been held back; to is
 // zero while it lasts.
-type spell struct{ from, to time.Time }
+type period struct{ from, to time.Time }
 
 func openMix(t *testing.T, o mixOptions) *mix {
 	t.Helper()
 	dir := t.TempDir()
-	m := &mix{mixOptions: o, t: t, ns: "chaos.", site: openSite(t, o.broker), began: time.Now(), disk: filepath.Join(dir, "disk-is-full"),
+	m := &mix{mixOptions: o, t: t, ns: "chaos.", site: openCluster(t, o.broker), began: time.Now(), disk: filepath.Join(dir, "disk-is-full"),
 		rng: rand.New(rand.NewPCG(o.seed, 0)), counts: map[string]int{}}
 	m.service = openService(t, filepath.Join(dir, "ledger.jsonl"))
 	ctx, cancel := context.WithTimeout(t.Context(), recoverMax)
 	defer cancel()
 	prepare(ctx, t, m.site.config(m.ns))
-	m.pulse = startPulse(t, m.site.behind(m.ns), "pulse")
-	m.seen = observe(t, m.site.behind(m.ns), m.service.world, checks(m.ns, m.drainWithin(), m.exempt))
-	m.platform = newPlatform(t.TempDir(), m.roles(dir), m.note)
+	m.pulse = startBrokerProbe(t, m.site.proxiedConfig(m.ns), "pulse")
+	m.seen = observe(t, m.site.proxiedConfig(m.ns), m.service.world, checks(m.ns, m.drainWithin(), m.exempt))
+	m.platform = newPlatform(t.TempDir(), m.roles(dir), m.logEvent)
 	var err error
 	if m.load, err = openLoad(m.site.config(m.ns), m.seen, o.seed, o.rate, o.tasks); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.load.producer.Close)
-	if m.meddlers, err = openMeddlers(m.site.config(m.ns), m.load, o.seed); err != nil {
+	if m.meddlers, err = openStrayWriters(m.site.config(m.ns), m.load, o.seed); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.meddlers.producer.Close)
@@ -121,23 +121,23 @@ func (m *mix) roles(dir string) []childSpec {
 	return all
 }
 
-// note keeps what happened, for whoever looks for the cause.
-func (m *mix) note(format string, args ...any) {
+// logEvent keeps what happened, for whoever looks for the cause.
+func (m *mix) logEvent(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.history = append(m.history, happening{time.Now(), fmt.Sprintf(format, args...)})
+	m.history = append(m.history, action{time.Now(), fmt.Sprintf(format, args...)})
 }
 
-// did is note, and counts.
-func (m *mix) did(kind, format string, args ...any) {
-	m.note(format, args...)
+// recordAction is note, and counts.
+func (m *mix) recordAction(kind, format string, args ...any) {
+	m.logEvent(format, args...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counts[kind]++
 }
 
-// told is the whole history.
-func (m *mix) told() string {
+// historyText returns all logged events of the run.
+func (m *mix) historyText() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
@@ -176,7 +176,7 @@ func (m *mix) run(ctx context.Context) (quiet time.Time) {
 	m.t.Helper()
 	keeping, stopKeeping := context.WithCancel(ctx)
 	m.t.Cleanup(stopKeeping)
-	go m.platform.keep(keeping)
+	go m.platform.superviseSlots(keeping)
 	m.await(ctx, "the roles run", m.platform.running)
 	storm, calm := context.WithTimeout(ctx, m.duration)
 	defer calm()
@@ -185,29 +185,29 @@ func (m *mix) run(ctx context.Context) (quiet time.Time) {
 	all.Go(func() { m.meddlers.run(storm) })
 	// The first tasks end before the first fault.
 	for n := 0; sleep(storm, m.period/10) && storm.Err() == nil; n++ {
-		m.spend(storm, n)
+		m.runPeriod(storm, n)
 	}
 	all.Wait()
-	m.recover(ctx)
+	m.endAllFaults(ctx)
 	return time.Now()
 }
 
-// spend is one period.
-func (m *mix) spend(storm context.Context, n int) {
+// runPeriod is one period.
+func (m *mix) runPeriod(storm context.Context, n int) {
 	ctx, cancel := context.WithTimeout(storm, m.period)
 	defer cancel()
 	if m.intn(quietShare) == 0 && n > 0 {
-		m.did("quiet periods", "period %d: quiet", n)
+		m.recordAction("quiet periods", "period %d: quiet", n)
 		m.t.Logf("%s: period %d: quiet; %d tasks are open", time.Since(m.began).Round(time.Second), n, m.load.open())
 		<-ctx.Done()
 		return
 	}
-	kinds := m.draw()
+	kinds := m.drawFaults()
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.name
 	}
-	m.did("periods with faults", "period %d: %s", n, strings.Join(names, ", "))
+	m.recordAction("periods with faults", "period %d: %s", n, strings.Join(names, ", "))
 	m.t.Logf("%s: period %d: %s; %d tasks are open", time.Since(m.began).Round(time.Second), n, strings.Join(names, ", "), m.load.open())
 	var all sync.WaitGroup
 	for _, k := range kinds {
@@ -216,8 +216,8 @@ func (m *mix) spend(storm context.Context, n int) {
 	all.Wait()
 }
 
-// draw chooses kinds of faults, none twice.
-func (m *mix) draw() []faultKind {
+// drawFaults chooses kinds of faults, none twice.
+func (m *mix) drawFaults() []faultKind {
 	var fit []faultKind
 	for _, k := range faultKinds {
 		// What is asked for by name is done, fit or not.
@@ -231,13 +231,13 @@ func (m *mix) draw() []faultKind {
 	return fit[:min(len(fit), kindsMin+m.rng.IntN(kindsMax-kindsMin+1))]
 }
 
-// recover takes all faults away: each has taken back its own when its period was
+// endAllFaults takes all faults away: each has taken back its own when its period was
 // over, and this waits for what comes back.
-func (m *mix) recover(ctx context.Context) {
+func (m *mix) endAllFaults(ctx context.Context) {
 	m.t.Helper()
 	m.t.Logf("%s: the end of the faults", time.Since(m.began).Round(time.Second))
-	m.site.fair()
-	m.service.sicken(0)
+	m.site.clearWeather()
+	m.service.setFaultRate(0)
 	m.service.world.Repair()
 	m.await(ctx, "the brokers run", func(ctx context.Context) error {
 		for i := range m.site.count {
@@ -261,7 +261,7 @@ func (m *mix) recover(ctx context.Context) {
 		}
 		return nil
 	})
-	m.note("all faults are off")
+	m.logEvent("all faults are off")
 	m.t.Logf("%s: all faults are off; %d tasks are open", time.Since(m.began).Round(time.Second), m.load.open())
 }
 
@@ -270,6 +270,6 @@ func (m *mix) await(ctx context.Context, what string, do func(context.Context) e
 	ctx, cancel := context.WithTimeout(ctx, recoverMax)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		m.t.Fatalf("%s: %v\n%s", what, err, m.told())
+		m.t.Fatalf("%s: %v\n%s", what, err, m.historyText())
 	}
 }

@@ -62,14 +62,14 @@ func checks(ns events.Namespace, drainWithin time.Duration, exempt func(*events.
 // exempt: what the parrot says, and what may have been on its way for long.
 func (m *mix) exempt(reply *events.Record) bool {
 	source, _ := reply.Header(events.HeaderSource)
-	return source == parrotSource || m.heldBack(reply.Time) || m.pulse.held(reply.Time, mixReplyTolerance)
+	return source == parrotSource || m.mayBeDelayed(reply.Time) || m.pulse.mayBeDelayed(reply.Time, mixReplyTolerance)
 }
 
 // drain waits until every acknowledged task has ended or is held and all groups
 // have consumed everything. It returns how long that took.
 func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	m.t.Helper()
-	admin, err := kafka.OpenAdmin(m.site.behind(m.ns))
+	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	for time.Since(quiet) < 2*m.drainWithin() {
 		if open = m.seen.open(ids, toldMost); len(open) == 0 {
 			if lag, err = m.lag(ctx, admin); err != nil {
-				m.note("lag: %v", err)
+				m.logEvent("lag: %v", err)
 			} else {
 				m.seen.mu.Lock()
 				m.seen.checker.Lag(time.Now(), lag)
@@ -120,12 +120,12 @@ func (m *mix) lag(ctx context.Context, admin *kafka.Admin) (int64, error) {
 					behind[p] = n
 				}
 			}
-			n, err := m.unread(ctx, admin, topic, behind)
+			n, err := m.unreadRecords(ctx, admin, topic, behind)
 			if err != nil {
 				return 0, err
 			}
 			if n > 0 {
-				m.note("group %s: %d records of %s", g, n, topic)
+				m.logEvent("group %s: %d records of %s", g, n, topic)
 			}
 			total += n
 		}
@@ -133,8 +133,8 @@ func (m *mix) lag(ctx context.Context, admin *kafka.Admin) (int64, error) {
 	return total, nil
 }
 
-// unread counts the records among the last offsets of some partitions.
-func (m *mix) unread(ctx context.Context, admin *kafka.Admin, topic string, behind map[int32]int64) (int64, error) {
+// unreadRecords counts the records among the last offsets of some partitions.
+func (m *mix) unreadRecords(ctx context.Context, admin *kafka.Admin, topic string, behind map[int32]int64) (int64, error) {
 	if len(behind) == 0 {
 		return 0, nil
 	}
@@ -159,7 +159,7 @@ func (m *mix) unread(ctx context.Context, admin *kafka.Admin, topic string, behi
 func (m *mix) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	r, err := kafka.OpenRestorer(m.site.behind(m.ns), nil)
+	r, err := kafka.OpenRestorer(m.site.proxiedConfig(m.ns), nil)
 	if err != nil {
 		return err
 	}
@@ -187,13 +187,13 @@ func (m *mix) timeline(id string) {
 	m.t.Logf("task %s (%v):\n%s", id, err, &b)
 }
 
-// verdict holds everything against what is promised; took is how long it took to drain.
-func (m *mix) verdict(ctx context.Context, quiet time.Time, took time.Duration) *verify.Report {
+// checkResults holds everything against what is promised; took is how long it took to drain.
+func (m *mix) checkResults(ctx context.Context, quiet time.Time, took time.Duration) *verify.Report {
 	m.t.Helper()
 	if err := m.platform.endAll(); err != nil {
 		m.t.Error(err)
 	}
-	ledger, err := m.service.end()
+	ledger, err := m.service.close()
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -210,15 +210,15 @@ func (m *mix) verdict(ctx context.Context, quiet time.Time, took time.Duration) 
 	for id, at := range m.load.acknowledged() {
 		c.Acknowledged(id, at)
 	}
-	stood := m.pulse.stood(quiet, quiet.Add(took-drainLook)) // before the last look
+	stood := m.pulse.stalledTime(quiet, quiet.Add(took-drainLook)) // before the last look
 	m.t.Logf("of the time that it took to drain, the broker stood still for %s", stood.Round(time.Millisecond))
 	c.Quiet(quiet.Add(stood)) // that is a fault, too
 	m.feed(ctx, c)
-	m.digests(ctx, c)
+	m.compareDigests(ctx, c)
 	report := c.Finish(time.Now())
-	m.judge(ctx, report)
+	m.reportFaults(ctx, report)
 	c.Tasks(func(t *events.Task) bool {
-		if !m.load.ours(t.ID) {
+		if !m.load.isSubmitted(t.ID) {
 			m.t.Errorf("garbage became task %q", t.ID)
 		}
 		return true
@@ -252,7 +252,7 @@ func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 			m.t.Fatalf("read %s: %v", topic, err)
 		}
 	}
-	admin, err := kafka.OpenAdmin(m.site.behind(m.ns))
+	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -272,14 +272,14 @@ func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 	}
 }
 
-// judge tells what is broken, but for what is known of the embedded broker.
-func (m *mix) judge(ctx context.Context, report *verify.Report) {
+// reportFaults tells what is broken, but for what is known of the embedded broker.
+func (m *mix) reportFaults(ctx context.Context, report *verify.Report) {
 	m.t.Helper()
 	told, torn := 0, 0
 	for _, f := range report.Faults {
 		if m.tornByKill(ctx, f) {
 			torn++
-			m.note("torn by a kill of the broker: %s", f)
+			m.logEvent("torn by a kill of the broker: %s", f)
 			continue
 		}
 		if m.seen.gaps > 0 && strings.Contains(f.What, "and there is no such record") {
@@ -338,16 +338,16 @@ func (m *mix) tornByKill(ctx context.Context, f verify.Fault) bool {
 	return err == nil && close
 }
 
-// digests gives the checkers the digests of what the roles' stores hold, and of
+// compareDigests gives the checkers the digests of what the roles' stores hold, and of
 // rebuilds at the same offsets.
-func (m *mix) digests(ctx context.Context, c *verify.Checker) {
+func (m *mix) compareDigests(ctx context.Context, c *verify.Checker) {
 	m.t.Helper()
 	history := make([][]events.Record, events.DefaultPartitions)
 	err := m.read(ctx, m.ns.Events(), kafka.Range{}, func(r *events.Record) { history[r.Partition] = append(history[r.Partition], *r) })
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	admin, err := kafka.OpenAdmin(m.site.behind(m.ns))
+	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -24,16 +24,16 @@ const (
 	settleFor   = 300 * time.Millisecond
 )
 
-// departure is how an owner goes.
-type departure struct {
+// ownerExit is how an owner goes.
+type ownerExit struct {
 	name                 string
 	signal               syscall.Signal
 	session, transaction time.Duration
 	always               bool // measured without -figures, too
 }
 
-func departures() []departure {
-	return []departure{
+func ownerExits() []ownerExit {
+	return []ownerExit{
 		{"kill -9", syscall.SIGKILL, zombieSession, zombieTransaction, true},
 		{"kill -9", syscall.SIGKILL, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, false},
 		{"SIGTERM", syscall.SIGTERM, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, true},
@@ -51,15 +51,15 @@ func TestTakeover(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			b := brokerOf(t, kind)
 			for _, role := range []string{schedulerChild, supervisorChild} {
-				for _, d := range departures() {
+				for _, d := range ownerExits() {
 					if !d.always && !*figures {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s/%s/%s", role, d.name, d.session), func(t *testing.T) {
 						t.Parallel()
-						s := &succession{system: newSystem(t, b, d.session, d.transaction), kind: role, how: d}
+						s := &takeover{system: newSystem(t, b, d.session, d.transaction), kind: role, how: d}
 						s.run()
-						s.tell()
+						s.report()
 					})
 				}
 			}
@@ -67,18 +67,18 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// succession is a row of owners, each of which goes.
-type succession struct {
+// takeover is a row of owners, each of which goes.
+type takeover struct {
 	*system
 	kind string
-	how  departure
+	how  ownerExit
 
 	started     int
 	first, last []time.Duration
 	loaded      []string // the machine, before and after
 }
 
-func (s *succession) run() {
+func (s *takeover) run() {
 	s.loaded = append(s.loaded, machineLoad(s.t))
 	for _, kind := range []string{schedulerChild, supervisorChild, agentChild} {
 		if kind != s.kind {
@@ -94,7 +94,7 @@ func (s *succession) run() {
 	}
 	for range kills {
 		young := s.successor()
-		s.depart(old, s.awaitBoth(old, young))
+		s.measureExit(old, s.awaitBoth(old, young))
 		old = young
 	}
 	s.drain()
@@ -102,7 +102,7 @@ func (s *succession) run() {
 }
 
 // successor starts one more instance.
-func (s *succession) successor() *process {
+func (s *takeover) successor() *process {
 	s.started++
 	return s.start(s.kind, fmt.Sprintf("%s-%d", s.kind, s.started), false)
 }
@@ -110,7 +110,7 @@ func (s *succession) successor() *process {
 // awaitBoth waits until the old instance and the young one each own something and
 // do it, and for nothing to be left of the rebalance that made them two. It
 // returns what the old one owns.
-func (s *succession) awaitBoth(old, young *process) []int32 {
+func (s *takeover) awaitBoth(old, young *process) []int32 {
 	s.t.Helper()
 	for deadline := time.Now().Add(beginWithin); time.Now().Before(deadline); {
 		s.awaitMembers(s.kind, beginWithin, old.spec.Name, young.spec.Name)
@@ -130,20 +130,20 @@ func (s *succession) awaitBoth(old, young *process) []int32 {
 }
 
 // works reports whether a process was the last to work in all the partitions.
-func (s *succession) works(p *process, in []int32) bool {
+func (s *takeover) works(p *process, in []int32) bool {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for _, partition := range in {
-		if by, _ := s.lastBy(partition); !strings.Contains(by, p.ready) {
+		if by, _ := s.lastWorker(partition); !strings.Contains(by, p.ready) {
 			return false
 		}
 	}
 	return len(in) > 0
 }
 
-// lastBy is who worked in a partition last, and when that was seen. It is called
+// lastWorker is who worked in a partition last, and when that was seen. It is called
 // with the watch's lock held.
-func (s *succession) lastBy(partition int32) (who string, at time.Time) {
+func (s *takeover) lastWorker(partition int32) (who string, at time.Time) {
 	if s.kind == schedulerChild {
 		if facts := s.seen.facts[partition]; len(facts) > 0 {
 			f := facts[len(facts)-1]
@@ -158,16 +158,16 @@ func (s *succession) lastBy(partition int32) (who string, at time.Time) {
 	return "", at
 }
 
-// depart sends an owner away, and measures until another works in all that it
+// measureExit sends an owner away, and measures until another works in all that it
 // had.
-func (s *succession) depart(old *process, had []int32) {
+func (s *takeover) measureExit(old *process, had []int32) {
 	s.t.Helper()
 	gone := time.Now()
 	old.signal(s.t, s.how.signal)
 	took := map[int32]time.Duration{}
 	s.seen.await(s.t, fmt.Sprintf("another works in %v", had), takeoverWithin+s.session, func() bool {
 		for _, p := range had {
-			if who, at := s.lastBy(p); took[p] == 0 && at.After(gone) && !strings.Contains(who, old.ready) {
+			if who, at := s.lastWorker(p); took[p] == 0 && at.After(gone) && !strings.Contains(who, old.ready) {
 				took[p] = at.Sub(gone)
 			}
 		}
@@ -181,7 +181,7 @@ func (s *succession) depart(old *process, had []int32) {
 	s.first, s.last = append(s.first, slices.Min(all)), append(s.last, slices.Max(all))
 }
 
-func (s *succession) tell() {
+func (s *takeover) report() {
 	slices.Sort(s.first)
 	slices.Sort(s.last)
 	tally.Say(s.t, "%s of a %s on the %s broker, session %s: %d times; another's first work after %s, in the last partition after %s; load %s",

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Direction is one of a connection's two.
+// Direction is a direction of a connection.
 type Direction int
 
-// The directions of what a client and its broker say.
+// The directions of the bytes between a client and its broker.
 const (
 	ToBroker Direction = iota
 	ToClient
@@ -23,25 +23,22 @@ const (
 func (d Direction) String() string { return [directions]string{"to broker", "to client"}[d] }
 
 const (
-	// chunkBytes is how much a proxy takes at a time.
+	// chunkBytes is the size of a read.
 	chunkBytes = 32 << 10
-	// dialTimeout bounds the proxy's own way to the broker.
+	// dialTimeout bounds the proxy's connection to the broker.
 	dialTimeout = 2 * time.Second
 )
 
-// Weather is what a network does to the connections through a proxy. The zero
-// value is a network without faults.
+// Weather is the faults of the connections through a proxy. The zero value has none.
 type Weather struct {
-	// Cut refuses new connections and breaks those that there are.
+	// Cut refuses new connections and resets the existing ones.
 	Cut bool
-	// Hold keeps back what is said in a direction: the connection stays, and
-	// nothing arrives. When it is lifted all of it arrives, late, as a network
-	// does that comes back before TCP gives up.
+	// Hold delays all bytes of a direction until it is lifted. The connection stays open, as in a network that
+	// recovers before TCP times out.
 	Hold [directions]bool
 	// Delay is added to every chunk, in each direction.
 	Delay time.Duration
-	// Share is the part of the connections that this befalls; 0: all of them.
-	// A connection keeps its luck as long as it lives.
+	// Share is the share of affected connections; 0: all of them. It is drawn once for each connection.
 	Share float64
 }
 
@@ -67,8 +64,7 @@ func (w Weather) String() string {
 	return s[1:]
 }
 
-// Proxy stands between a broker and its clients, who are told its address
-// instead of the broker's. Its methods may be called from any goroutine.
+// Proxy forwards connections to a broker, whose clients get the proxy's address. Safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -76,7 +72,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	upstream string
 	weather  Weather
-	changed  chan struct{} // closed and made anew when the weather changes
+	changed  chan struct{} // closed and replaced when the weather changes
 	links    map[*link]bool
 	closed   bool
 }
@@ -84,14 +80,13 @@ type Proxy struct {
 // link is a client's connection and the one to the broker behind it.
 type link struct {
 	client, server net.Conn
-	luck           float64 // below Weather.Share: the weather befalls it
+	luck           float64 // below Weather.Share: the connection is affected
 	snap           [directions]atomic.Bool
 	ended          chan struct{}
 	end            sync.Once
 }
 
-// ListenProxy opens a proxy on a free port of loopback. It breaks every
-// connection until it is led somewhere (To).
+// ListenProxy opens a proxy on a free loopback port. It resets every connection until To is called.
 func ListenProxy() (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,17 +97,17 @@ func ListenProxy() (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients find the proxy, host:port.
+// Addr returns the proxy's address, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// To leads new connections to the address of a broker.
+// To forwards new connections to the address of a broker.
 func (p *Proxy) To(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.upstream = upstream
 }
 
-// Set changes the weather, and returns when what it breaks is broken.
+// Set changes the weather. It returns after the affected connections were reset.
 func (p *Proxy) Set(w Weather) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,9 +123,8 @@ func (p *Proxy) Set(w Weather) {
 
 func (w *Weather) befalls(l *link) bool { return w.Share == 0 || l.luck < w.Share }
 
-// Snap breaks every connection in the middle of what is said next in that
-// direction: the other side gets the beginning of a frame, and then the end of
-// the connection. It returns how many will break.
+// Snap breaks every connection in the middle of the next frame of that direction: the receiver gets the beginning of
+// the frame, and then the connection ends. It returns the number of connections.
 func (p *Proxy) Snap(d Direction) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +134,7 @@ func (p *Proxy) Snap(d Direction) int {
 	return len(p.links)
 }
 
-// Close breaks all connections and ends the proxy.
+// Close resets all connections and stops the proxy.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -160,13 +154,13 @@ func (p *Proxy) accept() {
 			return
 		}
 		if err != nil {
-			continue // that one went before it was there
+			continue // the client closed the connection before it was accepted
 		}
 		p.running.Go(func() { p.serve(conn) })
 	}
 }
 
-// serve carries one connection until it ends.
+// serve forwards one connection until it ends.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	upstream := p.upstream
@@ -176,7 +170,7 @@ func (p *Proxy) serve(client net.Conn) {
 	if upstream != "" {
 		server, err = net.DialTimeout("tcp", upstream, dialTimeout)
 	}
-	if err != nil { // so it is with the broker itself: it isn't there
+	if err != nil { // as if the broker itself were unavailable
 		reset(client)
 		return
 	}
@@ -208,8 +202,7 @@ func (p *Proxy) forget(l *link) {
 	delete(p.links, l)
 }
 
-// pump carries one direction. When either side ends, both do: Kafka's protocol
-// knows no half of a connection.
+// pump forwards one direction. When it ends, both do: Kafka's protocol has no half-closed connections.
 func (p *Proxy) pump(l *link, d Direction, from, to net.Conn) {
 	defer l.reset()
 	buf := make([]byte, chunkBytes)

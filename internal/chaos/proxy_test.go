@@ -47,30 +47,30 @@ func openProxy(t *testing.T) *Proxy {
 	return p
 }
 
-// line is one connection through a proxy.
-type line struct {
+// echoConn is one connection through a proxy.
+type echoConn struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func dialLine(t *testing.T, p *Proxy) *line {
+func dialEcho(t *testing.T, p *Proxy) *echoConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // many are broken by then
-	return &line{t, conn, bufio.NewReader(conn)}
+	return &echoConn{t, conn, bufio.NewReader(conn)}
 }
 
-func (l *line) say(s string) error {
+func (l *echoConn) send(s string) error {
 	_, err := io.WriteString(l.conn, s+"\n")
 	return err
 }
 
-// hear returns what comes within d.
-func (l *line) hear(d time.Duration) (string, error) {
+// receive returns what comes within d.
+func (l *echoConn) receive(d time.Duration) (string, error) {
 	l.t.Helper()
 	if err := l.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		l.t.Fatal(err)
@@ -84,31 +84,31 @@ const (
 	proxySilence  = 100 * time.Millisecond
 )
 
-func (l *line) mustHear(want string) {
+func (l *echoConn) mustReceive(want string) {
 	l.t.Helper()
-	if got, err := l.hear(proxyPatience); err != nil || got != want+"\n" {
+	if got, err := l.receive(proxyPatience); err != nil || got != want+"\n" {
 		l.t.Fatalf("heard %q, %v; want %q", got, err, want)
 	}
 }
 
-func (l *line) mustSay(s string) {
+func (l *echoConn) mustSend(s string) {
 	l.t.Helper()
-	if err := l.say(s); err != nil {
+	if err := l.send(s); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
 // mustBreak waits for the end of the connection.
-func (l *line) mustBreak() {
+func (l *echoConn) mustBreak() {
 	l.t.Helper()
-	if got, err := l.hear(proxyPatience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := l.receive(proxyPatience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		l.t.Fatalf("heard %q, %v; want the end", got, err)
 	}
 }
 
-func (l *line) mustBeSilent() {
+func (l *echoConn) mustBeSilent() {
 	l.t.Helper()
-	if got, err := l.hear(proxySilence); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := l.receive(proxySilence); !errors.Is(err, os.ErrDeadlineExceeded) {
 		l.t.Fatalf("heard %q, %v; want nothing", got, err)
 	}
 }
@@ -121,23 +121,23 @@ func mustBeRefused(t *testing.T, p *Proxy) {
 		return
 	}
 	defer conn.Close()
-	(&line{t, conn, bufio.NewReader(conn)}).mustBreak()
+	(&echoConn{t, conn, bufio.NewReader(conn)}).mustBreak()
 }
 
 func TestProxyCuts(t *testing.T) {
 	p := openProxy(t)
 	mustBeRefused(t, p) // leads nowhere yet
 	p.To(echo(t))
-	a := dialLine(t, p)
-	a.mustSay("1")
-	a.mustHear("1")
+	a := dialEcho(t, p)
+	a.mustSend("1")
+	a.mustReceive("1")
 	p.Set(Weather{Cut: true})
 	a.mustBreak()
 	mustBeRefused(t, p)
 	p.Set(Weather{})
-	b := dialLine(t, p)
-	b.mustSay("2")
-	b.mustHear("2")
+	b := dialEcho(t, p)
+	b.mustSend("2")
+	b.mustReceive("2")
 }
 
 // What was held arrives late, also if the client has gone.
@@ -145,16 +145,16 @@ func TestProxyHoldsOneWay(t *testing.T) {
 	for d := range directions {
 		p := openProxy(t)
 		p.To(echo(t))
-		a := dialLine(t, p)
-		a.mustSay("1")
-		a.mustHear("1")
+		a := dialEcho(t, p)
+		a.mustSend("1")
+		a.mustReceive("1")
 		var w Weather
 		w.Hold[d] = true
 		p.Set(w)
-		a.mustSay("2")
+		a.mustSend("2")
 		a.mustBeSilent()
 		p.Set(Weather{})
-		a.mustHear("2")
+		a.mustReceive("2")
 	}
 }
 
@@ -162,19 +162,19 @@ func TestProxyBreaksInTheMiddle(t *testing.T) {
 	for d := range directions {
 		p := openProxy(t)
 		p.To(echo(t))
-		a, quiet := dialLine(t, p), dialLine(t, p)
-		for _, l := range []*line{a, quiet} {
-			l.mustSay("1")
-			l.mustHear("1")
+		a, quiet := dialEcho(t, p), dialEcho(t, p)
+		for _, l := range []*echoConn{a, quiet} {
+			l.mustSend("1")
+			l.mustReceive("1")
 		}
 		if n := p.Snap(d); n != 2 {
 			t.Errorf("%d connections will break, of 2", n)
 		}
-		a.mustSay("a frame that loses its end")
+		a.mustSend("a frame that loses its end")
 		a.mustBreak()
-		b := dialLine(t, p) // a new one is whole
-		b.mustSay("2")
-		b.mustHear("2")
+		b := dialEcho(t, p) // a new one is whole
+		b.mustSend("2")
+		b.mustReceive("2")
 	}
 }
 
@@ -182,11 +182,11 @@ func TestProxyDelays(t *testing.T) {
 	const delay = 30 * time.Millisecond
 	p := openProxy(t)
 	p.To(echo(t))
-	a := dialLine(t, p)
+	a := dialEcho(t, p)
 	p.Set(Weather{Delay: delay})
 	began := time.Now()
-	a.mustSay("1")
-	a.mustHear("1")
+	a.mustSend("1")
+	a.mustReceive("1")
 	if took := time.Since(began); took < 2*delay {
 		t.Errorf("there and back took %v with a delay of %v each way", took, delay)
 	}
@@ -197,18 +197,18 @@ func TestProxyShare(t *testing.T) {
 	const lines = 40
 	p := openProxy(t)
 	p.To(echo(t))
-	all := make([]*line, lines)
+	all := make([]*echoConn, lines)
 	for i := range all {
-		all[i] = dialLine(t, p)
-		all[i].mustSay("1")
-		all[i].mustHear("1")
+		all[i] = dialEcho(t, p)
+		all[i].mustSend("1")
+		all[i].mustReceive("1")
 	}
 	p.Set(Weather{Cut: true, Share: 0.5})
 	hit := 0
 	for _, l := range all {
-		if l.say("2") != nil {
+		if l.send("2") != nil {
 			hit++
-		} else if _, err := l.hear(proxyPatience); err != nil {
+		} else if _, err := l.receive(proxyPatience); err != nil {
 			hit++
 		}
 	}

@@ -17,18 +17,16 @@ const (
 	pulseUsual = 100 * time.Millisecond
 )
 
-// pulse writes a small record to a broker again and again, past all proxies, and keeps how long
-// each took. What is promised within a time is promised by Waybill, and not by a machine
-// that others keep so busy that the broker stands still: of such times this tells, from
-// outside of what is tested.
-type pulse struct {
+// brokerProbe writes small records to a broker, not through proxies, and measures their durations. It finds the periods in
+// which a busy machine stalled the broker. Waybill's time limits don't apply to them.
+type brokerProbe struct {
 	mu   sync.Mutex
-	slow []spell // the beats that took longer than usual
-	beat spell   // the newest
+	slow []period // the beats that took longer than usual
+	beat period   // the newest
 }
 
-// startPulse lets a pulse beat until the test ends. The broker may be killed and come back.
-func startPulse(t *testing.T, cfg kafka.Config, topic string) *pulse {
+// startBrokerProbe runs a probe until the test ends. The broker may be killed and restarted.
+func startBrokerProbe(t *testing.T, cfg kafka.Config, topic string) *brokerProbe {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
@@ -44,7 +42,7 @@ func startPulse(t *testing.T, cfg kafka.Config, topic string) *pulse {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pulse{}
+	p := &brokerProbe{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { p.run(ctx, out, topic) })
@@ -52,10 +50,10 @@ func startPulse(t *testing.T, cfg kafka.Config, topic string) *pulse {
 	return p
 }
 
-func (p *pulse) run(ctx context.Context, out *kafka.Producer, topic string) {
+func (p *brokerProbe) run(ctx context.Context, out *kafka.Producer, topic string) {
 	for sleep(ctx, pulseEvery) {
 		p.mu.Lock()
-		p.beat = spell{from: time.Now()}
+		p.beat = period{from: time.Now()}
 		p.mu.Unlock()
 		// An error ends a beat too: the time until it came is what counts.
 		_ = out.Send(ctx, events.Record{Topic: topic, Value: []byte("beat")})
@@ -67,21 +65,21 @@ func (p *pulse) run(ctx context.Context, out *kafka.Producer, topic string) {
 	}
 }
 
-func (s spell) took() time.Duration { return s.to.Sub(s.from) }
+func (s period) took() time.Duration { return s.to.Sub(s.from) }
 
 // all are the slow beats, the one that goes on included.
-func (p *pulse) all() []spell {
+func (p *brokerProbe) all() []period {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.slow[:len(p.slow):len(p.slow)]
 	if now := time.Now(); p.beat.to.IsZero() && !p.beat.from.IsZero() && now.Sub(p.beat.from) > pulseUsual {
-		all = append(all, spell{p.beat.from, now})
+		all = append(all, period{p.beat.from, now})
 	}
 	return all
 }
 
-// stood is how long, of a time, the broker took longer than usual.
-func (p *pulse) stood(from, to time.Time) (sum time.Duration) {
+// stalledTime returns for how long between two instants the broker was slower than usual.
+func (p *brokerProbe) stalledTime(from, to time.Time) (sum time.Duration) {
 	for _, s := range p.all() {
 		begin, end := s.from, s.to
 		if begin.Before(from) {
@@ -95,9 +93,9 @@ func (p *pulse) stood(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// held reports whether a record that the broker has appended at an instant may have been sent long before:
-// within a beat that took longer than a bound, or soon after, when what waited comes.
-func (p *pulse) held(at time.Time, bound time.Duration) bool {
+// mayBeDelayed reports whether a record that the broker appended at an instant may have been sent long before: during a
+// write that took longer than bound, or soon after it.
+func (p *brokerProbe) mayBeDelayed(at time.Time, bound time.Duration) bool {
 	for _, s := range p.all() {
 		if s.took() > bound && at.After(s.from) && at.Before(s.to.Add(s.took())) {
 			return true

@@ -33,7 +33,7 @@ func (e *eventTimes) follow(ctx context.Context, cfg kafka.Config) {
 		for err == nil {
 			var records []events.Record
 			records, err = tail.Poll(ctx)
-			e.take(records)
+			e.addRecords(records)
 		}
 		tail.Close()
 	}
@@ -49,7 +49,7 @@ func (e *eventTimes) from() map[int32]int64 {
 	return from
 }
 
-func (e *eventTimes) take(records []events.Record) {
+func (e *eventTimes) addRecords(records []events.Record) {
 	if len(records) == 0 {
 		return
 	}
@@ -105,10 +105,10 @@ type window struct {
 	from, to time.Time
 }
 
-// silences is the longest time without an event of each partition that has
+// longestSilences is the longest time without an event of each partition that has
 // a part in the window, ascending. The time before the first event and after
 // the last one counts as well.
-func (w window) silences(at map[int32][]time.Time) []time.Duration {
+func (w window) longestSilences(at map[int32][]time.Time) []time.Duration {
 	var all []time.Duration
 	for _, times := range at {
 		var longest time.Duration
@@ -133,7 +133,7 @@ func (w window) silences(at map[int32][]time.Time) []time.Duration {
 
 // row is the line of a table that says how silent the partitions were.
 func (w window) row(at map[int32][]time.Time, submitted, ended int) string {
-	s := w.silences(at)
+	s := w.longestSilences(at)
 	if len(s) == 0 {
 		return fmt.Sprintf("%-44s no partition has an event", w.what)
 	}
@@ -153,7 +153,7 @@ func TestSilences(t *testing.T) {
 		return times
 	}
 	w := window{from: start.Add(1000 * time.Millisecond), to: start.Add(5000 * time.Millisecond)}
-	got := w.silences(map[int32][]time.Time{
+	got := w.longestSilences(map[int32][]time.Time{
 		0: at(100, 900, 1200, 4900, 9000), // ends within
 		1: at(800, 1100, 2000, 3000, 4000, 6500),
 		2: at(500, 100, 1500, 2500, 3500, 4500, 5500), // read in another order

@@ -57,11 +57,11 @@ type rollSystem struct {
 	load    *steadyLoad
 
 	mu      sync.Mutex
-	running map[string]*rolled
+	running map[string]*rollResult
 }
 
-// rolled is one process of the binary.
-type rolled struct {
+// rollResult is one process of the binary.
+type rollResult struct {
 	args  []string
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -71,7 +71,7 @@ type rolled struct {
 // newRollSystem creates topics, applies the workflow and starts every role.
 func newRollSystem(t *testing.T, binary, dir string, access rollAccess, brokers []string) *rollSystem {
 	t.Helper()
-	s := &rollSystem{t: t, binary: binary, dir: dir, access: access, running: map[string]*rolled{},
+	s := &rollSystem{t: t, binary: binary, dir: dir, access: access, running: map[string]*rollResult{},
 		cfg: kafka.Config{Brokers: brokers, Namespace: rollNamespace, ClientID: "roll"}}
 	s.service = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // an agent that was ended may have gone
@@ -143,7 +143,7 @@ func (s *rollSystem) start(name string) {
 		s.t.Fatal(err)
 	}
 	defer log.Close()
-	p := &rolled{args: s.common(args...), ended: make(chan struct{})}
+	p := &rollResult{args: s.common(args...), ended: make(chan struct{})}
 	p.cmd = exec.Command(s.binary, p.args...)
 	p.cmd.Env = rollEnvironment()
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -180,8 +180,8 @@ func (s *rollSystem) end(name string, signal syscall.Signal) {
 	}
 }
 
-// complaints are the last lines of each process that warn or worse.
-func (s *rollSystem) complaints() string {
+// warnings are the last lines of each process that warn or worse.
+func (s *rollSystem) warnings() string {
 	var b strings.Builder
 	logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
 	for _, log := range logs {

@@ -60,11 +60,11 @@ func rolls() []roll {
 			s.rollBroker(c, c.Kill, s.coordinator(c), rollAway)
 		}},
 		{"controller: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
-			s.rollBroker(c, c.Terminate, kafkatest.Of(c).Controller(s.t), 0)
+			s.rollBroker(c, c.Terminate, kafkatest.FromCluster(c).Controller(s.t), 0)
 		}},
 		{"another broker: graceful stop, back", false, func(s *rollSystem, c *node.Cluster) {
 			other := 0
-			for other == s.coordinator(c) || other == kafkatest.Of(c).Controller(s.t) {
+			for other == s.coordinator(c) || other == kafkatest.FromCluster(c).Controller(s.t) {
 				other++
 			}
 			s.rollBroker(c, c.Terminate, other, 0)
@@ -102,7 +102,7 @@ func clusterDefaults() map[string]string {
 // heartbeats and offsets go there.
 func (s *rollSystem) coordinator(c *node.Cluster) int {
 	s.t.Helper()
-	return kafkatest.Of(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
+	return kafkatest.FromCluster(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
 }
 
 // rollBroker ends a node, and starts it again.
@@ -130,7 +130,7 @@ func TestRolls(t *testing.T) {
 	s := newRollSystem(t, builtOrGiven(t), dir, access, c.Brokers())
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(s.complaints())
+			t.Log(s.warnings())
 		}
 	})
 	s.steadily(*rollRate)
@@ -147,11 +147,11 @@ func TestRolls(t *testing.T) {
 		s.seen.await(t, "each partition has an event after "+w.what, rollWithin, func() bool { return s.seen.allAfter(w.to) })
 	}
 	s.drained()
-	s.tell(windows)
+	s.report(windows)
 }
 
-// tell prints a line for each window.
-func (s *rollSystem) tell(windows []window) {
+// report prints a line for each window.
+func (s *rollSystem) report(windows []window) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for _, w := range windows {

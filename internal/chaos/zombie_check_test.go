@@ -64,7 +64,7 @@ func (z *zombie) checkSame(v *violations, raw []events.Record) {
 func (z *zombie) checkPromises(v *violations, raw []events.Record) {
 	c := verify.New(verify.Options{Namespace: z.cfg.Namespace, Partitions: systemPartitions, Inputs: true, Ledger: true, Requests: true,
 		ReplyTolerance: replyTolerance, Exempt: func(r *events.Record) bool {
-			return z.broker.Kind != kafkatest.KafkaKind || z.pulse.held(r.Time, replyTolerance)
+			return z.broker.Kind != kafkatest.KafkaKind || z.pulse.mayBeDelayed(r.Time, replyTolerance)
 		}})
 	for i := range z.seen.inputs {
 		c.Input(&z.seen.inputs[i]) // what is none is passed over
@@ -171,7 +171,7 @@ func (z *zombie) checkReplies(v *violations) {
 			over := r.Time.Sub(q.CompleteBy)
 			if z.broker.Kind == kafkatest.KafkaKind && over > 0 {
 				what := fmt.Sprintf("P17: %s, asked %s before the zombie went on, was answered by %s %s after its complete-by", id, z.resumed.Sub(q.record.Time), r.source, over)
-				if z.t.Log(what); over > replyTolerance && !z.pulse.held(r.Time, replyTolerance) {
+				if z.t.Log(what); over > replyTolerance && !z.pulse.mayBeDelayed(r.Time, replyTolerance) {
 					v.add("%s", what)
 				}
 			}

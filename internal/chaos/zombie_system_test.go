@@ -46,7 +46,7 @@ type system struct {
 	admin   *kafka.Admin
 	service service
 	seen    *watch
-	load    *trickle
+	load    *slowLoad
 	running []*process
 }
 
@@ -66,7 +66,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 		t.Fatal(err)
 	}
 	t.Cleanup(s.admin.Close)
-	if _, err := s.admin.CreateTopics(ctx, kafka.Topics{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := s.admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	producer, err := kafka.OpenProducer(s.cfg)
@@ -84,7 +84,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 		t.Fatal(err)
 	}
 	s.seen = newWatch(t, s.cfg)
-	s.load = &trickle{ns: s.cfg.Namespace, producer: producer, acked: map[string]time.Time{}}
+	s.load = &slowLoad{ns: s.cfg.Namespace, producer: producer, acked: map[string]time.Time{}}
 	return s
 }
 
@@ -178,8 +178,8 @@ func (s *system) drain() {
 	s.seen.await(s.t, "all tasks ended", drainWithin, func() bool { return len(s.seen.ended) >= n })
 }
 
-// trickle submits tasks, one after another, until it is ended.
-type trickle struct {
+// slowLoad submits tasks, one after another, until it is ended.
+type slowLoad struct {
 	ns       events.Namespace
 	producer *kafka.Producer
 	stop     chan struct{}
@@ -193,7 +193,7 @@ type trickle struct {
 
 // begin submits a task at each interval. Every second one has a first attempt
 // that fails, so that a supervisor is needed.
-func (l *trickle) begin(t *testing.T, every time.Duration) {
+func (l *slowLoad) begin(t *testing.T, every time.Duration) {
 	l.stop, l.done = make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { _, _ = l.end() }) // who ends it before has been told
 	go func() {
@@ -211,7 +211,7 @@ func (l *trickle) begin(t *testing.T, every time.Duration) {
 	}()
 }
 
-func (l *trickle) submit() {
+func (l *slowLoad) submit() {
 	id := fmt.Sprintf("t-%05d", l.next)
 	in := serviceInput{Fail: l.next % 2}
 	l.next++
@@ -229,7 +229,7 @@ func (l *trickle) submit() {
 
 // end stops submitting, and returns how many tasks were acknowledged; acked is
 // then what it was.
-func (l *trickle) end() (int, error) {
+func (l *slowLoad) end() (int, error) {
 	if l.stop == nil {
 		return 0, nil
 	}

@@ -33,22 +33,22 @@ const (
 	drainWithin    = 90 * time.Second
 )
 
-// shape is where which role is stopped.
-type shape struct {
+// zombieCase is where which role is stopped.
+type zombieCase struct {
 	kind string
 	at   point.Point
 }
 
-func shapes() []shape {
-	var all []shape
+func zombieCases() []zombieCase {
+	var all []zombieCase
 	for _, p := range point.OfScheduler {
-		all = append(all, shape{schedulerChild, p})
+		all = append(all, zombieCase{schedulerChild, p})
 	}
 	for _, p := range point.OfSupervisor {
-		all = append(all, shape{supervisorChild, p})
+		all = append(all, zombieCase{supervisorChild, p})
 	}
 	for _, p := range point.OfAgent {
-		all = append(all, shape{agentChild, p})
+		all = append(all, zombieCase{agentChild, p})
 	}
 	return all
 }
@@ -62,7 +62,7 @@ func TestZombies(t *testing.T) {
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
 		t.Run(kind, func(t *testing.T) {
 			b := brokerOf(t, kind)
-			for _, s := range shapes() {
+			for _, s := range zombieCases() {
 				t.Run(s.kind+"/"+string(s.at), func(t *testing.T) {
 					t.Parallel()
 					var sum summary
@@ -70,8 +70,8 @@ func TestZombies(t *testing.T) {
 					for i := range *zombies {
 						t.Run(fmt.Sprint(i), func(t *testing.T) {
 							t.Parallel()
-							z := &zombie{shape: s, system: newSystem(t, b, zombieSession, zombieTransaction), static: i%2 == 1}
-							z.pulse = startPulse(t, z.cfg, string(z.cfg.Namespace)+"pulse")
+							z := &zombie{zombieCase: s, system: newSystem(t, b, zombieSession, zombieTransaction), static: i%2 == 1}
+							z.pulse = startBrokerProbe(t, z.cfg, string(z.cfg.Namespace)+"pulse")
 							defer sum.judge(z) // also a run that fails: it says why
 							z.run()
 						})
@@ -124,9 +124,9 @@ func (s *summary) tell(t *testing.T) {
 // zombie is one run.
 type zombie struct {
 	*system
-	shape
+	zombieCase
 	static  bool
-	pulse   *pulse
+	pulse   *brokerProbe
 	process *process
 
 	had              []int32         // the partitions that it owned when it stopped

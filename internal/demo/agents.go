@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// Handler is the agent of one of the world's services.
+// Handler returns the agent of a simulated service.
 func (w *World) Handler(service string) agent.Handler {
 	return agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
 		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input}
@@ -34,8 +34,7 @@ func (w *World) Handler(service string) agent.Handler {
 // maxCallBytes bounds the body of a call over HTTP.
 const maxCallBytes = 1 << 20
 
-// ServeHTTP offers the services over HTTP, at /<service>/<operation>, as the
-// built-in HTTP agent calls them.
+// ServeHTTP serves the services at /<service>/<operation>, for the built-in HTTP agent.
 func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	service, operation, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxCallBytes))
@@ -49,7 +48,7 @@ func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			Input json.RawMessage `json:"input"`
 		} `json:"undo_of"`
 	}
-	_ = json.Unmarshal(body, &v) // no object: no undo
+	_ = json.Unmarshal(body, &v) // anything but an object is no undo
 	c := Call{Service: service, Operation: operation, Key: r.Header.Get("Idempotency-Key"), Request: r.Header.Get("X-Waybill-Request"), Input: body}
 	if c.Deadline, err = time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By")); err != nil {
 		c.Deadline = time.Now().Add(10 * time.Second)

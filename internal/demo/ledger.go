@@ -18,31 +18,31 @@ type Entry struct {
 	Operation string    `json:"operation"`
 	What      What      `json:"what"`
 	Key       string    `json:"key"`               // idempotency key
-	UndoOf    string    `json:"undo_of,omitempty"` // of an undo: the key that is undone
+	UndoOf    string    `json:"undo_of,omitempty"` // for an undo: the key that it undoes
 	Request   string    `json:"request,omitempty"`
-	Late      bool      `json:"late,omitempty"` // the caller had given up by then
+	Late      bool      `json:"late,omitempty"` // after the caller's deadline
 }
 
-// What is what a line of a ledger says.
+// What is the kind of an entry.
 type What string
 
-// The kinds of line.
+// The kinds of entry.
 const (
 	Called  What = "call"
-	Effect  What = "effect"  // the world is another one now
-	Undone  What = "undo"    // an effect was taken back
-	Nothing What = "nothing" // an undo found nothing to take back, and bars the effect from coming later
+	Effect  What = "effect"  // the operation took effect
+	Undone  What = "undo"    // an effect was undone
+	Nothing What = "nothing" // an undo found no effect, and prevents a later one
 )
 
 // Ledger is an append-only file of entries, one in a line. It is safe for concurrent use.
 type Ledger struct {
 	mu   sync.Mutex
 	file *os.File
-	size int64 // whole lines
+	size int64 // of complete lines
 }
 
-// OpenLedger opens or creates a ledger and returns what it holds. What a killed process left of a
-// line is cut off: the kernel ends its write in the middle, and nobody was told of what was to be in it.
+// OpenLedger opens or creates a ledger and returns its entries. It truncates an incomplete last line, which a
+// killed process leaves: its caller got no answer.
 func OpenLedger(path string) (*Ledger, []Entry, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenLedger(path string) (*Ledger, []Entry, error) {
 	return &Ledger{file: f, size: size}, had, nil
 }
 
-// ReadLedger reads the whole lines of a ledger, which may be open and grow.
+// ReadLedger reads the complete lines of a ledger, which another process may append to.
 func ReadLedger(path string) ([]Entry, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func ReadLedger(path string) ([]Entry, error) {
 	return all, err
 }
 
-// readLines reads whole lines, and says how many bytes they are.
+// readLines decodes complete lines, and returns their size in bytes.
 func readLines(f *os.File) (all []Entry, size int64, err error) {
 	in := bufio.NewReader(f)
 	for n := 1; ; n++ {
@@ -88,7 +88,7 @@ func readLines(f *os.File) (all []Entry, size int64, err error) {
 	}
 }
 
-// Append writes entries, in one write.
+// Append writes entries with a single write.
 func (l *Ledger) Append(es ...Entry) error {
 	var buf []byte
 	for i := range es {
@@ -105,7 +105,7 @@ func (l *Ledger) Append(es ...Entry) error {
 		l.size += int64(n)
 		return nil
 	}
-	// A full disk takes part of a line, which nobody could read again.
+	// A full disk may take part of a line, which could not be decoded later.
 	return errors.Join(err, l.file.Truncate(l.size))
 }
 

@@ -12,14 +12,13 @@ import (
 type Order struct {
 	ID   string
 	Card string
-	// Resubmit: an operator comes by when the order is held, after the
-	// cause is gone.
+	// Resubmit: when the order is held, an operator repairs the cause and resubmits it.
 	Resubmit bool
 	Body     json.RawMessage // the workflow's input
 }
 
-// Ends is the state in which the order must end.
-func (o Order) Ends() events.TaskState {
+// WantState is the state in which the order must end.
+func (o Order) WantState() events.TaskState {
 	switch {
 	case o.Card == CardDeclined:
 		return events.StateUndone
@@ -31,22 +30,21 @@ func (o Order) Ends() events.TaskState {
 	return events.StateProcessed
 }
 
-// misbehaving are the cards that go wrong, in the order in which a demo deals
-// them out.
+// misbehaving are the cards that fail, in the order of their use.
 var misbehaving = []string{CardDeclined, CardSlow, CardDown, CardStuckUndo, CardStuckUndo}
 
-// faultyShare is one order in so many.
-const faultyShare = 4
+// faultyOneIn: one order in so many gets a misbehaving card.
+const faultyOneIn = 4
 
-// Orders makes n orders. The same seed makes the same ones. With faults, a
-// quarter of them goes wrong, each kind at least once if n allows it.
+// Orders returns n orders, the same for the same seed. With faults a quarter of them has a misbehaving card,
+// each kind at least once if n is large enough.
 func Orders(n int, seed uint64, faults bool) []Order {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	orders := make([]Order, n)
 	bad := 0
 	for i := range orders {
 		o := Order{ID: fmt.Sprintf("order-%d-%06d", seed, i+1), Card: CardWorks}
-		if faults && i%faultyShare == faultyShare-1 {
+		if faults && i%faultyOneIn == faultyOneIn-1 {
 			o.Card = misbehaving[bad%len(misbehaving)]
 			o.Resubmit = bad%len(misbehaving) == len(misbehaving)-1
 			bad++

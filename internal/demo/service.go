@@ -13,29 +13,28 @@ import (
 // The cards, and how the payment service behaves for each.
 const (
 	CardWorks     = "tok"
-	CardDeclined  = "tok_declined"   // charge is refused for good
-	CardSlow      = "tok_slow"       // the first charge takes effect after its caller gave up
+	CardDeclined  = "tok_declined"   // charge is rejected
+	CardSlow      = "tok_slow"       // the first charge takes effect after its caller's deadline
 	CardDown      = "tok_down"       // charge fails several times before it works
 	CardStuckUndo = "tok_stuck_undo" // charges, but says that it failed; and can't be refunded at first
 )
 
-// Services are the names of the three.
+// Services are the names of the services.
 var Services = []string{"inventory", "payments", "shipping"}
 
-// downFailures is how often a charge of tok_down fails: past the tries that the
-// demo's workflow has before its cool-down.
+// downFailures is how often a charge of tok_down fails: more often than the demo's workflow tries before its
+// cool-down.
 const downFailures = 5
 
-// stuckUndoFailures is how often a refund of tok_stuck_undo fails, unless the
-// world is repaired before: more often than a workflow tries before it holds the
-// order, so that somebody has to come and resubmit it, a few times.
+// stuckUndoFailures is how often a refund of tok_stuck_undo fails without Repair: more often than a workflow
+// tries before it holds the order, so that an operator must resubmit it, several times.
 const stuckUndoFailures = 20
 
-// latencyMost bounds the time that a call takes where nothing goes wrong.
-const latencyMost = 10 * time.Millisecond
+// latencyMax bounds the duration of a call without faults.
+const latencyMax = 10 * time.Millisecond
 
-// lateBy is how long after its caller's deadline a slow effect happens.
-const lateBy = 30 * time.Millisecond
+// lateEffectDelay is the time from the caller's deadline to a late effect.
+const lateEffectDelay = 30 * time.Millisecond
 
 // Call is one call of a service.
 type Call struct {
@@ -44,12 +43,12 @@ type Call struct {
 	Request            string // for the ledger
 	Deadline           time.Time
 	Input              json.RawMessage
-	// Undo of these; UndoKey is empty if the call is no undo.
+	// UndoKey and UndoInput are those of the call that this one undoes; empty: it is no undo.
 	UndoKey   string
 	UndoInput json.RawMessage
 }
 
-// Failure is how a service says no.
+// Failure is the error that a service answers.
 type Failure struct {
 	Permanent bool
 	Code      string
@@ -58,28 +57,27 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
-// World is the services and what they remember. It is safe for concurrent use.
+// World is the services and their state. It is safe for concurrent use.
 type World struct {
 	ledger *Ledger
 
-	mu      sync.Mutex
-	effects map[string]bool // by key: happened
-	barred  map[string]bool // by key: undone before it could happen, or after
-	undone  map[string]bool // by the undo's own key
-	tries   map[string]int  // by key
-	fixed   bool
-	pending sync.WaitGroup
-	failed  error
+	mu         sync.Mutex
+	effects    map[string]bool // by key: took effect
+	undoneKeys map[string]bool // by key: undone, before or after its effect
+	undosDone  map[string]bool // by the undo's own key: done
+	tries      map[string]int  // by key
+	repaired   bool
+	pending    sync.WaitGroup
+	ledgerErr  error
 }
 
-// NewWorld opens the world whose ledger is at path; what the ledger holds has
-// happened.
+// NewWorld opens the world whose ledger is at path, with the state that the ledger has.
 func NewWorld(path string) (*World, error) {
 	l, had, err := OpenLedger(path)
 	if err != nil {
 		return nil, err
 	}
-	w := &World{ledger: l, effects: map[string]bool{}, barred: map[string]bool{}, undone: map[string]bool{}, tries: map[string]int{}}
+	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
@@ -87,32 +85,31 @@ func NewWorld(path string) (*World, error) {
 		case Effect:
 			w.effects[e.Key] = true
 		case Undone, Nothing:
-			w.barred[e.UndoOf], w.undone[e.Key] = true, true
+			w.undoneKeys[e.UndoOf], w.undosDone[e.Key] = true, true
 		}
 	}
 	return w, nil
 }
 
-// Close waits for effects that are still to come and closes the ledger.
+// Close waits for pending late effects and closes the ledger. It returns the first error of the ledger.
 func (w *World) Close() error {
 	w.pending.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.ledger.Close(); w.failed == nil {
-		w.failed = err
+	if err := w.ledger.Close(); w.ledgerErr == nil {
+		w.ledgerErr = err
 	}
-	return w.failed
+	return w.ledgerErr
 }
 
-// Repair makes undos of tok_stuck_undo work from now on: the cause is gone.
+// Repair makes undos of tok_stuck_undo succeed from now on.
 func (w *World) Repair() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fixed = true
+	w.repaired = true
 }
 
-// Do performs a call. The error is a *Failure, or that of ctx: the caller gave
-// up, and never learns what became of it.
+// Do performs a call. The error is a *Failure, or that of ctx: the call may still take effect then.
 func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	timer := time.NewTimer(latency(c.Key))
 	defer timer.Stop()
@@ -127,11 +124,11 @@ func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	return w.do(ctx, c)
 }
 
-// latency is derived from the key, so that a demo with a seed repeats.
+// latency is derived from the key, so that a demo with the same seed repeats.
 func latency(key string) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(key))
-	return time.Duration(h.Sum64() % uint64(latencyMost))
+	return time.Duration(h.Sum64() % uint64(latencyMax))
 }
 
 func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
@@ -144,15 +141,15 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		card = cardOf(c.Input)
 		switch {
 		case card == CardDeclined:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			return nil, &Failure{Permanent: true, Code: "card_declined", Message: "the bank declined the card"}
 		case card == CardSlow && try == 1:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			w.effectLater(c)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		case card == CardDown && try <= downFailures:
-			w.note(c, Called)
+			w.appendCall(c, Called)
 			return nil, &Failure{Code: "unavailable", Message: fmt.Sprintf("the bank is down (call %d)", try)}
 		}
 	}
@@ -160,7 +157,7 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 		return nil, err
 	}
 	if card == CardStuckUndo {
-		return nil, &Failure{Code: "connection_reset", Message: "the answer was lost on its way"}
+		return nil, &Failure{Code: "connection_reset", Message: "the connection was reset before the answer"}
 	}
 	return output(c), nil
 }
@@ -180,22 +177,22 @@ func output(c Call) json.RawMessage {
 	return fmt.Appendf(nil, `{%q:"%s-%08x"}`, name, c.Operation, h.Sum32())
 }
 
-// effectLater is the effect that comes when nobody waits for it any more.
+// effectLater takes effect after the caller's deadline.
 func (w *World) effectLater(c Call) {
 	w.pending.Go(func() {
-		time.Sleep(time.Until(c.Deadline) + lateBy)
+		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)
 		if err := w.effect(c, true); err != nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			var refused *Failure // the key was undone meanwhile
-			if !errors.As(err, &refused) && w.failed == nil {
-				w.failed = err
+			if !errors.As(err, &refused) && w.ledgerErr == nil {
+				w.ledgerErr = err
 			}
 		}
 	})
 }
 
-// effect changes the world, once for each key, and never after its undo.
+// effect takes effect, once for each key and not after its undo.
 func (w *World) effect(c Call, late bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +200,7 @@ func (w *World) effect(c Call, late bool) error {
 	if !late {
 		entries = append(entries, entry(c, Called))
 	}
-	barred := w.barred[c.Key]
+	barred := w.undoneKeys[c.Key]
 	if !barred && !w.effects[c.Key] {
 		w.effects[c.Key] = true
 		e := entry(c, Effect)
@@ -225,12 +222,12 @@ func (w *World) undo(c Call) (json.RawMessage, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tries[c.Key]++
-	if c.Operation == "refund" && cardOf(c.UndoInput) == CardStuckUndo && !w.fixed && w.tries[c.Key] <= stuckUndoFailures {
-		return nil, w.append(entry(c, Called), &Failure{Code: "refund_unavailable", Message: "refunds are down"})
+	if c.Operation == "refund" && cardOf(c.UndoInput) == CardStuckUndo && !w.repaired && w.tries[c.Key] <= stuckUndoFailures {
+		return nil, w.appendAndFail(entry(c, Called), &Failure{Code: "refund_unavailable", Message: "refunds are down"})
 	}
 	entries := []Entry{entry(c, Called)}
-	if !w.undone[c.Key] {
-		w.undone[c.Key], w.barred[c.UndoKey] = true, true
+	if !w.undosDone[c.Key] {
+		w.undosDone[c.Key], w.undoneKeys[c.UndoKey] = true, true
 		what := Nothing
 		if w.effects[c.UndoKey] {
 			what = Undone
@@ -243,18 +240,18 @@ func (w *World) undo(c Call) (json.RawMessage, error) {
 	return json.RawMessage(`{"undone":true}`), nil
 }
 
-func (w *World) append(e Entry, then error) error {
+func (w *World) appendAndFail(e Entry, then error) error {
 	if err := w.ledger.Append(e); err != nil {
 		return err
 	}
 	return then
 }
 
-func (w *World) note(c Call, what What) {
+func (w *World) appendCall(c Call, what What) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.ledger.Append(entry(c, what)); err != nil && w.failed == nil {
-		w.failed = err
+	if err := w.ledger.Append(entry(c, what)); err != nil && w.ledgerErr == nil {
+		w.ledgerErr = err
 	}
 }
 

@@ -191,7 +191,7 @@ func TestAudit(t *testing.T) {
 		{"lost", "P1", nil, func(string) *events.Task { return nil }},
 	} {
 		got := ""
-		if faults := Audit(tt.ledger, tt.task, []string{"t"}); len(faults) > 0 {
+		if faults := CheckLedger(tt.ledger, tt.task, []string{"t"}); len(faults) > 0 {
 			got = faults[0][:2]
 		}
 		if got != tt.want {

@@ -12,12 +12,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// State is one thing that a build made of a log, as a line of JSON: a
-// partition's state, a task, or what it said to a record of an inbox. Only one
-// of the three groups of fields is set.
+// State is one thing that a build made of a log, as a line of JSON: a partition's state, a task, or
+// the result of a record of an inbox. Only one of the three groups of fields is set.
 type State struct {
-	// Of is what the line is about, as in "partition 3", "task o-1",
-	// "input tasks/3/17". It is the line's key.
+	// Of is the subject of the line and its key, as in "partition 3", "task o-1", "input
+	// tasks/3/17".
 	Of string `json:"of"`
 
 	// Stored is the stored form of a task or of a partition's state; View is
@@ -25,14 +24,13 @@ type State struct {
 	Stored json.RawMessage  `json:"stored,omitempty"`
 	View   *events.TaskView `json:"view,omitempty"`
 
-	// Task is whose input the record is, and Refused the reason why it can't
-	// be used.
+	// Task is the task of the input. Refused is the reason why the record can't be used.
 	Task    string `json:"task,omitempty"`
 	Refused string `json:"refused,omitempty"`
 }
 
-// Fold makes the states of a log: the records of one namespace, in the order of
-// offsets within a partition. An event that can't be read or folded is an error.
+// Fold computes the states of a log: the records of one namespace, in the order of offsets within a
+// partition. An event that can't be read or folded is an error.
 func Fold(records []events.Record, ns events.Namespace) ([]State, error) {
 	f := folded{parts: map[int32]*part{}}
 	inboxes := map[string]events.Inbox{}
@@ -126,8 +124,8 @@ func WriteStates(w io.Writer, states []State) error {
 	return nil
 }
 
-// ReadStates reads what WriteStates wrote, as JSON: a field that this build
-// doesn't know any more must not get lost on the way to Compare.
+// ReadStates reads what WriteStates wrote, as untyped JSON. So Compare also sees fields that this
+// build doesn't know.
 func ReadStates(r io.Reader) ([]any, error) {
 	var all []any
 	err := eachLine(r, func(b []byte) error {
@@ -146,9 +144,8 @@ func decode(b []byte) (any, error) {
 	return v, err
 }
 
-// Compare says where today's states differ from those recorded, at most so many
-// lines. What was recorded must be there still, and the same; a field that has
-// come since is no difference.
+// Compare lists differences between the recorded states and today's, at most most lines. Everything
+// recorded must still be there and equal. New fields are no difference.
 func Compare(recorded []any, today []State, most int) ([]string, error) {
 	byKey := map[string]any{}
 	for i := range today {

@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lineMaxBytes bounds one record as a line: a record is below 1 MB, quoting
-// makes at most six bytes of one.
+// lineMaxBytes bounds one record as a line. A record is below 1 MB, and quoting makes at most six
+// bytes of one.
 const lineMaxBytes = 8 << 20
 
 // line is a record of Kafka as a line of JSON.
@@ -27,8 +27,8 @@ type line struct {
 	Value     *string     `json:"value"`
 }
 
-// WriteLog writes records, one a line. Bytes that aren't UTF-8 are an error:
-// they would come back as others.
+// WriteLog writes records, one a line. Bytes that aren't UTF-8 are an error: JSON would change
+// them.
 func WriteLog(w io.Writer, records []events.Record) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

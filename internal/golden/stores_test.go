@@ -119,11 +119,11 @@ func clusterOf(t *testing.T, dir string) string {
 	return id.Cluster
 }
 
-// TestOldStoresAreOpenedAndGoOn: the Pebble directories of an old build equal a
+// TestOldStoresOpenAndContinue: the Pebble directories of an old build equal a
 // rebuild by today's from the log, at the offset that they hold, and after what
 // the log has beyond it; and so they do once they were written by today's build
 // and opened again.
-func TestOldStoresAreOpenedAndGoOn(t *testing.T) {
+func TestOldStoresOpenAndContinue(t *testing.T) {
 	for _, generation := range generations(t) {
 		t.Run(generation, func(t *testing.T) {
 			log := history(readLog(t, generation))

@@ -18,11 +18,11 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// TestTodayGoesOnWithAnOldDirectory: `waybill up` of today on a copy of an old
+// TestThisBuildContinuesAnOldDirectory: `waybill up` of today on a copy of an old
 // data directory, its stores behind its log. The tasks that were open go on to
 // their ends, those that were held once an operator has them, an order of then
 // is known still, and what was written then is not touched.
-func TestTodayGoesOnWithAnOldDirectory(t *testing.T) {
+func TestThisBuildContinuesAnOldDirectory(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, generation := range generations(t) {
 		t.Run(generation, func(t *testing.T) {
@@ -222,7 +222,7 @@ func checkLog(t *testing.T, dir string, old []events.Record, tasks int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range demo.Audit(entries, log.Task, ids) {
+	for _, f := range demo.CheckLedger(entries, log.Task, ids) {
 		t.Error(f)
 	}
 }

@@ -1,19 +1,19 @@
-// Package inboxgate decides which inboxes may flow. An inbox is one partition of a topic. Several reasons
-// may pause it at the same time, and each ends by itself: an inbox flows only while no reason pauses it.
+// Package inboxgate decides which inboxes may flow. An inbox is one partition of a topic. Several reasons may pause it
+// at the same time, and each reason ends independently. An inbox flows only while no reason pauses it.
 //
-// A Gate is the only caller of the Kafka client's pause and resume. It is a plain structure: it reads no
-// clock and has no lock, so its owner serializes the calls.
+// A Gate is the only caller of the Kafka client's pause and resume. It reads no clock and has no lock: its owner
+// serializes the calls.
 //
-//	reason                  begins                                  ends
-//	PausedForRestore        it is assigned, or its state emptied    its state is restored (of tasks, and of inboxes
-//	                                                                with inputs about unknown tasks: finished tasks
-//	                                                                are loaded)
-//	PausedForRetry          the cluster refused output, repeatedly  at an instant, later each time
-//	PausedForDefinitions    the definitions can't be read           at an instant
-//	PausedForAdmission      too much is at work                     work has drained
-//	PausedForQuarantine     a record can't be read from the broker  at an instant, later each time
-//	PausedForSlots          an agent's process is busy              a request is done
-//	PausedForPosition       the log ends below the position         the partition is assigned again
+//	reason                  begins                                   ends
+//	PausedForRestore        the partition is assigned, or its state  its state is restored (tasks, and inboxes with
+//	                        was emptied                              inputs about unknown tasks: finished tasks are
+//	                                                                 loaded)
+//	PausedForRetry          the cluster refused output repeatedly    at an instant, later each time
+//	PausedForDefinitions    the definitions can't be read            at an instant
+//	PausedForAdmission      too much is at work                      work has drained
+//	PausedForQuarantine     the broker can't return a record         at an instant, later each time
+//	PausedForSlots          an agent's process is busy               a request is done
+//	PausedForPosition       the log ends below the position          the partition is assigned again
 package inboxgate
 
 import (
@@ -24,7 +24,7 @@ import (
 // Reason is why an inbox is paused.
 type Reason int
 
-// The reasons, as the package doc has them.
+// The package doc has a table of the reasons.
 const (
 	PausedForRestore Reason = iota
 	PausedForRetry
@@ -33,16 +33,16 @@ const (
 	PausedForQuarantine
 	PausedForSlots
 	PausedForPosition
-	reasons // their number
+	reasonCount
 )
 
-var reasonNames = [reasons]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position"}
+var reasonNames = [reasonCount]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position"}
 
 // String is the reason's name in errors and metrics.
 func (r Reason) String() string { return reasonNames[r] }
 
-// AllPartitions in an Inbox means the whole topic, with partitions that are assigned later. A partition
-// flows if neither it nor its whole topic is paused.
+// AllPartitions in an Inbox means the whole topic, including partitions that are assigned later. A partition flows if
+// neither it nor its topic is paused.
 const AllPartitions int32 = -1
 
 // Inbox is a partition of a topic.
@@ -51,24 +51,23 @@ type Inbox struct {
 	Partition int32
 }
 
-// Client pauses and resumes what is fetched. Pausing a partition and pausing all partitions of its topic
-// are independent of each other.
+// Client pauses and resumes fetches. The pause of a partition and the pause of its whole topic are independent.
 type Client interface {
 	Pause(Inbox)
 	Resume(Inbox)
 }
 
-// Gate holds the reasons. The zero value isn't usable; see New.
+// Gate is the reasons that pause inboxes. Use New to create one.
 type Gate struct {
 	client Client
-	paused map[Inbox]map[Reason]time.Time // the instant at which it is due; zero: at Resume
+	paused map[Inbox]map[Reason]time.Time // the end of the pause; zero: at Resume
 }
 
-// New returns a gate through which everything flows.
+// New returns a gate without reasons.
 func New(client Client) *Gate { return &Gate{client: client, paused: map[Inbox]map[Reason]time.Time{}} }
 
-// Pause pauses an inbox for a reason, until an instant, or until Resume if that is zero. Where the inbox
-// is paused for the reason already, the new instant counts.
+// Pause pauses an inbox for a reason, until an instant, or until Resume if until is zero. If the reason pauses the inbox
+// already, the new instant replaces the old one.
 func (g *Gate) Pause(in Inbox, why Reason, until time.Time) {
 	if g.paused[in] == nil {
 		g.paused[in] = map[Reason]time.Time{}
@@ -89,17 +88,17 @@ func (g *Gate) Resume(in Inbox, why Reason) {
 	}
 }
 
-// PauseOnly makes why the only reason that pauses an inbox, until Resume: the others were of an earlier
+// PauseOnly makes why the only reason that pauses an inbox, until Resume. It drops the reasons of an earlier
 // assignment.
 func (g *Gate) PauseOnly(in Inbox, why Reason) {
 	g.Pause(in, why, time.Time{})
 	maps.DeleteFunc(g.paused[in], func(r Reason, _ time.Time) bool { return r != why })
 }
 
-// ResumeDue ends each reason whose instant has come.
+// ResumeDue ends the reasons whose instant has passed.
 func (g *Gate) ResumeDue(now time.Time) {
-	for in, whys := range g.paused {
-		for why, until := range whys {
+	for in, reasons := range g.paused {
+		for why, until := range reasons {
 			if !until.IsZero() && !now.Before(until) {
 				g.Resume(in, why)
 			}
@@ -107,10 +106,10 @@ func (g *Gate) ResumeDue(now time.Time) {
 	}
 }
 
-// NextDue is the earliest instant at which ResumeDue has something to do; zero: none.
+// NextDue is the earliest instant at which ResumeDue ends a reason; zero: none.
 func (g *Gate) NextDue() (next time.Time) {
-	for _, whys := range g.paused {
-		for _, until := range whys {
+	for _, reasons := range g.paused {
+		for _, until := range reasons {
 			if !until.IsZero() && (next.IsZero() || until.Before(next)) {
 				next = until
 			}

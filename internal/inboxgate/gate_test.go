@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// paused is a client that keeps what is paused, and refuses what was done already.
+// paused is a client that records pauses, and fails on a repeated pause or resume.
 type paused struct {
 	t  rapid.TB
 	in map[Inbox]bool
@@ -29,13 +29,13 @@ func (p *paused) Resume(in Inbox) {
 	delete(p.in, in)
 }
 
-// hold is one reason that the model has for one inbox.
+// hold is one reason for one inbox in the model.
 type hold struct {
 	in  Inbox
 	why Reason
 }
 
-// inboxes of the tests: two topics with two partitions each, and both as a whole.
+// inboxes are two topics with two partitions each, and both topics as a whole.
 func inboxes() (all []Inbox) {
 	for _, topic := range []string{"tasks", "replies"} {
 		for p := AllPartitions; p < 2; p++ {
@@ -45,12 +45,12 @@ func inboxes() (all []Inbox) {
 	return all
 }
 
-// In whatever order reasons begin and end, an inbox is paused exactly while one of them holds it.
+// In any order in which reasons begin and end, an inbox is paused exactly while at least one reason pauses it.
 func TestInboxFlowsOnlyWithoutReasons(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		client := &paused{t, map[Inbox]bool{}}
 		g, model, now := New(client), map[hold]time.Time{}, time.Unix(0, 0).UTC()
-		in, why := rapid.SampledFrom(inboxes()), rapid.IntRange(0, int(reasons)-1)
+		in, why := rapid.SampledFrom(inboxes()), rapid.IntRange(0, int(reasonCount)-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"hold": func(t *rapid.T) {
 				h, until := hold{in.Draw(t, "inbox"), Reason(why.Draw(t, "why"))}, time.Time{}
@@ -105,12 +105,12 @@ func compare(t *rapid.T, g *Gate, client *paused, model map[hold]time.Time) {
 	}
 }
 
-// All reasons hold one inbox. In each order in which they end, it flows when the last one ended, and not before.
+// All reasons pause one inbox. In each order of their ends, it flows after the last one, and not before.
 func TestEachOrderOfReasons(t *testing.T) {
 	in, orders := Inbox{"tasks", 0}, 0
-	for subset := 1; subset < 1<<reasons; subset++ {
+	for subset := 1; subset < 1<<reasonCount; subset++ {
 		var set []Reason
-		for r := range reasons {
+		for r := range reasonCount {
 			if subset>>r&1 == 1 {
 				set = append(set, r)
 			}
@@ -151,7 +151,7 @@ func permute(set []Reason, from int, each func([]Reason)) {
 }
 
 func TestReasonsHaveNames(t *testing.T) {
-	for r := range reasons {
+	for r := range reasonCount {
 		if r.String() == "" {
 			t.Errorf("reason %d has no name", r)
 		}

@@ -42,7 +42,7 @@ func (x *Index) Start(_ context.Context, _ string, p int32) (int64, bool, error)
 		return 0, false, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	x.views[p] = v
-	v.Rereads()
+	v.ExpectLastEvent()
 	return v.Next(), true, nil
 }
 
@@ -79,7 +79,7 @@ func (x *Index) applyRecords(records []events.Record) error {
 	for i := range records {
 		v := x.views[records[i].Partition]
 		if err := v.Apply(&records[i]); err != nil {
-			if _, other := errors.AsType[*projections.OtherLogError](err); other {
+			if _, other := errors.AsType[*projections.LogMismatchError](err); other {
 				return err
 			}
 			return fmt.Errorf("%w: %w", ErrStore, err)
@@ -99,7 +99,7 @@ func (x *Index) advance(at Log, topic string) error {
 	for p, v := range x.views {
 		next, ok := at.Position(topic, p)
 		if ok {
-			if err := v.ReadTo(next); err != nil {
+			if err := v.CheckReadTo(next); err != nil {
 				return err
 			}
 		}
@@ -166,12 +166,12 @@ func (x *Index) watch(loop func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := loop()
-		x.turns.Begin()
+		x.watchdog.Begin()
 		x.close()
-		x.turns.End()
+		x.watchdog.End()
 		ended <- err
 	}()
-	return x.turns.Watch("index", ended)
+	return x.watchdog.Watch("index", ended)
 }
 
 // follow reads the log until ctx ends.
@@ -182,7 +182,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 		if err != nil {
 			return err
 		}
-		x.turns.Begin()
+		x.watchdog.Begin()
 		err = x.apply(from, topic, records)
 		if err == nil && observe != nil {
 			observe(records)
@@ -191,7 +191,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 			err = x.save(nil)
 			saved = time.Now()
 		}
-		x.turns.End()
+		x.watchdog.End()
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -30,8 +30,8 @@ type Index struct {
 	next  *save      // that has not begun; nil: nobody waits for one
 	one   chan struct{}
 
-	behind func(p int32, offsets int64) // is told how far a partition is behind
-	turns  turns.Loop                   // of the loop that reads the log
+	behind   func(p int32, offsets int64) // is told how far a partition is behind
+	watchdog watchdog.Loop                // of the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
@@ -74,7 +74,7 @@ func (x *Index) Alerts(ps []int32, q projections.AlertQuery) (projections.AlertL
 }
 
 // Loop is the one that reads the log, for who watches it.
-func (x *Index) Loop() *turns.Loop { return &x.turns }
+func (x *Index) Loop() *watchdog.Loop { return &x.watchdog }
 
 // Restored is how much of the partition was read, from 0 to 1.
 func (p Progress) Restored() float64 {

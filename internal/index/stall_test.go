@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // stillLog has no partitions, and nothing comes.
@@ -52,7 +52,7 @@ func TestHangingDiskEndsTheIndex(t *testing.T) {
 				if told {
 					stop()
 				}
-				var stalled *turns.StalledError
+				var stalled *watchdog.StalledError
 				select {
 				case err := <-ended:
 					if !errors.As(err, &stalled) || !strings.Contains(err.Error(), "disk") {

@@ -29,7 +29,7 @@ func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
 	for _, worker := range f.of {
 		for _, a := range worker {
 			s := sums[a.Agent]
-			s.Outstanding, s.Bound, s.Queued = s.Outstanding+a.Outstanding, s.Bound+a.Bound, s.Queued+a.Queued
+			s.Outstanding, s.Limit, s.Queued = s.Outstanding+a.Outstanding, s.Limit+a.Limit, s.Queued+a.Queued
 			sums[a.Agent] = s
 			if a.Silent {
 				silent[a.Agent]++
@@ -38,7 +38,7 @@ func (f *flows) take(owner string, agents []scheduler.AgentFlow) {
 	}
 	for agent, s := range sums {
 		f.outstanding.WithLabelValues(agent).Set(float64(s.Outstanding))
-		f.bound.WithLabelValues(agent).Set(float64(s.Bound))
+		f.bound.WithLabelValues(agent).Set(float64(s.Limit))
 		f.queued.WithLabelValues(agent).Set(float64(s.Queued))
 		f.silent.WithLabelValues(agent).Set(float64(silent[agent]))
 	}

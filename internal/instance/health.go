@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
@@ -46,8 +46,8 @@ type Health struct {
 
 // watchedLoop is what a role does again and again.
 type watchedLoop interface {
-	// Hangs is how long it has stood still, if that is too long; 0: it moves.
-	Hangs() time.Duration
+	// HungFor is how long it has stood still, if that is too long; 0: it moves.
+	HungFor() time.Duration
 }
 
 // memberHealth is one membership of a group, or a reader of all partitions.
@@ -172,7 +172,7 @@ func (h *Health) live() error {
 	defer h.mu.Unlock()
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(h.loops)) {
-		if d := h.loops[name].Hangs(); d > 0 {
+		if d := h.loops[name].HungFor(); d > 0 {
 			faults = append(faults, fmt.Errorf("%s: its loop has not moved for %s", name, d.Round(time.Second)))
 		}
 	}
@@ -248,12 +248,12 @@ type watchedLog struct {
 	scheduler.Log
 	health *Health
 	name   string
-	loop   *turns.Loop
+	loop   *watchdog.Loop
 }
 
 // watched begins to watch a worker that was opened.
 func (h *Health) watched(name string, log scheduler.Log) watchedLog {
-	w := watchedLog{log, h, name, &turns.Loop{}}
+	w := watchedLog{log, h, name, &watchdog.Loop{}}
 	w.loop.Begin()
 	h.loop(name, w.loop)
 	return w

@@ -37,7 +37,7 @@ func TestAgentLiveness(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer admin.Close()
-				if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 1, Agents: map[string]int32{"shop": 1}}); err != nil {
+				if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 1, Agents: map[string]int32{"shop": 1}}); err != nil {
 					t.Fatal(err)
 				}
 				release := make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
 // probe asks as a platform does.
@@ -96,7 +96,7 @@ func TestLiveness(t *testing.T) {
 		watched.Close()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 
-		var supervisor turns.Loop
+		var supervisor watchdog.Loop
 		h.loop("supervisor", &supervisor)
 		supervisor.Begin()
 		time.Sleep(25 * time.Second)
@@ -117,7 +117,7 @@ func TestRolesAreReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.Topics{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
 			t.Fatal(err)
 		}
 		roles := map[string]func(context.Context, *Instance) error{

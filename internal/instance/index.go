@@ -33,8 +33,8 @@ func (n *Instance) StartIndex(ctx context.Context, observe func([]events.Record)
 // index has the index read events, of all partitions: it is a member of no group.
 func (n *Instance) index(ctx context.Context, x *index.Index, observe func([]events.Record)) error {
 	topic, health := n.Kafka.Namespace.Events(), n.metrics.health
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.Start, Again: true,
-		FetchMaxWait: n.c.FetchMaxWait, Lend: observe == nil, Listener: &kafka.FollowerListener{
+	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.Start, IncludePrevious: true,
+		FetchMaxWait: n.c.FetchMaxWait, ReuseBuffers: observe == nil, Listener: &kafka.FollowerListener{
 			Assigned: func(added, lost []int32) { health.assigned("index", added, lost) },
 			Damaged:  n.partitionStandsStill,
 			ReadFailed: func(err error) {

@@ -52,7 +52,7 @@ func newEventLogOn(t *testing.T, broker *kafkatest.Broker) *eventLog {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.admin.Close)
-	if _, err := l.admin.CreateTopics(t.Context(), kafka.Topics{Partitions: logPartitions, Replication: 1}); err != nil {
+	if _, err := l.admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if l.out, err = kafka.OpenProducer(l.cfg); err != nil {

@@ -113,7 +113,7 @@ func through[T any](seam func(T) T, thing T) T {
 
 // catalog is the compiled definitions and the watch that feeds them.
 type catalog struct {
-	*scheduler.Compiled
+	*scheduler.CompiledDefinitions
 	watch *kafka.Definitions
 }
 
@@ -139,7 +139,7 @@ func Reach(ctx context.Context, admin *kafka.Admin) error {
 func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	clock := kafka.NewClock()
 	if c.Seams.Now != nil {
-		clock = kafka.NewClockOf(c.Seams.Now)
+		clock = kafka.NewClockWith(c.Seams.Now)
 	}
 	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, c: c, metrics: c.Metrics, log: c.Log}
 	if !c.OwnClock {
@@ -266,7 +266,7 @@ func (n *Instance) follow(ctx context.Context) error {
 	if n.catalog != nil {
 		return n.catalog.ReadToEndNow(ctx)
 	}
-	c := &scheduler.Compiled{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) },
+	c := &scheduler.CompiledDefinitions{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) },
 		Deleted: func(d *workflow.Definition) {
 			if n.keeps.Load() {
 				n.keepDefinition(ctx, d)
@@ -310,7 +310,7 @@ func (n *Instance) keepDeleted(ctx context.Context) {
 	if n.History || n.keeps.Swap(true) {
 		return
 	}
-	for _, d := range n.catalog.Unkept() {
+	for _, d := range n.catalog.DeletedWithoutCopy() {
 		n.keepDefinition(ctx, d)
 	}
 }

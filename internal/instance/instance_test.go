@@ -131,7 +131,7 @@ func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 			if len(dropped) == 2 {
 				return nil
 			}
-			return fmt.Errorf("poll: %w", &projections.OtherLogError{Partition: int32(began % 2), Offset: 41})
+			return fmt.Errorf("poll: %w", &projections.LogMismatchError{Partition: int32(began % 2), Offset: 41})
 		}, func(p int32) error {
 			dropped[p] = true
 			return nil
@@ -147,7 +147,7 @@ func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 			if began++; began > 20 {
 				return nil
 			}
-			return &projections.OtherLogError{Offset: int64(began)} // it has gone on
+			return &projections.LogMismatchError{Offset: int64(began)} // it has gone on
 		}, nil)
 		if began != 21 || err != nil {
 			t.Errorf("begun %d times, then %v", began, err)

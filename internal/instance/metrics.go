@@ -150,10 +150,10 @@ func (n *Instance) schedulerListener(restoring *restoring) *scheduler.Listener {
 	m := n.metrics
 	m.beginScheduler()
 	l := &scheduler.Listener{
-		Committed: m.committed,
-		Took:      func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
-		Aborted:   func() { m.transactions.WithLabelValues("aborted").Inc() },
-		Refused: func(topic string, err error) {
+		Committed:  m.committed,
+		CommitTook: func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
+		Aborted:    func() { m.transactions.WithLabelValues("aborted").Inc() },
+		RecordRefused: func(topic string, err error) {
 			n.log.Warn("record refused; `waybill topics check` says whether its topic is as it should be", "topic", topic, "error", err)
 		},
 		PartitionPaused: func(p int32, wait time.Duration) {
@@ -213,7 +213,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, restoring *restoring
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
 		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
 	}
-	l.Loaded = func(p int32, took time.Duration) {
+	l.FinishedLoaded = func(p int32, took time.Duration) {
 		restoring.loads(p, false)
 		m.loads.Observe(took.Seconds())
 		n.log.Debug("finished tasks loaded", "partition", p, "took", took)
@@ -286,14 +286,14 @@ func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
 			n.metrics.health.left(workerName(owner))
 			failed(err)
 		},
-		Uneven: func(member string, topics []string) {
+		SubscriptionMismatch: func(member string, topics []string) {
 			n.log.Warn("a member of the scheduler group reads other topics", "member", member, "topics", topics)
 		},
 		DataLost:    func(err error) { n.log.Error("the broker lost data that it had acknowledged", "error", err) },
 		LeaveFailed: n.leaveFailed(owner),
 		Damaged:     n.partitionStandsStill,
 		Position:    n.positionFault,
-		Unsettled: func(ps []int32) {
+		OffsetsUnstable: func(ps []int32) {
 			n.log.Warn("an open transaction holds back the group's offsets, and with them the partitions; if it stays, `waybill doctor` says what to abort", "owner", owner, "partitions", ps)
 		},
 	}
@@ -322,8 +322,8 @@ func (n *Instance) positionFault(at kafka.Position, fault kafka.PositionFault) {
 
 func (n *Instance) restoreListener(restoring *restoring) *kafka.RestoreListener {
 	return &kafka.RestoreListener{
-		UnderWay: restoring.underWay,
-		HeldBack: func(topic string, p int32, stable, end int64) {
+		Progress: restoring.underWay,
+		Blocked: func(topic string, p int32, stable, end int64) {
 			n.log.Info("a transaction is still open", "topic", topic, "partition", p, "stable", stable, "end", end)
 		},
 		Fenced: func(id string) { n.log.Info("fenced a dead owner", "transactional_id", id) },
@@ -416,8 +416,8 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 
 func (n *Instance) sessionListener(who string) kafka.SessionListener {
 	return kafka.SessionListener{
-		Joined:  func() { n.metrics.health.assigned(who, nil, nil) },
-		Trouble: n.groupGoesOn(who),
+		Joined:         func() { n.metrics.health.assigned(who, nil, nil) },
+		TransientError: n.groupGoesOn(who),
 	}
 }
 

@@ -200,7 +200,7 @@ func TestClockOffsetIsMeasured(t *testing.T) {
 		t.Errorf("%v s before the clock is known", got)
 	}
 	now := time.Now()
-	clock := kafka.NewClockOf(func() time.Time { return now })
+	clock := kafka.NewClockWith(func() time.Time { return now })
 	clock.Observe(now.Add(-3*time.Second), now)
 	m.clock.Store(clock)
 	if got := m.clockOffset(); got != 3 {

@@ -56,7 +56,7 @@ func (l *eventLog) keep(dir string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	reader, err := kafka.OpenBystander(l.cfg, nil) // what is open stays so
+	reader, err := kafka.OpenReadOnlyRestorer(l.cfg, nil) // what is open stays so
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (l *eventLog) claim() {
 func (l *eventLog) remake() {
 	l.t.Helper()
 	l.broker.DeleteTopic(l.t, l.cfg.Namespace.Events())
-	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.Topics{Partitions: logPartitions, Replication: 1}); err != nil {
+	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
 		l.t.Fatal(err)
 	}
 	l.out.Close() // it holds on to the topic that was

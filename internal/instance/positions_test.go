@@ -91,7 +91,7 @@ func newPositionsLog(t *testing.T, b *kafkatest.Broker) *positionsLog {
 
 func (l *positionsLog) createTopics() {
 	l.t.Helper()
-	_, err := l.admin.CreateTopics(l.t.Context(), kafka.Topics{Partitions: 1, Replication: 1, Agents: map[string]int32{"one": 1}})
+	_, err := l.admin.CreateTopics(l.t.Context(), kafka.CreateTopicsOptions{Partitions: 1, Replication: 1, Agents: map[string]int32{"one": 1}})
 	if err != nil {
 		l.t.Fatal(err)
 	}

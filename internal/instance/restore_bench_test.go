@@ -42,7 +42,7 @@ func BenchmarkRestore(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(b.Context(), kafka.Topics{Partitions: benchPartitions, Replication: 1}); err != nil {
+	if _, err := admin.CreateTopics(b.Context(), kafka.CreateTopicsOptions{Partitions: benchPartitions, Replication: 1}); err != nil {
 		b.Fatal(err)
 	}
 	h := &past{b: b, ns: ns}
@@ -365,16 +365,16 @@ type watchedTasks struct {
 	w *watch
 }
 
-func (t *watchedTasks) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := t.Tasks.TakeSnapshot(r)
+func (t *watchedTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := t.Tasks.LoadSnapshot(r)
 	if err == nil {
 		t.w.taken.Add(1)
 	}
 	return load, err
 }
 
-func (t *watchedTasks) Loaded() error {
-	err := t.Tasks.Loaded()
+func (t *watchedTasks) FinishLoad() error {
+	err := t.Tasks.FinishLoad()
 	t.w.loaded <- time.Since(t.w.began)
 	return err
 }

@@ -25,17 +25,17 @@ const (
 // in its log, its metrics, and to whoever looks at the group of restores (kafka.Restore).
 type restoring struct {
 	n     *Instance
-	write func(context.Context, map[int32]kafka.Restore) error
+	write func(context.Context, map[int32]kafka.RestoreProgress) error
 	// committedEvents says which events of a partition the log has.
 	committedEvents func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
 	soon            chan struct{} // holds one while something is due
 
 	mu      sync.Mutex
-	workers map[string]member       // by owner
-	logged  map[int32]time.Time     // by partition; of those whose restore has taken long so far
-	shown   map[int32]kafka.Restore // what was said last of those whose end was not
-	due     map[int32]kafka.Restore // what is to be said
-	past    map[int32]bool          // partitions that act, or read events: more of their snapshots may come beside
+	workers map[string]member               // by owner
+	logged  map[int32]time.Time             // by partition; of those whose restore has taken long so far
+	shown   map[int32]kafka.RestoreProgress // what was said last of those whose end was not
+	due     map[int32]kafka.RestoreProgress // what is to be said
+	past    map[int32]bool                  // partitions that act, or read events: more of their snapshots may come beside
 	// waits are the inboxes that are paused on purpose, until when; see paused. full: workers that take no submissions.
 	waits   map[int32]time.Time
 	loading map[int32]bool // finished tasks of the partition are still to come
@@ -60,8 +60,8 @@ type member interface {
 }
 
 func newRestoring(n *Instance) *restoring {
-	return &restoring{n: n, write: n.Admin.ShowRestores, soon: make(chan struct{}, 1), workers: map[string]member{},
-		logged: map[int32]time.Time{}, shown: map[int32]kafka.Restore{}, due: map[int32]kafka.Restore{}, past: map[int32]bool{},
+	return &restoring{n: n, write: n.Admin.PublishRestoreProgress, soon: make(chan struct{}, 1), workers: map[string]member{},
+		logged: map[int32]time.Time{}, shown: map[int32]kafka.RestoreProgress{}, due: map[int32]kafka.RestoreProgress{}, past: map[int32]bool{},
 		waits: map[int32]time.Time{}, loading: map[int32]bool{}, moving: map[int32]restoreMove{}, pending: map[int32]bool{}, broken: map[inbox]error{}, cut: map[inbox]error{}, full: map[string]bool{}}
 }
 
@@ -108,7 +108,7 @@ func (s *restoring) underWay(topic string, p int32, next, end int64, trouble err
 	}
 	for _, l := range s.workers {
 		if id, owns := l.Member(p); owns {
-			s.shown[p] = kafka.Restore{Member: id, Next: next, End: end}
+			s.shown[p] = kafka.RestoreProgress{Member: id, Next: next, End: end}
 			s.say(p, s.shown[p])
 		}
 	}
@@ -270,7 +270,7 @@ func (s *restoring) over(p int32) (long bool) {
 	return long
 }
 
-func (s *restoring) say(p int32, r kafka.Restore) {
+func (s *restoring) say(p int32, r kafka.RestoreProgress) {
 	s.due[p] = r
 	select {
 	case s.soon <- struct{}{}:
@@ -299,7 +299,7 @@ func (s *restoring) run(ctx context.Context) {
 func (s *restoring) commit(ctx context.Context) error {
 	s.mu.Lock()
 	saying := s.due
-	s.due = map[int32]kafka.Restore{}
+	s.due = map[int32]kafka.RestoreProgress{}
 	s.mu.Unlock()
 	if len(saying) == 0 {
 		return nil

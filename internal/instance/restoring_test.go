@@ -30,8 +30,8 @@ func TestLongRestoresAreShown(t *testing.T) {
 		events := n.Kafka.Namespace.Events()
 		s := newRestoring(n)
 		var failure error
-		said := map[int32]kafka.Restore{} // since the test looked last
-		s.write = func(_ context.Context, rs map[int32]kafka.Restore) error {
+		said := map[int32]kafka.RestoreProgress{} // since the test looked last
+		s.write = func(_ context.Context, rs map[int32]kafka.RestoreProgress) error {
 			if failure == nil {
 				maps.Copy(said, rs)
 			}
@@ -40,15 +40,15 @@ func TestLongRestoresAreShown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.run(ctx)
-		wait := func(what string, want map[int32]kafka.Restore) {
+		wait := func(what string, want map[int32]kafka.RestoreProgress) {
 			t.Helper()
 			synctest.Wait()
 			if !maps.Equal(said, want) {
 				t.Errorf("%s: said %v, want %v", what, said, want)
 			}
-			said = map[int32]kafka.Restore{}
+			said = map[int32]kafka.RestoreProgress{}
 		}
-		none := map[int32]kafka.Restore{}
+		none := map[int32]kafka.RestoreProgress{}
 
 		s.opened("s.0", workerOf{"m0", map[int32]bool{1: true}})
 		s.opened("s.1", workerOf{"m1", map[int32]bool{2: true}})
@@ -57,7 +57,7 @@ func TestLongRestoresAreShown(t *testing.T) {
 		s.underWay(events, 1, 3, 10, nil)
 		s.underWay(events, 2, 4, 11, nil)
 		s.underWay(events, 3, 5, 12, nil)
-		wait("two that take long, and one that went", map[int32]kafka.Restore{1: {Member: "m0", Next: 3, End: 10}, 2: {Member: "m1", Next: 4, End: 11}})
+		wait("two that take long, and one that went", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 3, End: 10}, 2: {Member: "m1", Next: 4, End: 11}})
 		s.underWay("snapshots", 1, 8, 9, nil)
 		wait("a snapshot", none)
 
@@ -66,10 +66,10 @@ func TestLongRestoresAreShown(t *testing.T) {
 		wait("nobody listens", none)
 		failure = nil
 		time.Sleep(restoringShownWithin)
-		wait("and again", map[int32]kafka.Restore{1: {Member: "m0", Next: 9, End: 10}})
+		wait("and again", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 9, End: 10}})
 
 		s.restored(1)
-		wait("the end", map[int32]kafka.Restore{1: {Member: "m0", Next: 10, End: 10}})
+		wait("the end", map[int32]kafka.RestoreProgress{1: {Member: "m0", Next: 10, End: 10}})
 		s.restored(1)
 		wait("the next restore, a short one", none)
 		s.lost(2)
@@ -78,18 +78,18 @@ func TestLongRestoresAreShown(t *testing.T) {
 
 		s.opened("s.3", workerOf{"m3", map[int32]bool{4: true}})
 		s.underWay("snapshots", 4, 8, 9, errors.New("no leader"))
-		wait("one that waits for its snapshot", map[int32]kafka.Restore{4: {Member: "m3", Next: 0, End: 1}})
+		wait("one that waits for its snapshot", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 0, End: 1}})
 		s.underWay(events, 4, 5, 12, nil)
 		s.underWay("snapshots", 4, 8, 9, nil)
-		wait("the events after the snapshot", map[int32]kafka.Restore{4: {Member: "m3", Next: 5, End: 12}})
+		wait("the events after the snapshot", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 5, End: 12}})
 		s.restored(4)
-		wait("it acts", map[int32]kafka.Restore{4: {Member: "m3", Next: 12, End: 12}})
+		wait("it acts", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 12, End: 12}})
 		s.underWay("snapshots", 4, 8, 9, nil)
 		wait("finished tasks come beside", none)
 		s.lost(4)
 		s.underWay("snapshots", 4, 8, 9, nil)
 		s.restored(4)
-		wait("it came back, and had a snapshot only", map[int32]kafka.Restore{4: {Member: "m3", Next: 1, End: 1}})
+		wait("it came back, and had a snapshot only", map[int32]kafka.RestoreProgress{4: {Member: "m3", Next: 1, End: 1}})
 
 		log.Reset()
 		s.underWay(events, 2, 4, 11, errors.New("quota"))

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/turns"
+	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -216,12 +216,12 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 }
 
 func (n *Instance) supervise(ctx context.Context, store *projections.Store, sweep time.Duration) error {
-	history, err := kafka.OpenBystander(n.Kafka, nil)
+	history, err := kafka.OpenReadOnlyRestorer(n.Kafka, nil)
 	if err != nil {
 		return err
 	}
 	defer history.Close()
-	var loop turns.Loop
+	var loop watchdog.Loop
 	n.metrics.health.loop("supervisor", &loop)
 	defer n.metrics.health.loop("supervisor", nil)
 	defer n.metrics.health.left("supervisor")
@@ -231,8 +231,8 @@ func (n *Instance) supervise(ctx context.Context, store *projections.Store, swee
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, Again: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
-		Lend: true, Listener: n.followerListener("supervisor")})
+		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, IncludePrevious: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		ReuseBuffers: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ type lastEvent struct {
 // lasts takes what a reader ended with, and reports whether no other will find anything either, and of which
 // partition. A store that has gone on meanwhile has another last event.
 func (n *nothingThere) lasts(err error) (p int32, lasts bool) {
-	other, is := errors.AsType[*projections.OtherLogError](err)
+	other, is := errors.AsType[*projections.LogMismatchError](err)
 	if !is {
 		return 0, false
 	}
@@ -347,7 +347,7 @@ func aheadOfLog(err error) (p int32, ahead bool) {
 	if lost, is := errors.AsType[*kafka.LostError](err); is {
 		return lost.Partition, true
 	}
-	if other, is := errors.AsType[*projections.OtherLogError](err); is && other.Ahead() {
+	if other, is := errors.AsType[*projections.LogMismatchError](err); is && other.StoreIsAhead() {
 		return other.Partition, true
 	}
 	return 0, false
@@ -370,7 +370,7 @@ func (n *Instance) storeAhead(role string, p int32, why error) {
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
-	_, stalled := errors.AsType[*turns.StalledError](err)
+	_, stalled := errors.AsType[*watchdog.StalledError](err)
 	denied, is := errors.AsType[*kafka.RefusedError](err)
 	return refused || twin || stalled || is && denied.Permanent()
 }
@@ -425,7 +425,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 		if log.Start, log.Stable, log.End, err = reader.Bounds(ctx, topic, p); err != nil {
 			return 0, nil, err
 		}
-		seek, missing := scheduler.Sought(accepted, log, all)
+		seek, missing := scheduler.EventsToCheck(accepted, log, all)
 		if missing != nil || len(seek) == 0 {
 			return log.Stable, missing, nil
 		}
@@ -451,6 +451,6 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 				found[records[i].Offset] = e.At
 			}
 		}
-		return log.Stable, scheduler.NotFound(seek, found), nil
+		return log.Stable, scheduler.FirstMissing(seek, found), nil
 	}
 }

@@ -164,7 +164,7 @@ func (w *standing) waits(ctx context.Context) (map[inbox]int64, error) {
 		return nil, err
 	}
 	w.take(commits)
-	starts, ends, err := w.n.Admin.InboxLogs(ctx)
+	starts, ends, err := w.n.Admin.InboxBounds(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -268,8 +268,8 @@ func (n *Instance) whyStanding(ctx context.Context) (why standingReasons) {
 	ctx, cancel := context.WithTimeout(ctx, standingWithin)
 	defer cancel()
 	var errs [3]error
-	why.leaderless, errs[0] = n.Admin.Leaderless(ctx)
-	why.unstable, errs[1] = n.Admin.Unstable(ctx, n.Partitions)
+	why.leaderless, errs[0] = n.Admin.LeaderlessPartitions(ctx)
+	why.unstable, errs[1] = n.Admin.UnstablePartitions(ctx, n.Partitions)
 	why.hanging, errs[2] = n.Admin.Hanging(ctx)
 	why.events, why.unknown = n.Kafka.Namespace.Events(), errors.Join(errs[:]...)
 	return why

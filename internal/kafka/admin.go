@@ -18,12 +18,11 @@ import (
 const (
 	topicVisibleTimeout = 30 * time.Second
 	topicVisibleEvery   = 50 * time.Millisecond
-	adminMetadataMinAge = 10 * time.Millisecond // the least that the client permits
+	adminMetadataMinAge = 10 * time.Millisecond // the client's minimum
 )
 
-// Admin asks and tells the cluster what is about topics and groups rather than
-// records. It is safe for concurrent use. Every call is bounded by its context
-// only, so give it one that ends.
+// Admin manages and inspects topics and consumer groups. It is safe for concurrent use.
+// Only the context bounds a call, so pass one that ends.
 type Admin struct {
 	cfg Config
 	cl  *kgo.Client
@@ -34,7 +33,7 @@ type Admin struct {
 func OpenAdmin(c Config) (*Admin, error) {
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
 		kgo.RecordDeliveryTimeout(DefaultDeliveryTimeout),
-		// What an operator has just changed is what is asked for next.
+		// A caller reads back what it has just changed.
 		kgo.MetadataMinAge(adminMetadataMinAge))...)...)
 	if err != nil {
 		return nil, fmt.Errorf("open Kafka admin client: %w", err)
@@ -45,10 +44,11 @@ func OpenAdmin(c Config) (*Admin, error) {
 // Close ends the connections.
 func (a *Admin) Close() { a.cl.Close() }
 
-// ErrLogin is wrapped where brokers answer, and don't let the client in.
+// ErrLogin is wrapped when brokers answer and refuse the authentication.
 var ErrLogin = errors.New("the Kafka brokers refuse the log-in")
 
-// Ping returns nil once any broker has answered; ErrLogin: it won't.
+// Ping returns nil once any broker has answered. The error wraps ErrLogin if the brokers refuse
+// the authentication.
 func (a *Admin) Ping(ctx context.Context) error {
 	err := a.cl.Ping(ctx)
 	switch {
@@ -69,10 +69,9 @@ func (a *Admin) ClusterID(ctx context.Context) (string, error) {
 	return meta.Cluster, nil
 }
 
-// TopicPartitions is a topic's partition count, and whether there is such a
-// topic.
+// TopicPartitions returns a topic's partition count, and whether the topic exists.
 func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool, error) {
-	t, err := a.topic(ctx, topic)
+	t, err := a.topicDetail(ctx, topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return 0, false, nil
 	}
@@ -82,14 +81,13 @@ func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool,
 	return int32(len(t.Partitions)), true, nil
 }
 
-// metadata of some topics, or of all. It asks for authorized operations too,
-// which nobody reads, because such a question is not answered from the client's
-// cache.
+// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which
+// nobody reads: the client doesn't answer such a request from its cache.
 func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
 	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
 }
 
-func (a *Admin) topic(ctx context.Context, topic string) (kadm.TopicDetail, error) {
+func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail, error) {
 	meta, err := metadata(ctx, a.adm, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
@@ -100,8 +98,8 @@ func (a *Admin) topic(ctx context.Context, topic string) (kadm.TopicDetail, erro
 	return meta.Topics[topic], nil
 }
 
-// RequestTopics is the partition count of each agent's request topic, and those of its partitions
-// that no broker leads at the moment, ascending.
+// RequestTopics returns the partition count of each agent's request topic, and its leaderless partitions,
+// ascending.
 func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -111,7 +109,7 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 	for name, t := range meta.Topics {
 		if agent, ok := a.cfg.Namespace.AgentOf(name); ok && t.Err == nil {
 			partitions[agent] = int32(len(t.Partitions))
-			if none := leaderlessOf(t); len(none) > 0 {
+			if none := leaderlessPartitions(t); len(none) > 0 {
 				leaderless[agent] = none
 			}
 		}
@@ -119,12 +117,11 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 	return partitions, leaderless, nil
 }
 
-// DeleteRecordsBefore trims each partition of a topic: what lies below the
-// given offset can no longer be read. An offset below the partition's start
-// changes nothing, and a partition of which the cluster doesn't say where it starts,
-// such as one without a leader, stays as it is.
+// DeleteRecordsBefore deletes the records of each partition below the given offset. An offset
+// below the partition's start changes nothing. A partition whose start offset the cluster doesn't
+// return, such as a leaderless one, stays as it is.
 func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
-	starts, err := a.startsKnown(ctx, topic)
+	starts, err := a.knownStartOffsets(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("trim %s: %w", topic, err)
 	}
@@ -145,7 +142,7 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 		answer, ok := answers[topic][p]
 		switch {
 		case !ok:
-			return fmt.Errorf("trim %s/%d before %d: the broker left it unanswered; try again", topic, p, before[p])
+			return fmt.Errorf("trim %s/%d before %d: the broker did not answer for this partition; try again", topic, p, before[p])
 		case answer.Err != nil:
 			return fmt.Errorf("trim %s/%d before %d: %w", topic, p, before[p], answer.Err)
 		}
@@ -153,9 +150,9 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 	return nil
 }
 
-// TrimTopic is DeleteRecordsBefore of a topic that has an id; empty: whichever it has. If the topic was deleted and
-// created again, the offsets are positions in the first one, and nothing is deleted: a RecreatedError. Nothing is deleted of
-// partitions whose logs were cut off below where the scheduler group read them: below that lies what nobody has read.
+// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated,
+// the offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
+// whose logs were truncated below the scheduler group's position: nobody has read the records there.
 func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
 	if id != "" {
 		listed, err := a.adm.ListTopics(ctx, topic)
@@ -176,7 +173,7 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 	return a.DeleteRecordsBefore(ctx, topic, safe)
 }
 
-// InboxTopicIDs are the ids of the inboxes' topics; empty, where there is no such topic.
+// InboxTopicIDs returns the ids of the inbox topics; empty for a topic that doesn't exist.
 func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err error) {
 	listed, err := a.adm.ListTopics(ctx, a.cfg.Namespace.InboxTopics()...)
 	if err != nil {
@@ -188,48 +185,46 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 	return ids, nil
 }
 
-// StartOffsets is the first offset of each partition of a topic.
+// StartOffsets returns the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return offsetsOf(topic, "start", listed, err)
+	return allOffsets(topic, "start", listed, err)
 }
 
-// EndOffsets is the offset after the last record of each partition of a topic:
-// the high watermark.
+// EndOffsets returns the high watermark of each partition of a topic: the offset after the last record.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return offsetsOf(topic, "end", listed, err)
+	return allOffsets(topic, "end", listed, err)
 }
 
-// CommittedEndOffsets is where a reader of committed records ends: the last
-// stable offset of each partition of a topic.
+// CommittedEndOffsets returns the last stable offset of each partition of a topic: a reader of committed records
+// ends there.
 func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return offsetsOf(topic, "committed end", listed, err)
+	return allOffsets(topic, "committed end", listed, err)
 }
 
-// CommittedEndsKnown is CommittedEndOffsets without the partitions of which the cluster doesn't
-// say it, such as those that have no leader. It fails if that is none.
-func (a *Admin) CommittedEndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+// KnownCommittedEndOffsets is CommittedEndOffsets without the partitions for which the cluster returns no
+// offset, such as leaderless ones. It fails if no partition is left.
+func (a *Admin) KnownCommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return offsetsKnown(topic, "committed end", listed, err)
+	return knownOffsets(topic, "committed end", listed, err)
 }
 
-// EndsKnown is EndOffsets of those partitions.
-func (a *Admin) EndsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+// KnownEndOffsets is EndOffsets with the same omission.
+func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return offsetsKnown(topic, "end", listed, err)
+	return knownOffsets(topic, "end", listed, err)
 }
 
-// startsKnown is StartOffsets of those partitions.
-func (a *Admin) startsKnown(ctx context.Context, topic string) (map[int32]int64, error) {
+// knownStartOffsets is StartOffsets with the same omission.
+func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return offsetsKnown(topic, "start", listed, err)
+	return knownOffsets(topic, "start", listed, err)
 }
 
-// offsetsKnown is offsetsOf without the partitions of which the cluster doesn't say it, unless
-// that is all of them.
-func offsetsKnown(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// knownOffsets is allOffsets without the partitions that have an error. It fails if all have.
+func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(listed[topic]))
 	for p, o := range listed[topic] {
 		if o.Err == nil {
@@ -239,11 +234,11 @@ func offsetsKnown(topic, which string, listed kadm.ListedOffsets, err error) (ma
 	if len(offsets) > 0 {
 		return offsets, nil
 	}
-	return offsetsOf(topic, which, listed, err)
+	return allOffsets(topic, which, listed, err)
 }
 
-// offsetsOfSome is offsetsOf of some partitions; what is wrong with others is nothing to them.
-func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// offsetsOfPartitions is allOffsets for some partitions. Errors of other partitions don't matter.
+func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(partitions))
 	for _, p := range partitions {
 		switch o, ok := listed.Lookup(topic, p); {
@@ -252,7 +247,7 @@ func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOf
 		case ok:
 			return nil, fmt.Errorf("list %s offsets of %s/%d: %w", which, topic, p, o.Err)
 		case err != nil || listed.Error() != nil || len(listed[topic]) == 0:
-			return offsetsOf(topic, which, listed, err)
+			return allOffsets(topic, which, listed, err)
 		default:
 			return nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(listed[topic])-1)
 		}
@@ -260,7 +255,7 @@ func offsetsOfSome(topic, which string, partitions []int32, listed kadm.ListedOf
 	return offsets, nil
 }
 
-func offsetsOf(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+func allOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	if err == nil {
 		err = listed.Error()
 	}
@@ -277,9 +272,9 @@ func offsetsOf(topic, which string, listed kadm.ListedOffsets, err error) (map[i
 	return offsets, nil
 }
 
-// ReadCompacted calls fn with every committed record of a topic, as of the
-// call, partition by partition, in the order of their offsets; of several with
-// one key the last is the one that counts. An error of fn ends it.
+// ReadCompacted calls fn with every record of a topic that is committed at the time of the call, partition
+// by partition, in offset order. Of several records with one key the last one counts. An error of fn
+// ends the read.
 func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.Record) error) error {
 	starts, err := a.StartOffsets(ctx, topic)
 	if err != nil {
@@ -295,7 +290,7 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 		for r.position() < ends[p] {
 			batch, err := r.next(ctx)
 			if err != nil {
-				return errors.Join(err, r.trouble)
+				return errors.Join(err, r.lastErr)
 			}
 			for _, record := range batch {
 				if record.Offset >= ends[p] {

@@ -59,7 +59,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			if _, err := a.CheckFormat(ctx); !errors.Is(err, ErrNoFormat) || !strings.Contains(err.Error(), "waybill topics create") {
 				t.Fatalf("before: got %v, want ErrNoFormat with the next step", err)
 			}
-			want := Topics{Partitions: 3, Agents: map[string]int32{"payments": 2, "shipping": 0}}
+			want := CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2, "shipping": 0}}
 			report, err := a.CreateTopics(ctx, want)
 			must(t, err)
 			if len(report) != int(events.Inboxes)+7+2 {
@@ -87,7 +87,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 				t.Errorf("request topics: %v, without a leader %v", agents, leaderless)
 			}
 
-			again, err := a.CreateTopics(ctx, Topics{Agents: want.Agents})
+			again, err := a.CreateTopics(ctx, CreateTopicsOptions{Agents: want.Agents})
 			must(t, err)
 			for _, r := range again {
 				if r.Created {
@@ -97,7 +97,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			if n, err := a.EndOffsets(ctx, testNS.Definitions()); err != nil || n[0] != 1 {
 				t.Errorf("definitions end at %v (%v), want one format record", n, err)
 			}
-			if _, err := a.CreateTopics(ctx, Topics{Partitions: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions, not 4") {
+			if _, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions, not 4") {
 				t.Errorf("another partition count: got %v", err)
 			}
 			r, err := a.CreateRequestTopic(ctx, "late", 5)
@@ -112,7 +112,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	c, cfg := fake(t)
 	a, ctx := openAdmin(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, Topics{Partitions: 2})
+	_, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	must(t, c.DeleteTopic(testNS.Inbox(events.Replies)))
 	if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), "test.replies is missing; run `waybill topics create`") {
@@ -128,7 +128,7 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 		if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions, and the namespace's format record says 2", topic, n)) {
 			t.Errorf("%s with another partition count: got %v", topic, err)
 		}
-		if _, err := a.CreateTopics(ctx, Topics{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions", topic, n)) {
+		if _, err := a.CreateTopics(ctx, CreateTopicsOptions{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions", topic, n)) {
 			t.Errorf("topics create over it: got %v", err)
 		}
 		remake(topic, 2)
@@ -137,7 +137,7 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	if _, err = a.CheckFormat(ctx); err != nil {
 		t.Errorf("an inbox with more partitions: got %v", err)
 	}
-	if _, err := a.CreateTopics(ctx, Topics{}); err != nil {
+	if _, err := a.CreateTopics(ctx, CreateTopicsOptions{}); err != nil {
 		t.Errorf("topics create over it: got %v", err)
 	}
 	findings, err := a.CheckTopics(ctx)
@@ -303,7 +303,7 @@ func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
 func TestDefinitionsAreReadToTheEndAsOfTheCall(t *testing.T) {
 	_, cfg := fake(t)
 	a, p, ctx := openAdmin(t, cfg), openProducer(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, Topics{Partitions: 1})
+	_, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	var mu sync.Mutex
 	seen := make(map[string]bool)

@@ -13,78 +13,74 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// protocolName is what the members of a group agree on. Another placement
-// rule needs another name.
+// protocolName is the assignment protocol that the members of a group agree on. A change of the
+// placement rule needs a new name.
 const protocolName = "waybill-copartitioned"
 
 // Balancer is a group balancer, sticky and cooperative, that places partition
 // numbers and mirrors them over all topics that a member reads: partition p of
-// each belongs to one member. kgo's own cooperative-sticky balancer places
-// topic-partitions and tears co-partitioned topics apart.
+// each belongs to one member. kgo's own cooperative-sticky balancer assigns each
+// topic-partition independently, so co-partitioned topics would be split among members.
 //
-// Where somebody has added partitions to an inbox, records are written to them by
-// the keys' hash. With them (takeAdded) partition p goes together with p+n, p+2n and
-// so on of each topic that has them, n being the number there should be.
+// If an operator adds partitions to an inbox, producers write records to them by key hash. With
+// includeAdded the owner of partition p also gets p+n, p+2n and so on of each topic that has them;
+// n is the planned partition count.
 //
-// It also knows what its member owns. Callbacks of the client do not: a
-// GroupTransactSession swallows some. What counts is what ParseSyncAssignment
-// returned last, less what the client no longer names when it joins again
-// (it was lost: session expired, coordinator gone), each with a number that
-// changes whenever the partition comes anew.
+// It also records what its member owns. The client's callbacks are no source for that: a
+// GroupTransactSession swallows some. The member owns the last result of ParseSyncAssignment, without the
+// partitions that the client no longer names when it joins again (they were lost: session expired,
+// coordinator unavailable). Each has an assignment number, which changes whenever the partition is assigned again.
 //
 // One Balancer serves one client. It must be given to the client both as
 // kgo.Balancers and among kgo.WithHooks. All methods may be called from any
 // goroutine.
 type Balancer struct {
-	partitions int32
-	takeAdded  bool   // partitions that were added to a topic
-	owner      string // who the member is, for those who look at the group
+	partitions   int32
+	includeAdded bool   // assign partitions that were added to a topic
+	owner        string // the member's name as an owner, shown to readers of the group
 
-	// onAdded is called for partitions that come anew, under the balancer's
-	// lock, before the client can fetch any of them. A partition with which another
-	// comes that was added to a topic comes anew.
+	// onAdded is called with newly assigned partitions, under the balancer's lock, before the client can
+	// fetch any of them. A partition counts as newly assigned if the added partitions that belong to it change.
 	onAdded func(client *kgo.Client, added []int32)
-	// onChanged is called after an assignment was taken over.
+	// onChanged is called after an assignment was accepted.
 	onChanged func(added, lost []int32)
-	// onError is called with what ended a group session.
+	// onError is called with the error that ended a group session.
 	onError func(error)
-	// onUneven is called on the leader for a member whose topics are not
-	// those of the first member.
-	onUneven func(member string, topics []string)
+	// onSubscriptionMismatch is called on the leader for a member whose topics differ from those of the
+	// first member.
+	onSubscriptionMismatch func(member string, topics []string)
 
-	mu     sync.Mutex
-	client *kgo.Client
-	member string // member id at the last assignment
-	joins  bool   // it has asked to join since: its id may be another by now
-	// fencedSince is since when the group says that another has its instance's name; zero: it was taken since.
-	fencedSince time.Time
-	last        uint64 // number given last
-	// owned is replaced, never changed, so that it can be handed out.
+	mu      sync.Mutex
+	client  *kgo.Client
+	member  string // member id at the last assignment
+	joining bool   // it has sent a join request since; its id may have changed
+	// fencedSince is when the coordinator first answered FENCED_INSTANCE_ID; zero: the member has joined since.
+	fencedSince    time.Time
+	lastAssignment uint64 // the highest assignment number
+	// owned maps partitions to assignment numbers. It is replaced, never modified, so it can be returned.
 	owned map[int32]uint64
-	// beside are partitions that were added to topics, by the owned one that they go
-	// together with; sorted.
-	beside map[int32][]topicPartition
-	// given is what this leader gave to each instance id, for static members
-	// that come back without memory.
-	given map[string][]int32
+	// addedWith are the partitions that were added to topics, by the owned partition they belong to; sorted.
+	addedWith map[int32][]topicPartition
+	// lastPlan is what this leader assigned to each instance id: a static member that restarts doesn't
+	// know what it had.
+	lastPlan map[string][]int32
 }
 
 // NewBalancer places the partition numbers [0, partitions).
 func NewBalancer(partitions int32) *Balancer {
 	return &Balancer{
-		partitions: partitions,
-		onAdded:    func(*kgo.Client, []int32) {},
-		onChanged:  func(_, _ []int32) {},
-		onError:    func(error) {},
-		onUneven:   func(string, []string) {},
-		owned:      map[int32]uint64{},
-		given:      map[string][]int32{},
+		partitions:             partitions,
+		onAdded:                func(*kgo.Client, []int32) {},
+		onChanged:              func(_, _ []int32) {},
+		onError:                func(error) {},
+		onSubscriptionMismatch: func(string, []string) {},
+		owned:                  map[int32]uint64{},
+		lastPlan:               map[string][]int32{},
 	}
 }
 
-// observe sets the hooks that are not nil. It is called before the client is
-// opened.
-func (b *Balancer) observe(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
+// setHooks sets the hooks that are not nil. Call it before the client is opened.
+func (b *Balancer) setHooks(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
 	if changed != nil {
 		b.onChanged = changed
 	}
@@ -92,7 +88,7 @@ func (b *Balancer) observe(changed func(added, lost []int32), failed func(error)
 		b.onError = failed
 	}
 	if uneven != nil {
-		b.onUneven = uneven
+		b.onSubscriptionMismatch = uneven
 	}
 }
 
@@ -103,16 +99,15 @@ var (
 	_ kgo.ConsumerBalancerBalance = (*Balancer)(nil)
 )
 
-// Assigned is what the member owns now: partition -> a number that is another
-// one whenever the partition was assigned after not having been owned. The
-// map must not be changed.
+// Assigned returns what the member owns: partition -> assignment number. The number changes whenever
+// the partition is assigned again after it was not owned. The map must not be modified.
 func (b *Balancer) Assigned() map[int32]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.owned
 }
 
-// ownAll has a reader without a group own all partitions.
+// ownAll makes a member without a group the owner of all partitions.
 func (b *Balancer) ownAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +118,7 @@ func (b *Balancer) ownAll() {
 	b.owned = owned
 }
 
-// memberOf is the member's id at the last assignment, and whether it owns p.
+// memberOf returns the member's id at the last assignment, and whether it owns p.
 func (b *Balancer) memberOf(p int32) (id string, owns bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,8 +126,8 @@ func (b *Balancer) memberOf(p int32) (id string, owns bool) {
 	return b.member, owns
 }
 
-// whileOwned calls fn while p has the number n, so that it can't be lost or
-// come anew meanwhile; it reports whether it did. fn must not call b.
+// whileOwned calls fn if p still has assignment number n, and reports whether it did. The assignment can't
+// change during the call. fn must not call b.
 func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,8 +138,8 @@ func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
 	return true
 }
 
-// whileOpen calls fn with the client, which is there before it joins.
-func (b *Balancer) whileOpen(fn func(*kgo.Client)) {
+// withClient calls fn with the client under the lock. The client is set before it joins.
+func (b *Balancer) withClient(fn func(*kgo.Client)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fn(b.client)
@@ -157,10 +152,9 @@ func (b *Balancer) OnNewClient(client *kgo.Client) {
 	b.client = client
 }
 
-// OnGroupManageError is a kgo hook: the client has lost everything and joins
-// again.
+// OnGroupManageError is a kgo hook: the client has lost all partitions and joins again.
 func (b *Balancer) OnGroupManageError(err error) {
-	b.keepOnly(nil)
+	b.retainOwned(nil)
 	b.mu.Lock()
 	if b.fencedSince.IsZero() && errors.Is(err, kerr.FencedInstanceID) {
 		b.fencedSince = time.Now()
@@ -169,17 +163,17 @@ func (b *Balancer) OnGroupManageError(err error) {
 	b.onError(err)
 }
 
-// standing is the member's id at the last assignment, whether it is joining anew, and since when the
-// group says, without having taken it meanwhile, that another has its name; zero: it doesn't.
-func (b *Balancer) standing() (member string, joins bool, fencedSince time.Time) {
+// memberState returns the member's id at the last assignment, whether it is joining again, and since when the
+// coordinator has answered FENCED_INSTANCE_ID without an assignment in between; zero: it hasn't.
+func (b *Balancer) memberState() (member string, joins bool, fencedSince time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.member, b.joins, b.fencedSince
+	return b.member, b.joining, b.fencedSince
 }
 
 // duplicate is the error of a member that another process has put out of the group; nil: it isn't known to be.
 func (b *Balancer) duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
-	member, _, since := b.standing()
+	member, _, since := b.memberState()
 	if since.IsZero() || time.Since(since) <= duplicateAfter(session) {
 		return nil
 	}
@@ -192,13 +186,12 @@ func (b *Balancer) ProtocolName() string { return protocolName }
 // IsCooperative is part of kgo.GroupBalancer.
 func (b *Balancer) IsCooperative() bool { return true }
 
-// JoinGroupMetadata is part of kgo.GroupBalancer. What current does not name
-// any more was lost.
+// JoinGroupMetadata is part of kgo.GroupBalancer. Partitions that current doesn't name were lost.
 func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
-	still, _ := b.numbers(current)
-	b.keepOnly(still)
+	still, _ := b.partitionNumbers(current)
+	b.retainOwned(still)
 	b.mu.Lock()
-	b.joins = true
+	b.joining = true
 	b.mu.Unlock()
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version = 3
@@ -213,7 +206,7 @@ func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	return meta.AppendTo(nil)
 }
 
-func (b *Balancer) keepOnly(still map[int32]bool) {
+func (b *Balancer) retainOwned(still map[int32]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kept := make(map[int32]uint64, len(b.owned))
@@ -225,8 +218,8 @@ func (b *Balancer) keepOnly(still map[int32]bool) {
 	b.owned = kept
 }
 
-// numbers are the partitions of any topic, and which others go together with them.
-func (b *Balancer) numbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
+// partitionNumbers returns the owned numbers of any topic, and the added partitions that belong to each.
+func (b *Balancer) partitionNumbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
 	set, beside = map[int32]bool{}, map[int32][]topicPartition{}
 	for _, topic := range slices.Sorted(maps.Keys(assigned)) {
 		for _, p := range slices.Sorted(slices.Values(assigned[topic])) {
@@ -240,14 +233,14 @@ func (b *Balancer) numbers(assigned map[string][]int32) (set map[int32]bool, bes
 	return set, beside
 }
 
-// flow are partitions of topics, with what goes together with them. The caller holds
-// the lock, as onAdded and whileOwned have it.
-func (b *Balancer) flow(topics []string, ps ...int32) map[string][]int32 {
+// withAddedPartitions returns partitions by topic, with the added ones that belong to them. The caller holds
+// the lock, as onAdded and whileOwned do.
+func (b *Balancer) withAddedPartitions(topics []string, ps ...int32) map[string][]int32 {
 	flow := make(map[string][]int32, len(topics))
 	for _, topic := range topics {
 		flow[topic] = ps
 		for _, p := range ps {
-			for _, at := range b.beside[p] {
+			for _, at := range b.addedWith[p] {
 				if at.topic == topic {
 					flow[topic] = append(slices.Clip(flow[topic]), at.partition)
 				}
@@ -257,20 +250,18 @@ func (b *Balancer) flow(topics []string, ps ...int32) map[string][]int32 {
 	return flow
 }
 
-// ParseSyncAssignment is part of kgo.GroupBalancer: it takes over what the
-// leader gave this member.
+// ParseSyncAssignment is part of kgo.GroupBalancer: it accepts the leader's assignment for this member.
 //
-// It fails if the member has got another id while it held partitions: the
-// coordinator had forgotten it, so others may have owned them meanwhile, yet
-// the client would go on fetching from where it was (joining with an unknown
-// id it starts again without calling anything lost). An error makes the client
-// drop everything and join from nothing.
+// It fails if the member's id changed while it held partitions. The coordinator had forgotten the member, so
+// others may have owned the partitions meanwhile; but the client would continue at its old positions, because
+// it reports nothing as lost when it joins with an unknown id. The error makes the client drop all
+// partitions and join again.
 func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, error) {
 	assigned, err := kgo.ParseConsumerSyncAssignment(assignment)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of the group's leader can't be read: %w", err)
+		return nil, fmt.Errorf("the group leader's assignment can't be decoded: %w", err)
 	}
-	added, lost, err := b.accept(b.numbers(assigned))
+	added, lost, err := b.acceptAssignment(b.partitionNumbers(assigned))
 	if err != nil {
 		return nil, err
 	}
@@ -278,27 +269,27 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	return assigned, nil
 }
 
-func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
+func (b *Balancer) acceptAssignment(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
-	b.joins, b.fencedSince = false, time.Time{}
+	b.joining, b.fencedSince = false, time.Time{}
 	if b.client != nil {
 		b.member, _ = b.client.GroupMetadata()
 	}
 	if before != b.member && len(b.owned) > 0 {
 		lost := slices.Sorted(maps.Keys(b.owned))
 		b.owned = map[int32]uint64{}
-		return nil, nil, fmt.Errorf("member %s was forgotten by the group and is now %s: it gives up partitions %v", before, b.member, lost)
+		return nil, nil, fmt.Errorf("the group forgot member %s, which is now %s: it gives up partitions %v", before, b.member, lost)
 	}
 	owned := make(map[int32]uint64, len(now))
 	for p := range now {
-		if n, ok := b.owned[p]; ok && slices.Equal(b.beside[p], beside[p]) {
+		if n, ok := b.owned[p]; ok && slices.Equal(b.addedWith[p], beside[p]) {
 			owned[p] = n
 			continue
 		}
-		b.last++
-		owned[p] = b.last
+		b.lastAssignment++
+		owned[p] = b.lastAssignment
 		added = append(added, p)
 	}
 	for p := range b.owned {
@@ -308,7 +299,7 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 	}
 	slices.Sort(added)
 	slices.Sort(lost)
-	b.beside = beside
+	b.addedWith = beside
 	if len(added) > 0 {
 		b.onAdded(b.client, added)
 	}
@@ -320,20 +311,19 @@ func (b *Balancer) accept(now map[int32]bool, beside map[int32][]topicPartition)
 func (b *Balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
 	cb, err := kgo.NewConsumerBalancer(b, members)
 	if err != nil {
-		return nil, nil, fmt.Errorf("a member of the group sent metadata that can't be read: %w", err)
+		return nil, nil, fmt.Errorf("a member of the group sent metadata that can't be decoded: %w", err)
 	}
 	return cb, cb.MemberTopics(), nil
 }
 
-// Balance is part of kgo.ConsumerBalancerBalance: it encodes what place
-// decides. A member that reads other topics than the rest (an old binary
-// during an upgrade) gets its partitions of the topics that it reads; failing
-// would stop the whole group for one member's sake.
+// Balance is part of kgo.ConsumerBalancerBalance: it encodes the result of planPartitions. A member with another
+// subscription (an old binary during an upgrade) gets its partitions of the topics that it reads: an error would
+// stop the whole group because of one member.
 func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
-	claimants, first := make([]claimant, 0, len(cb.Members())), []string(nil)
+	claimants, first := make([]memberClaim, 0, len(cb.Members())), []string(nil)
 	b.mu.Lock()
 	cb.EachMember(func(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
-		c := claimant{generation: meta.Generation}
+		c := memberClaim{generation: meta.Generation}
 		owned := map[int32]bool{}
 		for _, t := range meta.OwnedPartitions {
 			for _, p := range t.Partitions {
@@ -342,13 +332,13 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		}
 		c.owned = slices.Sorted(maps.Keys(owned))
 		if m.InstanceID != nil {
-			c.prior = b.given[*m.InstanceID]
+			c.previous = b.lastPlan[*m.InstanceID]
 		}
 		claimants = append(claimants, c)
 	})
 	b.mu.Unlock()
 
-	now, withheld := place(claimants, b.partitions)
+	now, withheld := planPartitions(claimants, b.partitions)
 	plan := cb.NewPlan()
 	given := map[string][]int32{}
 	for i, ps := range now {
@@ -356,29 +346,28 @@ func (b *Balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		if first == nil {
 			first = meta.Topics
 		} else if !slices.Equal(first, meta.Topics) {
-			b.onUneven(m.MemberID, meta.Topics)
+			b.onSubscriptionMismatch(m.MemberID, meta.Topics)
 		}
-		b.mirror(plan, m, meta.Topics, topics, ps)
+		b.addToPlan(plan, m, meta.Topics, topics, ps)
 		if m.InstanceID != nil {
 			given[*m.InstanceID] = ps
 		}
 	}
 	if withheld == 0 {
 		b.mu.Lock()
-		b.given = given
+		b.lastPlan = given
 		b.mu.Unlock()
 	}
 	return plan
 }
 
-// mirror gives m its partition numbers of each of its topics that has them, and what
-// was added to a topic with them.
-func (b *Balancer) mirror(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
+// addToPlan assigns m its partition numbers in each of its topics, and the added partitions that belong to them.
+func (b *Balancer) addToPlan(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMember, topics []string, counts map[string]int32, ps []int32) {
 	for _, topic := range topics {
 		for _, p := range ps {
 			for ; p < counts[topic]; p += b.partitions {
 				plan.AddPartition(m, topic, p)
-				if !b.takeAdded {
+				if !b.includeAdded {
 					break
 				}
 			}

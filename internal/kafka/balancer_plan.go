@@ -5,43 +5,38 @@ import (
 	"slices"
 )
 
-// claimant is a member of the group as a plan sees it.
-type claimant struct {
-	// owned are the partition numbers that the member says it has, as of
-	// generation.
+// memberClaim is what the planner knows of a group member.
+type memberClaim struct {
+	// owned are the partition numbers that the member claims, as of generation.
 	owned      []int32
 	generation int32
-	// prior are the numbers that it is known to have had before it restarted
-	// without any memory of its own (static members). They are a wish, not
-	// possession: nothing has to be revoked to give them away.
-	prior []int32
+	// previous are the numbers that a static member had before it restarted. They are a preference:
+	// assigning them to others revokes nothing.
+	previous []int32
 }
 
 const (
-	unclaimed = -1 // nobody says that he has it
-	contested = -2 // several say so, of the same generation
+	unclaimed = -1 // no member claims it
+	contested = -2 // several members claim it, of the same generation
 )
 
-// place divides the partition numbers [0, partitions) among members and
-// returns those of each member, sorted, and how many are withheld.
+// planPartitions divides the partition numbers [0, partitions) among members. It returns those of each
+// member, sorted, and how many are withheld.
 //
-// It balances within one, keeps what a member has as far as that allows, and
-// keeps the cooperative rule: what one member has and another is to get is
-// given to nobody in this round, so that the first gives it up before the
-// second can start; the rebalance that follows the revocation places it.
-func place(members []claimant, partitions int32) (now [][]int32, withheld int) {
+// Counts differ by one at most, and members keep what they own as far as that allows. By the cooperative
+// rule a partition that changes its owner is assigned to nobody in this round: the old owner revokes it
+// first, and the rebalance after that assigns it.
+func planPartitions(members []memberClaim, partitions int32) (now [][]int32, withheld int) {
 	now = make([][]int32, len(members))
 	if len(members) == 0 {
 		return now, 0
 	}
-	owner := owners(members, partitions)
-	wish := wishes(members, owner)
-	plan := divide(len(members), wish)
+	owner := currentOwners(members, partitions)
+	preferred := preferredOwners(members, owner)
+	plan := distribute(len(members), preferred)
 	for p, m := range plan {
-		// A stale claim (of an older generation) does not make an owner, but
-		// whoever makes it may still be fetching until this round's answer
-		// reaches him; the transaction is what fences him, as it fences one
-		// who is frozen.
+		// A claim of an older generation doesn't make an owner. Its member may fetch until this
+		// round's answer reaches it; its transactions are fenced, as those of a frozen member.
 		if owner[p] == unclaimed || owner[p] == m {
 			now[m] = append(now[m], int32(p))
 		} else {
@@ -51,8 +46,8 @@ func place(members []claimant, partitions int32) (now [][]int32, withheld int) {
 	return now, withheld
 }
 
-// owners finds for each partition the member with the newest claim.
-func owners(members []claimant, partitions int32) []int {
+// currentOwners returns for each partition the member with the newest claim.
+func currentOwners(members []memberClaim, partitions int32) []int {
 	owner := make([]int, partitions)
 	newest := make([]int32, partitions)
 	for p := range owner {
@@ -72,63 +67,62 @@ func owners(members []claimant, partitions int32) []int {
 	return owner
 }
 
-// wishes is owner with the free partitions given to whoever had them before.
-func wishes(members []claimant, owner []int) []int {
-	wish := slices.Clone(owner)
+// preferredOwners is owner, with unclaimed partitions assigned to the members that had them before a restart.
+func preferredOwners(members []memberClaim, owner []int) []int {
+	preferred := slices.Clone(owner)
 	for m, c := range members {
 		if len(c.owned) > 0 {
 			continue
 		}
-		for _, p := range c.prior {
-			if p >= 0 && int(p) < len(wish) && wish[p] == unclaimed {
-				wish[p] = m
+		for _, p := range c.previous {
+			if p >= 0 && int(p) < len(preferred) && preferred[p] == unclaimed {
+				preferred[p] = m
 			}
 		}
 	}
-	return wish
+	return preferred
 }
 
-// divide gives every partition to one of n members: to whom wish says as far
-// as the quotas allow, else to one that has room.
-func divide(n int, wish []int) []int {
+// distribute assigns every partition to one of n members: to the preferred one within its quota, else to any
+// with capacity.
+func distribute(n int, preferred []int) []int {
 	count := make([]int, n)
-	for _, m := range wish {
+	for _, m := range preferred {
 		if m >= 0 {
 			count[m]++
 		}
 	}
-	// Whoever has more than the floor keeps one more than the others, while
-	// there are such places: any other choice moves more.
+	// The members with the most partitions get the larger quotas: any other choice moves more partitions.
 	byCount := make([]int, n)
 	for m := range byCount {
 		byCount[m] = m
 	}
 	slices.SortStableFunc(byCount, func(a, b int) int { return cmp.Compare(count[b], count[a]) })
-	room := make([]int, n)
+	capacity := make([]int, n)
 	for i, m := range byCount {
-		room[m] = len(wish) / n
-		if i < len(wish)%n {
-			room[m]++
+		capacity[m] = len(preferred) / n
+		if i < len(preferred)%n {
+			capacity[m]++
 		}
 	}
 
-	plan := make([]int, len(wish))
+	plan := make([]int, len(preferred))
 	var free []int
-	for p, m := range wish {
-		if m < 0 || room[m] == 0 {
+	for p, m := range preferred {
+		if m < 0 || capacity[m] == 0 {
 			free = append(free, p)
 			continue
 		}
 		plan[p] = m
-		room[m]--
+		capacity[m]--
 	}
 	m := 0
 	for _, p := range free {
-		for room[m] == 0 {
+		for capacity[m] == 0 {
 			m++
 		}
 		plan[p] = m
-		room[m]--
+		capacity[m]--
 	}
 	return plan
 }

@@ -30,14 +30,14 @@ type seat struct {
 // round is one rebalance: all join, the leader plans, all take over.
 func (g *group) round() (withheld int, err error) {
 	g.generation++
-	claims := make([]claimant, len(g.members))
+	claims := make([]memberClaim, len(g.members))
 	for i, m := range g.members {
-		claims[i] = claimant{owned: m.owned, generation: m.generation}
+		claims[i] = memberClaim{owned: m.owned, generation: m.generation}
 		if m.static {
-			claims[i].prior = g.given[m.name]
+			claims[i].previous = g.given[m.name]
 		}
 	}
-	now, withheld := place(claims, g.partitions)
+	now, withheld := planPartitions(claims, g.partitions)
 	taker := map[int32]string{}
 	for i, ps := range now {
 		for _, p := range ps {
@@ -150,7 +150,7 @@ func TestPlacementOverRandomHistories(t *testing.T) {
 func TestPlacementMovesTheLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.Int32Range(1, 40).Draw(t, "partitions")
-		members := make([]claimant, rapid.IntRange(1, 8).Draw(t, "members"))
+		members := make([]memberClaim, rapid.IntRange(1, 8).Draw(t, "members"))
 		for p := range partitions {
 			if m := rapid.IntRange(-1, len(members)-1).Draw(t, "owner"); m >= 0 {
 				members[m].owned = append(members[m].owned, p)
@@ -165,7 +165,7 @@ func TestPlacementMovesTheLeast(t *testing.T) {
 				extra--
 			}
 		}
-		now, _ := place(members, partitions)
+		now, _ := planPartitions(members, partitions)
 		kept := 0
 		for i, ps := range now {
 			for _, p := range ps {
@@ -182,14 +182,14 @@ func TestPlacementMovesTheLeast(t *testing.T) {
 
 func TestStaticMemberGetsItsPartitionsBack(t *testing.T) {
 	a, b, c := []int32{0, 3, 5, 9}, []int32{1, 2, 4, 11}, []int32{6, 7, 8, 10}
-	now, withheld := place([]claimant{{owned: a, generation: 4}, {prior: b}, {owned: c, generation: 4}}, 12)
+	now, withheld := planPartitions([]memberClaim{{owned: a, generation: 4}, {previous: b}, {owned: c, generation: 4}}, 12)
 	if withheld != 0 || !slices.Equal(now[0], a) || !slices.Equal(now[1], b) || !slices.Equal(now[2], c) {
 		t.Fatalf("got %v, %d withheld", now, withheld)
 	}
 }
 
 func TestEqualClaimsAreGivenToNobodyFirst(t *testing.T) {
-	now, withheld := place([]claimant{{owned: []int32{0, 1}, generation: 7}, {owned: []int32{1}, generation: 7}}, 2)
+	now, withheld := planPartitions([]memberClaim{{owned: []int32{0, 1}, generation: 7}, {owned: []int32{1}, generation: 7}}, 2)
 	if withheld != 1 || !slices.Equal(now[0], []int32{0}) || len(now[1]) != 0 {
 		t.Fatalf("got %v, %d withheld", now, withheld)
 	}

@@ -78,7 +78,7 @@ func TestAddedIsCalledBeforeTheAssignmentIsSeen(t *testing.T) {
 func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
 	b := NewBalancer(4)
 	var uneven []string
-	b.onUneven = func(m string, _ []string) { uneven = append(uneven, m) }
+	b.onSubscriptionMismatch = func(m string, _ []string) { uneven = append(uneven, m) }
 	member := func(id string, topics ...string) kmsg.JoinGroupResponseMember {
 		m := kmsg.NewJoinGroupResponseMember()
 		m.MemberID = id
@@ -114,7 +114,7 @@ func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
 func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		b := NewBalancer(3)
-		b.takeAdded = takes
+		b.includeAdded = takes
 		var members []kmsg.JoinGroupResponseMember
 		for _, id := range []string{"a", "b"} {
 			m := kmsg.NewJoinGroupResponseMember()
@@ -152,9 +152,11 @@ func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 // both wait until it is resumed.
 func TestPartitionWithAnAddedOneComesAnew(t *testing.T) {
 	b := NewBalancer(2)
-	b.takeAdded = true
+	b.includeAdded = true
 	var paused []map[string][]int32
-	b.onAdded = func(_ *kgo.Client, added []int32) { paused = append(paused, b.flow([]string{"x", "y"}, added...)) }
+	b.onAdded = func(_ *kgo.Client, added []int32) {
+		paused = append(paused, b.withAddedPartitions([]string{"x", "y"}, added...))
+	}
 	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1}})
 	first := b.Assigned()
 	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1, 2, 4}})

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Where the fields of a batch stand, in bytes (Kafka's protocol guide, "Record Batch").
+// Byte offsets of the fields of a record batch (Kafka's protocol guide, "Record Batch").
 const (
 	batchLength     = 8 // of what follows it
 	batchEpoch      = 12
@@ -30,7 +30,7 @@ const (
 	batchRecords    = 61
 )
 
-// What the attributes of a batch say.
+// Bits of a batch's attributes.
 const (
 	attributeCodec         = 0x07
 	attributeLogAppendTime = 0x08
@@ -39,92 +39,91 @@ const (
 )
 
 const (
-	// chunkRecords is how many records next returns at least, where there are more: a
-	// call has its price, and what a few hundred take stays in a processor's cache.
+	// chunkRecords is the least number of records that next returns if more follow. It amortizes the call,
+	// and a few hundred records still fit a processor's cache.
 	chunkRecords = 128
-	// lentMost is the largest room, in bytes, that is used again.
-	lentMost = 4 << 20
+	// arenaMaxBytes bounds an arena that is reused.
+	arenaMaxBytes = 4 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// batches are the record batches of one fetch, which are read some at a time. The client
-// can do that too (kgo.ProcessFetchPartition), for all of a fetch at once, and makes every
-// header's name and every record's list of headers anew. A test holds the two against each
-// other, and BenchmarkBatches says what either takes.
+// batchReader decodes the record batches of a fetch response in chunks. The client can decode them too
+// (kgo.ProcessFetchPartition), but only a whole response at once, and it allocates every header name and
+// every list of headers. A test compares the two, and BenchmarkBatches measures both.
 //
-// Which transactions were rolled back follows from the list in the answer and from the markers that were
-// read since the offset that was fetched. So batches own the position: seek moves it, and every marker
-// of an answer is read, also one that lies below the position by then.
-type batches struct {
+// The aborted transactions follow from the list in the response and from the markers since the fetch offset.
+// So the reader owns the position: only seek and next move it, and it reads every marker of a response, even
+// one below the position.
+type batchReader struct {
 	topic     string
 	partition int32
-	// position is the offset that is read next. Only seek and next change it.
-	position int64
-	fetched  int64 // the position when rest was fetched: the list of what was rolled back is as of there
-	rest     []byte
-	read     bool // what was fetched has led on: so what can't be read comes again, as the first
-	// aborted are the first offsets of the transactions that were rolled back and have not ended below
-	// rest, by producer, ascending.
+	// position is the next offset to read. Only seek and next change it.
+	position    int64
+	fetchOffset int64 // the position of the fetch; aborted starts there
+	rest        []byte
+	advanced    bool // this response has advanced the position, so a batch that can't be decoded will be the first of the next one
+	// aborted are the first offsets of the aborted transactions that have not ended before rest, by
+	// producer, ascending.
 	aborted map[int64][]int64
-	// lend: what is returned holds until the next chunk is asked for.
-	lend       bool
-	decompress kgo.Decompressor
-	room       *room // nil: don't lend
-	// epoch is that of the leader that wrote the last batch that was read; negative: unknown.
+	// reuseBuffers: returned records are valid until the next chunk.
+	reuseBuffers bool
+	decompress   kgo.Decompressor
+	arena        *arena // nil without reuseBuffers
+	// epoch is the leader epoch of the last batch that was read; negative: unknown.
 	epoch int32
-	// observe, which may be nil, is told of each batch that was read, as the client's hooks are.
-	observe func(kgo.FetchBatchMetrics)
+	// onBatch, if set, is called for each batch that was read, like the client's hooks.
+	onBatch func(kgo.FetchBatchMetrics)
 
-	records []events.Record
-	headers []events.Header
-	names   []string // of the headers of the record before, in their order
+	records     []events.Record
+	headers     []events.Header
+	headerNames []string // interned header names of the previous record, in order
 }
 
-// newBatches begins at an offset.
-func newBatches(topic string, partition int32, from int64, lend bool) *batches {
-	b := &batches{topic: topic, partition: partition, position: from, lend: lend, epoch: -1}
-	if !lend {
+// newBatchReader returns a reader that begins at an offset.
+func newBatchReader(topic string, partition int32, from int64, reuse bool) *batchReader {
+	b := &batchReader{topic: topic, partition: partition, position: from, reuseBuffers: reuse, epoch: -1}
+	if !reuse {
 		b.decompress = kgo.DefaultDecompressor()
 		return b
 	}
-	b.room = &room{}
-	b.decompress = kgo.DefaultDecompressor(b.room)
+	b.arena = &arena{}
+	b.decompress = kgo.DefaultDecompressor(b.arena)
 	return b
 }
 
-// room is what batches are decompressed into. It is a pool to the client: of one.
-type room struct {
+// arena is the memory that batches are decompressed into. To the client it is a pool with one buffer.
+type arena struct {
 	bytes  []byte
 	used   int
-	wanted int // bytes; what would have been enough
+	wanted int // bytes that would have been enough
 }
 
-// GetDecompressBytes lends what is left.
-func (m *room) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
+// GetDecompressBytes returns the rest of the arena.
+func (m *arena) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return m.bytes[m.used:] }
 
-// PutDecompressBytes is called for what couldn't be decompressed.
-func (m *room) PutDecompressBytes([]byte) {}
+// PutDecompressBytes is called after a failed decompression.
+func (m *arena) PutDecompressBytes([]byte) {}
 
-// take notes that text was decompressed: into the room, or where there was too little, elsewhere.
-func (m *room) take(text []byte) {
+// claim records that text was decompressed, into the arena or, if it was too small, into other memory.
+func (m *arena) claim(text []byte) {
 	m.wanted += len(text)
 	if left := m.bytes[m.used:]; len(text) > 0 && len(left) >= len(text) && &left[0] == &text[0] {
 		m.used += len(text)
 	}
 }
 
-// reset gives all of it back.
-func (m *room) reset() {
-	if m.wanted > len(m.bytes) && len(m.bytes) < lentMost {
-		m.bytes = make([]byte, min(lentMost, m.wanted+m.wanted/4))
+// reset frees the arena for the next chunk, and grows it if it was too small.
+func (m *arena) reset() {
+	if m.wanted > len(m.bytes) && len(m.bytes) < arenaMaxBytes {
+		m.bytes = make([]byte, min(arenaMaxBytes, m.wanted+m.wanted/4))
 	}
 	m.used, m.wanted = 0, 0
 }
 
-// take begins to read the answer to a fetch at the position.
-func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
-	b.rest, b.read, b.aborted, b.fetched = answer.RecordBatches, false, nil, b.position
+// startResponse begins with the response to a fetch at the position.
+func (b *batchReader) startResponse(answer *kmsg.FetchResponseTopicPartition) {
+	b.rest, b.advanced, b.aborted, b.fetchOffset = answer.RecordBatches, false, nil, b.position
 	for _, a := range answer.AbortedTransactions {
 		if b.aborted == nil {
 			b.aborted = map[int64][]int64{}
@@ -132,148 +131,145 @@ func (b *batches) take(answer *kmsg.FetchResponseTopicPartition) {
 		b.aborted[a.ProducerID] = append(b.aborted[a.ProducerID], a.FirstOffset)
 	}
 	for _, first := range b.aborted {
-		slices.Sort(first) // not every broker does
+		slices.Sort(first) // not every broker sorts them
 	}
 }
 
-// drop forgets what wasn't read.
-func (b *batches) drop() { b.rest = nil }
+// discardRest drops what wasn't read.
+func (b *batchReader) discardRest() { b.rest = nil }
 
-// seek has an offset read next. What was fetched is kept if the offset lies ahead.
-func (b *batches) seek(offset int64) {
+// seek sets the next offset to read. The response is kept if the offset lies ahead.
+func (b *batchReader) seek(offset int64) {
 	if offset < b.position {
-		b.drop() // some of it was read already, and markers with it
+		b.discardRest() // some of its markers were read already
 	}
 	b.position = offset
 }
 
-// idle gives back the memory that is used again. Of many partitions few have something to
-// read at once, once all were read to their ends.
-func (b *batches) idle() {
-	b.drop()
-	if b.lend {
-		b.room.bytes, b.records, b.headers = nil, nil, nil
+// releaseBuffers frees the reused memory. Once all partitions were read to their ends, few of many need it
+// at the same time.
+func (b *batchReader) releaseBuffers() {
+	b.discardRest()
+	if b.reuseBuffers {
+		b.arena.bytes, b.records, b.headers = nil, nil, nil
 	}
 }
 
-// next returns some committed records from the position on, of some batches, and moves the position
-// behind them. There may be none, where only markers and what was rolled back
-// follow. It is called until nothing is left of the fetch. An error leaves the position where
-// it is, and drops the rest.
-func (b *batches) next() ([]events.Record, error) {
-	b.begin()
+// next returns the next committed records and moves the position behind them. It returns none if only markers and
+// aborted records follow. Call it until nothing is left of the response. An error keeps the position and
+// drops the rest.
+func (b *batchReader) next() ([]events.Record, error) {
+	b.resetChunk()
 	for len(b.rest) > 0 && len(b.records) < chunkRecords {
 		before := b.position
-		if err := b.batch(); err != nil {
-			b.drop()
+		if err := b.readBatch(); err != nil {
+			b.discardRest()
 			if len(b.records) > 0 {
-				return b.records, nil // it comes again, as the first
+				return b.records, nil // the next fetch begins with this batch
 			}
 			return nil, err
 		}
-		b.read = b.read || b.position > before
+		b.advanced = b.advanced || b.position > before
 	}
 	return b.records, nil
 }
 
-// begin makes room for a chunk.
-func (b *batches) begin() {
-	if !b.lend {
+// resetChunk prepares the buffers for the next chunk.
+func (b *batchReader) resetChunk() {
+	if !b.reuseBuffers {
 		b.records, b.headers = nil, nil
 		return
 	}
-	b.room.reset()
+	b.arena.reset()
 	b.records, b.headers = b.records[:0], b.headers[:0]
 }
 
-// batch reads one, and moves the position behind it.
-func (b *batches) batch() error {
+// readBatch decodes one batch and moves the position behind it.
+func (b *batchReader) readBatch() error {
 	in := b.rest
 	if len(in) <= batchCRC {
-		b.drop()
-		return nil // cut off: it comes whole, with the next fetch
+		b.discardRest()
+		return nil // the response ends within the batch; the next fetch has it whole
 	}
 	size := int(int32(binary.BigEndian.Uint32(in[batchLength:]))) + batchEpoch
 	if size < 0 || size > len(in) {
-		b.drop()
+		b.discardRest()
 		return nil
 	}
 	magic := in[batchMagic]
 	if size <= batchCRC || magic == 2 && size < batchRecords {
-		return errors.New("a record batch is too short for its head")
+		return errors.New("a record batch is too short for its header")
 	}
 	if magic != 2 {
-		return b.old(size)
+		return b.readMessageSet(size)
 	}
 	b.rest, in = in[size:], in[:size]
 	if sum := binary.BigEndian.Uint32(in[batchCRC:]); sum != crc32.Checksum(in[batchAttributes:], castagnoli) {
-		h := headOf(in)
+		h := parseHeader(in)
 		keys, all := keysOf(in)
 		return &DamagedError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
-	h := headOf(in)
-	if h.last < b.position && (h.last < b.fetched || !h.control) {
-		return nil // what it holds lies before what was asked for, or sought, and it ends no transaction
+	h := parseHeader(in)
+	if h.last < b.position && (h.last < b.fetchOffset || !h.control) {
+		return nil // it lies below the position, and ends no transaction
 	}
 	text := in[batchRecords:]
 	if codec := kgo.CompressionCodecType(h.attributes & attributeCodec); codec != kgo.CodecNone {
 		var err error
 		if text, err = b.decompress.Decompress(text, codec); err != nil {
-			if b.read {
-				b.drop()
-				return nil // cut off, perhaps: it comes again, as the first
+			if b.advanced {
+				b.discardRest()
+				return nil // the response may end within it; the next fetch begins with it
 			}
 			return fmt.Errorf("decompress the record batch at %d: %w", h.first, err)
 		}
-		if b.lend {
-			b.room.take(text)
+		if b.reuseBuffers {
+			b.arena.claim(text)
 		}
 	}
-	if err := b.unpack(&h, text); err != nil {
+	if err := b.parseRecords(&h, text); err != nil {
 		return err
 	}
 	b.epoch = h.epoch
-	if b.observe != nil {
-		b.observe(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
+	if b.onBatch != nil {
+		b.onBatch(kgo.FetchBatchMetrics{NumRecords: h.count, UncompressedBytes: len(text), CompressedBytes: size - batchRecords, CompressionType: uint8(h.attributes & attributeCodec)})
 	}
 	return nil
 }
 
-// The bytes of a record batch: its head, and where what its checksum sums up begins.
+// Sizes in a record batch, in bytes: its header, and the offset from which its checksum is computed.
 const (
-	BatchHeadBytes = batchRecords
-	BatchSummed    = batchAttributes
+	BatchHeaderBytes   = batchRecords
+	BatchChecksumStart = batchAttributes
 )
 
-// BatchHead is what a record batch says of itself, as far as one who looks through a log
-// needs it.
-type BatchHead struct {
-	Size        int64 // bytes of the batch, this head's among them
+// BatchHeader is the part of a record batch's header that a check of a log needs.
+type BatchHeader struct {
+	Size        int64 // bytes of the batch, with this header
 	First, Last int64 // offsets
-	Magic       byte  // 2, or it isn't a batch of today's
+	Magic       byte  // 2 for all batches since Kafka 0.11
 	Sum         uint32
 }
 
-// HeadOfBatch reads BatchHeadBytes of a batch; there must be as many. What they say may be
-// anything.
-func HeadOfBatch(in []byte) BatchHead {
-	h := headOf(in)
-	return BatchHead{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
+// ParseBatchHeader decodes the first BatchHeaderBytes of in, which must have as many. It checks nothing.
+func ParseBatchHeader(in []byte) BatchHeader {
+	h := parseHeader(in)
+	return BatchHeader{batchEpoch + int64(int32(binary.BigEndian.Uint32(in[batchLength:]))), h.first, h.last, in[batchMagic], binary.BigEndian.Uint32(in[batchCRC:])}
 }
 
-// head is what is needed of a batch's.
-type head struct {
-	first, last         int64 // offsets
-	firstTime, maxTime  int64 // ms
-	producer            int64
-	count               int
-	epoch               int32 // of the leader that wrote it
-	attributes          uint16
-	control, rolledBack bool
+// batchHeader is the decoded header of a batch.
+type batchHeader struct {
+	first, last        int64 // offsets
+	firstTime, maxTime int64 // ms
+	producer           int64
+	count              int
+	epoch              int32 // of the leader that wrote it
+	attributes         uint16
+	control, aborted   bool
 }
 
-func headOf(in []byte) head {
-	h := head{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
+func parseHeader(in []byte) batchHeader {
+	h := batchHeader{first: int64(binary.BigEndian.Uint64(in)), attributes: binary.BigEndian.Uint16(in[batchAttributes:]),
 		firstTime: int64(binary.BigEndian.Uint64(in[batchFirstTime:])), maxTime: int64(binary.BigEndian.Uint64(in[batchMaxTime:])),
 		producer: int64(binary.BigEndian.Uint64(in[batchProducer:])), epoch: int32(binary.BigEndian.Uint32(in[batchEpoch:])), count: int(int32(binary.BigEndian.Uint32(in[batchCount:])))}
 	h.last = h.first + int64(int32(binary.BigEndian.Uint32(in[batchLastDelta:])))
@@ -281,58 +277,58 @@ func headOf(in []byte) head {
 	return h
 }
 
-// unpack reads the records of a batch.
-func (b *batches) unpack(h *head, text []byte) error {
+// parseRecords decodes the records of a batch.
+func (b *batchReader) parseRecords(h *batchHeader, text []byte) error {
 	switch {
 	case h.count < 0:
-		return fmt.Errorf("the record batch at %d says that it holds %d records", h.first, h.count)
+		return fmt.Errorf("the record batch at %d claims %d records", h.first, h.count)
 	case h.count > len(text) && len(text) == 0:
-		return fmt.Errorf("the record batch at %d says that it holds %d records, and holds none", h.first, h.count)
+		return fmt.Errorf("the record batch at %d claims %d records and is empty", h.first, h.count)
 	}
 	if first := b.aborted[h.producer]; len(first) > 0 && h.attributes&attributeTransactional != 0 && h.first >= first[0] {
-		h.rolledBack = true
+		h.aborted = true
 	}
-	count := min(h.count, len(text)) // each takes a byte at least
-	if !h.control && !h.rolledBack {
+	count := min(h.count, len(text)) // a record has at least one byte
+	if !h.control && !h.aborted {
 		b.records = slices.Grow(b.records, count)
 	}
 	read, ended := 0, false
 	for ; read < count; read++ {
-		r, taken := b.record(h, text)
+		r, taken := b.parseRecord(h, text)
 		if taken == 0 {
 			break
 		}
 		text = text[taken:]
 		if r.Offset >= b.position {
 			b.position = r.Offset + 1
-			if !h.control && !h.rolledBack {
+			if !h.control && !h.aborted {
 				b.records = append(b.records, r)
 			}
 		}
-		// A marker has the number of its kind in its key: 0 ends what is rolled back.
-		if h.control && h.rolledBack && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
+		// A marker has its type in its key: 0 is an abort.
+		if h.control && h.aborted && !ended && len(r.Key) >= 4 && r.Key[2] == 0 && r.Key[3] == 0 {
 			b.aborted[h.producer] = b.aborted[h.producer][1:]
 			ended = true
 		}
 	}
 	if read == count {
-		// Compaction takes records and leaves the batch's last offset (KAFKA-5443).
+		// Compaction removes records and keeps the batch's last offset (KAFKA-5443).
 		b.position = max(b.position, h.last+1)
 	}
 	return nil
 }
 
-// record reads the first record of text; taken is how many bytes of it, 0: it is cut off.
-func (b *batches) record(h *head, text []byte) (r events.Record, taken int) {
+// parseRecord decodes the first record of text; taken is its size in bytes, 0 if it is truncated.
+func (b *batchReader) parseRecord(h *batchHeader, text []byte) (r events.Record, taken int) {
 	length, used := kbin.Varint(text)
 	if used <= 0 || length < 1 || len(text)-used < int(length) {
 		return r, 0
 	}
-	in := fields{rest: text[used+1 : used+int(length)]} // the first byte is for attributes, of which there are none
-	later, offset := in.long(), in.number()
+	in := recordFields{rest: text[used+1 : used+int(length)]} // the first byte has attributes, which are unused
+	later, offset := in.varlong(), in.varint()
 	r.Topic, r.Partition, r.Key, r.Value = b.topic, b.partition, in.bytes(), in.bytes()
-	r.Headers = b.headersOf(&in)
-	if in.short {
+	r.Headers = b.parseHeaders(&in)
+	if in.truncated {
 		return r, 0
 	}
 	r.Offset = h.first + int64(offset)
@@ -344,51 +340,51 @@ func (b *batches) record(h *head, text []byte) (r events.Record, taken int) {
 	return r, used + int(length)
 }
 
-// fields are those of a record, one after another.
-type fields struct {
-	rest  []byte
-	short bool // it ended too early, or a number has no end
+// recordFields decodes the fields of a record one after another.
+type recordFields struct {
+	rest      []byte
+	truncated bool // the record ended within a field
 }
 
-// number reads one of 32 bits. Most have one byte.
-func (f *fields) number() int32 {
+// varint decodes a zigzag varint of 32 bits. Most have one byte.
+func (f *recordFields) varint() int32 {
 	if len(f.rest) > 0 && f.rest[0] < 0x80 {
 		x := f.rest[0]
 		f.rest = f.rest[1:]
 		return int32(x>>1) ^ -int32(x&1)
 	}
-	return f.wide()
+	return f.varintSlow()
 }
 
-func (f *fields) wide() int32 {
+func (f *recordFields) varintSlow() int32 {
 	x, used := kbin.Varint(f.rest)
 	f.skip(used)
 	return x
 }
 
-// long reads a number of 64 bits.
-func (f *fields) long() int64 {
+// varlong decodes a zigzag varint of 64 bits.
+func (f *recordFields) varlong() int64 {
 	x, used := kbin.Varlong(f.rest)
 	f.skip(used)
 	return x
 }
 
-func (f *fields) skip(used int) {
+func (f *recordFields) skip(used int) {
 	if used <= 0 {
-		f.short, f.rest = true, nil
+		f.truncated, f.rest = true, nil
 		return
 	}
 	f.rest = f.rest[used:]
 }
 
-// bytes reads how many, and those; nil: there are none, not even an empty text.
-func (f *fields) bytes() []byte {
-	n := int(f.number())
+// bytes decodes a length and as many bytes; nil for the length -1, which means null.
+func (f *recordFields) bytes() []byte {
+	n := int(f.varint())
 	switch {
 	case n < 0:
 		return nil
 	case n > len(f.rest):
-		f.short, f.rest = true, nil
+		f.truncated, f.rest = true, nil
 		return nil
 	}
 	b := f.rest[:n:n]
@@ -396,36 +392,35 @@ func (f *fields) bytes() []byte {
 	return b
 }
 
-// headersOf reads the headers of a record. Those of the next record mostly have the same
-// names.
-func (b *batches) headersOf(in *fields) []events.Header {
-	n := int(in.number())
-	if n > len(in.rest) { // each takes two bytes at least
-		in.short = true
+// parseHeaders decodes the headers of a record. Most records have the same header names as the one before.
+func (b *batchReader) parseHeaders(in *recordFields) []events.Header {
+	n := int(in.varint())
+	if n > len(in.rest) { // a header has at least two bytes
+		in.truncated = true
 	}
-	if n <= 0 || in.short {
+	if n <= 0 || in.truncated {
 		return nil
 	}
 	from := len(b.headers)
 	for i := range n {
 		name, value := in.bytes(), in.bytes()
-		if in.short {
+		if in.truncated {
 			return nil
 		}
-		if i == len(b.names) {
-			b.names = append(b.names, "")
+		if i == len(b.headerNames) {
+			b.headerNames = append(b.headerNames, "")
 		}
-		if b.names[i] != string(name) {
-			b.names[i] = string(name)
+		if b.headerNames[i] != string(name) {
+			b.headerNames[i] = string(name)
 		}
-		b.headers = append(b.headers, events.Header{Key: b.names[i], Value: value})
+		b.headers = append(b.headers, events.Header{Key: b.headerNames[i], Value: value})
 	}
 	return b.headers[from:len(b.headers):len(b.headers)]
 }
 
-// old reads a message set as the client does: a topic that came from a cluster before Kafka
-// 0.11 may still hold some.
-func (b *batches) old(size int) error {
+// readMessageSet decodes a message set with the client: topics from a cluster before Kafka 0.11 may still
+// hold some.
+func (b *batchReader) readMessageSet(size int) error {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.Partition, answer.RecordBatches = b.partition, b.rest[:size]
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{

@@ -110,12 +110,12 @@ func (l *testLog) committed(t *testing.T) []events.Record {
 // for another where nothing is left of one.
 func seekAll(t *testing.T, l *testLog, offsets []int64, bytes int, lend bool) (found []events.Record) {
 	t.Helper()
-	in := newBatches("t", 3, 0, lend)
+	in := newBatchReader("t", 3, 0, lend)
 	for len(offsets) > 0 && in.position < l.end {
 		in.seek(max(in.position, offsets[0]))
 		if len(in.rest) == 0 {
 			answer := l.fetch(in.position, bytes)
-			in.take(&answer)
+			in.startResponse(&answer)
 		}
 		records, err := in.next()
 		if err != nil {

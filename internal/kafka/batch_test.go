@@ -150,8 +150,8 @@ func asClient(answer kmsg.FetchResponseTopicPartition, position int64) ([]events
 
 // asBatches is what batches make of it. Lent records are copied when they are handed out.
 func asBatches(answer kmsg.FetchResponseTopicPartition, position int64, lend bool) (all []events.Record, next int64, err error) {
-	b := newBatches("t", 3, position, lend)
-	b.take(&answer)
+	b := newBatchReader("t", 3, position, lend)
+	b.startResponse(&answer)
 	for len(b.rest) > 0 && err == nil {
 		var rs []events.Record
 		rs, err = b.next()
@@ -258,13 +258,13 @@ func TestChangedBatchIsRefused(t *testing.T) {
 	second := testBatch{first: 1, records: []testRecord{{value: []byte("b")}}}
 	in := second.write(whole.write(nil))
 	in[len(in)-2] ^= 1
-	b := newBatches("t", 3, 0, true)
-	b.take(&kmsg.FetchResponseTopicPartition{RecordBatches: in})
+	b := newBatchReader("t", 3, 0, true)
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: in})
 	rs, err := b.next()
 	if err != nil || len(rs) != 1 || b.position != 1 {
 		t.Fatalf("%d records, next %d, %v; want the first, and then 1", len(rs), b.position, err)
 	}
-	b.take(&kmsg.FetchResponseTopicPartition{RecordBatches: in[len(whole.write(nil)):]})
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: in[len(whole.write(nil)):]})
 	if rs, err = b.next(); err == nil || len(rs) != 0 || b.position != 1 {
 		t.Fatalf("%d records, next %d, %v; want an error", len(rs), b.position, err)
 	}
@@ -278,10 +278,10 @@ func TestLentRecordsTakeNoMemory(t *testing.T) {
 			headers: []events.Header{{Key: "ce_type", Value: []byte("x")}, {Key: "ce_id", Value: []byte("y")}}})
 	}
 	answer := kmsg.FetchResponseTopicPartition{RecordBatches: b.write(nil)}
-	in := newBatches("t", 3, 0, true)
+	in := newBatchReader("t", 3, 0, true)
 	read := func() {
 		in.seek(0)
-		in.take(&answer)
+		in.startResponse(&answer)
 		if rs, err := in.next(); err != nil || len(rs) != 200 || in.position != 200 {
 			t.Fatalf("%d records, next %d, %v", len(rs), in.position, err)
 		}
@@ -291,8 +291,8 @@ func TestLentRecordsTakeNoMemory(t *testing.T) {
 	if n := testing.AllocsPerRun(20, read); n > 1 {
 		t.Errorf("%v allocations for 200 records", n)
 	}
-	in.idle()
-	if in.room.bytes != nil || in.records != nil {
+	in.releaseBuffers()
+	if in.arena.bytes != nil || in.records != nil {
 		t.Error("one that is idle keeps its memory")
 	}
 	read()
@@ -325,11 +325,11 @@ func BenchmarkBatches(b *testing.B) {
 	})
 	for name, lend := range map[string]bool{"own": false, "lent": true} {
 		b.Run(name, func(b *testing.B) {
-			in := newBatches("t", 3, 0, lend)
+			in := newBatchReader("t", 3, 0, lend)
 			b.ReportAllocs()
 			for b.Loop() {
 				in.seek(0)
-				in.take(&answer)
+				in.startResponse(&answer)
 				for len(in.rest) > 0 {
 					_, _ = in.next()
 				}

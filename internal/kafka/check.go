@@ -12,27 +12,26 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Finding is one thing about the namespace's topics that is weaker than what
-// Waybill's promises need.
+// Finding is one weakness of the namespace's topics: a setting that is less than Waybill's
+// guarantees need.
 type Finding struct {
 	Topic string
-	// What is found, and Fix what to do about it.
+	// What describes the weakness, Fix the remedy.
 	What, Fix string
 }
 
-// topicState is a topic as it is.
+// topicState is the observed state of a topic.
 type topicState struct {
 	partitions int32
 	// replication is that of the partition with the fewest replicas.
 	replication int
-	// settings in force, defaults of the broker included; a name that the
-	// broker doesn't list is not judged.
+	// settings in force, with the broker's defaults. A setting that the broker doesn't
+	// list is not checked.
 	settings map[string]string
 }
 
-// CheckTopics compares the namespace's topics with what they should be, those
-// of the agents included; no finding means that all is well. Agents that are named
-// must have a topic.
+// CheckTopics compares the topics of the namespace and of its agents with their specification.
+// Without a finding all is well. Agents in named must have a topic.
 func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -101,7 +100,7 @@ func (a *Admin) topicStates(ctx context.Context, specs []topicSpec, meta kadm.Me
 	return states, nil
 }
 
-// checkTopics judges a state by the specs; pure.
+// checkTopics compares states with the specs. It does no I/O.
 func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []Finding {
 	var findings []Finding
 	for _, spec := range specs {
@@ -112,16 +111,16 @@ func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []
 		}
 		if s.partitions != spec.partitions && spec.inbox && spec.fits(s.partitions) {
 			findings = append(findings, Finding{spec.name,
-				fmt.Sprintf("%d partitions instead of %d: what is written to the others takes a way round by a scheduler", s.partitions, spec.partitions),
-				"nothing at once: partitions can't be taken away; for a topic that is as it should be, start a new namespace"})
+				fmt.Sprintf("%d partitions instead of %d: records in the added partitions are forwarded to the right partition by a scheduler", s.partitions, spec.partitions),
+				"nothing urgent: Kafka can't remove partitions; to have the planned number again, start a new namespace"})
 		} else if !spec.fits(s.partitions) {
 			findings = append(findings, Finding{spec.name,
 				fmt.Sprintf("%d partitions instead of %d: the inboxes and events must agree", s.partitions, spec.partitions),
-				"partitions can't be taken away, and added ones move tasks: copy the namespace to a new one"})
+				"Kafka can't remove partitions, and added ones move tasks: copy the namespace to a new one"})
 		}
 		if want := min(wantReplication, brokers); s.replication < want {
 			findings = append(findings, Finding{spec.name,
-				fmt.Sprintf("replication %d with %d brokers, less than %d: the loss of one loses tasks", s.replication, brokers, want),
+				fmt.Sprintf("replication %d with %d brokers, less than %d: tasks are lost if a broker is lost", s.replication, brokers, want),
 				fmt.Sprintf("move it to %d replicas with kafka-reassign-partitions.sh", want)})
 		}
 		findings = append(findings, checkSettings(spec, s, brokers)...)
@@ -132,7 +131,7 @@ func checkTopics(specs []topicSpec, state map[string]topicState, brokers int) []
 func missingFix(spec topicSpec) string {
 	const create = "run `waybill topics create`"
 	if spec.inbox {
-		return create + ": schedulers read the new topic from its start. What waited in one that was deleted is gone: who wrote it must write it again"
+		return create + ": schedulers read the new topic from its start. Records that waited in a deleted topic are lost: their writers must write them again"
 	}
 	return create
 }
@@ -150,7 +149,7 @@ func checkSettings(spec topicSpec, s topicState, brokers int) []Finding {
 	below := func(want int) func(string) bool {
 		return func(have string) bool { n, err := strconv.Atoi(have); return err != nil || n < want }
 	}
-	judge("message.timestamp.type", "LogAppendTime", "a client whose clock is wrong could not write, and time would be the clients'",
+	judge("message.timestamp.type", "LogAppendTime", "a client with a wrong clock could not write, and record times would be those of the clients",
 		not("LogAppendTime"))
 	cleanup := spec.settings["cleanup.policy"]
 	why := "records that are still needed would be lost"
@@ -159,16 +158,16 @@ func checkSettings(spec topicSpec, s topicState, brokers int) []Finding {
 	}
 	judge("cleanup.policy", cleanup, why, not(cleanup))
 	if spec.kept {
-		lost := "what is not consumed in time would be lost"
+		lost := "records that are not consumed in time would be lost"
 		if !spec.inbox {
-			lost = "tasks would be lost, and no role could start without a directory that has read what is gone"
+			lost = "tasks would be lost, and a role could only start from a data directory that has read the deleted records"
 		}
 		judge("retention.ms", keepForEver, lost, not(keepForEver))
 		judge("retention.bytes", keepForEver, lost, not(keepForEver))
 	}
 	want := min(wantMinISR, brokers)
-	judge("min.insync.replicas", strconv.Itoa(want), "what is acknowledged could be on one disk only", below(want))
-	judge("unclean.leader.election.enable", "false", "an election could lose what is acknowledged", not("false"))
+	judge("min.insync.replicas", strconv.Itoa(want), "an acknowledged record could be on one disk only", below(want))
+	judge("unclean.leader.election.enable", "false", "an election could lose acknowledged records", not("false"))
 	judge("max.message.bytes", strconv.Itoa(MaxMessageBytes), "the broker would refuse records that the client permits", below(MaxMessageBytes))
 	return findings
 }

@@ -24,7 +24,7 @@ const (
 // the wall, from there the monotonic clock counts. What that one leaves out (a
 // machine's sleep) the first record afterwards corrects.
 type Clock struct {
-	process func() time.Time
+	processNow func() time.Time
 
 	mu     sync.Mutex
 	window offsetWindow
@@ -32,11 +32,11 @@ type Clock struct {
 }
 
 // NewClock is a clock that is the process's own until it observes a record.
-func NewClock() *Clock { return NewClockOf(time.Now) }
+func NewClock() *Clock { return NewClockWith(time.Now) }
 
-// NewClockOf is a clock of a process whose own clock is another: a test's.
-func NewClockOf(process func() time.Time) *Clock {
-	return &Clock{process: process, window: offsetWindow{start: process()}}
+// NewClockWith is a clock of a process whose own clock is another: a test's.
+func NewClockWith(process func() time.Time) *Clock {
+	return &Clock{processNow: process, window: offsetWindow{start: process()}}
 }
 
 // Observe takes note of a record: when the broker appended it, and the process
@@ -49,22 +49,22 @@ func (c *Clock) Observe(appendTime, local time.Time) {
 	c.window.observe(appendTime, local)
 }
 
-// observeBetween takes note of a record that was appended between two instants of the
+// observeInterval takes note of a record that was appended between two instants of the
 // process's clock. What the clock is taken to be ahead by stays if it can be: of a slow
 // answer it is the better guess.
-func (c *Clock) observeBetween(appendTime, from, to time.Time) {
+func (c *Clock) observeInterval(appendTime, from, to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	difference := c.window.difference(appendTime, to)
 	if c.window.possible(appendTime, from, to) {
 		difference = c.window.offset(to)
 	}
-	c.window.note(difference, to)
+	c.window.addSample(difference, to)
 }
 
-// correct is observeBetween for instants that are too far apart to tell the time: only a
+// correct is observeInterval for instants that are too far apart to tell the time: only a
 // clock that can't be right is set.
-func (c *Clock) correct(appendTime, from, to time.Time) {
+func (c *Clock) correctIfImpossible(appendTime, from, to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.window.possible(appendTime, from, to) {
@@ -77,18 +77,18 @@ func (c *Clock) correct(appendTime, from, to time.Time) {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.window.now(c.process()); now.After(c.last) || c.last.Sub(now) > clockStep {
+	if now := c.window.now(c.processNow()); now.After(c.last) || c.last.Sub(now) > clockErrorMax {
 		c.last = now
 	}
 	return c.last
 }
 
-// processTime is the clock of the process, by which the Clock counts.
-func (c Config) processTime() time.Time {
+// processNow is the clock of the process, by which the Clock counts.
+func (c Config) processNow() time.Time {
 	if c.Clock == nil {
 		return time.Now()
 	}
-	return c.Clock.process()
+	return c.Clock.processNow()
 }
 
 // Offset is by how much the process clock is ahead of the broker's, the fastest
@@ -96,7 +96,7 @@ func (c Config) processTime() time.Time {
 func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.window.offset(c.process())
+	return c.window.offset(c.processNow())
 }
 
 // difference is by how much the process clock was ahead of the broker's if a record
@@ -117,10 +117,10 @@ type offsetWindow struct {
 	buckets [clockBuckets]offsetBucket
 	// known is the offset in force while the window is empty: after a quiet
 	// minute the last one is a better guess than none.
-	known time.Duration
-	seen  bool
-	// knownIn is the interval, as a bucket's number, for which known is the least.
-	knownIn int64
+	current   time.Duration
+	hasSample bool
+	// currentBucket is the interval, as a bucket's number, for which known is the least.
+	currentBucket int64
 }
 
 type offsetBucket struct {
@@ -144,10 +144,10 @@ func (w *offsetWindow) possible(appendTime, from, to time.Time) bool {
 }
 
 func (w *offsetWindow) observe(appendTime, local time.Time) {
-	w.note(w.difference(appendTime, local), local)
+	w.addSample(w.difference(appendTime, local), local)
 }
 
-func (w *offsetWindow) note(difference time.Duration, local time.Time) {
+func (w *offsetWindow) addSample(difference time.Duration, local time.Time) {
 	number := int64(w.elapsed(local)/clockBucket) + 1
 	b := &w.buckets[number%clockBuckets]
 	switch {
@@ -157,14 +157,14 @@ func (w *offsetWindow) note(difference time.Duration, local time.Time) {
 		b.least = min(b.least, difference)
 	default: // observed late, by another goroutine; its bucket has gone
 	}
-	w.seen = true
-	w.known, w.knownIn = w.least(number), number
+	w.hasSample = true
+	w.current, w.currentBucket = w.least(number), number
 }
 
 // least of the window that ends with a bucket, of which the last full minute
 // is part; the known one if it is empty.
 func (w *offsetWindow) least(number int64) time.Duration {
-	least, found := w.known, false
+	least, found := w.current, false
 	for _, b := range w.buckets {
 		if b.number > 0 && b.number > number-clockBuckets && (!found || b.least < least) {
 			least, found = b.least, true
@@ -174,13 +174,13 @@ func (w *offsetWindow) least(number int64) time.Duration {
 }
 
 func (w *offsetWindow) offset(local time.Time) time.Duration {
-	if !w.seen {
+	if !w.hasSample {
 		return 0
 	}
-	if number := int64(w.elapsed(local)/clockBucket) + 1; number != w.knownIn {
-		w.known, w.knownIn = w.least(number), number
+	if number := int64(w.elapsed(local)/clockBucket) + 1; number != w.currentBucket {
+		w.current, w.currentBucket = w.least(number), number
 	}
-	return w.known
+	return w.current
 }
 
 func (w *offsetWindow) now(local time.Time) time.Time {

@@ -11,11 +11,11 @@ import (
 )
 
 // A record is at most as old as the answer that told the end of its log before it came, by
-// when that was asked for: up to tailExact ago it tells the time, and a clock is off by no
-// more; up to tailWithin ago, only whether the clock can be right.
+// when that was asked for: up to tailAgeExact ago it tells the time, and a clock is off by no
+// more; up to tailAgeMax ago, only whether the clock can be right.
 const (
-	tailExact  = 50 * time.Millisecond
-	tailWithin = time.Second
+	tailAgeExact = 50 * time.Millisecond
+	tailAgeMax   = time.Second
 )
 
 // tailClock corrects a Clock by what one client reads at the tail of its
@@ -35,9 +35,9 @@ const (
 type tailClock struct {
 	mu      sync.Mutex
 	process func() time.Time // nil: no clock is corrected
-	ends    map[topicPartition]tailEnd
+	logEnds map[topicPartition]tailEnd
 	// sent is when the last fetch that a node has answered was sent.
-	sent map[int32]time.Time
+	fetchSent map[int32]time.Time
 }
 
 // tailEnd is the high watermark of a log, and when it was asked for at the
@@ -48,9 +48,9 @@ type tailEnd struct {
 }
 
 // of makes it that of a client.
-func (t *tailClock) of(c Config) *tailClock {
+func (t *tailClock) attach(c Config) *tailClock {
 	if c.Clock != nil {
-		t.process, t.ends, t.sent = c.Clock.process, map[topicPartition]tailEnd{}, map[int32]time.Time{}
+		t.process, t.logEnds, t.fetchSent = c.Clock.processNow, map[topicPartition]tailEnd{}, map[int32]time.Time{}
 	}
 	return t
 }
@@ -63,19 +63,19 @@ func (t *tailClock) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.Brok
 	sent := t.process().Add(-e2e.DurationE2E())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.sent[node.NodeID] = sent; e2e.Err() != nil {
-		delete(t.sent, node.NodeID)
+	if t.fetchSent[node.NodeID] = sent; e2e.Err() != nil {
+		delete(t.fetchSent, node.NodeID)
 	}
 }
 
 // asked is when the answers that a poll brings at an instant were asked for, at
 // the earliest: by the node that was asked first, since they don't say whose they
 // are. A node that nobody asks any more doesn't count.
-func (t *tailClock) asked(local time.Time) time.Time {
+func (t *tailClock) earliestRequest(local time.Time) time.Time {
 	first := local
-	for node, sent := range t.sent {
+	for node, sent := range t.fetchSent {
 		if local.Sub(sent) > clockWindow {
-			delete(t.sent, node)
+			delete(t.fetchSent, node)
 		} else if sent.Before(first) {
 			first = sent
 		}
@@ -97,7 +97,7 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 	local := t.process()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	asked := t.asked(local)
+	asked := t.earliestRequest(local)
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		n := len(fp.Records)
 		for n > 0 && fp.Records[n-1].Attrs.IsControl() {
@@ -107,7 +107,7 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 			return
 		}
 		last := fp.Records[n-1]
-		t.last(c, topicPartition{fp.Topic, fp.Partition}, last.Offset, last.Timestamp, tailEnd{fp.HighWatermark, asked}, local)
+		t.observeRecord(c, topicPartition{fp.Topic, fp.Partition}, last.Offset, last.Timestamp, tailEnd{fp.HighWatermark, asked}, local)
 	})
 }
 
@@ -118,22 +118,22 @@ func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, loca
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last(c, topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
+	t.observeRecord(c, topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
 }
 
 // last is called with t.mu.
-func (t *tailClock) last(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
-	end, here := t.ends[at]
-	t.ends[at] = tailEnd{max(end.offset, told.offset), told.asked}
+func (t *tailClock) observeRecord(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
+	end, here := t.logEnds[at]
+	t.logEnds[at] = tailEnd{max(end.offset, told.offset), told.asked}
 	// A transaction's marker may follow the last record.
 	if !here || offset < end.offset || offset+2 < told.offset {
 		return
 	}
 	switch age := local.Sub(end.asked); {
-	case age <= tailExact:
+	case age <= tailAgeExact:
 		c.Clock.Observe(written, local)
-	case age <= tailWithin:
-		c.Clock.correct(written, end.asked, local)
+	case age <= tailAgeMax:
+		c.Clock.correctIfImpossible(written, end.asked, local)
 	}
 }
 
@@ -143,9 +143,9 @@ func (t *tailClock) forget(ps []int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range ps {
-		for at := range t.ends {
+		for at := range t.logEnds {
 			if at.partition == p {
-				delete(t.ends, at)
+				delete(t.logEnds, at)
 			}
 		}
 	}

@@ -15,8 +15,8 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	const hour = time.Hour
 	late := time.Duration(0) // by which the process's clock has gone on
 	process := func() time.Time { return time.Now().Add(late) }
-	cfg := Config{Namespace: "waybill.", Clock: NewClockOf(process)}
-	tail := new(tailClock).of(cfg)
+	cfg := Config{Namespace: "waybill.", Clock: NewClockWith(process)}
+	tail := new(tailClock).attach(cfg)
 	poll := func(topic string, partition int32, offset, highWatermark int64, age time.Duration) {
 		t.Helper()
 		r := &kgo.Record{Topic: topic, Partition: partition, Offset: offset, Timestamp: process().Add(-age)}
@@ -44,19 +44,19 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	is(hour, "a record that came while the client was there")
 	poll("waybill.events", 0, 151, 152, 0)
 	is(0, "one that came sooner")
-	cfg.Clock = NewClockOf(process)
+	cfg.Clock = NewClockWith(process)
 	tail.forget([]int32{0})
 	poll("waybill.events", 0, 170, 171, hour)
 	is(0, "a partition that was another's meanwhile")
 	poll("waybill.events", 0, 171, 172, hour)
 	is(hour, "the first that comes after")
 
-	cfg.Clock = NewClockOf(process)
+	cfg.Clock = NewClockWith(process)
 	poll("waybill.events", 2, 0, 1, hour)
-	late += tailWithin + time.Millisecond
+	late += tailAgeMax + time.Millisecond
 	poll("waybill.events", 2, 1, 2, hour)
 	is(0, "one that may have come at any time since the last")
-	late += tailWithin / 2
+	late += tailAgeMax / 2
 	poll("waybill.events", 2, 2, 3, hour)
 	is(hour, "one that came right after another")
 
@@ -65,8 +65,8 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	fetched := func(took time.Duration) {
 		tail.OnBrokerE2E(kgo.BrokerMetadata{NodeID: 1}, int16(kmsg.Fetch), kgo.BrokerE2E{ReadWait: took})
 	}
-	cfg.Clock = NewClockOf(process)
-	fetched(2 * tailWithin)
+	cfg.Clock = NewClockWith(process)
+	fetched(2 * tailAgeMax)
 	poll("waybill.events", 3, 0, 1, 0)
 	fetched(time.Millisecond)
 	poll("waybill.events", 3, 1, 2, hour)

@@ -109,11 +109,11 @@ func TestClockStandsStillRatherThanGoBack(t *testing.T) {
 // must not stand still for an hour.
 func TestClockThatWasWrongIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewClockOf(func() time.Time { return time.Now().Add(time.Hour) })
+		c := NewClockWith(func() time.Time { return time.Now().Add(time.Hour) })
 		if got, want := c.Now(), time.Now().Add(time.Hour); !got.Equal(want) || c.Fresh() {
 			t.Errorf("%v, want %v; fresh: %v", got, want, c.Fresh())
 		}
-		c.Observe(time.Now(), c.process())
+		c.Observe(time.Now(), c.processNow())
 		if got, want := c.Now(), time.Now(); !got.Equal(want) || !c.Fresh() {
 			t.Errorf("%v, want %v; fresh: %v", got, want, c.Fresh())
 		}
@@ -135,12 +135,12 @@ func TestClockIsSetOnlyWhereItCanNotBeRight(t *testing.T) {
 		{known: time.Minute, ahead: -time.Minute, want: -time.Minute + slow},
 	} {
 		local := time.UnixMilli(1_700_000_000_000)
-		c := NewClockOf(func() time.Time { return local })
+		c := NewClockWith(func() time.Time { return local })
 		c.Observe(local.Add(-test.known), local)
 		local = local.Add(2 * clockWindow)
 		sent := local
 		local = local.Add(slow)
-		c.observeBetween(sent.Add(-test.ahead), sent, local)
+		c.observeInterval(sent.Add(-test.ahead), sent, local)
 		if got := c.Offset(); got != test.want || !c.Fresh() {
 			t.Errorf("known to be %v ahead, found to be ahead by %v to %v: taken to be %v", test.known, test.ahead, test.ahead+slow, got)
 		}

@@ -21,7 +21,7 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cfg := s.worker("one")
-				cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
+				cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 				l := openWorker(t, cfg)
 				untilAssigned(t, l, testPartitions)
 				submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
@@ -54,7 +54,7 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 	const wrong = time.Hour
 	each(t, func(t *testing.T, s *site) {
-		clock := func() *kafka.Clock { return kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) }) }
+		clock := func() *kafka.Clock { return kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) }) }
 		reply := events.Record{Topic: s.inboxes[0], Partition: -1, Key: []byte("k"), Value: []byte("{}")}
 		told := func(t *testing.T, c *kafka.Clock, send func() error) {
 			t.Helper()
@@ -102,7 +102,7 @@ func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
 			cfg := s.worker("one")
-			cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
+			cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
@@ -124,7 +124,7 @@ func TestNoRecordTellsNoTime(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
 			cfg := s.worker("one")
-			cfg.Clock = kafka.NewClockOf(func() time.Time { return time.Now().Add(wrong) })
+			cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))

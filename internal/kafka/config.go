@@ -97,14 +97,14 @@ func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
 		if own.ServerName == "" {
 			host, _, err := net.SplitHostPort(addr)
 			if err != nil {
-				return nil, closing(raw, fmt.Errorf("broker address %q: %w", addr, err))
+				return nil, closeConn(raw, fmt.Errorf("broker address %q: %w", addr, err))
 			}
 			own = cfg.Clone()
 			own.ServerName = host
 		}
 		conn := tls.Client(raw, own)
 		if err := conn.HandshakeContext(ctx); err != nil {
-			return nil, closing(raw, fmt.Errorf("TLS handshake with broker %s: %w", addr, err))
+			return nil, closeConn(raw, fmt.Errorf("TLS handshake with broker %s: %w", addr, err))
 		}
 		return conn, nil
 	}
@@ -112,7 +112,7 @@ func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
 
 // closing closes a connection that is given up for err, which says more than
 // the close could.
-func closing(conn net.Conn, err error) error {
+func closeConn(conn net.Conn, err error) error {
 	_ = conn.Close()
 	return err
 }

@@ -58,7 +58,7 @@ func keysOf(batch []byte) (keys []string, all bool) {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.RecordBatches = batch
 	read, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{DisableCRCValidation: true}, &answer, kgo.DefaultDecompressor(), nil)
-	h := headOf(batch)
+	h := parseHeader(batch)
 	all = h.count > 0 && h.count == len(read.Records) && h.last-h.first+1 == int64(h.count)
 	seen := map[string]bool{"": true}
 	for i, r := range read.Records {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// definitionsWithin is the transaction timeout of who writes definitions: one that died holds up the
+	// definitionsTransactionTimeout is the transaction timeout of who writes definitions: one that died holds up the
 	// next for no longer.
-	definitionsWithin = 10 * time.Second
-	// definitionsAgain is the longest first wait of one that was fenced; it doubles up to definitionsAgainMost.
-	definitionsAgain     = 50 * time.Millisecond
-	definitionsAgainMost = 2 * time.Second
+	definitionsTransactionTimeout = 10 * time.Second
+	// definitionsRetryMin is the longest first wait of one that was fenced; it doubles up to definitionsRetryMax.
+	definitionsRetryMin = 50 * time.Millisecond
+	definitionsRetryMax = 2 * time.Second
 )
 
 // ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
@@ -29,7 +29,7 @@ const (
 // All who change definitions share a transactional id. Taking it over ends what another has open, and fences
 // that one: its commit fails, and it begins again.
 func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.Record) ([]events.Record, error)) error {
-	wait := definitionsAgain
+	wait := definitionsRetryMin
 	for {
 		fenced, err := changeDefinitions(ctx, c, decide)
 		if !fenced {
@@ -37,7 +37,7 @@ func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.R
 		}
 		select {
 		case <-time.After(rand.N(wait)):
-			wait = min(2*wait, definitionsAgainMost)
+			wait = min(2*wait, definitionsRetryMax)
 		case <-ctx.Done():
 			return fmt.Errorf("others change the definitions all the time; try again: %w", err)
 		}
@@ -51,7 +51,7 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 	}
 	defer admin.Close()
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
-		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsWithin))...)...)
+		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsTransactionTimeout))...)...)
 	if err != nil {
 		return false, fmt.Errorf("client: %w", err)
 	}
@@ -71,14 +71,14 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 	if err != nil || len(out) == 0 {
 		return false, err
 	}
-	if err := writeInOne(ctx, cl, out); err != nil {
+	if err := writeInTransaction(ctx, cl, out); err != nil {
 		return isFenced(err), fmt.Errorf("write to %s: %w", c.Namespace.Definitions(), err)
 	}
 	return false, nil
 }
 
-// writeInOne writes records in a transaction.
-func writeInOne(ctx context.Context, cl *kgo.Client, out []events.Record) error {
+// writeInTransaction writes records in a transaction.
+func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) error {
 	if err := cl.BeginTransaction(); err != nil {
 		return err
 	}
@@ -87,10 +87,10 @@ func writeInOne(ctx context.Context, cl *kgo.Client, out []events.Record) error 
 		rs[i] = toKgo(&out[i])
 	}
 	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		if ended := cl.EndTransaction(bounded, kgo.TryAbort); ended != nil && !isFenced(ended) {
-			return errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsWithin, ended))
+			return errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsTransactionTimeout, ended))
 		}
 		return err
 	}

@@ -25,9 +25,9 @@ type Definitions struct {
 	// position is the offset before which fn has seen everything.
 	position int64
 	// moved is closed, and replaced, whenever the position grows.
-	moved   chan struct{}
-	trouble error
-	err     error
+	advanced chan struct{}
+	lastErr  error
+	err      error
 }
 
 // WatchDefinitions starts a goroutine that calls fn with each record of the
@@ -42,12 +42,12 @@ func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*D
 	}
 	ctx, stop := context.WithCancel(ctx)
 	d := &Definitions{cl: cl, adm: kadm.NewClient(cl), topic: c.Namespace.Definitions(), stop: stop,
-		done: make(chan struct{}), moved: make(chan struct{})}
-	go d.follow(ctx, fn)
+		done: make(chan struct{}), advanced: make(chan struct{})}
+	go d.run(ctx, fn)
 	return d, nil
 }
 
-func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
+func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 	defer close(d.done)
 	defer d.cl.Close()
 	// Offset 0 rather than the listed start: compaction never moves the start,
@@ -63,10 +63,10 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 		d.mu.Lock()
 		if at := r.position(); at > d.position {
 			d.position = at
-			close(d.moved)
-			d.moved = make(chan struct{})
+			close(d.advanced)
+			d.advanced = make(chan struct{})
 		}
-		d.trouble, d.err = r.trouble, finalError(err)
+		d.lastErr, d.err = r.lastErr, markFinal(err)
 		d.mu.Unlock()
 		if err != nil {
 			return
@@ -78,13 +78,13 @@ func (d *Definitions) follow(ctx context.Context, fn func(events.Record)) {
 // committed when it was called: only then is an unknown workflow unknown.
 func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 	listed, err := d.adm.ListCommittedOffsets(ctx, d.topic)
-	ends, err := offsetsOf(d.topic, "committed end", listed, err)
+	ends, err := allOffsets(d.topic, "committed end", listed, err)
 	if err != nil {
 		return errors.Join(err, d.Err())
 	}
 	for {
 		d.mu.Lock()
-		position, moved, trouble := d.position, d.moved, d.trouble
+		position, moved, trouble := d.position, d.advanced, d.lastErr
 		d.mu.Unlock()
 		if position >= ends[0] {
 			return nil
@@ -92,7 +92,7 @@ func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 		select {
 		case <-moved:
 		case <-d.done:
-			return fmt.Errorf("read definitions to %d: the watch ended at %d: %w", ends[0], position, d.ended())
+			return fmt.Errorf("read definitions to %d: the watch ended at %d: %w", ends[0], position, d.endError())
 		case <-ctx.Done():
 			return fmt.Errorf("read definitions to %d, reached %d: %w", ends[0], position, errors.Join(ctx.Err(), trouble))
 		}
@@ -112,7 +112,7 @@ func (d *Definitions) Err() error {
 	return d.err
 }
 
-func (d *Definitions) ended() error {
+func (d *Definitions) endError() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err

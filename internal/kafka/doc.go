@@ -4,82 +4,78 @@
 //
 //	Config       how to reach the cluster: flags, or a Java client.properties
 //	Admin        topics, their checks and their format; offsets, lag, groups
-//	Worker         a scheduler: inboxes in, and in one transaction events out
-//	Follower     a supervisor, as a group's member, or an index, of all partitions: reads events
+//	Worker       a scheduler: consumes inboxes and produces events in one transaction
+//	Follower     a supervisor, as a group member, or an index, with all partitions: reads events
 //	             from its own positions, and knows when it has caught up
-//	Session      an agent: requests in any order, replies within their time
-//	Restorer     a partition, or a topic, to its end: restores, and the tools
-//	Tail         what comes from an offset on, without a group
-//	Definitions  the definitions topic, followed to its end as of a question
+//	Session      an agent: finishes requests in any order, sends replies by their deadline
+//	Restorer     reads a partition or a topic to its end: restores, and the tools
+//	Tail         reads new records from an offset on, without a group
+//	Definitions  follows the definitions topic to its current end
 //	Producer     records outside of transactions: submissions, recoveries
 //	Clock        broker time
 //
-// Below it, apart so that a program that imports the public package links
-// neither: embedded, a broker in this process, and kafkametrics, a hook that
-// counts for Prometheus.
+// Two packages below it are separate, so that a program that imports the public package links neither:
+// embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
 //
 // # Files
 //
 // A type has a file of its name, and more where it does more: worker_poll.go, worker_commit.go,
-// worker_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
+// worker_stable_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
 // process with the same owner). What several share:
 //
 //	balancer.go, balancer_plan.go  which member of a group has which partition number
-//	read.go                        one partition, record by record, with its exact position
-//	fetch.go                       the same for a follower: all partitions of a leader at once
-//	batch.go                       what a fetch gives, as records that are lent or kept
-//	restore_fence.go               the end of a transaction that its dead owner left open
-//	restore_at.go                  the records at some offsets
-//	restores.go                    how far long restores are, for who looks from outside
-//	gate.go                        which inboxes flow, as package inboxgate decides
+//	reader.go                      one partition, record by record, with its exact position
+//	fetcher.go                     the same for a follower: all partitions of a leader at once
+//	batch.go                       decodes fetch responses, with reused or owned buffers
+//	restorer_fence.go              aborts a transaction that its dead owner left open
+//	restorer_read_at.go            the records at some offsets
+//	restore_progress.go            publishes the progress of long restores
+//	inbox_gate.go                  pauses and resumes inboxes, as package inboxgate decides
 //	quarantine.go, damage.go       what can't be read, for the broker's disk has changed it
-//	away.go                        what no broker leads
+//	leaderless.go                  the error of leaderless partitions
 //	tracker.go                     which requests of a partition are finished
-//	clock_tail.go, clock_written.go  what tells a Clock the time
+//	clock_tail.go, clock_written.go  sources of broker time for Clock
 //
 // # An agent's request
 //
 //	for {
 //		requests := session.Poll(ctx)                  // committed ones only
 //		for each request, concurrently:
-//			ctx := session.Held(partition)             // ends if it goes to another
+//			ctx := session.HeldContext(partition)      // ends when the partition is reassigned
 //			work(ctx, until complete-by)
-//			session.Send(until complete-by, reply)     // acknowledged, or its time is over
+//			session.Send(until complete-by, reply)     // acknowledged, or past its deadline
 //			session.Done(partition, offset)            // in any order
 //	}
 //
 // # Guarantees
 //
-//   - What Send returned nil for is on all in-sync replicas.
-//   - An offset is committed only if every request below it is Done. What is
-//     Done above it is not delivered again to the next owner, as far as 4096
-//     bytes of metadata reach.
-//   - A reply that was not on its way at its context's deadline is never written.
-//   - ReadToEndNow returns after everything that was committed when it was
-//     called has been seen.
+//   - A record for which Send returned nil is on all in-sync replicas.
+//   - An offset is committed only if every request below it is Done. Requests that are
+//     Done above it are not delivered to the next owner again, as far as 4096 bytes of
+//     metadata can list them.
+//   - A reply that was not sent at its context's deadline is never written.
+//   - ReadToEndNow returns after all records that were committed at its call were seen.
 //   - Clock.Now goes back only from a time that was wrong by more than a second.
 //
 // # What is not guaranteed
 //
-//   - A request once only: its owner may die between its reply and the commit.
-//   - A record once only: one whose delivery was given up may have been written,
-//     and replies handed over with one whose time ended are sent again.
-//   - That a record was not written, when sending it failed with its time.
+//   - Exactly-once delivery of requests: an owner may die between its reply and the commit.
+//   - Exactly-once writes: a record whose delivery timed out may have been written, and
+//     replies in the same flight as one that timed out are sent again.
+//   - After a timeout, that the record was not written.
 //   - LogAppendTime, replicas and atomic transactions on the embedded broker
 //     (see package embedded).
 //
 // # Not obvious
 //
-//   - The client fails a whole partition's buffer with the context of the first
-//     record of a batch, and looks at no other record's: hence the flights of a
-//     session's replies, with one context each, and none for the records of a
-//     Producer. One context for all replies in flight was tried first: on a slow
-//     broker each time-out then sent all others again, which made it slower.
-//   - A consumer is silent about transaction markers and compacted batches, so
-//     it can't tell that it is at the end: whoever must know goes by the position
-//     that a fetch response leads to (reader).
-//   - The client answers questions about topics from a cache of five seconds;
-//     asking for authorized operations goes past it (metadata).
+//   - The client checks only the context of a batch's first record, and fails the whole
+//     buffer of its partition with it. So a session sends replies in flights with one
+//     context each, and a Producer's records have none.
+//   - A consumer client skips transaction markers and compacted batches silently, so it
+//     can't tell that it has reached the end. reader uses the position of the fetch
+//     response instead.
+//   - The client answers metadata requests from a cache of five seconds. A request for
+//     authorized operations bypasses it (metadata).
 //   - A record's place in the client's buffer is free only after its callback.
 //   - OnPartitionsAssigned runs before the committed offsets are read, and
 //     OnOffsetsFetched after it and before the first record.

@@ -4,7 +4,9 @@ package kafka
 // metadataAgeMax.
 func (l *Worker) RefreshMetadata() { l.session.Client().ForceMetadataRefresh() }
 
-func (f fate) String() string { return [...]string{"retried", "refused", "fenced", "hopeless"}[f] }
+func (f errorClass) String() string {
+	return [...]string{"retried", "refused", "fenced", "hopeless"}[f]
+}
 
 // Unfenced is what a worker makes of the error of a fenced producer.
 func (l *Worker) Unfenced(err error) error { return l.unfenced(err) }

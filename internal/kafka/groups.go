@@ -46,7 +46,7 @@ func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, er
 	empty := GroupState{State: "Dead"}
 	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
 		var state GroupState
-		err := a.coordinated(ctx, group, func() (err error) { state, err = describe(ctx, group); return err })
+		err := a.retryCoordinator(ctx, group, func() (err error) { state, err = describe(ctx, group); return err })
 		switch {
 		case noSuchGroup(err):
 		case err != nil:
@@ -97,7 +97,7 @@ func (a *Admin) consumerGroup(ctx context.Context, group string) (state GroupSta
 	}
 	state.State = groups[group].State
 	for _, m := range groups[group].Members {
-		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: owned(m.Assignment)}
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)}
 		if m.InstanceID != nil {
 			member.InstanceID = *m.InstanceID
 		}
@@ -116,12 +116,12 @@ func (a *Admin) shareGroup(ctx context.Context, group string) (state GroupState,
 	}
 	state.State = groups[group].GroupState
 	for _, m := range groups[group].Members {
-		state.Members = append(state.Members, Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: owned(m.Assignment)})
+		state.Members = append(state.Members, Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)})
 	}
 	return state, nil
 }
 
-func owned(assignment kadm.TopicsSet) map[string][]int32 {
+func assignedPartitions(assignment kadm.TopicsSet) map[string][]int32 {
 	partitions := make(map[string][]int32, len(assignment))
 	for _, t := range assignment.Sorted() {
 		partitions[t.Topic] = t.Partitions
@@ -129,12 +129,12 @@ func owned(assignment kadm.TopicsSet) map[string][]int32 {
 	return partitions
 }
 
-// forgetWithin bounds what is done to have the client forget a coordinator.
-const forgetWithin = 2 * time.Second
+// forgetCoordinatorTimeout bounds what is done to have the client forget a coordinator.
+const forgetCoordinatorTimeout = 2 * time.Second
 
 // coordinated asks again while a group has no coordinator: a cluster that has never had a group
 // makes the topic of offsets first. So it does, once, where the coordinator that the client knows can't be reached.
-func (a *Admin) coordinated(ctx context.Context, group string, ask func() error) error {
+func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() error) error {
 	forgotten := false
 	for began := time.Now(); ; {
 		err := ask()
@@ -159,7 +159,7 @@ func (a *Admin) coordinated(ctx context.Context, group string, ask func() error)
 // coordinators it goes on with one that can't be reached, for as long as that is away; any other request to the
 // group's makes it forget. That of a member who isn't one changes nothing.
 func (a *Admin) forgetCoordinator(ctx context.Context, group string) {
-	within, cancel := context.WithTimeout(ctx, forgetWithin)
+	within, cancel := context.WithTimeout(ctx, forgetCoordinatorTimeout)
 	defer cancel()
 	nobody := kmsg.NewPtrHeartbeatRequest()
 	nobody.Group = group
@@ -175,7 +175,7 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
 		var lag map[string]map[int32]int64
-		err := a.coordinated(ctx, group, func() (err error) { lag, err = of(ctx, group); return err })
+		err := a.retryCoordinator(ctx, group, func() (err error) { lag, err = of(ctx, group); return err })
 		if err != nil && !noSuchGroup(err) {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		}
@@ -193,7 +193,7 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 		} else if !there {
 			continue // deleted, and with it what was committed
 		}
-		rest, err := a.behind(ctx, []string{topic}, func(string, int32) int64 { return -1 })
+		rest, err := a.lagBehindEnds(ctx, []string{topic}, func(string, int32) int64 { return -1 })
 		if err != nil {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		}
@@ -218,7 +218,7 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 			switch {
 			case l.Err == nil:
 				lag[topic][p] = l.Lag
-			case final(l.Err):
+			case isFinal(l.Err):
 				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
 			}
 		}
@@ -236,14 +236,14 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	if err != nil {
 		return nil, err
 	}
-	commits, err := a.committed(ctx, group)
+	commits, err := a.committedOffsets(ctx, group)
 	if err != nil {
 		return nil, err
 	}
 	described := groups[group]
 	topics := append(described.SubscribedTopics(), commits.Partitions().Topics()...)
 	slices.Sort(topics)
-	return a.behind(ctx, slices.Compact(topics), func(topic string, p int32) int64 {
+	return a.lagBehindEnds(ctx, slices.Compact(topics), func(topic string, p int32) int64 {
 		if c, ok := commits.Lookup(topic, p); ok {
 			return c.At
 		}
@@ -252,8 +252,8 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 }
 
 // committed is what a group has committed, with its metadata.
-func (a *Admin) committed(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
-	err = a.coordinated(ctx, group, func() error {
+func (a *Admin) committedOffsets(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
+	err = a.retryCoordinator(ctx, group, func() error {
 		commits, err = a.adm.FetchOffsets(ctx, group)
 		if err == nil {
 			err = commits.Error()
@@ -276,7 +276,7 @@ func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int3
 	for topic := range offsets {
 		topics = append(topics, topic)
 	}
-	lag, err := a.behind(ctx, topics, func(topic string, p int32) int64 {
+	lag, err := a.lagBehindEnds(ctx, topics, func(topic string, p int32) int64 {
 		if o, ok := offsets.Lookup(topic, p); ok && o.Err == nil {
 			return o.StartOffset
 		}
@@ -293,14 +293,14 @@ func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int3
 }
 
 // behind is how far topics go on after where a group stands in them; negative: nowhere yet.
-func (a *Admin) behind(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
+func (a *Admin) lagBehindEnds(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
 	lag := make(map[string]map[int32]int64, len(topics))
 	for _, topic := range topics {
-		ends, err := a.EndsKnown(ctx, topic) // the end first: a trim in between must not put the start above it
+		ends, err := a.KnownEndOffsets(ctx, topic) // the end first: a trim in between must not put the start above it
 		if err != nil {
 			return nil, err
 		}
-		starts, err := a.startsKnown(ctx, topic)
+		starts, err := a.knownStartOffsets(ctx, topic)
 		if err != nil {
 			return nil, err
 		}

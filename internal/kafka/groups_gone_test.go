@@ -15,7 +15,7 @@ import (
 func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
-	b := kafkatest.Of(c)
+	b := kafkatest.FromCluster(c)
 	a, err := kafka.OpenAdmin(kafka.Config{Brokers: b.Addrs, Namespace: "test."})
 	if err != nil {
 		t.Fatal(err)

@@ -11,36 +11,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What an error means to a member of a consumer group is the same for a worker, a follower and an agent's session,
-// and is said here, in one table. testdata/member_errors.txt has it of every error that Kafka knows.
+// An error means the same to every member of a consumer group: a worker, a follower or an agent's session. This table
+// has the meanings. testdata/member_errors.txt lists the class of every Kafka error.
 
-// fate is what follows from an error.
-type fate uint8
+// errorClass says how a member reacts to an error.
+type errorClass uint8
 
 const (
-	// retried: it passes, and the client joins again by itself.
-	retried fate = iota
-	// refused: the cluster doesn't permit it. Operators have to act: they are told at once. It is tried again, for
-	// credentials and ACLs are changed while programs run, and ends the process after refusedMost.
+	// retried: the error is temporary, and the client joins again by itself.
+	retried errorClass = iota
+	// refused: credentials or ACLs don't permit it. It is reported at once, because an operator has to act. The member
+	// retries, because credentials and ACLs may be changed at run time. The process ends after refusedMax.
 	refused
 	// fenced: the group has another member under the instance id. See duplicateAfter.
 	fenced
-	// hopeless: no client of these settings is ever taken.
-	hopeless
+	// permanent: no client with these settings can join.
+	permanent
 )
 
-// fates are those of the errors that aren't retried, the gravest first: of an error that wraps several that one counts.
-var fates = []struct {
+// errorClasses are the classes of the errors that aren't retried, the most severe first. The first match counts.
+var errorClasses = []struct {
 	err  error
-	fate fate
+	fate errorClass
 }{
-	{kgo.ErrClientClosed, hopeless},
-	{kerr.InvalidSessionTimeout, hopeless},
-	{kerr.InvalidTransactionTimeout, hopeless},
-	{kerr.InconsistentGroupProtocol, hopeless},
-	{kerr.GroupMaxSizeReached, hopeless},
-	{kerr.InvalidGroupID, hopeless},
-	{kerr.UnsupportedVersion, hopeless},
+	{kgo.ErrClientClosed, permanent},
+	{kerr.InvalidSessionTimeout, permanent},
+	{kerr.InvalidTransactionTimeout, permanent},
+	{kerr.InconsistentGroupProtocol, permanent},
+	{kerr.GroupMaxSizeReached, permanent},
+	{kerr.InvalidGroupID, permanent},
+	{kerr.UnsupportedVersion, permanent},
 	{kerr.FencedInstanceID, fenced},
 	{kerr.SaslAuthenticationFailed, refused},
 	{kerr.UnsupportedSaslMechanism, refused},
@@ -51,8 +51,8 @@ var fates = []struct {
 	{kerr.ClusterAuthorizationFailed, refused},
 }
 
-func fateOf(err error) fate {
-	for _, f := range fates {
+func classOf(err error) errorClass {
+	for _, f := range errorClasses {
 		if errors.Is(err, f.err) {
 			return f.fate
 		}
@@ -60,25 +60,25 @@ func fateOf(err error) fate {
 	return retried
 }
 
-// refusedMost is for how long what the cluster doesn't permit is tried again. refusedGap: what wasn't refused for so
+// refusedMax is for how long what the cluster doesn't permit is tried again. refusedGap: what wasn't refused for so
 // long was permitted meanwhile.
 const (
-	refusedMost = time.Minute
-	refusedGap  = 30 * time.Second
+	refusedMax = time.Minute
+	refusedGap = 30 * time.Second
 )
 
 // RefusedError says that the cluster doesn't let this principal do what it has to: the credentials, or the ACLs, are
 // not what they should be, or aren't any more.
 type RefusedError struct {
 	Err error
-	// Lasts: it was tried again for refusedMost.
-	Lasts bool
+	// Lasts: it was tried again for refusedMax.
+	Persistent bool
 }
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("the Kafka brokers don't permit it; check the credentials of this process and the ACLs of its principal: %v", e.Err)
-	if e.Lasts {
-		s += fmt.Sprintf(" (tried again for %v)", refusedMost)
+	if e.Persistent {
+		s += fmt.Sprintf(" (tried again for %v)", refusedMax)
 	}
 	return s
 }
@@ -87,19 +87,19 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Permanent reports whether it was tried for long enough.
-func (e *RefusedError) Permanent() bool { return e.Lasts }
+func (e *RefusedError) Permanent() bool { return e.Persistent }
 
 // Refused reports true: operators have to act.
 func (e *RefusedError) Refused() bool { return true }
 
 // IsRefused reports whether an error says that the cluster doesn't permit something.
-func IsRefused(err error) bool { return fateOf(err) == refused }
+func IsRefused(err error) bool { return classOf(err) == refused }
 
 // episode is for how long one kind of error lasts, which is told of again and again.
-type episode struct{ since, last time.Time }
+type errorEpisode struct{ since, last time.Time }
 
 // told takes in that there was one at now, and returns since when there were, with no longer gap than gap.
-func (e *episode) told(now time.Time, gap time.Duration) time.Time {
+func (e *errorEpisode) observe(now time.Time, gap time.Duration) time.Time {
 	if e.since.IsZero() || now.Sub(e.last) > gap {
 		e.since = now
 	}
@@ -120,13 +120,13 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Permanent reports true: they take it of no other client.
 func (e *TimeoutError) Permanent() bool { return true }
 
-// finalError marks an error that ends a client by what it means to the process.
-func finalError(err error) error {
+// markFinal marks an error that ends a client by what it means to the process.
+func markFinal(err error) error {
 	var known *RefusedError
 	switch {
 	case errors.Is(err, kerr.InvalidSessionTimeout), errors.Is(err, kerr.InvalidTransactionTimeout):
 		return &TimeoutError{err}
-	case fateOf(err) == refused && !errors.As(err, &known):
+	case classOf(err) == refused && !errors.As(err, &known):
 		return &RefusedError{Err: err}
 	}
 	return err
@@ -139,12 +139,12 @@ func finalError(err error) error {
 // as long as the other id is in the group. An id that nobody has leaves the group when its session times out; then the
 // client is taken. One that is there still has a process that heartbeats.
 
-// fencedSlack is how much longer than a session that lasts: coordinators look for silent members now and then, and
+// fencedGrace is how much longer than a session that lasts: coordinators look for silent members now and then, and
 // the client asks again after a backoff.
-const fencedSlack = 2 * time.Second
+const fencedGrace = 2 * time.Second
 
 // duplicateAfter is for how long a member is fenced before another process counts as the reason.
-func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedSlack }
+func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedGrace }
 
 // TwinError says that another process has joined a group under this one's instance name. Whoever joined
 // again would put that one out, and it this one, for ever, and neither would do any work.
@@ -168,13 +168,13 @@ func (e *TwinError) Unwrap() error { return e.Err }
 // Permanent reports true: the name is the other one's.
 func (e *TwinError) Permanent() bool { return true }
 
-// describeWithin bounds the question who has a name.
-const describeWithin = 2 * time.Second
+// describeTimeout bounds the question who has a name.
+const describeTimeout = 2 * time.Second
 
 // duplicateOf is the *TwinError of a member that has been fenced for long enough; nil: the group says that nobody else
 // has its name.
 func duplicateOf(client *kgo.Client, group, instance, member string, err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), describeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	described, failed := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if failed != nil || described[group].Err != nil {

@@ -21,11 +21,11 @@ func TestFateOfEveryError(t *testing.T) {
 	var b strings.Builder
 	for code := int16(-1); code < 1000; code++ {
 		if err, is := errors.AsType[*kerr.Error](kerr.ErrorForCode(code)); is && err.Code == code && (code == -1 || err != kerr.UnknownServerError) {
-			fmt.Fprintf(&b, "%-40s %s\n", err.Message, fateOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
+			fmt.Fprintf(&b, "%-40s %s\n", err.Message, classOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
 		}
 	}
-	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", fateOf(kgo.ErrClientClosed))
-	fmt.Fprintf(&b, "%-40s %s\n", "anything else", fateOf(errors.New("connection refused")))
+	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", classOf(kgo.ErrClientClosed))
+	fmt.Fprintf(&b, "%-40s %s\n", "anything else", classOf(errors.New("connection refused")))
 	if *updateFates {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestFateOfEveryError(t *testing.T) {
 	if b.String() != string(want) {
 		t.Errorf("go test ./internal/kafka -run TestFateOfEveryError -update-fates writes\n%s", b.String())
 	}
-	for _, f := range fates {
+	for _, f := range errorClasses {
 		if errors.Is(f.err, kgo.ErrClientClosed) {
 			continue
 		}
@@ -60,27 +60,27 @@ func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	s := &Session{}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for ; now.Minute() < 5; now = now.Add(5 * time.Second) {
-		if err := s.final(denied, now); err != nil {
-			t.Fatalf("refused for less than %v: %v", refusedMost, err)
+		if err := s.fatalError(denied, now); err != nil {
+			t.Fatalf("refused for less than %v: %v", refusedMax, err)
 		}
 	}
 	now = now.Add(refusedGap + time.Second) // it was permitted
 	began := now
 	var err error
 	for ; err == nil; now = now.Add(5 * time.Second) {
-		err = s.final(denied, now)
+		err = s.fatalError(denied, now)
 	}
 	over, is := errors.AsType[*RefusedError](err)
-	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < refusedMost || took > refusedMost+15*time.Second {
+	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < refusedMax || took > refusedMax+15*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	if !IsRefused(denied) || IsRefused(kerr.NotCoordinator) {
 		t.Error("what operators have to act on isn't told from what passes")
 	}
-	if err := s.final(kerr.InvalidSessionTimeout, now); err == nil {
+	if err := s.fatalError(kerr.InvalidSessionTimeout, now); err == nil {
 		t.Error("a session timeout that brokers don't take is tried again")
 	}
-	if err := s.final(kerr.CoordinatorNotAvailable, now); err != nil {
+	if err := s.fatalError(kerr.CoordinatorNotAvailable, now); err != nil {
 		t.Errorf("a coordinator that moves ends a session: %v", err)
 	}
 }
@@ -90,19 +90,19 @@ func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
 	s := &Session{}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for range 100 {
-		s.notPermitted(kerr.NotEnoughReplicas, now)
+		s.recordRefusal(kerr.NotEnoughReplicas, now)
 		now = now.Add(5 * time.Second)
 	}
-	s.notPermitted(kerr.TopicAuthorizationFailed, now)
-	if now = now.Add(refusedGap + time.Second); s.permitted() != nil {
+	s.recordRefusal(kerr.TopicAuthorizationFailed, now)
+	if now = now.Add(refusedGap + time.Second); s.repliesError() != nil {
 		t.Fatal("one reply that wasn't permitted ended the session")
 	}
-	for began := now; s.permitted() == nil; now = now.Add(5 * time.Second) {
-		if s.notPermitted(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*refusedMost {
+	for began := now; s.repliesError() == nil; now = now.Add(5 * time.Second) {
+		if s.recordRefusal(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*refusedMax {
 			t.Fatal("it goes on for ever")
 		}
 	}
-	if err, is := errors.AsType[*RefusedError](s.permitted()); !is || !err.Permanent() {
+	if err, is := errors.AsType[*RefusedError](s.repliesError()); !is || !err.Permanent() {
 		t.Error(err)
 	}
 }

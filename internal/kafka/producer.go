@@ -31,16 +31,16 @@ const (
 // large by itself fails, with a *TooLargeError. Those that came after one of such a batch under
 // the same key may then be written twice. It is safe for concurrent use.
 type Producer struct {
-	cl      *kgo.Client
-	cfg     Config
-	written writtenClock
-	remade  remade
+	cl        *kgo.Client
+	cfg       Config
+	written   writtenClock
+	recreated recreatedTopics
 	// slots bounds what is buffered. The client's own bound would make the
 	// produce call block on the record's context, and that context could then
 	// fail the records of other callers: see Send.
-	slots chan struct{}
-	split splitter
-	end   context.CancelFunc
+	slots    chan struct{}
+	splitter splitter
+	end      context.CancelFunc
 }
 
 // ProducerOption changes how a Producer is opened.
@@ -48,10 +48,10 @@ type ProducerOption func(*producerOptions)
 
 type producerOptions struct{ deliveryTimeout time.Duration }
 
-// DeliverWithin replaces DefaultDeliveryTimeout. When a record has waited this
+// WithDeliveryTimeout replaces DefaultDeliveryTimeout. When a record has waited this
 // long, it and all that wait for the same partition fail; whether the broker
 // has written them is then unknown.
-func DeliverWithin(d time.Duration) ProducerOption {
+func WithDeliveryTimeout(d time.Duration) ProducerOption {
 	return func(o *producerOptions) { o.deliveryTimeout = d }
 }
 
@@ -77,8 +77,8 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	p := &Producer{cl: cl, cfg: c, slots: make(chan struct{}, producerBufferRecords)}
 	life, end := context.WithCancel(context.Background())
 	p.end = end
-	p.split = splitter{hand: p.hand, life: life, topics: map[string]*splitTopic{},
-		most: func(ctx context.Context, topic string) int { return maxMessageBytes(ctx, cl, topic) }}
+	p.splitter = splitter{produce: p.produce, life: life, topics: map[string]*splitTopic{},
+		maxBytes: func(ctx context.Context, topic string) int { return maxMessageBytes(ctx, cl, topic) }}
 	return p, nil
 }
 
@@ -155,32 +155,32 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
 		return
 	}
-	p.split.send(&sending{record: r, done: done, bytes: recordBytesMost(&r)})
+	p.splitter.send(&pendingRecord{record: r, done: done, bytes: recordBytesMax(&r)})
 }
 
 // hand gives a record to the client.
-func (p *Producer) hand(s *sending) {
+func (p *Producer) produce(s *pendingRecord) {
 	topic := s.record.Topic
-	number, ok := p.remade.begin(topic)
+	number, ok := p.recreated.generation(topic)
 	if !ok {
-		p.answer(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and recreated; try again", topic))
+		p.complete(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and recreated; try again", topic))
 		return
 	}
-	sent := p.cfg.processTime()
+	sent := p.cfg.processNow()
 	p.cl.TryProduce(context.Background(), toKgo(&s.record), func(kr *kgo.Record, err error) {
-		if isRemade(err) {
-			p.remade.failed(p.cl, topic, number)
+		if isRecreated(err) {
+			p.recreated.forget(p.cl, topic, number)
 		}
 		if err == nil {
-			p.written.wrote(p.cfg, p.cl, kr, sent)
+			p.written.observeWrite(p.cfg, p.cl, kr, sent)
 		}
-		p.answer(s, kr, err)
+		p.complete(s, kr, err)
 	})
 }
 
 // answer is for what became of a record.
-func (p *Producer) answer(s *sending, kr *kgo.Record, err error) {
-	if !p.split.answered(s, err) {
+func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
+	if !p.splitter.onProduced(s, err) {
 		return
 	}
 	<-p.slots
@@ -192,11 +192,11 @@ func (p *Producer) answer(s *sending, kr *kgo.Record, err error) {
 	case kr == nil: // it says all
 		s.done(r, err)
 	case isTooLarge(err):
-		most := p.split.bound(r.Topic)
-		if recordBytesLeast(&r) > batchBytesMax && (most == 0 || most > batchBytesMax) {
+		most := p.splitter.limit(r.Topic)
+		if recordBytesMin(&r) > batchBytesMax && (most == 0 || most > batchBytesMax) {
 			most = batchBytesMax
 		}
-		s.done(r, &TooLargeError{Topic: r.Topic, Bytes: recordBytesLeast(&r), Most: most, Err: err})
+		s.done(r, &TooLargeError{Topic: r.Topic, Bytes: recordBytesMin(&r), Max: most, Err: err})
 	default:
 		s.done(r, produceError(r.Topic, err))
 	}

@@ -40,8 +40,8 @@ const (
 	recordOverhead = 40
 	headerOverhead = 10
 
-	narrowFor         = 10 * time.Minute
-	describeTopicMost = 2 * time.Second
+	narrowFor            = 10 * time.Minute
+	describeTopicTimeout = 2 * time.Second
 )
 
 // TooLargeError says that a topic does not take a record, although the record was alone in
@@ -51,29 +51,29 @@ type TooLargeError struct {
 	// Bytes of the record, with its headers, before compression.
 	Bytes int
 	// Most is what the topic takes as one batch; 0: it is not known.
-	Most int
-	Err  error
+	Max int
+	Err error
 }
 
 func (e *TooLargeError) Error() string {
-	if e.Most == 0 {
+	if e.Max == 0 {
 		return fmt.Sprintf("write to %s: the record is too large, it has %d bytes; the topic's max.message.bytes is less: %v", e.Topic, e.Bytes, e.Err)
 	}
-	return fmt.Sprintf("write to %s: the record is too large, it has %d bytes; the topic takes at most %d (max.message.bytes)", e.Topic, e.Bytes, e.Most)
+	return fmt.Sprintf("write to %s: the record is too large, it has %d bytes; the topic takes at most %d (max.message.bytes)", e.Topic, e.Bytes, e.Max)
 }
 
 // Unwrap is what the broker or the client said.
 func (e *TooLargeError) Unwrap() error { return e.Err }
 
 // TooLarge is Bytes and Most, for callers that know the error by its methods.
-func (e *TooLargeError) TooLarge() (bytes, most int) { return e.Bytes, e.Most }
+func (e *TooLargeError) TooLarge() (bytes, most int) { return e.Bytes, e.Max }
 
 func isTooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
-// recordBytesLeast and recordBytesMost bound what a record takes in a batch.
-func recordBytesLeast(r *events.Record) int {
+// recordBytesMin and recordBytesMax bound what a record takes in a batch.
+func recordBytesMin(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
@@ -81,13 +81,13 @@ func recordBytesLeast(r *events.Record) int {
 	return n
 }
 
-func recordBytesMost(r *events.Record) int {
-	return recordBytesLeast(r) + recordOverhead + headerOverhead*len(r.Headers)
+func recordBytesMax(r *events.Record) int {
+	return recordBytesMin(r) + recordOverhead + headerOverhead*len(r.Headers)
 }
 
 // maxMessageBytes asks what a topic takes as one batch; 0: that can't be found out.
 func maxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
-	ctx, cancel := context.WithTimeout(ctx, describeTopicMost)
+	ctx, cancel := context.WithTimeout(ctx, describeTopicTimeout)
 	defer cancel()
 	configs, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, topic)
 	if err != nil {
@@ -108,7 +108,7 @@ func maxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
 }
 
 // sending is a record on its way.
-type sending struct {
+type pendingRecord struct {
 	record events.Record
 	done   func(events.Record, error)
 	bytes  int  // at most
@@ -121,31 +121,31 @@ type splitTopic struct {
 	inFlight int
 	bytes    int // of what is in flight, while the topic is narrow
 
-	narrow bool
-	until  time.Time // it is narrow
-	most   int       // max.message.bytes; 0: not known
+	narrow   bool
+	until    time.Time // it is narrow
+	maxBytes int       // max.message.bytes; 0: not known
 	// holding: nothing is sent until the answers of all in flight are there and most was asked for.
-	holding bool
+	draining bool
 	// doubted: it refused what most should allow.
-	doubted bool
-	again   []*sending // refused in a batch, or sent after such a record of the same key
-	queue   []*sending
-	pumping bool // one goroutine hands over at a time, for the order
+	limitDoubtful bool
+	refused       []*pendingRecord // refused in a batch, or sent after such a record of the same key
+	queue         []*pendingRecord
+	pumping       bool // one goroutine hands over at a time, for the order
 }
 
 // splitter bounds what is in flight to topics that refused a batch. It is safe for concurrent
 // use.
 type splitter struct {
-	hand func(*sending)                              // to the client
-	most func(ctx context.Context, topic string) int // max.message.bytes; 0: not known
-	life context.Context
+	produce  func(*pendingRecord)                        // to the client
+	maxBytes func(ctx context.Context, topic string) int // max.message.bytes; 0: not known
+	life     context.Context
 
 	mu     sync.Mutex
 	topics map[string]*splitTopic
 }
 
 // send hands a record over, or has it wait where its topic is narrow.
-func (p *splitter) send(s *sending) {
+func (p *splitter) send(s *pendingRecord) {
 	p.mu.Lock()
 	t := p.topic(s.record.Topic)
 	if t.narrow {
@@ -156,7 +156,7 @@ func (p *splitter) send(s *sending) {
 	}
 	t.inFlight++
 	p.mu.Unlock()
-	p.hand(s)
+	p.produce(s)
 }
 
 func (p *splitter) topic(name string) *splitTopic {
@@ -172,7 +172,7 @@ func (p *splitter) topic(name string) *splitTopic {
 }
 
 func (t *splitTopic) idle() bool {
-	return t.inFlight == 0 && !t.holding && !t.pumping && len(t.queue) == 0
+	return t.inFlight == 0 && !t.draining && !t.pumping && len(t.queue) == 0
 }
 
 // pump hands over what may go.
@@ -185,23 +185,23 @@ func (p *splitter) pump(t *splitTopic) {
 	t.pumping = true
 	for s := t.next(); s != nil; s = t.next() {
 		p.mu.Unlock()
-		p.hand(s)
+		p.produce(s)
 		p.mu.Lock()
 	}
 	t.pumping = false
 }
 
 // next takes from the queue what may be in flight beside the rest.
-func (t *splitTopic) next() *sending {
-	if t.holding || len(t.queue) == 0 {
+func (t *splitTopic) next() *pendingRecord {
+	if t.draining || len(t.queue) == 0 {
 		return nil
 	}
 	s := t.queue[0]
-	if t.inFlight > 0 && batchOverhead+t.bytes+s.bytes > t.most {
+	if t.inFlight > 0 && batchOverhead+t.bytes+s.bytes > t.maxBytes {
 		return nil
 	}
 	t.queue = t.queue[1:]
-	s.alone = t.inFlight == 0 && batchOverhead+s.bytes > t.most
+	s.alone = t.inFlight == 0 && batchOverhead+s.bytes > t.maxBytes
 	t.inFlight++
 	t.bytes += s.bytes
 	return s
@@ -210,7 +210,7 @@ func (t *splitTopic) next() *sending {
 // answered is for what became of a record that was handed over. It reports whether that is the
 // caller's answer: else the record is sent again. Those of one partition come in the order in
 // which they were sent.
-func (p *splitter) answered(s *sending, err error) (final bool) {
+func (p *splitter) onProduced(s *pendingRecord, err error) (final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.topics[s.record.Topic]
@@ -220,17 +220,17 @@ func (p *splitter) answered(s *sending, err error) (final bool) {
 	}
 	final = true
 	switch {
-	case isTooLarge(err) && !s.alone && recordBytesLeast(&s.record) <= batchBytesMax:
+	case isTooLarge(err) && !s.alone && recordBytesMin(&s.record) <= batchBytesMax:
 		p.narrow(t)
-		t.again, final = append(t.again, s), false
-	case err == nil && t.holding && t.waitsFor(s.record.Key):
+		t.refused, final = append(t.refused, s), false
+	case err == nil && t.draining && t.hasRefused(s.record.Key):
 		// One of its key goes after it: it is sent again, so that the last one that a reader
 		// finds is the last that was sent.
-		t.again, final = append(t.again, s), false
+		t.refused, final = append(t.refused, s), false
 	}
 	switch {
-	case t.holding && t.inFlight == 0:
-		go p.release(t)
+	case t.draining && t.inFlight == 0:
+		go p.resend(t)
 	case len(t.queue) > 0:
 		go p.pump(t) // the client's goroutine must not wait for the client
 	case !t.narrow && t.inFlight == 0:
@@ -245,13 +245,13 @@ func (p *splitter) narrow(t *splitTopic) {
 		now := time.Now()
 		maps.DeleteFunc(p.topics, func(_ string, other *splitTopic) bool { return other.narrow && other.idle() && now.After(other.until) })
 	}
-	t.doubted = t.doubted || t.narrow && !t.holding
-	t.narrow, t.holding, t.until = true, true, time.Now().Add(narrowFor)
+	t.limitDoubtful = t.limitDoubtful || t.narrow && !t.draining
+	t.narrow, t.draining, t.until = true, true, time.Now().Add(narrowFor)
 }
 
 // waitsFor reports whether one of a key is to be sent again.
-func (t *splitTopic) waitsFor(key []byte) bool {
-	for _, s := range t.again {
+func (t *splitTopic) hasRefused(key []byte) bool {
+	for _, s := range t.refused {
 		if string(s.record.Key) == string(key) {
 			return true
 		}
@@ -260,25 +260,25 @@ func (t *splitTopic) waitsFor(key []byte) bool {
 }
 
 // release sends again what was refused, and then the rest.
-func (p *splitter) release(t *splitTopic) {
-	most := p.most(p.life, t.name)
+func (p *splitter) resend(t *splitTopic) {
+	most := p.maxBytes(p.life, t.name)
 	p.mu.Lock()
-	if t.doubted && most >= t.most {
+	if t.limitDoubtful && most >= t.maxBytes {
 		most = 0
 	}
-	t.doubted = false
-	t.queue = append(t.again, t.queue...)
-	t.again, t.bytes, t.most, t.holding = nil, 0, most, false
+	t.limitDoubtful = false
+	t.queue = append(t.refused, t.queue...)
+	t.refused, t.bytes, t.maxBytes, t.draining = nil, 0, most, false
 	p.mu.Unlock()
 	p.pump(t)
 }
 
 // bound is what a topic takes, as far as is known.
-func (p *splitter) bound(topic string) int {
+func (p *splitter) limit(topic string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.topics[topic]; t != nil {
-		return t.most
+		return t.maxBytes
 	}
 	return 0
 }

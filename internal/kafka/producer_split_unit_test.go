@@ -18,7 +18,7 @@ type narrowTopic struct {
 	most    int
 	told    int // what it says that it takes; 0: it doesn't say
 	split   *splitter
-	pending []*sending
+	pending []*pendingRecord
 	written []string
 	failed  map[string]error
 	batches int
@@ -26,14 +26,14 @@ type narrowTopic struct {
 
 func newNarrowTopic(t *testing.T, most, told int) *narrowTopic {
 	n := &narrowTopic{most: most, told: told, failed: map[string]error{}}
-	n.split = &splitter{life: t.Context(), topics: map[string]*splitTopic{}, hand: func(s *sending) { n.pending = append(n.pending, s) },
-		most: func(context.Context, string) int { return n.told }}
+	n.split = &splitter{life: t.Context(), topics: map[string]*splitTopic{}, produce: func(s *pendingRecord) { n.pending = append(n.pending, s) },
+		maxBytes: func(context.Context, string) int { return n.told }}
 	return n
 }
 
 func (n *narrowTopic) send(key, value string) {
 	r := events.Record{Topic: "t", Key: []byte(key), Value: []byte(value)}
-	n.split.send(&sending{record: r, bytes: recordBytesMost(&r)})
+	n.split.send(&pendingRecord{record: r, bytes: recordBytesMax(&r)})
 }
 
 // answer has the topic judge one batch after the other until nothing is on its way.
@@ -53,7 +53,7 @@ func (n *narrowTopic) answer() {
 			if err == nil {
 				n.written = append(n.written, string(s.record.Value))
 			}
-			if n.split.answered(s, err) && err != nil {
+			if n.split.onProduced(s, err) && err != nil {
 				n.failed[string(s.record.Value)] = err
 			}
 		}
@@ -103,11 +103,11 @@ func TestSplitterKeepsTheOrderOfAKey(t *testing.T) {
 		second := n.pending
 		n.pending = nil
 		for _, s := range first {
-			if n.split.answered(s, kerr.MessageTooLarge) {
+			if n.split.onProduced(s, kerr.MessageTooLarge) {
 				t.Error("one that may fit has failed")
 			}
 		}
-		if n.split.answered(second[0], nil) || !n.split.answered(second[1], nil) {
+		if n.split.onProduced(second[0], nil) || !n.split.onProduced(second[1], nil) {
 			t.Error("the second of a is not written again, or that of c is")
 		}
 		n.answer()

@@ -97,7 +97,7 @@ func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
 
 func TestDeliveryIsBoundedWhenTheBrokerKeepsRefusing(t *testing.T) {
 	c, cfg := fake(t, kfake.SeedTopics(1, "t"))
-	p, ctx := openProducer(t, cfg, DeliverWithin(time.Second)), bounded(t)
+	p, ctx := openProducer(t, cfg, WithDeliveryTimeout(time.Second)), bounded(t)
 	var refused atomic.Int32
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -131,7 +131,7 @@ func TestSendReturnsWithItsContext(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := OpenProducer(Config{}, DeliverWithin(time.Millisecond)); err == nil {
+	if _, err := OpenProducer(Config{}, WithDeliveryTimeout(time.Millisecond)); err == nil {
 		t.Error("a delivery timeout of 1ms was accepted")
 	}
 }

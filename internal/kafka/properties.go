@@ -139,7 +139,7 @@ func configOf(props map[string]string) (Config, error) {
 	default:
 		faults = append(faults, fmt.Errorf("security.protocol=%s: use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", p))
 	}
-	faults = append(faults, ineffective(props, useTLS, useSASL)...)
+	faults = append(faults, ineffectiveProperties(props, useTLS, useSASL)...)
 	if useTLS {
 		t, errs := tlsOf(props)
 		c.TLS, faults = t, append(faults, errs...)
@@ -174,7 +174,7 @@ func unknownProperties(props map[string]string) []error {
 
 // ineffective finds what the security protocol leaves without effect: Java
 // ignores it, and its author believes in an encryption that isn't there.
-func ineffective(props map[string]string, useTLS, useSASL bool) []error {
+func ineffectiveProperties(props map[string]string, useTLS, useSASL bool) []error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(props)) {
 		known := slices.Contains(propertyNames, name)
@@ -198,7 +198,7 @@ func tlsOf(props map[string]string) (*tls.Config, []error) {
 	}
 	ca, err := textOf(props, "ssl.truststore.certificates", "ssl.truststore.location", "ssl.ca.location")
 	if err == nil && ca != nil {
-		cfg.RootCAs, err = trusted(ca)
+		cfg.RootCAs, err = certPool(ca)
 	}
 	if err != nil {
 		faults = append(faults, fmt.Errorf("trust store: %w", err))
@@ -210,7 +210,7 @@ func tlsOf(props map[string]string) (*tls.Config, []error) {
 	}
 	if err == nil && (chain != nil || key != nil) {
 		var pair tls.Certificate
-		pair, err = identity(chain, key)
+		pair, err = keyPair(chain, key)
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	if err != nil {
@@ -218,7 +218,7 @@ func tlsOf(props map[string]string) (*tls.Config, []error) {
 	}
 	switch v, ok := props["ssl.endpoint.identification.algorithm"]; {
 	case ok && v == "":
-		chainOnly(cfg)
+		skipHostnameCheck(cfg)
 	case ok && !strings.EqualFold(v, "https"):
 		faults = append(faults, fmt.Errorf("ssl.endpoint.identification.algorithm=%s: use https, or nothing to leave the host name unchecked", v))
 	}

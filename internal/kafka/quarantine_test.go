@@ -31,7 +31,7 @@ type damaged struct {
 
 func openDamaged(t *testing.T, c *node.Cluster, topic string) *damaged {
 	t.Helper()
-	b := kafkatest.Of(c)
+	b := kafkatest.FromCluster(c)
 	b.CreateTopics(t, 2, topic)
 	d := &damaged{t, kafka.Config{Brokers: b.Addrs, Namespace: "test."}, topic,
 		filepath.Join(c.Dir(), "node1", "data", topic+"-0", "00000000000000000000.log")}
@@ -146,7 +146,7 @@ func TestDamageStopsItsPartition(t *testing.T) {
 	t.Run("session", func(t *testing.T) {
 		d, told := openDamaged(t, c, "test.requests.agent"), make(chan string, 100)
 		s, err := kafka.OpenSession(t.Context(), kafka.SessionConfig{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
-			Listener: kafka.SessionListener{Trouble: func(err error) { told <- err.Error() }}})
+			Listener: kafka.SessionListener{TransientError: func(err error) { told <- err.Error() }}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	const away = time.Second // longer than the end of a transaction may take
 	s := embedded(t)
 	heldBack := &atomic.Bool{}
-	r := s.restorer(t, &kafka.RestoreListener{HeldBack: func(string, int32, int64, int64) { heldBack.Store(true) }})
+	r := s.restorer(t, &kafka.RestoreListener{Blocked: func(string, int32, int64, int64) { heldBack.Store(true) }})
 	s.transact(t, 0, kgo.TryCommit, "a", "b")
 	s.awaitEnd(t, r, 0, 3)
 	for way, read := range s.ways(t, r, []int64{0, 1}) {
@@ -33,7 +33,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 			if request.IsolationLevel == 0 || time.Now().After(until) {
 				return nil, nil, false
 			}
-			return leaderless(request), nil, true
+			return leaderlessError(request), nil, true
 		})
 		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b"}) {
 			t.Errorf("%s: %q, %v", way, values, err)
@@ -45,7 +45,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 }
 
 // leaderless answers a request of one partition's offset: no broker leads it.
-func leaderless(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for _, asked := range request.Topics {
 		topic := kmsg.NewListOffsetsResponseTopic()
@@ -68,7 +68,7 @@ func TestReadSaysHowFarItIs(t *testing.T) {
 	}
 	s := embedded(t)
 	var all []said
-	r := s.restorer(t, &kafka.RestoreListener{UnderWay: func(topic string, p int32, next, end int64, trouble error) {
+	r := s.restorer(t, &kafka.RestoreListener{Progress: func(topic string, p int32, next, end int64, trouble error) {
 		if topic != s.ns.Events() || p != 1 {
 			t.Errorf("said of %s/%d", topic, p)
 		}
@@ -93,7 +93,7 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		admin, err := kafka.OpenAdmin(s.config)
 		must(t, err)
 		t.Cleanup(admin.Close)
-		shown, err := admin.Restores(t.Context())
+		shown, err := admin.RestoreProgress(t.Context())
 		if must(t, err); len(shown) > 0 {
 			t.Errorf("before anything was shown: %v", shown)
 		}
@@ -103,9 +103,9 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		if !owns {
 			t.Error("the worker doesn't own what was assigned to it")
 		}
-		want := map[int32]kafka.Restore{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
-		must(t, admin.ShowRestores(t.Context(), want))
-		shown, err = admin.Restores(t.Context())
+		want := map[int32]kafka.RestoreProgress{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
+		must(t, admin.PublishRestoreProgress(t.Context(), want))
+		shown, err = admin.RestoreProgress(t.Context())
 		if must(t, err); !maps.Equal(shown, want) {
 			t.Errorf("shown: %v, want %v", shown, want)
 		}

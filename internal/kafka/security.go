@@ -30,7 +30,7 @@ func TLSFromFiles(ca, cert, key string) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("trusted certificates: %w", err)
 		}
-		if cfg.RootCAs, err = trusted(b); err != nil {
+		if cfg.RootCAs, err = certPool(b); err != nil {
 			return nil, fmt.Errorf("trusted certificates of %s: %w", ca, err)
 		}
 	}
@@ -45,7 +45,7 @@ func TLSFromFiles(ca, cert, key string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("TLS client key: %w", err)
 	}
-	pair, err := identity(chainPEM, keyPEM)
+	pair, err := keyPair(chainPEM, keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("TLS client certificate %s with key %s: %w", cert, key, err)
 	}
@@ -72,7 +72,7 @@ func SASL(mechanism, user, pass string) (sasl.Mechanism, error) {
 
 // chainOnly makes cfg verify the broker's certificate chain but not its host
 // name: what Java does for an empty ssl.endpoint.identification.algorithm.
-func chainOnly(cfg *tls.Config) {
+func skipHostnameCheck(cfg *tls.Config) {
 	roots := cfg.RootCAs
 	cfg.InsecureSkipVerify = true // of Go's own check, which includes the name; the chain is verified below
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
@@ -89,7 +89,7 @@ func chainOnly(cfg *tls.Config) {
 }
 
 // trusted is the pool of the certificates in a PEM text.
-func trusted(text []byte) (*x509.CertPool, error) {
+func certPool(text []byte) (*x509.CertPool, error) {
 	pool, n := x509.NewCertPool(), 0
 	blocks, err := pemBlocks(text)
 	if err != nil {
@@ -115,7 +115,7 @@ func trusted(text []byte) (*x509.CertPool, error) {
 
 // identity pairs a certificate chain and a private key, each given as PEM text
 // that may hold other blocks too (Java puts both in one file).
-func identity(chainText, keyText []byte) (tls.Certificate, error) {
+func keyPair(chainText, keyText []byte) (tls.Certificate, error) {
 	chain, err := pemBlocks(chainText)
 	if err != nil {
 		return tls.Certificate{}, err

@@ -26,7 +26,7 @@ const (
 	// sessionMetadataAge is how soon partitions are noticed that were added to a topic. Schedulers send
 	// to them later than that and a rebalance take (scheduler's addedAfter).
 	sessionMetadataAge = 5 * time.Second
-	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/turns), by a look whether
+	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/watchdog), by a look whether
 	// the topic is there.
 	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
@@ -50,7 +50,7 @@ type SessionListener struct {
 	Committed func(partition int32, offset int64)
 	// Trouble is an error that the session goes on from: a commit that is
 	// tried again, a rebalance, metadata of a commit that is not ours.
-	Trouble func(err error)
+	TransientError func(err error)
 }
 
 // SessionConfig says what a Session consumes.
@@ -91,10 +91,10 @@ type Session struct {
 	cfg         SessionConfig
 	tail        tailClock
 	written     writtenClock
-	quarantines quarantines // of Poll's goroutine
-	gone        absence     // likewise: of its topic
-	topicID     string      // of the topic that it reads
-	refused     episode     // likewise: of what the cluster doesn't permit
+	quarantines quarantines  // of Poll's goroutine
+	missing     missingTopic // likewise: of its topic
+	topicID     string       // of the topic that it reads
+	refused     errorEpisode // likewise: of what the cluster doesn't permit
 
 	// life ends with Close, and then the commit loop.
 	life    context.Context
@@ -103,20 +103,20 @@ type Session struct {
 	closing sync.Once
 	replies replies
 
-	mu    sync.Mutex
-	owned map[int32]*ownedPartition
-	stale map[int32]bool // whose commit was to another topic
-	gate  *inboxgate.Gate
+	mu           sync.Mutex
+	owned        map[int32]*ownedPartition
+	fromOldTopic map[int32]bool // whose commit was to another topic
+	gate         *inboxgate.Gate
 	// fencedSince is since when the group says that another has its name; zero: it was taken since.
-	fencedSince time.Time
-	unsent      episode // of replies that the cluster doesn't permit
-	denied      error   // it hasn't for too long
-	// circuit is what ShowCircuit was told last.
+	fencedSince    time.Time
+	refusedReplies errorEpisode // of replies that the cluster doesn't permit
+	repliesRefused error        // it hasn't for too long
+	// circuit is what ReportCircuit was told last.
 	circuit string
 	// committing holds one while a commit is under way: two must not cross, or
 	// the older would win. No mutex, since who waits for it has a limit.
 	committing chan struct{}
-	soon       chan struct{} // CommitSoon was called; of one place
+	commitNow  chan struct{} // CommitSoon was called; of one place
 }
 
 // ownedPartition is what a session keeps of a partition while it has it.
@@ -124,8 +124,8 @@ type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
-	// inherited: below it lies what was there when the partition came; see Inherited.
-	inherited int64
+	// mayHaveStartedBelow is the end of the topic when the partition was assigned; see MayHaveStarted.
+	mayHaveStartedBelow int64
 	// The last commit.
 	offset   int64
 	metadata string
@@ -147,13 +147,13 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	cfg.Reached = true
-	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), stale: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
-		soon: make(chan struct{}, 1)}
-	s.replies.sending, s.replies.narrow = cfg.processTime, narrowTopics{}
-	s.replies.most = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
-	s.replies.wrote = func(r *kgo.Record, sent time.Time) { s.written.wrote(cfg.Config, s.cl, r, sent) }
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
+		commitNow: make(chan struct{}, 1)}
+	s.replies.now, s.replies.narrow = cfg.processNow, narrowTopics{}
+	s.replies.maxBytes = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
+	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.observeWrite(cfg.Config, s.cl, r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
-	if s.cl, err = kgo.NewClient(append(cfg.Config.guardReplies(s.replies.overdue).options(), s.options()...)...); err != nil {
+	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).options(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
@@ -187,7 +187,7 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 
 func (s *Session) options() []kgo.Opt {
 	opts := append(produceOptions(),
-		kgo.WithHooks(s.tail.of(s.cfg.Config)),
+		kgo.WithHooks(s.tail.attach(s.cfg.Config)),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
@@ -228,20 +228,20 @@ func (s *Session) options() []kgo.Opt {
 // and open another; what may pass is told to the Listener instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	for until := time.Now().Add(s.cfg.PollWait); ; {
-		if err := s.permitted(); err != nil {
+		if err := s.repliesError(); err != nil {
 			return nil, fmt.Errorf("replies of %s: %w", s.cfg.Group, err)
 		}
 		fetches := s.poll(ctx, until)
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
 			return nil, err
 		}
-		gone, err := s.faults(fetches)
+		gone, err := s.classifyErrors(fetches)
 		if err != nil {
 			return nil, err
 		}
 		s.tail.observe(s.cfg.Config, fetches)
-		if records := s.delivered(fetches.Records()); len(records) > 0 {
-			s.gone = absence{}
+		if records := s.registerRecords(fetches.Records()); len(records) > 0 {
+			s.missing = missingTopic{}
 			return records, nil
 		}
 		if !time.Now().Before(until) {
@@ -249,7 +249,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		if gone {
 			select {
-			case <-time.After(topicGoneAgain):
+			case <-time.After(topicMissingRetryInterval):
 			case <-ctx.Done():
 			}
 		}
@@ -258,36 +258,36 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 
 // faults sorts the errors of a poll. What may pass is told to the Listener; the first that won't
 // is returned. gone: the topic isn't there, perhaps for now.
-func (s *Session) faults(fetches kgo.Fetches) (gone bool, fatal error) {
+func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 	fetches.EachError(func(topic string, p int32, err error) {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return // the end of the caller's patience, which Poll sees
 		}
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
-		case topicGone(err): // of each partition, again and again: told once
-			if !gone && s.gone.due(time.Now()) {
-				s.trouble(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
+		case isTopicMissing(err): // of each partition, again and again: told once
+			if !gone && s.missing.reportDue(time.Now()) {
+				s.report(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
 			gone = true
 		default:
-			final := s.final(err, time.Now())
+			final := s.fatalError(err, time.Now())
 			if final == nil {
-				s.trouble(finalError(err))
+				s.report(markFinal(err))
 			} else if fatal == nil {
 				fatal = final
 			}
 		}
 	})
 	if gone && fatal == nil {
-		fatal = s.recreated()
+		fatal = s.checkRecreated()
 	}
 	return gone, fatal
 }
 
 // recreated is an error if the topic is another one by now, which another session reads.
-func (s *Session) recreated() error {
-	ctx, cancel := context.WithTimeout(s.life, boundsWithin)
+func (s *Session) checkRecreated() error {
+	ctx, cancel := context.WithTimeout(s.life, boundsTimeout)
 	defer cancel()
 	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
 	d := listed[s.cfg.Topic]
@@ -312,7 +312,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
 	found := takeUnreadable(fetches)
 	for _, x := range found {
-		s.trouble(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.at.topic, x.at.partition, x.err))
+		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.at.topic, x.at.partition, x.err))
 	}
 	if len(found) > 0 || len(s.quarantines) > 0 {
 		s.quarantine(found, fetches, time.Now())
@@ -335,19 +335,19 @@ func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now ti
 }
 
 // final is what an error means to a session: nil, it goes on.
-func (s *Session) final(err error, now time.Time) error {
-	switch fateOf(err) {
+func (s *Session) fatalError(err error, now time.Time) error {
+	switch classOf(err) {
 	case retried:
 		return nil
 	case refused:
-		if now.Sub(s.refused.told(now, refusedGap)) <= refusedMost {
+		if now.Sub(s.refused.observe(now, refusedGap)) <= refusedMax {
 			return nil
 		}
-		return &RefusedError{Err: err, Lasts: true}
+		return &RefusedError{Err: err, Persistent: true}
 	case fenced:
 		return s.duplicate(err, now)
 	}
-	return finalError(err)
+	return markFinal(err)
 }
 
 // duplicate is the error of a session that another process has put out of the group; nil: it isn't known to be.
@@ -367,7 +367,7 @@ func (s *Session) duplicate(err error, now time.Time) error {
 
 // delivered registers records with their trackers, leaving out those of
 // partitions that have gone meanwhile, those that are finished, and markers.
-func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
+func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 	s.mu.Lock()
 	work := fetched[:0]
 	for _, r := range fetched {
@@ -384,11 +384,11 @@ func (s *Session) delivered(fetched []*kgo.Record) []events.Record {
 	return fromKgo(work, make([]events.Record, 0, len(work)))
 }
 
-// Held is a context that ends, with the cause ErrPartitionLost, when the
+// HeldContext is a context that ends, with the cause ErrPartitionLost, when the
 // session no longer has the partition: work on its requests is then another's,
 // and is to be abandoned without Done. Of a partition that the session doesn't
 // have it has ended already.
-func (s *Session) Held(partition int32) context.Context {
+func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.owned[partition]; o != nil {
@@ -415,7 +415,7 @@ func (s *Session) Done(partition int32, offset int64) {
 // nothing.
 func (s *Session) CommitSoon() {
 	select {
-	case s.soon <- struct{}{}:
+	case s.commitNow <- struct{}{}:
 	default:
 	}
 }
@@ -447,25 +447,25 @@ func (s *Session) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.end()
 		s.loop.Wait()
-		if err = s.commit(ctx, nil); overtaken(err) {
-			s.trouble(err)
+		if err = s.commit(ctx, nil); isOldGeneration(err) {
+			s.report(err)
 			err = nil
 		}
 		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
 		s.cl.Close()
-		s.lose(nil)
+		s.dropPartitions(nil)
 	})
 	return err
 }
 
-// overtaken reports whether a commit was refused because the group goes on in
+// isOldGeneration reports whether a commit was refused because the group goes on in
 // another generation. It refuses all partitions then.
-func overtaken(err error) bool {
+func isOldGeneration(err error) bool {
 	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.UnknownMemberID)
 }
 
-func (s *Session) trouble(err error) {
-	if f := s.cfg.Listener.Trouble; f != nil {
+func (s *Session) report(err error) {
+	if f := s.cfg.Listener.TransientError; f != nil {
 		f(err)
 	}
 }
@@ -485,12 +485,12 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	came := make(map[int32]*ownedPartition, len(ps))
 	s.mu.Lock()
 	for _, p := range ps {
-		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1, inherited: math.MaxInt64}
+		o := &ownedPartition{tracker: &Tracker{low: -1, read: -1}, offset: -1, mayHaveStartedBelow: math.MaxInt64}
 		o.ctx, o.lose = context.WithCancelCause(context.Background())
 		s.owned[p], came[p] = o, o
 	}
 	s.mu.Unlock()
-	go s.inherit(cl, came) // until it is known, the partitions have gone, or Close
+	go s.learnEnds(cl, came) // until it is known, the partitions have gone, or Close
 	if f := s.cfg.Listener.Assigned; f != nil {
 		f(ps)
 	}
@@ -501,19 +501,19 @@ func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				s.restore(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+				s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
 			}
 		}
 	}
 	for _, t := range resp.Topics { // versions before 8 know one group
 		for _, p := range t.Partitions {
-			s.restore(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+			s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
 		}
 	}
 	return nil
 }
 
-func (s *Session) restore(partition int32, code int16, offset int64, metadata *string) {
+func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) {
 	if code != 0 || offset < 0 {
 		return // an error is the client's to try again; without a commit there is nothing to know
 	}
@@ -522,15 +522,15 @@ func (s *Session) restore(partition int32, code int16, offset int64, metadata *s
 		text = *metadata
 	}
 	if id := topicIn(text); id != "" && s.topicID != "" && id != s.topicID {
-		s.trouble(fmt.Errorf("partition %d of %s: the group's offset %d is of the topic before, with the id %s, and isn't used: the topic is read from its start", partition, s.cfg.Topic, offset, id))
+		s.report(fmt.Errorf("partition %d of %s: the group's offset %d is of the topic before, with the id %s, and isn't used: the topic is read from its start", partition, s.cfg.Topic, offset, id))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.stale[partition] = true
+		s.fromOldTopic[partition] = true
 		return
 	}
 	tracker, err := NewTracker(offset, text)
 	if err != nil {
-		s.trouble(fmt.Errorf("partition %d of %s: finished requests may be done again: %w", partition, s.cfg.Topic, err))
+		s.report(fmt.Errorf("partition %d of %s: finished requests may be done again: %w", partition, s.cfg.Topic, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -544,9 +544,9 @@ func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range offsets[s.cfg.Topic] {
-		if s.stale[p] {
+		if s.fromOldTopic[p] {
 			offsets[s.cfg.Topic][p] = kgo.NewOffset().AtStart()
-			delete(s.stale, p)
+			delete(s.fromOldTopic, p)
 		}
 	}
 	return offsets, nil
@@ -562,20 +562,20 @@ func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string]
 	ctx, cancel := context.WithTimeout(ctx, min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare))
 	defer cancel()
 	if err := s.commit(ctx, ps); err != nil {
-		s.trouble(err)
+		s.report(err)
 	}
-	s.lose(ps)
+	s.dropPartitions(ps)
 }
 
 // onLost runs when they are another's already: nothing can be committed.
 func (s *Session) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	if ps := gone[s.cfg.Topic]; len(ps) > 0 {
-		s.lose(ps)
+		s.dropPartitions(ps)
 	}
 }
 
 // lose drops partitions, all of them for nil.
-func (s *Session) lose(ps []int32) {
+func (s *Session) dropPartitions(ps []int32) {
 	s.mu.Lock()
 	if ps == nil {
 		for p := range s.owned {

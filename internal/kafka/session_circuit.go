@@ -63,9 +63,9 @@ func circuitIn(metadata string) string {
 	return state
 }
 
-// ShowCircuit has the next commits say how the agent's circuits are, and asks for one. It
+// ReportCircuit has the next commits say how the agent's circuits are, and asks for one. It
 // returns at once. A partition of which nothing was ever read has no commit, and says nothing.
-func (s *Session) ShowCircuit(state string) {
+func (s *Session) ReportCircuit(state string) {
 	s.mu.Lock()
 	s.circuit = state
 	s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Session) ShowCircuit(state string) {
 // the topic; those of which none has said anything are left out. Who has gone silent
 // may have said it: only partitions of living members count.
 func (a *Admin) Circuits(ctx context.Context, group, topic string) (map[int32]string, error) {
-	commits, err := a.committed(ctx, group)
+	commits, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
 		return nil, nil
 	}

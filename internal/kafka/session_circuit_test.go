@@ -36,7 +36,7 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}
 		s.Done(0, 2)
-		s.ShowCircuit("open")
+		s.ReportCircuit("open")
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{0: "open"})
 		must(t, s.Close(r.ctx))
@@ -46,7 +46,7 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		if got := r.poll(next, 2); !slices.Equal(got, []string{"1", "3"}) {
 			t.Errorf("the next owner got %q; 2 was finished", got)
 		}
-		next.ShowCircuit("closed")
+		next.ReportCircuit("closed")
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{0: "closed"})
 	})

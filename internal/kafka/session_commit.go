@@ -20,7 +20,7 @@ func (s *Session) commitLoop() {
 	for {
 		select {
 		case <-tick.C:
-		case <-s.soon:
+		case <-s.commitNow:
 		case <-s.life.Done():
 			return
 		}
@@ -28,13 +28,13 @@ func (s *Session) commitLoop() {
 		err := s.commit(ctx, nil)
 		cancel()
 		if err != nil && s.life.Err() == nil {
-			s.trouble(err)
+			s.report(err)
 		}
 	}
 }
 
 // commitment is what is to be committed of one partition.
-type commitment struct {
+type pendingCommit struct {
 	of       *ownedPartition
 	offset   int64
 	metadata string
@@ -49,7 +49,7 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	case <-ctx.Done():
 		return fmt.Errorf("commit offsets of group %s: another commit is still under way: %w", s.cfg.Group, ctx.Err())
 	}
-	todo := s.changed(only)
+	todo := s.pendingCommits(only)
 	if len(todo) == 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	var err error
 	s.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{s.cfg.Topic: offsets},
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, cerr error) {
-			err = s.settle(todo, resp, cerr)
+			err = s.applyCommit(todo, resp, cerr)
 		})
 	if err != nil {
 		return fmt.Errorf("commit offsets of group %s: %w", s.cfg.Group, err)
@@ -82,10 +82,10 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	return nil
 }
 
-func (s *Session) changed(only []int32) map[int32]commitment {
+func (s *Session) pendingCommits(only []int32) map[int32]pendingCommit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	todo := make(map[int32]commitment)
+	todo := make(map[int32]pendingCommit)
 	for p, o := range s.owned {
 		if only != nil && !slices.Contains(only, p) {
 			continue
@@ -93,14 +93,14 @@ func (s *Session) changed(only []int32) map[int32]commitment {
 		offset, metadata := o.tracker.Commit()
 		metadata = withCircuit(withTopic(metadata, s.topicID), s.circuit)
 		if offset >= 0 && (offset != o.offset || metadata != o.metadata) {
-			todo[p] = commitment{o, offset, metadata}
+			todo[p] = pendingCommit{o, offset, metadata}
 		}
 	}
 	return todo
 }
 
 // settle takes note of what was committed.
-func (s *Session) settle(todo map[int32]commitment, resp *kmsg.OffsetCommitResponse, err error) error {
+func (s *Session) applyCommit(todo map[int32]pendingCommit, resp *kmsg.OffsetCommitResponse, err error) error {
 	if err != nil {
 		return err
 	}

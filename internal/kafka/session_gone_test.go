@@ -25,7 +25,7 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		r := newRequests(t, b, partitions)
 		var told atomic.Int64
 		s := r.open(func(c *kafka.SessionConfig) {
-			c.CommitEvery, c.Listener.Trouble = kafka.DefaultCommitEvery, func(error) { told.Add(1) }
+			c.CommitEvery, c.Listener.TransientError = kafka.DefaultCommitEvery, func(error) { told.Add(1) }
 		})
 		r.write(0, 0, 1)
 		r.poll(s, 1)
@@ -74,13 +74,13 @@ func TestRepliesToATopicThatIsMadeAnew(t *testing.T) {
 				t.Error("a reply was written to a topic that isn't there")
 			}
 			b.CreateTopics(t, 1, topic)
-			for deadline := time.Now().Add(remade); ; {
+			for deadline := time.Now().Add(recreatedTopics); ; {
 				err := reply("first")
 				if err == nil {
 					break
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("%v after the topic's return: %v", remade, err)
+					t.Fatalf("%v after the topic's return: %v", recreatedTopics, err)
 				}
 			}
 			must(t, reply("second"))

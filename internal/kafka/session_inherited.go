@@ -10,24 +10,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// inheritAgain is the pause before the ends of partitions that came are asked for again.
-const inheritAgain = time.Second
+// endsRetryInterval is the pause before the ends of partitions that came are asked for again.
+const endsRetryInterval = time.Second
 
-// Inherited reports whether another member may have begun a request, and have died or left
-// without a word of it: it was there when its partition came to this one, or that isn't known
-// yet. What came since, nobody else has had, unless a member goes on for a while that the group
-// has given up.
-func (s *Session) Inherited(partition int32, offset int64) bool {
+// MayHaveStarted reports whether a previous owner of the partition may have started the
+// request and died before it replied. That holds for requests below the log's end at
+// assignment, and for all of them until that end is known. Later requests were delivered to this member
+// only, unless a member that the group has removed is still running.
+func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owned[partition]
-	return o == nil || offset < o.inherited
+	return o == nil || offset < o.mayHaveStartedBelow
 }
 
 // inherit asks where the logs of partitions that came end.
-func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
+func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 	for tries := 1; ; tries++ {
-		err := s.askInherited(cl, came)
+		err := s.askEnds(cl, came)
 		for p, o := range came {
 			if o.ctx.Err() != nil {
 				delete(came, p)
@@ -37,10 +37,10 @@ func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
 			return
 		}
 		if tries&(tries-1) == 0 { // told at intervals that double
-			s.trouble(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
+			s.report(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
 		}
 		select {
-		case <-time.After(inheritAgain):
+		case <-time.After(endsRetryInterval):
 		case <-s.life.Done():
 			return
 		}
@@ -48,7 +48,7 @@ func (s *Session) inherit(cl *kgo.Client, came map[int32]*ownedPartition) {
 }
 
 // askInherited takes out of came what is known then.
-func (s *Session) askInherited(cl *kgo.Client, came map[int32]*ownedPartition) error {
+func (s *Session) askEnds(cl *kgo.Client, came map[int32]*ownedPartition) error {
 	ctx, cancel := context.WithTimeout(s.life, sessionCommitTimeout)
 	defer cancel()
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, s.cfg.Topic)
@@ -57,7 +57,7 @@ func (s *Session) askInherited(cl *kgo.Client, came map[int32]*ownedPartition) e
 	for p, o := range came {
 		switch end, ok := ends.Lookup(s.cfg.Topic, p); {
 		case ok && end.Err == nil:
-			o.inherited = end.Offset
+			o.mayHaveStartedBelow = end.Offset
 			delete(came, p)
 		case err == nil && ok:
 			err = end.Err

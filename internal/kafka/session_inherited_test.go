@@ -16,7 +16,7 @@ import (
 // awaitKnown waits until a session knows where a partition ended when it came.
 func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
 	r.t.Helper()
-	for s.Inherited(partition, 1<<60) {
+	for s.MayHaveStarted(partition, 1<<60) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-r.ctx.Done():
@@ -37,22 +37,22 @@ func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 		r.write(0, 3, 5)
 		r.poll(first, 2)
 		for offset, want := range []bool{true, true, true, false, false} {
-			if first.Inherited(0, int64(offset)) != want {
+			if first.MayHaveStarted(0, int64(offset)) != want {
 				t.Errorf("%d is inherited: %v", offset, !want)
 			}
 		}
 		first.Done(0, 0)
 		r.awaitCommit(0, 1)
 		must(t, first.Close(r.ctx))
-		if !first.Inherited(0, 4) {
+		if !first.MayHaveStarted(0, 4) {
 			t.Error("a partition that has gone is nobody's to say")
 		}
 
 		second := r.open()
 		r.poll(second, 4)
 		r.awaitKnown(second, 0)
-		if !second.Inherited(0, 4) || second.Inherited(0, 5) {
-			t.Errorf("the next owner inherits 4: %v, 5: %v", second.Inherited(0, 4), second.Inherited(0, 5))
+		if !second.MayHaveStarted(0, 4) || second.MayHaveStarted(0, 5) {
+			t.Errorf("the next owner inherits 4: %v, 5: %v", second.MayHaveStarted(0, 4), second.MayHaveStarted(0, 5))
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		return resp, nil, true
 	})
 	told := make(chan error, 10)
-	s := r.open(func(c *kafka.SessionConfig) { c.Listener.Trouble = func(err error) { told <- err } })
+	s := r.open(func(c *kafka.SessionConfig) { c.Listener.TransientError = func(err error) { told <- err } })
 	r.poll(s, 1)
 	for range 2 {
 		select {
@@ -91,12 +91,12 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		case <-r.ctx.Done():
 			t.Fatal("nothing is told")
 		}
-		if !s.Inherited(0, 1) {
+		if !s.MayHaveStarted(0, 1) {
 			t.Error("what may have been begun isn't taken for it")
 		}
 	}
 	r.awaitKnown(s, 0)
-	if !s.Inherited(0, 0) || s.Inherited(0, 1) {
-		t.Errorf("inherits 0: %v, 1: %v", s.Inherited(0, 0), s.Inherited(0, 1))
+	if !s.MayHaveStarted(0, 0) || s.MayHaveStarted(0, 1) {
+		t.Errorf("inherits 0: %v, 1: %v", s.MayHaveStarted(0, 0), s.MayHaveStarted(0, 1))
 	}
 }

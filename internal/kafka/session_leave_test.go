@@ -24,7 +24,7 @@ func TestLeavingAGroupThatHasGoneOnIsNoFailure(t *testing.T) {
 	var told atomic.Value
 	s := r.open(func(c *kafka.SessionConfig) {
 		c.CommitEvery = time.Hour // at the end only
-		c.Listener.Trouble = func(err error) { told.Store(err) }
+		c.Listener.TransientError = func(err error) { told.Store(err) }
 	})
 	r.poll(s, 1)
 	s.Done(0, 0)

@@ -34,56 +34,56 @@ type replies struct {
 	cl *kgo.Client
 	// sending gives the instant of the process's clock at which a flight begins;
 	// wrote is told of the first record of it that is acknowledged.
-	sending func() time.Time
-	wrote   func(r *kgo.Record, sent time.Time)
+	now            func() time.Time
+	onAcknowledged func(r *kgo.Record, sent time.Time)
 	// most asks what a topic takes as one batch; 0: that can't be found out.
-	most func(topic string) int
+	maxBytes func(topic string) int
 	// landedBefore are replies whose result was taken: nobody else knows of them.
-	landedBefore sync.Pool
+	pool sync.Pool
 
-	mu      sync.Mutex
-	waiting []*reply
-	flying  bool
-	by      time.Time // the flight's; zero: it has all the time
-	narrow  narrowTopics
+	mu       sync.Mutex
+	waiting  []*reply
+	inFlight bool
+	deadline time.Time // the flight's; zero: it has all the time
+	narrow   narrowTopics
 }
 
 // reply is one that Send waits for.
 type reply struct {
-	ctx    context.Context
-	record kgo.Record
-	least  int        // bytes of it, before compression
-	bytes  int        // that it takes in a batch, at most
-	result chan error // of one place
-	flight *flight    // that it is in
-	land   func(*kgo.Record, error)
+	ctx        context.Context
+	record     kgo.Record
+	bytesMin   int        // bytes of it, before compression
+	bytesMax   int        // that it takes in a batch, at most
+	result     chan error // of one place
+	flight     *flight    // that it is in
+	onProduced func(*kgo.Record, error)
 }
 
 // reply is one for a record, which may have been another's.
-func (q *replies) reply(ctx context.Context, rec *events.Record) *reply {
-	p, ok := q.landedBefore.Get().(*reply)
+func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
+	p, ok := q.pool.Get().(*reply)
 	if !ok {
 		p = &reply{result: make(chan error, 1)}
-		p.land = func(r *kgo.Record, err error) { p.flight.land(p, r, err) }
+		p.onProduced = func(r *kgo.Record, err error) { p.flight.onProduced(p, r, err) }
 	}
-	p.ctx, p.least, p.bytes = ctx, recordBytesLeast(rec), recordBytesMost(rec)
-	toKgoAt(&p.record, rec)
+	p.ctx, p.bytesMin, p.bytesMax = ctx, recordBytesMin(rec), recordBytesMax(rec)
+	fillKgo(&p.record, rec)
 	return p
 }
 
 // release takes one back whose result was taken; what it refers to goes.
 func (q *replies) release(p *reply) {
 	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
-	q.landedBefore.Put(p)
+	q.pool.Put(p)
 }
 
 // send queues a reply and waits for its end or that of its time.
 func (q *replies) send(ctx context.Context, rec *events.Record) error {
-	p := q.reply(ctx, rec)
+	p := q.newReply(ctx, rec)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, p)
 	q.mu.Unlock()
-	q.fly()
+	q.startFlight()
 	select {
 	case err := <-p.result:
 		q.release(p)
@@ -99,14 +99,14 @@ func (q *replies) send(ctx context.Context, rec *events.Record) error {
 }
 
 // fly starts a flight if none is under way and anything waits.
-func (q *replies) fly() {
+func (q *replies) startFlight() {
 	q.mu.Lock()
 	var boarded []*reply
-	if !q.flying {
-		boarded = q.board()
-		q.flying, q.by = len(boarded) > 0, earliest(boarded)
+	if !q.inFlight {
+		boarded = q.takeWaiting()
+		q.inFlight, q.deadline = len(boarded) > 0, earliestDeadline(boarded)
 	}
-	by := q.by
+	by := q.deadline
 	q.mu.Unlock()
 	if len(boarded) > 0 {
 		q.produce(boarded, by)
@@ -114,17 +114,17 @@ func (q *replies) fly() {
 }
 
 // board takes what waits and still has time; who has none has gone.
-func (q *replies) board() []*reply {
+func (q *replies) takeWaiting() []*reply {
 	var boarded []*reply
-	q.narrow.widen(time.Now())
+	q.narrow.dropExpired(time.Now())
 	n, bytes := 0, batchOverhead
 	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
 		p := q.waiting[n]
-		if timeOver(p.ctx) != nil {
+		if deadlineError(p.ctx) != nil {
 			continue
 		}
 		if t, narrow := q.narrow[p.record.Topic]; narrow {
-			if bytes += p.bytes; len(boarded) > 0 && bytes > t.most {
+			if bytes += p.bytesMax; len(boarded) > 0 && bytes > t.maxBytes {
 				break
 			}
 		}
@@ -144,71 +144,71 @@ type flight struct {
 	sent   time.Time
 	alone  bool // it has one reply
 
-	mu   sync.Mutex
-	left int
-	told bool // of a record that is there
+	mu            sync.Mutex
+	left          int
+	clockObserved bool // of a record that is there
 	// remade is their topic where it isn't the one that the client knows, else "".
-	remade string
-	again  []*reply
+	recreated string
+	resend    []*reply
 	// large are refused as too large: one that flew alone, or those that may have been in a batch with others.
-	large []*reply
+	tooLarge []*reply
 }
 
 // produce hands a flight to the client, until by if that isn't zero.
 func (q *replies) produce(boarded []*reply, by time.Time) {
-	f := &flight{of: q, sent: q.sending(), left: len(boarded), alone: len(boarded) == 1}
+	f := &flight{of: q, sent: q.now(), left: len(boarded), alone: len(boarded) == 1}
 	f.ctx, f.cancel = flightContext(by)
 	for _, p := range boarded {
 		p.flight = f
-		q.cl.TryProduce(f.ctx, &p.record, p.land)
+		q.cl.TryProduce(f.ctx, &p.record, p.onProduced)
 	}
 }
 
 // land is the client's promise for a reply: what became of it. Once p has its result it
 // is another's, and its record r with it.
-func (f *flight) land(p *reply, r *kgo.Record, err error) {
+func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err == nil && !f.told {
-		f.told = true
-		f.of.wrote(r, f.sent)
+	if err == nil && !f.clockObserved {
+		f.clockObserved = true
+		f.of.onAcknowledged(r, f.sent)
 	}
-	if isRemade(err) {
-		f.remade = r.Topic
+	if isRecreated(err) {
+		f.recreated = r.Topic
 	}
 	switch {
 	case isTooLarge(err):
-		f.large = append(f.large, p)
-	case err != nil && timeOver(f.ctx) != nil && timeOver(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
-		f.again = append(f.again, p) // another's time ended
+		f.tooLarge = append(f.tooLarge, p)
+	case err != nil && deadlineError(f.ctx) != nil && deadlineError(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
+		f.resend = append(f.resend, p) // another's time ended
 	default:
 		p.result <- err
 	}
 	if f.left--; f.left == 0 {
 		f.cancel()
-		go f.landed()
+		go f.end()
 	}
 }
 
 // landed is for a flight that has ended.
-func (f *flight) landed() {
-	if len(f.large) > 0 {
-		f.again = append(f.of.split(f.large, f.alone), f.again...)
+func (f *flight) end() {
+	if len(f.tooLarge) > 0 {
+		f.resend = append(f.of.narrowTopic(f.tooLarge, f.alone), f.resend...)
 	}
-	f.of.landed(f.again, f.remade)
+	f.of.endFlight(f.resend, f.recreated)
 }
 
 // split is for replies that were refused as too large: it has smaller flights, and returns those that are to fly again. One that
 // was alone gets its error.
-func (q *replies) split(large []*reply, alone bool) (again []*reply) {
+func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	topic := large[0].record.Topic
 	q.mu.Lock()
 	known, narrow := q.narrow[topic]
 	q.mu.Unlock()
 	if !alone || !narrow {
-		most := q.most(topic)
+		most := q.maxBytes(topic)
 		q.mu.Lock()
-		q.narrow.refused(topic, most, time.Now())
+		q.narrow.narrow(topic, most, time.Now())
 		known = q.narrow[topic]
 		q.mu.Unlock()
 	}
@@ -216,13 +216,13 @@ func (q *replies) split(large []*reply, alone bool) (again []*reply) {
 		return large
 	}
 	p := large[0]
-	p.result <- &TooLargeError{Topic: topic, Bytes: p.least, Most: known.most, Err: kerr.MessageTooLarge}
+	p.result <- &TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.maxBytes, Err: kerr.MessageTooLarge}
 	return nil
 }
 
 // landed lets the next flight go; what has time left goes first. A topic that was made anew
 // is forgotten by the client: nothing is on its way.
-func (q *replies) landed(again []*reply, remade string) {
+func (q *replies) endFlight(again []*reply, remade string) {
 	if remade != "" {
 		q.cl.PurgeTopicsFromProducing(remade)
 	}
@@ -232,12 +232,12 @@ func (q *replies) landed(again []*reply, remade string) {
 		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	}
 	q.mu.Lock()
-	q.flying = false
+	q.inFlight = false
 	if len(again) > 0 {
 		q.waiting = append(again, q.waiting...)
 	}
 	q.mu.Unlock()
-	q.fly()
+	q.startFlight()
 }
 
 // flightContext ends at by; zero: it doesn't.
@@ -249,7 +249,7 @@ func flightContext(by time.Time) (context.Context, context.CancelFunc) {
 }
 
 // earliest is the first deadline of a flight's replies; zero: none has one.
-func earliest(boarded []*reply) time.Time {
+func earliestDeadline(boarded []*reply) time.Time {
 	var by time.Time
 	for _, p := range boarded {
 		if d, has := p.ctx.Deadline(); has && (by.IsZero() || d.Before(by)) {
@@ -259,9 +259,9 @@ func earliest(boarded []*reply) time.Time {
 	return by
 }
 
-// timeOver is why nothing may be sent under ctx any more. The clock decides: in a
+// deadlineError is why nothing may be sent under ctx any more. The clock decides: in a
 // process that was stopped the timer that ends a context comes late.
-func timeOver(ctx context.Context) error {
+func deadlineError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -286,39 +286,39 @@ func timeOver(ctx context.Context) error {
 //     over with it may be written twice: the client can't take back one alone.
 //     The second is not current and is counted, no more.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
-	if err := timeOver(ctx); err != nil {
+	if err := deadlineError(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
 	}
 	err := s.replies.send(ctx, &rec)
 	if err == nil {
 		return nil
 	}
-	if over := timeOver(ctx); over != nil {
+	if over := deadlineError(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
 	}
 	if large, is := errors.AsType[*TooLargeError](err); is {
 		return large
 	}
-	s.notPermitted(err, time.Now())
+	s.recordRefusal(err, time.Now())
 	return produceError(rec.Topic, err)
 }
 
 // notPermitted takes in the error of a reply. Replies that the cluster doesn't permit end the session after a bound: its
 // requests are answered by nobody, and others may be permitted to.
-func (s *Session) notPermitted(err error, now time.Time) {
-	if fateOf(err) != refused {
+func (s *Session) recordRefusal(err error, now time.Time) {
+	if classOf(err) != refused {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.unsent.told(now, refusedGap)) > refusedMost {
-		s.denied = &RefusedError{Err: err, Lasts: true}
+	if now.Sub(s.refusedReplies.observe(now, refusedGap)) > refusedMax {
+		s.repliesRefused = &RefusedError{Err: err, Persistent: true}
 	}
 }
 
 // permitted is the error of a session whose replies the cluster doesn't permit.
-func (s *Session) permitted() error {
+func (s *Session) repliesError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.denied
+	return s.repliesRefused
 }

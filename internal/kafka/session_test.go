@@ -142,7 +142,7 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 			second.Done(0, o)
 		}
 		r.awaitCommit(0, 11)
-		if held := first.Held(0); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(0); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
 			t.Error("a closed session still holds the partition")
 		}
 	})
@@ -174,10 +174,10 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 		if got := r.poll(second, 1); !slices.Equal(got, []string{"5"}) {
 			t.Errorf("the next owner got %q, finished before it came", got)
 		}
-		if held := first.Held(p); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(p); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
 			t.Error("the first still holds the partition that moved")
 		}
-		if held := first.Held(1 - p); held.Err() != nil {
+		if held := first.HeldContext(1 - p); held.Err() != nil {
 			t.Errorf("the first lost the partition that stayed: %v", context.Cause(held))
 		}
 	})
@@ -304,7 +304,7 @@ func (c *crew) work(ctx context.Context, s *kafka.Session) {
 			return
 		}
 		for _, rec := range rs {
-			held := s.Held(rec.Partition)
+			held := s.HeldContext(rec.Partition)
 			wg.Go(func() {
 				select { // some take long, and finish out of order
 				case <-time.After(time.Duration(rec.Offset%7) * time.Millisecond):

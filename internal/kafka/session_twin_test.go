@@ -25,7 +25,7 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 		s := r.open(func(c *kafka.SessionConfig) {
 			c.InstanceID, c.SessionTimeout = instance, 2*time.Second
 			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
-			c.Listener.Trouble = func(err error) {
+			c.Listener.TransientError = func(err error) {
 				select {
 				case fenced <- err:
 				default:

@@ -15,11 +15,11 @@ import (
 // rebalance. It doesn't know whether it has read to an end (see Restorer for a
 // reader that does). One goroutine polls it; Close may be called from any.
 type Tail struct {
-	client *kgo.Client
-	poller poller
-	cut    context.CancelFunc
-	cfg    Config
-	topic  string
+	client     *kgo.Client
+	poller     poller
+	cancelLife context.CancelFunc
+	cfg        Config
+	topic      string
 }
 
 // TailEnd, in place of an offset, is where a partition ends when a Tail first finds it.
@@ -45,7 +45,7 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 		cut()
 		return nil, fmt.Errorf("tail of %s: client: %w", topic, err)
 	}
-	return &Tail{client: client, cut: cut, cfg: c, topic: topic,
+	return &Tail{client: client, cancelLife: cut, cfg: c, topic: topic,
 		poller: poller{client: client, wait: DefaultFetchMaxWait, max: DefaultMaxPollRecords}}, nil
 }
 
@@ -54,7 +54,7 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 // an offset that was asked for, or may not be read.
 func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 	fetches, _ := t.poller.poll(ctx)
-	if err := fetchError(ctx, fetches, nil, finalError); err != nil {
+	if err := fetchError(ctx, fetches, nil, markFinal); err != nil {
 		return nil, fmt.Errorf("tail of %s: %w", t.topic, err)
 	}
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
@@ -66,4 +66,4 @@ func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // Close ends the client, and a Poll that waits.
-func (t *Tail) Close() { _ = closeClient(t.client, t.cut, staysMember) } // it has no group to leave
+func (t *Tail) Close() { _ = closeClient(t.client, t.cancelLife, noMembership) } // it has no group to leave

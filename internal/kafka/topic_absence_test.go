@@ -10,7 +10,7 @@ import (
 // for the end of the topic.
 func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
-	var a absence
+	var a missingTopic
 	for i, c := range []struct {
 		after time.Duration
 		due   bool
@@ -18,14 +18,14 @@ func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 		{0, true},
 		{time.Second, false},
 		{time.Hour, true},
-		{topicGoneAgain, false},
-		{topicGoneMost - topicGoneAgain, true},
-		{topicGoneMost, false},
-		{topicGoneMost, true}, // twice as long after the second report as that was after the first
-		{topicGoneMost, false},
+		{topicMissingRetryInterval, false},
+		{topicMissingReportMin - topicMissingRetryInterval, true},
+		{topicMissingReportMin, false},
+		{topicMissingReportMin, true}, // twice as long after the second report as that was after the first
+		{topicMissingReportMin, false},
 	} {
 		at = at.Add(c.after)
-		if due := a.due(at); due != c.due {
+		if due := a.reportDue(at); due != c.due {
 			t.Errorf("%d, %v later: due %v", i, c.after, due)
 		}
 	}

@@ -39,7 +39,7 @@ const (
 )
 
 // Topics says what CreateTopics is to create.
-type Topics struct {
+type CreateTopicsOptions struct {
 	// Partitions of the inboxes, events and what goes with them; 0: those that
 	// the namespace has, or events.DefaultPartitions. They can't change later:
 	// they say where a task lives.
@@ -88,7 +88,7 @@ func (s *topicSpec) fits(partitions int32) bool {
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions
 }
 
-func settings(cleanup string, retention time.Duration, extra ...string) map[string]string {
+func topicSettings(cleanup string, retention time.Duration, extra ...string) map[string]string {
 	s := map[string]string{
 		"cleanup.policy":                 cleanup,
 		"message.timestamp.type":         "LogAppendTime",
@@ -116,16 +116,16 @@ const definitionsLag = "604800000"
 func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {
 	var specs []topicSpec
 	for _, t := range ns.InboxTopics() {
-		specs = append(specs, topicSpec{name: t, partitions: partitions, inPartition: true, inbox: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
+		specs = append(specs, topicSpec{name: t, partitions: partitions, inPartition: true, inbox: true, kept: true, settings: topicSettings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)})
 	}
 	specs = append(specs,
-		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, kept: true, settings: settings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
-		topicSpec{name: ns.Answers(), partitions: partitions, settings: settings("delete", answersRetention)},
-		topicSpec{name: ns.Alerts(), partitions: partitions, settings: settings("delete", alertsRetention)},
-		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: settings("delete", deadlettersRetention)},
-		topicSpec{name: ns.Notifications(), partitions: partitions, settings: settings("delete", notifyRetention)},
-		topicSpec{name: ns.Snapshots(), partitions: partitions, settings: settings("compact", 0)},
-		topicSpec{name: ns.Definitions(), partitions: 1, settings: settings("compact", 0, "min.compaction.lag.ms", definitionsLag, "delete.retention.ms", definitionsLag)},
+		topicSpec{name: ns.Events(), partitions: partitions, inPartition: true, kept: true, settings: topicSettings("delete", 0, "retention.ms", keepForEver, "retention.bytes", keepForEver)},
+		topicSpec{name: ns.Answers(), partitions: partitions, settings: topicSettings("delete", answersRetention)},
+		topicSpec{name: ns.Alerts(), partitions: partitions, settings: topicSettings("delete", alertsRetention)},
+		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: topicSettings("delete", deadlettersRetention)},
+		topicSpec{name: ns.Notifications(), partitions: partitions, settings: topicSettings("delete", notifyRetention)},
+		topicSpec{name: ns.Snapshots(), partitions: partitions, settings: topicSettings("compact", 0)},
+		topicSpec{name: ns.Definitions(), partitions: 1, settings: topicSettings("compact", 0, "min.compaction.lag.ms", definitionsLag, "delete.retention.ms", definitionsLag)},
 	)
 	for _, agent := range slices.Sorted(maps.Keys(agents)) {
 		specs = append(specs, requestSpec(ns, agent, agents[agent]))
@@ -137,7 +137,7 @@ func requestSpec(ns events.Namespace, agent string, partitions int32) topicSpec 
 	if partitions == 0 {
 		partitions = events.DefaultPartitions
 	}
-	return topicSpec{name: ns.Requests(agent), partitions: partitions, settings: settings("delete", requestsRetention)}
+	return topicSpec{name: ns.Requests(agent), partitions: partitions, settings: topicSettings("delete", requestsRetention)}
 }
 
 // minISR is how many replicas must have a record before it is acknowledged.
@@ -149,7 +149,7 @@ func minISR(replication int16) int { return min(wantMinISR, int(replication)) }
 // its format record, last, so that no role starts on half of them. What exists
 // is left as it is, and reported; CheckTopics says whether it is good enough.
 // It may be called again, also beside another.
-func (a *Admin) CreateTopics(ctx context.Context, want Topics) ([]TopicReport, error) {
+func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]TopicReport, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("create topics: %w", err)
@@ -226,7 +226,7 @@ func replicationFor(asked int16, brokers int) (int16, string, error) {
 // CreateRequestTopic creates the request topic of an agent unless it exists,
 // with the replication of the namespace's events.
 func (a *Admin) CreateRequestTopic(ctx context.Context, agent string, partitions int32) (TopicReport, error) {
-	t, err := a.topic(ctx, a.cfg.Namespace.Events())
+	t, err := a.topicDetail(ctx, a.cfg.Namespace.Events())
 	if err != nil {
 		return TopicReport{}, fmt.Errorf("create request topic of agent %s: %w; create the namespace first with `waybill topics create`", agent, err)
 	}
@@ -244,7 +244,7 @@ func (a *Admin) EnsureTopic(ctx context.Context, topic string, partitions int32)
 // createTopic creates a topic unless it exists and returns when every
 // partition of it has a leader. replication -1 is the broker's default.
 func (a *Admin) createTopic(ctx context.Context, spec topicSpec, replication int16, note string) (TopicReport, error) {
-	t, err := a.topic(ctx, spec.name)
+	t, err := a.topicDetail(ctx, spec.name)
 	if err == nil {
 		return TopicReport{spec.name, int32(len(t.Partitions)), int16(t.Partitions.NumReplicas()), false, "exists"}, nil
 	}
@@ -275,7 +275,7 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 	ctx, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
 	defer cancel()
 	for {
-		t, err := a.topic(ctx, topic)
+		t, err := a.topicDetail(ctx, topic)
 		if err == nil {
 			for _, p := range t.Partitions {
 				if p.Err != nil || p.Leader < 0 {
@@ -313,7 +313,7 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	// Whether the topic exists is asked first, for a question about the offsets
 	// of one that doesn't would have the client remember so for a while, and
 	// writeFormat asks again at once.
-	_, err := a.topic(ctx, a.cfg.Namespace.Definitions())
+	_, err := a.topicDetail(ctx, a.cfg.Namespace.Definitions())
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return Format{}, fmt.Errorf("%w: %q; run `waybill topics create`", ErrNoFormat, a.cfg.Namespace)
 	}

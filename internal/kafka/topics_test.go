@@ -49,7 +49,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				if _, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 3, Agents: map[string]int32{"payments": 2}}); err != nil {
+				if _, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2}}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -98,7 +98,7 @@ func TestTheWatchOutlivesALostConnection(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 1})
+		_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 		must(t, err)
 		g := &gate{}
 		watched := cfg
@@ -130,7 +130,7 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
+		_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
 		must(t, err)
 		topic := cfg.Namespace.Events()
 		tx := b.Client(t, kgo.TransactionalID(string(cfg.Namespace)+"tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -171,9 +171,9 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
-	cfg, ctx := configOf(t, kafkatest.Of(c)), bounded(t)
+	cfg, ctx := configOf(t, kafkatest.FromCluster(c)), bounded(t)
 	a := openAdmin(t, cfg)
-	report, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2, Agents: map[string]int32{"payments": 1}})
+	report, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"payments": 1}})
 	must(t, err)
 	for _, r := range report {
 		if r.Replication != 3 || r.Note != "" {
@@ -186,7 +186,7 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 	if _, err := a.CheckFormat(ctx); err != nil {
 		t.Error(err)
 	}
-	weak := kafka.Topics{Partitions: 2, Replication: 1}
+	weak := kafka.CreateTopicsOptions{Partitions: 2, Replication: 1}
 	other := cfg
 	other.Namespace += "weak."
 	w := openAdmin(t, other)
@@ -242,7 +242,7 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 		return response, nil, true
 	})
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	if f, err := a.Format(ctx); err != nil || f.Partitions != 2 || refused <= 10 {
 		t.Errorf("the format is %+v, %v, after %d refusals", f, err, refused)
@@ -254,7 +254,7 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg, ctx := configOf(t, b), bounded(t)
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
 	must(t, err)

@@ -63,17 +63,17 @@ func (t *Tracker) Deliver(offset int64) bool {
 		*t = Tracker{low: offset, read: offset}
 	}
 	if offset > t.read {
-		t.finish(span{t.read, offset})
+		t.addFinished(span{t.read, offset})
 	}
 	t.read = offset + 1
-	return !t.finished(offset)
+	return !t.isFinished(offset)
 }
 
 // Done takes note that a record's request is finished. Twice is as good as
 // once.
 func (t *Tracker) Done(offset int64) {
 	if t.low >= 0 && offset >= t.low {
-		t.finish(span{offset, offset + 1})
+		t.addFinished(span{offset, offset + 1})
 	}
 }
 
@@ -94,7 +94,7 @@ func (t *Tracker) Open() int64 {
 	return n
 }
 
-func (t *Tracker) finished(offset int64) bool {
+func (t *Tracker) isFinished(offset int64) bool {
 	if offset < t.low {
 		return true
 	}
@@ -104,7 +104,7 @@ func (t *Tracker) finished(offset int64) bool {
 
 // finish adds a range, merging it with those that it touches, and moves low
 // over what is finished there.
-func (t *Tracker) finish(s span) {
+func (t *Tracker) addFinished(s span) {
 	s.from = max(s.from, t.low)
 	if s.from >= s.to {
 		return

@@ -30,7 +30,7 @@ func TestTrackerLosesNothingAndRepeatsOnlyWhatItForgot(t *testing.T) {
 			next, _ := slices.BinarySearch(log, max(committed, 0))
 			settled := make(map[int64]bool) // what the last commit says is finished
 			for _, o := range log {
-				settled[o] = tr.finished(o)
+				settled[o] = tr.isFinished(o)
 			}
 			for range rapid.IntRange(0, 80).Draw(t, "steps") {
 				if len(open) > 0 && rapid.Bool().Draw(t, "finish") {

@@ -15,12 +15,10 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// The defaults of a worker. A worker that froze is out of the group after the
-// session timeout; what it left open is rolled back by the broker after the
-// transaction timeout, or at once by the next owner (see Restorer). The session
-// must be the shorter one: offsets stay unstable for as long as a transaction
-// is open, so the other way round the next owner would wait longer than it
-// took to notice the death.
+// The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
+// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout must
+// be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than the
+// group takes to notice the failure.
 const (
 	DefaultSessionTimeout     = 6 * time.Second
 	DefaultTransactionTimeout = 10 * time.Second
@@ -29,17 +27,15 @@ const (
 )
 
 const (
-	// heartbeatsPerSession and heartbeatIntervalMax are how often a member says
-	// that it lives; a rebalance is noticed by the next heartbeat, so that is
-	// what a handover waits for.
+	// heartbeatsPerSession and heartbeatIntervalMax bound the heartbeat interval. A member notices a rebalance at its
+	// next heartbeat, so a handover waits for that long.
 	heartbeatsPerSession = 12
 	heartbeatIntervalMax = 250 * time.Millisecond
-	// flushPerTransaction: all output must be acknowledged within this part
-	// of the transaction timeout, so that one bad topic can't hold a worker
-	// until the broker rolls back.
+	// flushPerTransaction: all output must be acknowledged within this part of the transaction timeout, so that one
+	// unavailable topic can't block a worker until the broker aborts.
 	flushPerTransaction = 3
-	// metadataAgeMin is how soon a topic that is missing is looked for again, and
-	// metadataAgeMax how soon partitions are noticed that were added to one.
+	// metadataAgeMin is the least interval of requests for a missing topic. metadataAgeMax bounds how late added
+	// partitions are noticed.
 	metadataAgeMin = 250 * time.Millisecond
 	metadataAgeMax = 30 * time.Second
 	// workerMetadataAgeMin is less: a worker's output waits for new metadata whenever a
@@ -50,25 +46,21 @@ const (
 	// broker asked first, for half a second. With the client's default, a missing topic in
 	// a transaction blocks its flush forever.
 	unknownTopicTries = 20
-	// transactionBackoff is the wait for the broker to finish the transaction
-	// before.
+	// transactionBackoff is the interval of retries while the broker finishes the previous transaction.
 	transactionBackoff = 5 * time.Millisecond
-	// closeWait bounds each of the two steps of leaving: to end what is open
-	// and to leave the group.
+	// closeWait bounds each of the two steps of Close: to end the open transaction and to leave the group.
 	closeWait = 2 * time.Second
 	// recordsBufferedMax is how many records of one transaction may wait for
 	// the network; more block the Commit, within its flush bound.
 	recordsBufferedMax = 100_000
-	// fetchBytesMax bounds one answer to a fetch by the shares of its
-	// partitions. It is below the client's own bound of the whole (50 MiB):
-	// an answer that ends there, in the middle of a partition, comes from the
-	// embedded broker without the list of what was rolled back, and a reader
-	// of committed records then takes that for committed (found by a test).
+	// fetchBytesMax bounds a fetch response by the limits of its partitions. It is below the client's limit of the
+	// whole response (50 MiB): a response of the embedded broker that reaches that limit within a partition lacks
+	// the list of aborted transactions, and readers would take aborted records for committed.
 	fetchBytesMax          = 48 << 20
 	fetchPartitionBytesMax = 1 << 20
 )
 
-// fetchPartitionBytes is the share of each of n partitions.
+// fetchPartitionBytes is the byte limit of each of n partitions.
 func fetchPartitionBytes(n int) int32 {
 	return int32(min(fetchPartitionBytesMax, fetchBytesMax/n))
 }
@@ -77,14 +69,13 @@ func heartbeatInterval(session time.Duration) time.Duration {
 	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
 }
 
-// WorkerConfig says which worker to open.
+// WorkerConfig configures a worker.
 type WorkerConfig struct {
 	Config
 	// Group is the consumer group.
 	Group string
-	// Owner names the worker among all workers of the namespace. Its transactional
-	// id is Namespace + "scheduler." + Owner: opening a worker fences the one
-	// that had the same owner.
+	// Owner is the worker's unique name in the namespace. Its transactional id is Namespace + "scheduler." + Owner, so
+	// opening a worker fences an earlier one with the same owner.
 	Owner string
 	// InstanceID makes a static member, which gets its partitions back when it
 	// opens again within the session timeout; empty: a dynamic member.
@@ -104,49 +95,49 @@ type WorkerConfig struct {
 	MaxPollRecords int
 	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with the log.
 	Committed func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
-	// Listener is told what happens; nil, and nil fields, are fine.
+	// Listener observes the worker. It and its fields may be nil.
 	Listener *WorkerListener
 }
 
-// WorkerListener observes a worker. Assigned, GroupFailed and Uneven are called
+// WorkerListener observes a worker. Assigned, GroupFailed and SubscriptionMismatch are called
 // from the client's goroutines, the others from that of the worker; none may
 // block or call the worker.
 type WorkerListener struct {
-	// Assigned: partitions came anew or went.
+	// Assigned: partitions were assigned or lost.
 	Assigned func(added, lost []int32)
 	// GroupFailed: the membership ended by err; the client joins again.
 	GroupFailed func(err error)
-	// Uneven: this worker leads the group, and a member reads other topics.
-	Uneven func(member string, topics []string)
+	// SubscriptionMismatch: this worker leads the group, and a member reads other topics.
+	SubscriptionMismatch func(member string, topics []string)
 	// Committed: a transaction of so many records read and written.
 	Committed func(polled, out int, took time.Duration)
-	// Aborted: a transaction was rolled back; what was polled comes again.
+	// Aborted: a transaction was rolled back; Poll returns its records again.
 	Aborted func(polled int, why string)
-	// DataLost: the broker no longer has what it had acknowledged.
+	// DataLost: the broker no longer has records that it had acknowledged.
 	DataLost func(err error)
 	// Damaged: what the broker has of a partition of an inbox can't be read, for it isn't what
 	// was written. It stands still, the others don't; it is asked for again, and told of
 	// again, at intervals that double.
 	Damaged func(topic string, partition int32, err error)
-	// LeaveFailed: the worker closed and is still a member, until its session times out.
+	// LeaveFailed: the worker is closed, but remains a member until its session times out.
 	LeaveFailed func(err error)
-	// Unsettled: partitions came whose offsets an open transaction holds back, for
-	// longer than a restore takes to end it. The client waits for as long.
-	Unsettled func(partitions []int32)
-	// Position: something is wrong with where an inbox was to be read from. It is called from the
-	// client's goroutines, too.
+	// OffsetsUnstable: an open transaction has kept the offsets of newly assigned partitions unstable for longer
+	// than a restore takes to abort it. The client keeps waiting.
+	OffsetsUnstable func(partitions []int32)
+	// Position: the position of an inbox can't be used as it is. It may also be called from the client's
+	// goroutines.
 	Position func(at Position, fault PositionFault)
 }
 
-// TransactionalID is that of an owner's worker.
+// TransactionalID returns the transactional id of an owner's worker.
 func TransactionalID(c Config, owner string) string {
 	return fencePrefix(c) + owner
 }
 
-// fencePrefix begins the ids that a new owner of a partition may fence.
+// fencePrefix is the prefix of the transactional ids that a new owner of a partition may fence.
 func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
 
-func (c *WorkerConfig) complete() error {
+func (c *WorkerConfig) validate() error {
 	var faults []error
 	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
 	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
@@ -195,27 +186,29 @@ func orDefault[T comparable](v *T, d T) {
 //		...                                // accept the new state, or forget it
 //	}
 //
-// It guarantees: no transaction is committed that consumed nothing, so the
-// group's generation fences every write of a worker that lost its place; none is
-// committed with records of a partition that was lost since they were polled;
-// a partition that comes is paused for its restore before anything of it can be
-// fetched. An inbox flows only while no reason pauses it (inboxgate).
+// Guarantees:
+//
+//   - Every committed transaction consumes something, so the group's generation fences all writes of a worker that was
+//     removed from the group.
+//   - No transaction is committed with records of a partition that was lost after they were polled.
+//   - A newly assigned partition is paused for its restore before any of its records can be fetched.
+//   - An inbox flows only while no reason pauses it (inboxgate).
 //
 // One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
 // Stalled and Close may be called from any.
 type Worker struct {
-	cfg       WorkerConfig
-	session   *kgo.GroupTransactSession
-	balancer  *Balancer
-	poller    poller
-	tail      tailClock
-	arrivals  arrivals
-	positions positions
-	cut       context.CancelFunc // ends whatever the client waits for
+	cfg            WorkerConfig
+	session        *kgo.GroupTransactSession
+	balancer       *Balancer
+	poller         poller
+	tail           tailClock
+	pendingOffsets pendingOffsets
+	positions      positions
+	cancelLife     context.CancelFunc // ends whatever the client waits for
 
-	// seen is what Assigned said last: Pause and Resume mean a partition of that.
-	seen map[int32]uint64
-	// restored are the assignments that Resume said were restored.
+	// lastAssigned is the last result of Assigned. Pause and Resume apply to those assignments.
+	lastAssigned map[int32]uint64
+	// restored are the assignments that were resumed after their restore.
 	restored    map[int32]uint64
 	gate        *workerGate
 	quarantines quarantines
@@ -223,26 +216,26 @@ type Worker struct {
 	// number that each partition then had.
 	polled     int
 	polledFrom map[int32]uint64
-	// decidedBy is the clock's offset when the first of them was polled. Another
-	// worker of the process may find out meanwhile that it was wrong.
+	// decidedBy is the clock's offset when the first of them was polled. Another worker of the process may correct
+	// the clock meanwhile.
 	decidedBy time.Duration
-	// skipped: the client gave records that had to be kept back, and counts
-	// them as read. Only an abort brings them again.
-	skipped bool
-	// passed: it gave markers, and counts them as read.
-	passed bool
-	// broken is set when only a new worker can tell what the log says.
-	broken error
+	// mustAbort: the client returned records that Poll withheld, and counts them as read. Only an abort returns
+	// them again.
+	mustAbort bool
+	// sawMarkers: the client returned markers, and counts them as read.
+	sawMarkers bool
+	// failure is set when only a new worker can continue.
+	failure error
 
 	inCommit sync.Mutex // held by Commit and Abort
 	// narrow are topics that refused a batch as too large; of the worker's goroutine.
 	narrow narrowTopics
-	// room is for the output of a transaction; nil where the client may have some of it.
-	room   []kgo.Record
+	// arena has the output records of a transaction, for reuse; nil while the client may still use them.
+	arena  []kgo.Record
 	closed atomic.Bool
 
-	// opened is what the others count from, in nanoseconds: by the monotonic clock, which nobody
-	// sets. With instants of the wall, a busy worker whose clock was put forward seemed to hang.
+	// opened is the origin of the fields below, which are in nanoseconds of the monotonic clock: a change of the
+	// wall clock must not make a busy worker look stalled.
 	opened     time.Time
 	lastPoll   atomic.Int64
 	lastCommit atomic.Int64
@@ -253,44 +246,44 @@ type Worker struct {
 // partitions, and when the cluster can't be reached within ctx. The worker
 // lives until Close, whatever becomes of ctx.
 func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
 	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, finalError(err))
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, markFinal(err))
 	}
 	cfg.Reached = true
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: narrowTopics{}, quarantines: quarantines{}, arrivals: arrivals{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newWorkerGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
-		witness: witness{last: map[int32]int64{}, open: map[int32][]int64{}}}
+		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = topicID(id)
 	}
-	l.balancer.observe(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.Uneven)
+	l.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
 	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.forget(added)
-		l.arrivals.add(added)
-		l.gate.assigned(added)
+		l.pendingOffsets.add(added)
+		l.gate.pauseAssigned(added)
 	}
-	l.balancer.takeAdded = true
+	l.balancer.includeAdded = true
 	l.balancer.owner = cfg.Owner
 	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(cfg.unwaiting(l.arrivals.takeSettled).options(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).options(), l.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
 	}
-	l.session, l.cut = session, cut
-	// At once, not with the first output: what the one before left open with this
-	// id holds up whoever takes over from it, most often this worker itself.
+	l.session, l.cancelLife = session, cut
+	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
+	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = closeClient(session.Client(), cut, staysMember) // it has hardly joined
-		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, finalError(err))
+		_ = closeClient(session.Client(), cut, noMembership) // it has hardly joined
+		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, markFinal(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
@@ -300,7 +293,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 func (l *Worker) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(l.balancer, l.tail.of(l.cfg.Config)),
+		kgo.WithHooks(l.balancer, l.tail.attach(l.cfg.Config)),
 		kgo.MetadataMinAge(workerMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
@@ -309,12 +302,12 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		kgo.ConsumeTopics(l.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // see pass
-		kgo.OnPartitionsAssigned(l.settle),
+		kgo.OnPartitionsAssigned(l.awaitOffsets),
 		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-			l.positions.take(resp)
+			l.positions.recordFetched(resp)
 			return nil
 		}),
-		kgo.AdjustFetchOffsetsFn(l.place),
+		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
 		// Group offsets expire. What is read twice is known by its cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // outside of the log a new client asks where it is: see judge
@@ -340,10 +333,9 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		opts = append(opts, kgo.InstanceID(l.cfg.InstanceID))
 	}
 	if l.cfg.OneBroker {
-		// A client that fetches ahead fetches as soon as it was polled: what it has at
-		// the next poll is as old as the transaction in between, and little. What came
-		// since waits for that little one, too. So it fetches when it is polled; but
-		// then from one broker at a time, of several the others would wait.
+		// A client that fetches ahead has a small batch at the next poll, which is as old as the transaction in
+		// between, and newer records wait for another transaction. With 0 it fetches when it is polled, but from
+		// one broker at a time, so it would be slower with several brokers.
 		opts = append(opts, kgo.MaxConcurrentFetches(0))
 	}
 	return opts
@@ -351,8 +343,8 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 
 func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned asks the cluster whether all topics have as many partitions, or more where
-// some may have been added, and for their ids.
+// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It returns
+// their ids.
 func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
@@ -371,7 +363,7 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 		ids[topic] = d.ID
 		switch {
 		case !ok:
-			faults = append(faults, fmt.Errorf("topic %s: the broker says nothing about it; %s", topic, advice))
+			faults = append(faults, fmt.Errorf("topic %s: the broker did not describe it; %s", topic, advice))
 		case d.Err != nil:
 			faults = append(faults, fmt.Errorf("topic %s: %w; %s", topic, d.Err, advice))
 		case int32(len(d.Partitions)) < partitions, int32(len(d.Partitions)) > partitions && !added:
@@ -381,50 +373,46 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 	return ids, errors.Join(faults...)
 }
 
-// home is the partition that one goes together with: itself, but for one that was
-// added to an inbox.
+// home is the planned partition that p belongs to: p itself, unless it was added to an inbox later.
 func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
 
-// Assigned is what the worker owns: partition -> a number that changes whenever
-// the partition came after not having been owned. A partition whose number
-// changed may have been written by others meanwhile. The map must not be
-// changed.
+// Assigned returns what the worker owns: partition -> assignment number. The number changes whenever the partition is
+// assigned again after it was not owned; others may have written to it meanwhile. The map must not be modified.
 func (l *Worker) Assigned() map[int32]uint64 {
-	l.seen = l.balancer.Assigned()
-	return l.seen
+	l.lastAssigned = l.balancer.Assigned()
+	return l.lastAssigned
 }
 
-// Member is the worker's id in its group, and whether it owns a partition now. It may be called
-// from any goroutine.
+// Member returns the worker's member id, and whether it owns a partition now.
 func (l *Worker) Member(p int32) (id string, owns bool) {
 	return l.balancer.memberOf(p)
 }
 
-// Pause pauses an inbox of p, with what was added to it, for a reason: until an instant, or until Resume
-// if that is zero. p is meant as the last call of Assigned showed it. If it is gone since, or came anew,
-// nothing is done. inboxgate.AllPartitions pauses the whole topic, with partitions that come later.
+// Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero. It
+// applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
+// inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
-		l.gate.locked(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
+		l.gate.withGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
-	if n, ok := l.seen[p]; ok {
+	if n, ok := l.lastAssigned[p]; ok {
 		l.gate.pause(p, n, topic, why, until)
 	}
 }
 
-// Resume ends a reason for inboxes of p, for all of them if none is named. Each flows if no other reason
-// pauses it. p is meant as for Pause.
+// Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to the
+// same assignment as Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
-		l.gate.locked(func(g *inboxgate.Gate) {
+		l.gate.withGate(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
 				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
 			}
 		})
 		return
 	}
-	if n, ok := l.seen[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+	if n, ok := l.lastAssigned[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
 		l.restored[p] = n
 	}
 }
@@ -438,18 +426,17 @@ func (l *Worker) PollAtMost(n int) {
 	}
 }
 
-// Wake makes a Poll that blocks return at once, and else the next one.
+// Wake makes a blocking Poll return at once, or else the next one.
 func (l *Worker) Wake() { l.poller.wake() }
 
 // LastCommit is when the last transaction was committed, or the worker opened.
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
 
 // age is how old the worker is, in nanoseconds, at least one.
-func (l *Worker) age(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
+func (l *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
-// Stalled is for how long records have waited without a transaction being
-// committed: records that were polled, or that lie in the client while nobody
-// polls. Zero: none waits.
+// Stalled returns for how long records have waited for a commit: records that were polled, or that the client has
+// buffered while nobody polls. Zero: none waits.
 func (l *Worker) Stalled(now time.Time) time.Duration {
 	since := l.waiting.Load()
 	if since == 0 {
@@ -458,7 +445,7 @@ func (l *Worker) Stalled(now time.Time) time.Duration {
 		}
 		since = l.lastPoll.Load()
 	}
-	return time.Duration(max(0, l.age(now)-since))
+	return time.Duration(max(0, l.sinceOpened(now)-since))
 }
 
 // Close ends an open transaction, leaves the group (a static member only if
@@ -469,25 +456,23 @@ func (l *Worker) Close() {
 	if l.closed.Swap(true) {
 		return
 	}
-	// Not beside a Commit: it would find its transaction ended, and take that
-	// for its own success.
+	// Not during a Commit, which would take the end of its transaction for its own success.
 	if l.inCommit.TryLock() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 		defer cancel()
-		// An outcome in doubt is settled by this: it takes the producer id
-		// anew. If it fails, the next owner or the broker rolls back.
+		// This settles an unknown outcome, because it requests a new producer id. If it fails, the next owner or
+		// the broker aborts the transaction.
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	err := closeClient(l.session.Client(), l.cut, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
+	err := closeClient(l.session.Client(), l.cancelLife, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
 	if err != nil && l.cfg.Listener.LeaveFailed != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}
 }
 
-// closeClient leaves and closes within bounds: leaving waits for a rebalance
-// in progress, and cutting the client's context ends that wait. The error says
-// that the group has the member until its session times out.
+// closeClient leaves the group and closes the client within bounds. Leaving waits for a rebalance in progress; the end
+// of the client's context ends that wait. After an error the group keeps the member until its session times out.
 func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -495,8 +480,8 @@ func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error
 	err := m.leave(ctx, client)
 	cut()
 	client.CloseAllowingRebalance()
-	// A poll that the cut ended counts as one whose records are at work, and a
-	// goroutine of the client would wait for them for ever.
+	// A poll that ended with the context still blocks rebalances, and a goroutine of the client would wait for
+	// that forever.
 	client.AllowRebalance()
 	return err
 }

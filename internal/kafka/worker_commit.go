@@ -16,16 +16,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// ProduceError says that one record of a Commit was not accepted, and that
-// the whole transaction was rolled back for certain. Nothing else of the
-// output need be wrong.
+// ProduceError says that one record of a Commit was refused and that the transaction was certainly rolled back. The other
+// records may be fine.
 type ProduceError struct {
-	// Index is the record's place in the output; the first one, if several
-	// failed.
+	// Index of the record in the output; the first one if several failed.
 	Index int
 	Topic string
 	Err   error // a *TooLargeError if the topic does not take a record of that size
-	alone bool  // no other record to its topic was on its way
+	alone bool  // no other record to its topic was in flight
 }
 
 func (e *ProduceError) Error() string {
@@ -37,9 +35,8 @@ func (e *ProduceError) Unwrap() error { return e.Err }
 // RecordIndex is Index, for callers that know the error by its methods.
 func (e *ProduceError) RecordIndex() int { return e.Index }
 
-// Permanent reports whether the record, or its topic, is at fault (too large,
-// no such topic or partition, not authorised), so that it would fail again;
-// else the cluster did not take it in time.
+// Permanent reports whether the record or its topic is the cause (too large, no such topic or partition, not
+// authorized), so that a retry fails too. Otherwise the cluster did not accept it in time.
 func (e *ProduceError) Permanent() bool {
 	for _, permanent := range []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
@@ -54,89 +51,89 @@ func (e *ProduceError) Permanent() bool {
 	return strings.HasPrefix(e.Err.Error(), "invalid record partitioning choice")
 }
 
-// Commit writes out, and commits with it the positions of everything polled
-// since the last Commit or Abort: all or nothing. Each record goes to the
-// partition that it names, or if that is negative to the one of its key; on
-// success each has its Partition and Offset.
+// Commit writes the output and commits the positions of everything polled since the last Commit or Abort, in one
+// transaction. Each record goes to the partition that it names, or by its key if that is negative. On success each has
+// its Partition and Offset.
 //
-// (true, nil): done. (false, nil): rolled back for certain; what was polled
-// comes again from Poll, so what was decided from it must be forgotten.
-// (false, *ProduceError): the same, because of one record. Any other error:
-// the outcome is unknown, or the worker was fenced; Close it, open a new one and
-// restore: only the log says what happened.
+// Results:
 //
-// Output is given a third of the transaction timeout to be acknowledged. ctx
-// is for shutting down: ending it within a Commit leaves the outcome unknown.
+//   - (true, nil): committed.
+//   - (false, nil): certainly rolled back. Poll returns the records again, so decisions from them must be dropped.
+//   - (false, *ProduceError): the same, because of one record.
+//   - any other error: the outcome is unknown, or the worker was fenced. Close it, open a new one and restore: only the
+//     log shows the outcome.
 //
-// Commit panics if nothing was polled: the group would not fence such a
-// transaction (measured: written after the takeover by 5 of 19 frozen owners).
+// The output must be acknowledged within a third of the transaction timeout. ctx is for shutdown: if it ends during a
+// Commit, the outcome is unknown.
+//
+// Commit panics if nothing was polled, because the group's generation would not fence such a transaction.
 func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return false, err
 	}
 	if l.polled == 0 {
 		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", l.cfg.Owner, len(out)))
 	}
-	if l.skipped || l.moved() {
-		return false, l.rewind(ctx, "a partition went since its records were polled")
+	if l.mustAbort || l.assignmentChanged() {
+		return false, l.rollBack(ctx, "a partition went since its records were polled")
 	}
 	began := time.Now()
-	sent := l.cfg.processTime()
+	sent := l.cfg.processNow()
 	if err := l.session.Begin(); err != nil {
 		return false, l.fail("begin a transaction", err)
 	}
 	written, refused, err := l.produce(ctx, out)
 	switch {
 	case refused != nil:
-		if err := l.rewind(ctx, refused.Error()); err != nil {
+		if err := l.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if topicGone(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
+		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
 		if isTooLarge(refused) {
-			if refused.Err = l.split(ctx, out, refused); refused.Err == nil {
-				return false, nil // it comes again, and is written in smaller batches
+			if refused.Err = l.narrowTopic(ctx, out, refused); refused.Err == nil {
+				return false, nil // the records are polled again, and the output is written in smaller batches
 			}
 		}
 		return false, refused
 	case errors.Is(err, kerr.TransactionAbortable):
-		return false, l.rewind(ctx, err.Error())
+		return false, l.rollBack(ctx, err.Error())
 	case err != nil:
 		return false, l.fail("write the transaction's output", err)
 	}
 
-	if told, err := l.timeTold(ctx, written, sent); err != nil {
-		return false, l.rewind(ctx, err.Error())
+	if told, err := l.clockWasRight(ctx, written, sent); err != nil {
+		return false, l.rollBack(ctx, err.Error())
 	} else if !told {
-		return false, l.rewind(ctx, fmt.Sprintf("it was decided by a clock that was wrong; it is off by %v", l.cfg.Clock.Offset()))
+		return false, l.rollBack(ctx, fmt.Sprintf("its decisions used a wrong clock, which is off by %v", l.cfg.Clock.Offset()))
 	}
 
-	l.positions.writes(l.lastEvents(written))
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
+	l.positions.beginCommit(l.lastEvents(written))
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
 	defer cancel()
 	committed, err = l.session.End(bounded, kgo.TryCommit)
-	l.positions.wrote(err == nil && committed)
+	l.positions.endCommit(err == nil && committed)
 	if err != nil {
 		return false, l.fail("end a transaction", err)
 	}
 	if !committed {
-		l.settled("the group rebalanced, or the broker rolled back")
+		l.onAborted("the group rebalanced, or the broker rolled back")
 		return false, nil
 	}
 	for i := range out {
 		out[i].Partition, out[i].Offset = written[i].Partition, written[i].Offset
 	}
-	clear(l.room[:len(out)])
+	clear(l.arena[:len(out)])
 	now := time.Now()
-	l.lastCommit.Store(l.age(now))
+	l.lastCommit.Store(l.sinceOpened(now))
 	l.waiting.Store(0)
 	if l.cfg.Listener.Committed != nil {
 		l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
 	}
-	l.clear()
+	l.resetPolled()
 	return true, nil
 }
 
@@ -151,47 +148,45 @@ func (l *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
 	return last
 }
 
-// pass commits the positions after markers that nothing has followed for a while: the next
-// transaction would, but without one the group seems to lag. It consumes the markers, so
-// the group's generation fences it, too.
-func (l *Worker) pass(ctx context.Context) error {
+// commitMarkers commits the positions after markers without later records. Otherwise the group would seem to lag until
+// the next transaction. It consumes the markers, so the group's generation fences it too.
+func (l *Worker) commitMarkers(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return err
 	}
-	if l.moved() {
-		return l.rewind(ctx, "a partition went since its markers were passed")
+	if l.assignmentChanged() {
+		return l.rollBack(ctx, "a partition went since its markers were passed")
 	}
 	if err := l.session.Begin(); err != nil {
 		return l.fail("begin a transaction", err)
 	}
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.mark), l.cfg.TransactionTimeout)
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
 	defer cancel()
 	if committed, err := l.session.End(bounded, kgo.TryCommit); err != nil {
 		return l.fail("end a transaction", err)
 	} else if !committed {
-		l.settled("the group rebalanced, or the broker rolled back") // the markers come again
+		l.onAborted("the group rebalanced, or the broker rolled back") // the markers come again
 		return nil
 	}
-	l.clear()
+	l.resetPolled()
 	return nil
 }
 
-// Abort gives back everything polled since the last Commit or Abort: it comes
-// again from Poll. An error means the same as that of Commit.
+// Abort rolls back: Poll returns everything polled since the last Commit or Abort again. Errors mean the same as those of
+// Commit.
 func (l *Worker) Abort(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return err
 	}
-	return l.rewind(ctx, "the caller gave it back")
+	return l.rollBack(ctx, "the caller gave it back")
 }
 
-// moved reports whether a partition was lost since records of it were polled,
-// even if it came back.
-func (l *Worker) moved() bool {
+// assignmentChanged reports whether a partition was lost after its records were polled, even if it was assigned again.
+func (l *Worker) assignmentChanged() bool {
 	owned := l.balancer.Assigned()
 	for p, n := range l.polledFrom {
 		if now, ok := owned[p]; !ok || now != n {
@@ -201,46 +196,46 @@ func (l *Worker) moved() bool {
 	return false
 }
 
-// rewind rolls back and sets the positions to the committed ones.
-func (l *Worker) rewind(ctx context.Context, why string) error {
+// rollBack aborts the transaction and resets the positions to the committed ones.
+func (l *Worker) rollBack(ctx context.Context, why string) error {
 	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
 	defer cancel()
 	if _, err := l.session.End(bounded, kgo.TryAbort); err != nil {
 		return l.fail("roll back a transaction", err)
 	}
-	l.settled(why)
+	l.onAborted(why)
 	return nil
 }
 
-func (l *Worker) settled(why string) {
+func (l *Worker) onAborted(why string) {
 	if l.cfg.Listener.Aborted != nil {
 		l.cfg.Listener.Aborted(l.polled, why)
 	}
-	l.clear()
+	l.resetPolled()
 }
 
-func (l *Worker) clear() {
-	l.polled, l.skipped, l.passed = 0, false, false
+func (l *Worker) resetPolled() {
+	l.polled, l.mustAbort, l.sawMarkers = 0, false, false
 	clear(l.polledFrom)
 }
 
-// ended is why the worker can do nothing more, if so.
-func (l *Worker) ended() error {
-	if l.broken == nil && l.closed.Load() {
-		l.broken = fmt.Errorf("worker %q is closed", l.cfg.Owner)
+// checkOpen returns the error of a worker that has failed or is closed.
+func (l *Worker) checkOpen() error {
+	if l.failure == nil && l.closed.Load() {
+		l.failure = fmt.Errorf("worker %q is closed", l.cfg.Owner)
 	}
-	return l.broken
+	return l.failure
 }
 
 func (l *Worker) fail(doing string, err error) error {
-	l.broken = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, finalError(l.unfenced(err)))
-	return l.broken
+	l.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, markFinal(l.unfenced(err)))
+	return l.failure
 }
 
-// output is the records of one transaction on their way.
+// output tracks the produced records of one transaction.
 type output struct {
-	room    []kgo.Record
-	records []*kgo.Record // those in room
+	arena   []kgo.Record
+	records []*kgo.Record // pointers into arena
 	done    chan struct{} // closed when all of a wave are acknowledged, or one failed
 
 	mu     sync.Mutex
@@ -251,9 +246,9 @@ type output struct {
 	closed bool
 }
 
-// settle is the client's promise for each record. One for all: a function for each would
-// be the most of what a worker leaves to the collector.
-func (o *output) settle(r *kgo.Record, err error) {
+// onProduced is the client's callback for each record. All records share it: a closure for each would be most of a
+// worker's garbage.
+func (o *output) onProduced(r *kgo.Record, err error) {
 	i := o.index(r)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -270,13 +265,13 @@ func (o *output) settle(r *kgo.Record, err error) {
 	}
 }
 
-// index of a record in the room.
+// index returns the index of a record in arena.
 func (o *output) index(r *kgo.Record) int {
-	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.room)))) / unsafe.Sizeof(*r))
+	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.arena)))) / unsafe.Sizeof(*r))
 }
 
-// outcome is the first failure; overdue is the error of what is not
-// acknowledged of a wave (nil: of all), if the time is over.
+// outcome returns the first failure. If records of a wave (nil: all) are not acknowledged yet, it returns overdue for the
+// first of them.
 func (o *output) outcome(wave []int, overdue error) (index int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -293,8 +288,8 @@ func (o *output) outcome(wave []int, overdue error) (index int, err error) {
 	return -1, nil
 }
 
-// begin is before a wave of n records is sent.
-func (o *output) begin(n int) (done chan struct{}) {
+// startWave prepares for a wave of n records.
+func (o *output) startWave(n int) (done chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.left, o.done = n, make(chan struct{})
@@ -305,19 +300,19 @@ func (o *output) begin(n int) (done chan struct{}) {
 	return o.done
 }
 
-// produce writes out and waits until the broker has all of it. Refused: one
-// record can't be written; err: the producer can't go on.
+// produce writes the output and waits for its acknowledgement. refused: one record can't be written. err: the producer
+// can't continue.
 func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
 	if len(out) == 0 {
 		return nil, nil, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
-	o := &output{room: slices.Grow(l.room[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
-	l.room = nil
+	o := &output{arena: slices.Grow(l.arena[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
+	l.arena = nil
 	for i := range out {
-		o.records[i] = &o.room[i]
-		toKgoAt(o.records[i], &out[i])
+		o.records[i] = &o.arena[i]
+		fillKgo(o.records[i], &out[i])
 	}
 	waves := l.narrow.waves(out, time.Now())
 	if waves == nil {
@@ -332,24 +327,24 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 		case fatalToProducer(err):
 			return nil, nil, err
 		default:
-			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.alone(out, wave, index)}, nil
+			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.isAlone(out, wave, index)}, nil
 		}
 	}
-	l.room = o.room // the client has done with it
+	l.arena = o.arena // the client no longer uses it
 	return o.records, nil, nil
 }
 
-// produceWave sends the records of a wave (nil: all), and waits for them.
+// produceWave sends the records of a wave (nil: all) and waits for their acknowledgement.
 func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
-	client, settle := l.session.Client(), o.settle
+	client, settle := l.session.Client(), o.onProduced
 	var done chan struct{}
 	if wave == nil {
-		done = o.begin(len(o.records))
+		done = o.startWave(len(o.records))
 		for _, r := range o.records {
 			client.Produce(bounded, r, settle)
 		}
 	} else {
-		done = o.begin(len(wave))
+		done = o.startWave(len(wave))
 		for _, i := range wave {
 			client.Produce(bounded, o.records[i], settle)
 		}
@@ -361,8 +356,7 @@ func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int
 	return o.outcome(wave, fmt.Errorf("not acknowledged within %v: %w", l.flushMax(), context.DeadlineExceeded))
 }
 
-// fatalToProducer are the errors of a record that say something about the
-// producer, not about the record.
+// fatalToProducer reports whether an error concerns the producer, not the record.
 func fatalToProducer(err error) bool {
 	for _, fatal := range []error{
 		kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID,

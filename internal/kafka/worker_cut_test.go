@@ -19,7 +19,7 @@ import (
 // reported. So it is for a worker that runs meanwhile, and for one that opens when the log has grown.
 func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
-	s := newSite(t, kafkatest.Of(c))
+	s := newSite(t, kafkatest.FromCluster(c))
 	topic, p := s.inboxes[0], int32(4)
 	write := func(from, n int) {
 		t.Helper()

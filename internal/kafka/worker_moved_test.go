@@ -57,7 +57,7 @@ func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 	first := poll()
 	before := l.Assigned()[1]
 	for _, owned := range []map[int32]bool{{0: true}, {0: true, 1: true}} { // as two assignments of the group's leader
-		if _, _, err := l.balancer.accept(owned, nil); err != nil {
+		if _, _, err := l.balancer.acceptAssignment(owned, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -67,26 +67,26 @@ func (p *poller) wake() {
 // An error is final: ctx has ended, the worker is fenced or refused, or its
 // position is lost; Close it and open a new one.
 func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
-	if err := l.ended(); err != nil {
+	if err := l.checkOpen(); err != nil {
 		return nil, err
 	}
-	if l.skipped && l.polled == 0 {
+	if l.mustAbort && l.polled == 0 {
 		if err := l.Abort(ctx); err != nil {
 			return nil, err
 		}
 	}
-	l.gate.locked(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
+	l.gate.withGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
 	fetches, waited := l.poller.poll(ctx)
 	l.quarantine(takeUnreadable(fetches), time.Now())
-	now := l.age(time.Now())
+	now := l.sinceOpened(time.Now())
 	l.lastPoll.Store(now)
-	err := fetchError(ctx, fetches, l.lostData, l.duplicate)
+	err := fetchError(ctx, fetches, l.onDataLost, l.duplicate)
 	if err == nil {
-		err = errors.Join(l.sameTopics(fetches), l.positions.why())
+		err = errors.Join(l.checkFetchedTopics(fetches), l.positions.endReason())
 	}
 	if err != nil {
-		l.broken = fmt.Errorf("worker %q: poll: %w", l.cfg.Owner, err)
-		return nil, l.broken
+		l.failure = fmt.Errorf("worker %q: poll: %w", l.cfg.Owner, err)
+		return nil, l.failure
 	}
 	l.tail.observe(l.cfg.Config, fetches)
 	if l.polled == 0 && l.cfg.Clock != nil {
@@ -96,11 +96,11 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	switch {
 	case len(rs) > 0:
 		l.waiting.CompareAndSwap(0, now)
-	case waited && l.polled == 0 && !l.skipped:
+	case waited && l.polled == 0 && !l.mustAbort:
 		// What an abort gave back has gone elsewhere.
 		l.waiting.Store(0)
-		if l.passed {
-			return nil, l.pass(ctx)
+		if l.sawMarkers {
+			return nil, l.commitMarkers(ctx)
 		}
 	}
 	if len(rs) == 0 {
@@ -112,7 +112,7 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 // quarantine pauses what can't be read, and says so.
 func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
 	for _, x := range found {
-		l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
+		l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
 		if l.cfg.Listener.Damaged != nil {
 			l.cfg.Listener.Damaged(x.at.topic, x.at.partition, x.err)
 		}
@@ -132,21 +132,21 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.restored[home] != n || l.cutOff(topicPartition{fp.Topic, fp.Partition}) {
-			l.skipped = true
+		if !ok || l.restored[home] != n || l.isCutOff(topicPartition{fp.Topic, fp.Partition}) {
+			l.mustAbort = true
 			return
 		}
 		if before, ok := l.polledFrom[home]; ok && before != n {
-			l.skipped = true
+			l.mustAbort = true
 			return
 		}
 		l.polledFrom[home] = n
 		if at := (topicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
-			l.gate.locked(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
+			l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
 		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {
-				l.passed = true
+				l.sawMarkers = true
 				continue
 			}
 			rs = append(rs, r)
@@ -157,7 +157,7 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 }
 
 // fetchError is what of a poll's errors ends its client's life. What the
-// client heals by itself is left to it (see fates); a loss of data is told and survived,
+// client heals by itself is left to it (see errorClasses); a loss of data is told and survived,
 // since a new client would meet it again. duplicate says what it means that the member is fenced; nil: nothing, yet.
 func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
 	if ctx.Err() != nil {
@@ -170,9 +170,9 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 		switch {
 		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 			// The poll's own bound.
-		case errors.As(err, &session) && fateOf(err) == retried:
+		case errors.As(err, &session) && classOf(err) == retried:
 			// The client joins again; the balancer's hook has told it.
-		case errors.As(err, &session) && fateOf(err) == fenced:
+		case errors.As(err, &session) && classOf(err) == fenced:
 			fatal = errors.Join(fatal, duplicate(err))
 		case errors.As(err, &lost):
 			if dataLost != nil {
@@ -184,5 +184,5 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
 		}
 	})
-	return finalError(fatal)
+	return markFinal(fatal)
 }

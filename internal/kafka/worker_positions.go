@@ -20,7 +20,7 @@ import (
 // and created again under the same name, of one whose end was cut off, or of what an operator chose.
 //
 // So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the last event of
-// the partition (worker_witness.go).
+// the partition (worker_last_event.go).
 // A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
 // reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
 
@@ -85,7 +85,7 @@ type positions struct {
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
-	witness witness
+	events  lastEvents
 	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
 	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
 	ended error
@@ -99,7 +99,7 @@ type committed struct {
 
 // judge says where to read from, by a commit and the bounds of the log; negative bounds: not known. start: from
 // the log's start. fault is empty if nothing is wrong.
-func judge(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
+func judgePosition(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
 	topic, _, marked := parseMark(c.metadata)
 	switch {
 	case c.offset < 0:
@@ -115,7 +115,7 @@ func judge(c committed, id string, start, end int64) (from int64, atStart bool, 
 }
 
 // take remembers what the client fetched, with the metadata that it doesn't hand on.
-func (p *positions) take(resp *kmsg.OffsetFetchResponse) {
+func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range resp.Groups {
@@ -143,26 +143,26 @@ func (p *positions) takeFetched(at topicPartition) committed {
 	return c
 }
 
-// boundsWithin is how long the client's assignment waits for where logs begin and end. What isn't known by then
+// boundsTimeout is how long the client's assignment waits for where logs begin and end. What isn't known by then
 // is found out by the fetch, which fails outside of the log.
-const boundsWithin = 2 * time.Second
+const boundsTimeout = 2 * time.Second
 
 // place is called by the client when it has fetched offsets, before it fetches records.
-func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	topics := make([]string, 0, len(offsets))
 	for topic := range offsets {
 		topics = append(topics, topic)
 	}
-	starts, ends := l.bounds(ctx, topics)
+	starts, ends := l.logBounds(ctx, topics)
 	fetched, named := l.fetched(offsets)
-	l.positions.opened(named)
-	events := l.lookUp(ctx, named)
+	l.positions.setUnconfirmed(named)
+	events := l.lookUpEvents(ctx, named)
 	for topic, ps := range offsets {
 		for p, given := range ps {
 			at := topicPartition{topic, p}
 			c := fetched[at]
-			found := Position{topic, p, c.offset, known(starts, at), known(ends, at), c.metadata}
-			from, atStart, fault := judge(c, l.positions.ids[topic], found.Start, found.End)
+			found := Position{topic, p, c.offset, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.metadata}
+			from, atStart, fault := judgePosition(c, l.positions.ids[topic], found.Start, found.End)
 			if !atStart && l.isAhead(l.home(p), c, events) {
 				atStart, fault = true, PositionRolledBack
 			}
@@ -185,7 +185,7 @@ func (l *Worker) place(ctx context.Context, offsets map[string]map[int32]kgo.Off
 			l.positionFault(found, fault)
 		}
 	}
-	return l.arrivals.placed(ctx, offsets)
+	return l.pendingOffsets.onFetched(ctx, offsets)
 }
 
 // fetched takes what was fetched of some partitions, and the events that it names, by the partition of events.
@@ -212,10 +212,10 @@ func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]pre
 	}
 	found := events[home][event]
 	if found == absent {
-		l.positions.forget(home)
+		l.positions.forgetEvents(home)
 		return true
 	}
-	l.positions.goesOn(home, event, found == present)
+	l.positions.useEvent(home, event, found == present)
 	return false
 }
 
@@ -226,7 +226,7 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 	}
 	if fault == PositionCut {
 		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
-		l.gate.locked(func(g *inboxgate.Gate) {
+		l.gate.withGate(func(g *inboxgate.Gate) {
 			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
 			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
 		})
@@ -240,20 +240,20 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 }
 
 // cutOff reports whether an inbox isn't read, since its log ends below its position.
-func (l *Worker) cutOff(at topicPartition) (cut bool) {
-	l.gate.locked(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+func (l *Worker) isCutOff(at topicPartition) (cut bool) {
+	l.gate.withGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
 // client is the worker's, also while the session that holds it is being opened.
 func (l *Worker) client() (client *kgo.Client) {
-	l.balancer.whileOpen(func(c *kgo.Client) { client = c })
+	l.balancer.withClient(func(c *kgo.Client) { client = c })
 	return client
 }
 
 // bounds are where the logs of topics begin and end, as far as the brokers say so.
-func (l *Worker) bounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
-	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
+	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	admin := kadm.NewClient(l.client())
 	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
@@ -261,7 +261,7 @@ func (l *Worker) bounds(ctx context.Context, topics []string) (starts, ends kadm
 	return starts, ends
 }
 
-func known(offsets kadm.ListedOffsets, at topicPartition) int64 {
+func offsetOrUnknown(offsets kadm.ListedOffsets, at topicPartition) int64 {
 	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
 		return o.Offset
 	}
@@ -272,10 +272,10 @@ func known(offsets kadm.ListedOffsets, at topicPartition) int64 {
 func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
 
 // mark puts the mark of a worker on each position of a commit. It refuses those of another topic than the worker's.
-func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
+func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		id, err := l.markOf(t.Topic, t.TopicID)
+		id, err := l.commitMark(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
@@ -288,10 +288,10 @@ func (l *Worker) mark(req *kmsg.TxnOffsetCommitRequest) error {
 }
 
 // markPlain is mark, of a commit that belongs to no transaction.
-func (l *Worker) markPlain(req *kmsg.OffsetCommitRequest) error {
+func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		id, err := l.markOf(t.Topic, t.TopicID)
+		id, err := l.commitMark(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (l *Worker) markPlain(req *kmsg.OffsetCommitRequest) error {
 }
 
 // markOf is the id of a topic, for a mark.
-func (l *Worker) markOf(topic string, is [16]byte) (string, error) {
+func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
 	if read := topicID(is); read != "" && read != id {
 		return "", &RecreatedError{topic, id, read}
@@ -313,7 +313,7 @@ func (l *Worker) markOf(topic string, is [16]byte) (string, error) {
 }
 
 // sameTopics reports whether what was fetched is of the topics that the worker reads.
-func (l *Worker) sameTopics(fetches kgo.Fetches) error {
+func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		id := l.positions.ids[t.Topic]
@@ -327,7 +327,7 @@ func (l *Worker) sameTopics(fetches kgo.Fetches) error {
 // Reflected tells the worker, before Resume, below which offsets inboxes of p are reflected in the log of events,
 // by topic. One whose log ends below that was cut off: it is not read, and that is reported.
 func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
-	l.confirmOpen(ctx, p)
+	l.confirmEvents(ctx, p)
 	topics := make([]string, 0, len(below))
 	for topic, offset := range below {
 		if offset > 0 {
@@ -337,10 +337,10 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	if len(topics) == 0 {
 		return
 	}
-	starts, ends := l.bounds(ctx, topics)
+	starts, ends := l.logBounds(ctx, topics)
 	for _, topic := range topics {
 		at := topicPartition{topic, p}
-		found := Position{topic, p, below[topic], known(starts, at), known(ends, at), ""}
+		found := Position{topic, p, below[topic], offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
 		if found.End >= 0 && found.Offset > found.End {
 			l.positionFault(found, PositionCut)
 		}
@@ -361,15 +361,15 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	}
 	l.positions.rewound[p] = generation // the client may not have placed this assignment yet
 	l.positions.mu.Unlock()
-	l.positions.forget(p)
+	l.positions.forgetEvents(p)
 	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
 	defer cancel()
-	starts, err := l.startsOf(ctx, p)
+	starts, err := l.inboxStarts(ctx, p)
 	if err == nil {
 		err = l.commitPlain(ctx, starts)
 	}
 	if err != nil {
-		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, finalError(err))
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, markFinal(err))
 	}
 	l.inCommit.Lock() // the end of a transaction sets offsets, too
 	defer l.inCommit.Unlock()
@@ -378,7 +378,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 }
 
 // startsOf are where the logs of p's inboxes begin, with what was added to them.
-func (l *Worker) startsOf(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
 	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
 	if err != nil {
 		return nil, err
@@ -402,7 +402,7 @@ func (l *Worker) startsOf(ctx context.Context, p int32) (map[string]map[int32]kg
 // commitPlain commits offsets for the group, in no transaction. The group's generation fences it.
 func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
 	var faults []error
-	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlain), offsets,
+	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlainCommit), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			if faults = append(faults, err); err != nil {
 				return
@@ -430,33 +430,33 @@ func (l *Worker) isRewound(p int32) bool {
 // what was written behind the cut since has offsets that count as read. The client has gone back to the cut by then.
 // Where the log begins at or above the position, nothing of that is there any more, and a new client
 // goes on there; so it is where the brokers don't say where it begins.
-func (l *Worker) lostData(lost *kgo.ErrDataLoss) {
+func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
 	}
 	at := topicPartition{lost.Topic, lost.Partition}
-	starts, ends := l.bounds(context.Background(), []string{lost.Topic})
-	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, known(starts, at), known(ends, at), ""}
-	if found.cut() {
+	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
+	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
+	if found.isCut() {
 		l.positionFault(found, PositionCut)
 		return
 	}
-	l.positions.end(fmt.Errorf("%w; a new client asks where the log is", lost))
+	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
 }
 
 // cut reports whether a log that was cut off, by its leader's epochs, has or may get records of which nobody knows below
 // a position.
-func (p Position) cut() bool {
+func (p Position) isCut() bool {
 	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
-// topicsEvery is how often a worker looks whether its topics are still the same. A fetch says so at once, but
+// topicsCheckInterval is how often a worker looks whether its topics are still the same. A fetch says so at once, but
 // nothing is fetched of an inbox that is paused in all partitions.
-const topicsEvery = 5 * time.Second
+const topicsCheckInterval = 5 * time.Second
 
 // watchTopics looks at the topics' ids until the worker ends, or one is another's.
 func (l *Worker) watchTopics(life context.Context) {
-	again := time.NewTicker(topicsEvery)
+	again := time.NewTicker(topicsCheckInterval)
 	defer again.Stop()
 	for {
 		select {
@@ -464,8 +464,8 @@ func (l *Worker) watchTopics(life context.Context) {
 			return
 		case <-again.C:
 		}
-		if err := l.topicsNow(life); err != nil {
-			l.positions.end(err)
+		if err := l.checkTopicIDs(life); err != nil {
+			l.positions.endWith(err)
 			l.Wake()
 			return
 		}
@@ -473,8 +473,8 @@ func (l *Worker) watchTopics(life context.Context) {
 }
 
 // topicsNow is an error if a topic was created again.
-func (l *Worker) topicsNow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, boundsWithin)
+func (l *Worker) checkTopicIDs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)
 	if err != nil {
@@ -489,14 +489,14 @@ func (l *Worker) topicsNow(ctx context.Context) error {
 }
 
 // end has the next Poll fail: only another client can go on.
-func (p *positions) end(why error) {
+func (p *positions) endWith(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = errors.Join(p.ended, why)
 }
 
 // why is what end was given.
-func (p *positions) why() error {
+func (p *positions) endReason() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended

@@ -360,7 +360,7 @@ func TestWhereInboxesBeginAndEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		starts, ends, err := admin.InboxLogs(t.Context())
+		starts, ends, err := admin.InboxBounds(t.Context())
 		if err != nil || len(starts) != len(s.inboxes) || len(ends[topic]) != testPartitions {
 			t.Fatalf("the inboxes hold %v to %v, %v", starts, ends, err)
 		}

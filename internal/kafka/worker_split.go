@@ -13,23 +13,23 @@ import (
 // topic's only record in a wave is too large itself.
 
 // narrowTopics are a worker's topics that refused a batch.
-type narrowTopics map[string]narrowed
+type narrowTopics map[string]narrowLimit
 
-type narrowed struct {
-	most  int // max.message.bytes; 0: not known
-	until time.Time
+type narrowLimit struct {
+	maxBytes int // max.message.bytes; 0: not known
+	until    time.Time
 }
 
 // refused has smaller batches sent to a topic that refused one, and takes at most so many bytes as one; 0: not known.
-func (n narrowTopics) refused(topic string, most int, now time.Time) {
-	if known, narrow := n[topic]; narrow && most >= known.most {
+func (n narrowTopics) narrow(topic string, most int, now time.Time) {
+	if known, narrow := n[topic]; narrow && most >= known.maxBytes {
 		most = 0 // it refused what that should allow
 	}
-	n[topic] = narrowed{most, now.Add(narrowFor)}
+	n[topic] = narrowLimit{most, now.Add(narrowFor)}
 }
 
 // widen has those forgotten whose time is over: their settings may have changed.
-func (n narrowTopics) widen(now time.Time) {
+func (n narrowTopics) dropExpired(now time.Time) {
 	for topic, t := range n {
 		if now.After(t.until) {
 			delete(n, topic)
@@ -39,7 +39,7 @@ func (n narrowTopics) widen(now time.Time) {
 
 // waves are the indices of output by wave; nil: it goes at once.
 func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
-	n.widen(now)
+	n.dropExpired(now)
 	if len(n) == 0 {
 		return nil
 	}
@@ -50,8 +50,8 @@ func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 		r, p := &out[i], place{}
 		if t, narrow := n[r.Topic]; narrow {
 			p = at[r.Topic]
-			size := recordBytesMost(r)
-			if p.bytes > 0 && batchOverhead+p.bytes+size > t.most {
+			size := recordBytesMax(r)
+			if p.bytes > 0 && batchOverhead+p.bytes+size > t.maxBytes {
 				p.wave, p.bytes = p.wave+1, 0
 			}
 			p.bytes += size
@@ -66,9 +66,9 @@ func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 }
 
 // alone reports whether a record is the only one of its topic in a wave.
-func (n narrowTopics) alone(out []events.Record, wave []int, index int) bool {
+func (n narrowTopics) isAlone(out []events.Record, wave []int, index int) bool {
 	if _, narrow := n[out[index].Topic]; !narrow {
-		return recordBytesLeast(&out[index]) > batchBytesMax // the client refuses it
+		return recordBytesMin(&out[index]) > batchBytesMax // the client refuses it
 	}
 	for _, i := range wave {
 		if i != index && out[i].Topic == out[index].Topic {
@@ -80,16 +80,16 @@ func (n narrowTopics) alone(out []events.Record, wave []int, index int) bool {
 
 // split is for a record that was refused as too large: the error of one that is too large
 // itself; nil: it was in a batch, and its topic gets smaller ones from now on.
-func (l *Worker) split(ctx context.Context, out []events.Record, refused *ProduceError) error {
+func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *ProduceError) error {
 	r := &out[refused.Index]
 	known, narrow := l.narrow[r.Topic]
 	if refused.alone {
-		bound := known.most
+		bound := known.maxBytes
 		if !narrow {
 			bound = batchBytesMax
 		}
-		return &TooLargeError{Topic: r.Topic, Bytes: recordBytesLeast(r), Most: bound, Err: refused.Err}
+		return &TooLargeError{Topic: r.Topic, Bytes: recordBytesMin(r), Max: bound, Err: refused.Err}
 	}
-	l.narrow.refused(r.Topic, maxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
+	l.narrow.narrow(r.Topic, maxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
 	return nil
 }

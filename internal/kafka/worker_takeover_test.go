@@ -58,7 +58,7 @@ func TestOffsetsThatAreHeldBackAreTold(t *testing.T) {
 
 		told := make(chan []int32, 1)
 		cfg := s.worker("two")
-		cfg.Listener = &kafka.WorkerListener{Unsettled: func(ps []int32) { told <- ps }}
+		cfg.Listener = &kafka.WorkerListener{OffsetsUnstable: func(ps []int32) { told <- ps }}
 		openWorker(t, cfg)
 		select {
 		case ps := <-told:

@@ -33,9 +33,9 @@ func (l *Worker) unfenced(err error) error {
 	defer cancel()
 	var since time.Time // the name is another's
 	for began := time.Now(); ; {
-		member, _, _ := l.balancer.standing()
+		member, _, _ := l.balancer.memberState()
 		beat := l.heartbeat(ctx, member)
-		now, joins, told := l.balancer.standing()
+		now, joins, told := l.balancer.memberState()
 		switch {
 		case errors.Is(beat, kgo.ErrClientClosed):
 			return err

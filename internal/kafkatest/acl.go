@@ -74,7 +74,7 @@ func GuardedAddrs(c *node.Cluster) []string { return c.Listener(secure) }
 // Right is what a user may do with a topic, a group or a transactional id, or with all whose names
 // begin so.
 type Right struct {
-	Of        Resource
+	Resource  Resource
 	Name      string
 	Prefix    bool
 	Operation string // Kafka's name
@@ -104,7 +104,7 @@ func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 		if r.Prefix {
 			pattern = kadm.ACLPatternPrefixed
 		}
-		switch acl.ResourcePatternType(pattern); r.Of {
+		switch acl.ResourcePatternType(pattern); r.Resource {
 		case Group:
 			acl.Groups(r.Name)
 		case TransactionalID:

@@ -79,7 +79,7 @@ func start(t testing.TB, n embedded.Network, opts []kfake.Opt) *Broker {
 }
 
 // Of is the Broker of a cluster that the test started for itself.
-func Of(c *node.Cluster) *Broker {
+func FromCluster(c *node.Cluster) *Broker {
 	return &Broker{Kind: KafkaKind, Addrs: c.Brokers()}
 }
 
@@ -133,8 +133,8 @@ func (b *Broker) Namespace(t testing.TB) events.Namespace {
 	return ns
 }
 
-// NamespaceAt is Namespace of which a group is coordinated by the node with an id.
-func (b *Broker) NamespaceAt(t testing.TB, node int32, group func(events.Namespace) string) events.Namespace {
+// NamespaceCoordinatedBy is Namespace of which a group is coordinated by the node with an id.
+func (b *Broker) NamespaceCoordinatedBy(t testing.TB, node int32, group func(events.Namespace) string) events.Namespace {
 	t.Helper()
 	admin := kadm.NewClient(b.Client(t))
 	again := time.NewTicker(50 * time.Millisecond) // a cluster tells nobody when it has made the topic of offsets
@@ -192,7 +192,7 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	if err == nil {
 		err = awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool {
 			for _, topic := range topics {
-				if d := listed[topic]; d.Err != nil || len(d.Partitions) != int(partitions) || !led(d) {
+				if d := listed[topic]; d.Err != nil || len(d.Partitions) != int(partitions) || !hasLeaders(d) {
 					return false
 				}
 			}
@@ -229,7 +229,7 @@ func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 	_, err := admin.UpdatePartitions(ctx, count, topic)
 	if err == nil {
 		err = awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool {
-			return len(listed[topic].Partitions) == count && led(listed[topic])
+			return len(listed[topic].Partitions) == count && hasLeaders(listed[topic])
 		})
 	}
 	if err != nil {
@@ -255,7 +255,7 @@ func DeleteTopic(brokers []string, topic string) error {
 }
 
 // led reports whether all partitions of a topic have a leader.
-func led(d kadm.TopicDetail) bool {
+func hasLeaders(d kadm.TopicDetail) bool {
 	for _, p := range d.Partitions {
 		if p.Err != nil || p.Leader < 0 {
 			return false

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// followOpening bounds the opening of a follower; followAgain is how long it
+	// followOpenTimeout bounds the opening of a follower; followRetryInterval is how long it
 	// waits before it begins anew: a broker is dead, say.
-	followOpening = 5 * time.Second
-	followAgain   = 200 * time.Millisecond
+	followOpenTimeout   = 5 * time.Second
+	followRetryInterval = 200 * time.Millisecond
 )
 
 // Follow reads until ctx ends, whatever becomes of the broker: take is given what
@@ -20,7 +20,7 @@ const (
 // called.
 func Follow(ctx context.Context, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
 	read := func() error {
-		opening, cancel := context.WithTimeout(ctx, followOpening)
+		opening, cancel := context.WithTimeout(ctx, followOpenTimeout)
 		f, err := kafka.OpenFollower(opening, cfg)
 		cancel()
 		if err != nil {
@@ -39,7 +39,7 @@ func Follow(ctx context.Context, cfg kafka.FollowerConfig, take func([]events.Re
 		failed(read())
 		select {
 		case <-ctx.Done():
-		case <-time.After(followAgain):
+		case <-time.After(followRetryInterval):
 		}
 	}
 }

@@ -63,7 +63,7 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for i := range c.Brokers() {
-				t.Logf("log of kafka node %d:\n%s", i, node.Complaint(c.Log(i)))
+				t.Logf("log of kafka node %d:\n%s", i, node.LogErrors(c.Log(i)))
 			}
 		}
 		if err := c.Stop(); err != nil {

@@ -143,7 +143,7 @@ func TestNamespaceLeavesNoTopics(t *testing.T) {
 
 func TestKilledNodeKeepsWhatItAcknowledged(t *testing.T) {
 	cluster := KafkaNodes(t, 1, nil)
-	b := Of(cluster)
+	b := FromCluster(cluster)
 	ns := b.Namespace(t)
 	topic := ns.Events()
 	b.CreateTopics(t, 1, topic)
@@ -164,7 +164,7 @@ func TestKilledNodeKeepsWhatItAcknowledged(t *testing.T) {
 
 func TestThreeNodesGoOnWithoutOne(t *testing.T) {
 	cluster := KafkaNodes(t, 3, nil)
-	b := Of(cluster)
+	b := FromCluster(cluster)
 	ns := b.Namespace(t)
 	topic := ns.Events()
 	b.CreateTopics(t, 3, topic)

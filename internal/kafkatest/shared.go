@@ -36,8 +36,8 @@ const (
 	lingerDuration = 5 * time.Second
 )
 
-// mained says that Main runs, without which there is no host.
-var mained bool
+// mainCalled says that Main runs, without which there is no host.
+var mainCalled bool
 
 // Main runs the tests of a package that asks for Kafka; its TestMain calls
 // it. The last line that it prints says whether real Kafka took part (go test
@@ -51,17 +51,17 @@ func Main(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	mained = true
+	mainCalled = true
 	code := m.Run()
 	fmt.Println(&used)
-	sayBesideGo()
+	printToGoCommand()
 	os.Exit(code)
 }
 
-// SideBySide has at least n of a package's parallel tests run at once, unless -parallel says otherwise: go test
+// RunParallel has at least n of a package's parallel tests run at once, unless -parallel says otherwise: go test
 // runs as many as there are processors, and tests that wait for brokers, for members that are given up and for
 // times that must pass leave those idle. TestMain calls it before Main.
-func SideBySide(n int) {
+func RunParallel(n int) {
 	const name = "test.parallel"
 	flag.Parse()
 	asked := runtime.GOMAXPROCS(0) >= n
@@ -74,11 +74,11 @@ func SideBySide(n int) {
 	}
 }
 
-// sayBesideGo prints the closing line where the go command prints, too: with a
+// printToGoCommand prints the closing line where the go command prints, too: with a
 // list of packages it keeps to itself what those that pass have said, and
 // whether the real broker's half ran is nothing to keep. Where that isn't the
 // parent process, or can't be written to, the line above has to do.
-func sayBesideGo() {
+func printToGoCommand() {
 	parent := fmt.Sprintf("/proc/%d/", os.Getppid())
 	name, err := os.ReadFile(parent + "comm")
 	if err != nil || strings.TrimSpace(string(name)) != "go" || testing.Verbose() {
@@ -99,7 +99,7 @@ func sayBesideGo() {
 // shared returns the address of the shared broker. From its first call on
 // this process counts as a user of the broker until it ends.
 var shared = sync.OnceValues(func() (string, error) {
-	if !mained {
+	if !mainCalled {
 		return "", errors.New("kafkatest: the package needs func TestMain(m *testing.M) { kafkatest.Main(m) }")
 	}
 	// Here and not in the host only, so that missing jars are known as such.
@@ -112,7 +112,7 @@ var shared = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("kafkatest: shared broker: %w", err)
 	}
-	addr, err := join(dir)
+	addr, err := joinShared(dir)
 	if err != nil {
 		return "", fmt.Errorf("kafkatest: shared broker in %s: %w", dir, err)
 	}
@@ -158,7 +158,7 @@ func sharedDir() (string, error) {
 const startLock, usersLock, hostLock = "start.lock", "users.lock", "host.lock"
 
 // join makes this process a user of the broker, starting it if there is none.
-func join(dir string) (string, error) {
+func joinShared(dir string) (string, error) {
 	start, err := lock(dir, startLock, syscall.LOCK_EX)
 	if err != nil {
 		return "", err
@@ -168,7 +168,7 @@ func join(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	held = append(held, users)
+	heldLocks = append(heldLocks, users)
 	// From here on no host can end by itself: either there is one that will
 	// stay, or there is none.
 	alive, err := lock(dir, hostLock, syscall.LOCK_SH|syscall.LOCK_NB)
@@ -187,7 +187,7 @@ func join(dir string) (string, error) {
 
 // held are locks that end with the process: a file that nothing refers to
 // would be closed.
-var held []*os.File
+var heldLocks []*os.File
 
 // lock opens and locks a file; closing it unlocks.
 func lock(dir, name string, how int) (*os.File, error) {
@@ -310,7 +310,7 @@ func awaitUnused(dir string) error {
 		time.Sleep(lingerDuration)
 		err := flock(users, syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			held = append(held, users)
+			heldLocks = append(heldLocks, users)
 			return err
 		}
 		if err := flock(users, syscall.LOCK_EX); err != nil {

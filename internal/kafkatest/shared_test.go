@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if dir == "" || os.Getenv(hostEnv) != "" {
 		Main(m)
 	}
-	addr, err := join(dir)
+	addr, err := joinShared(dir)
 	fmt.Println(addr, err)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 	os.Exit(0)

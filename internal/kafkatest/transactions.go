@@ -14,7 +14,7 @@ import (
 )
 
 // underWay are the states of a transaction that is not ended everywhere.
-var underWay = []string{"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
+var unfinishedStates = []string{"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 
 // OpenTransactions are the transactional ids that have a transaction under way,
 // as their coordinators know: begun, or not marked in all of its partitions yet.
@@ -24,7 +24,7 @@ func (b *Broker) OpenTransactions(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer client.Close()
-	open, err := kadm.NewClient(client).ListTransactions(ctx, nil, underWay)
+	open, err := kadm.NewClient(client).ListTransactions(ctx, nil, unfinishedStates)
 	if err != nil {
 		return nil, fmt.Errorf("list the transactions under way: %w", err)
 	}
@@ -58,9 +58,9 @@ func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (r
 	}
 }
 
-// HoldOffsets begins a transaction that moves a group's offset of a partition, and leaves it open until the test ends: until then the
+// KeepOffsetsUnstable begins a transaction that moves a group's offset of a partition, and leaves it open until the test ends: until then the
 // offset isn't stable.
-func (b *Broker) HoldOffsets(t testing.TB, id, group, topic string, p int32) {
+func (b *Broker) KeepOffsetsUnstable(t testing.TB, id, group, topic string, p int32) {
 	t.Helper()
 	cl := b.Client(t, kgo.TransactionalID(id))
 	producer, epoch, err := cl.ProducerID(t.Context())

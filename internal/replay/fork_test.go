@@ -228,7 +228,7 @@ func TestForkUnderTheSameDefinition(t *testing.T) {
 // it did, by the same attempts. Those with an operator's command in them don't: a
 // fork leaves these out.
 func TestForkOfRecordedTasks(t *testing.T) {
-	definitions := &scheduler.Compiled{}
+	definitions := &scheduler.CompiledDefinitions{}
 	for _, r := range logOf(t, head.Namespace.Definitions()) {
 		definitions.Apply(&r)
 	}

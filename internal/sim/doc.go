@@ -1,7 +1,6 @@
-// Package sim runs the whole system in a bubble of virtual time, and does it
-// harm: the real roles in their real wiring (internal/instance), on the
-// embedded broker of three nodes over a network in memory, their stores on a
-// file system that loses what wasn't synced. It is tests only.
+// Package sim runs the whole system in a bubble of virtual time, with faults: the real roles in their
+// real wiring (internal/instance), on the embedded broker of three nodes, over a network in memory.
+// Their stores are on a file system that loses what wasn't synced. The package has only tests.
 //
 //	go test ./internal/sim -seeds 100 -seed 1     seeds 1 to 100
 //	go test ./internal/sim -seed 4711 -v          one seed, with its log
@@ -17,14 +16,11 @@
 //
 // # What a fault is here
 //
-// A kill: from one moment on nothing that the process does reaches anybody. Its
-// connections break, its disk is what the file system gives back after a crash,
-// and the goroutines that are left run out against a wall. A stop: what the
-// process does waits, at the network and at a named point, and then goes on as
-// if nothing had been. Time can't be stopped for one process, so its timers run
-// on; the processes of internal/chaos are stopped for real.
+// A kill: from one moment on nothing that the process does has an effect. Its connections break, its
+// disk has what the file system keeps in a crash, and the remaining goroutines can reach nothing. A
+// stop: the process blocks at the network and at a named point, and then continues. Virtual time
+// can't stop for one process, so its timers run on. internal/chaos stops real processes.
 //
-// Time is virtual, the interleaving of goroutines isn't: a seed gives the same
-// faults again, at the same instants, not always the same schedule. So a seed
-// that failed is run again a few times.
+// Time is virtual; the interleaving of goroutines isn't. A seed gives the same faults at the same
+// instants, but not always the same schedule. So a failed seed is run several times.
 package sim

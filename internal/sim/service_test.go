@@ -182,15 +182,17 @@ func (g *gossip) Send(ctx context.Context, r events.Record) error {
 	return g.Session.Send(ctx, r)
 }
 
-// Held is agent.Holder's.
-func (g *gossip) Held(p int32) context.Context { return g.holder().Held(p) }
+// HeldContext is agent.PartitionHolder's.
+func (g *gossip) HeldContext(p int32) context.Context { return g.holder().HeldContext(p) }
 
-// Inherited is agent.Holder's.
-func (g *gossip) Inherited(p int32, offset int64) bool { return g.holder().Inherited(p, offset) }
+// MayHaveStarted is agent.PartitionHolder's.
+func (g *gossip) MayHaveStarted(p int32, offset int64) bool {
+	return g.holder().MayHaveStarted(p, offset)
+}
 
-func (g *gossip) holder() agent.Holder {
-	if h, ok := g.Session.(agent.Holder); ok {
+func (g *gossip) holder() agent.PartitionHolder {
+	if h, ok := g.Session.(agent.PartitionHolder); ok {
 		return h
 	}
-	panic(fmt.Sprintf("sim: %T is no agent.Holder", g.Session))
+	panic(fmt.Sprintf("sim: %T is no agent.PartitionHolder", g.Session))
 }

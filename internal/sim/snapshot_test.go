@@ -26,8 +26,8 @@ type taker struct {
 	w *world
 }
 
-func (t *taker) TakeSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
-	load, err := t.Tasks.TakeSnapshot(r)
+func (t *taker) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
+	load, err := t.Tasks.LoadSnapshot(r)
 	if err == nil {
 		t.w.taken.Add(1)
 	}
@@ -51,7 +51,7 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 		if string(r.Key) == events.SnapshotMetaKey {
 			w.outcome.snapshots++
 		}
-		readers[r.Partition].Take(r)
+		readers[r.Partition].Add(r)
 	})
 	for p, r := range readers {
 		m, err := r.Snapshot()
@@ -71,13 +71,13 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 		w.reflects = end
 		w.rebuild(c, projections.ViewTasks, "from a snapshot", p, log, func(v view) error {
 			tasks := v.(*projections.Tasks)
-			load, err := tasks.TakeSnapshot(r)
+			load, err := tasks.LoadSnapshot(r)
 			if err != nil {
 				return err
 			}
-			return errors.Join(load(ctx), tasks.Loaded())
+			return errors.Join(load(ctx), tasks.FinishLoad())
 		}, m)
-		w.rebuild(c, projections.ViewDeadlines, "from a snapshot", p, log, func(v view) error { return v.(*projections.Deadlines).TakeSnapshot(r) }, m)
+		w.rebuild(c, projections.ViewDeadlines, "from a snapshot", p, log, func(v view) error { return v.(*projections.Deadlines).LoadSnapshot(r) }, m)
 		for _, name := range []string{projections.ViewTasks, projections.ViewDeadlines} {
 			w.rebuild(c, name, "rebuilt", p, log, func(view) error { return nil }, nil)
 		}

@@ -127,7 +127,7 @@ func (w *world) prepare(ctx context.Context) {
 		w.t.Fatal(err)
 	}
 	defer admin.Close()
-	topics := kafka.Topics{Partitions: partitions, Agents: map[string]int32{}}
+	topics := kafka.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
 	for _, a := range agents {
 		topics.Agents[a] = requestPartitions
 	}

@@ -1,7 +1,7 @@
-// Package sources is for tests that build a program with a command of their own. go test
-// doesn't run a test again whose binary is the same and whose files are (go help test): it
-// knows nothing of what the command reads, and of a package that is imported for its sake
-// the linker may keep nothing.
+// Package sources is for tests that build a program with a command of their own. go test caches a
+// result while the test binary and the files that it opens are unchanged (go help test). It doesn't see
+// what the command reads. Importing the program's packages is not enough, since the linker may drop
+// them.
 package sources
 
 import (
@@ -12,10 +12,9 @@ import (
 	"strings"
 )
 
-// Open opens all files of a module that a program may be made of, those that are embedded
-// too, so that the test that calls it is run again when one changes. Not those are opened
-// that are for tests or for people: testdata, Markdown, and what is hidden. root is the
-// module's folder.
+// Open opens all files of a module that a program may be built from, embedded ones too, so that go
+// test runs the calling test again when one changes. It skips testdata, Markdown and hidden files.
+// root is the module's folder.
 func Open(root string) error {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

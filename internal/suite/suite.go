@@ -10,11 +10,11 @@ import (
 	"os"
 )
 
-// Env names the environment variable that says which tests run: "" or "all".
+// Env names the environment variable that selects the tests: "" or "all".
 const Env = "WAYBILL_TEST"
 
-// All reports whether all tests were asked for. Another value than "all" is a
-// mistake that would run less than was asked for, so it panics.
+// All reports whether all tests were asked for. Any value but "all" panics: it would silently run
+// fewer tests.
 func All() bool {
 	switch v := os.Getenv(Env); v {
 	case "all":
@@ -32,8 +32,8 @@ type T interface {
 	Skipf(format string, args ...any)
 }
 
-// NeedAll skips a test that plain `go test ./...` leaves out. why says what it
-// takes, as in "processes that are killed".
+// NeedAll skips a test that plain `go test ./...` leaves out. why says what the test needs, as in
+// "processes that are killed".
 func NeedAll(t T, why string) {
 	t.Helper()
 	if !All() {
@@ -41,8 +41,8 @@ func NeedAll(t T, why string) {
 	}
 }
 
-// Of is how many of something a property is checked over: quick in plain
-// `go test`, all with WAYBILL_TEST=all.
+// Of returns how many cases a property is checked over: quick in plain `go test`, all with
+// WAYBILL_TEST=all.
 func Of(quick, all int) int {
 	if All() {
 		return all

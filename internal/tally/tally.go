@@ -1,6 +1,6 @@
-// Package tally tells how much the tests did: graphs, seeds, simulated hours,
-// kills. A test that passes is silent when many packages are tested at once, so
-// the counts go to a file as well, and .ci/run prints it at its end.
+// Package tally counts what the tests did: graphs, seeds, simulated hours, kills. go test prints
+// nothing of a test that passes when it tests several packages. So the counts are also appended to a
+// file, which .ci/run prints at its end.
 package tally
 
 import (
@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// Env names the environment variable that names the file; empty: counts are
-// only logged. It has no WAYBILL_ in front: that is for settings of the program,
-// which refuses those that it doesn't know.
+// Env names the environment variable with the path of the file; empty: counts are only logged. It
+// has no prefix WAYBILL_, which is for settings of the program: the program refuses unknown ones.
 const Env = "TEST_TALLY"
 
 // T is what this package needs of a *testing.T.
@@ -21,15 +20,14 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Add tells of n of something that a test did, such as 10000 "random graphs".
-// Each call is one line, appended with one write, so processes may share the
-// file.
+// Add records that a test did n of something, such as 10000 "random graphs". Each call appends one
+// line with one write, so several processes may share the file.
 func Add(t T, what string, n int) {
 	t.Helper()
 	Say(t, "%d %s", n, what)
 }
 
-// Say is Add for what isn't a whole number: durations, percentiles.
+// Say is Add for values that aren't whole numbers: durations, percentiles.
 func Say(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)

@@ -90,15 +90,15 @@ type Cluster struct {
 	temporary bool
 	java      string
 	libs      string
-	nodes     []*member
+	nodes     []*nodeProcess
 	failed    chan error // the first node that ended unasked
 }
 
 // member is a node's process, or its absence.
-type member struct {
+type nodeProcess struct {
 	sync.Mutex
-	process *process
-	asked   *process // the process that was told to end
+	process  *process
+	stopping *process // the process that was told to end
 }
 
 // Start starts the nodes and returns once each serves clients. ctx bounds the
@@ -117,9 +117,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, fmt.Errorf("kafka: listener %s is to be advertised at %q: give one address for each of the %d nodes, of a listener that there is", name, addrs, o.Nodes)
 		}
 	}
-	c := &Cluster{options: o, dir: o.Dir, nodes: make([]*member, o.Nodes), failed: make(chan error, 1)}
+	c := &Cluster{options: o, dir: o.Dir, nodes: make([]*nodeProcess, o.Nodes), failed: make(chan error, 1)}
 	for i := range c.nodes {
-		c.nodes[i] = &member{}
+		c.nodes[i] = &nodeProcess{}
 	}
 	var err error
 	if c.java, err = java(ctx); err != nil {
@@ -146,14 +146,14 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.load(); err != nil {
 		return fmt.Errorf("kafka: %s: %w", c.dir, err)
 	}
-	if err := c.each(func(i int) error { return c.prepare(ctx, i) }); err != nil {
+	if err := c.forEachNode(func(i int) error { return c.prepare(ctx, i) }); err != nil {
 		return err
 	}
-	return c.each(func(i int) error { return c.Restart(ctx, i) })
+	return c.forEachNode(func(i int) error { return c.Restart(ctx, i) })
 }
 
 // each runs f for all nodes at once.
-func (c *Cluster) each(f func(i int) error) error {
+func (c *Cluster) forEachNode(f func(i int) error) error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
 	for i := range c.nodes {
@@ -182,7 +182,7 @@ func (c *Cluster) load() error {
 	if c.options.Port != 0 && c.options.Port != c.Port {
 		return fmt.Errorf("holds a cluster on port %d, and its nodes know each other by it: use that port or another folder", c.Port)
 	}
-	return c.free(c.Port)
+	return c.checkPortsFree(c.Port)
 }
 
 func (c *Cluster) create(path string) error {
@@ -215,7 +215,7 @@ func newID() string {
 
 func (c *Cluster) pickPort() (int, error) {
 	if c.options.Port != 0 {
-		return c.options.Port, c.free(c.options.Port)
+		return c.options.Port, c.checkPortsFree(c.options.Port)
 	}
 	var last error
 	for range portAttemptsMax {
@@ -224,7 +224,7 @@ func (c *Cluster) pickPort() (int, error) {
 			return 0, err
 		}
 		port := portMin + int(n.Int64())
-		if last = c.free(port); last == nil {
+		if last = c.checkPortsFree(port); last == nil {
 			return port, nil
 		}
 	}
@@ -232,7 +232,7 @@ func (c *Cluster) pickPort() (int, error) {
 }
 
 // free returns nil if every node could listen on all its ports.
-func (c *Cluster) free(port int) error {
+func (c *Cluster) checkPortsFree(port int) error {
 	for i := range c.options.Nodes {
 		for p := range c.options.ports() {
 			addr := net.JoinHostPort(host(i), strconv.Itoa(port+p))
@@ -345,10 +345,10 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	case <-p.ready:
 	case <-p.done:
 		return fmt.Errorf("kafka node %d ended while starting (%v); its log %s says:\n%s",
-			i, p.cmd.ProcessState, c.Log(i), Complaint(c.Log(i)))
+			i, p.cmd.ProcessState, c.Log(i), LogErrors(c.Log(i)))
 	case <-time.After(startDurationMax):
 		err = fmt.Errorf("kafka node %d serves no clients after %v; its log %s says:\n%s",
-			i, startDurationMax, c.Log(i), Complaint(c.Log(i)))
+			i, startDurationMax, c.Log(i), LogErrors(c.Log(i)))
 	case <-ctx.Done():
 		err = fmt.Errorf("kafka node %d: start: %w", i, ctx.Err())
 	}
@@ -360,16 +360,16 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 }
 
 // watch reports a process that ends without having been told to.
-func (c *Cluster) watch(i int, m *member, p *process) {
+func (c *Cluster) watch(i int, m *nodeProcess, p *process) {
 	<-p.done
 	m.Lock()
 	defer m.Unlock()
-	if m.asked == p {
+	if m.stopping == p {
 		return
 	}
 	select {
 	case c.failed <- fmt.Errorf("kafka node %d ended by itself (%v); its log %s says:\n%s",
-		i, p.cmd.ProcessState, c.Log(i), Complaint(c.Log(i))):
+		i, p.cmd.ProcessState, c.Log(i), LogErrors(c.Log(i))):
 	default: // one is enough to know
 	}
 }
@@ -379,7 +379,7 @@ func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // do runs f on the process of node i, if it has one; ends says that f is to
 // end it.
-func (c *Cluster) do(i int, ends bool, f func(p *process) error) error {
+func (c *Cluster) withProcess(i int, ends bool, f func(p *process) error) error {
 	m := c.nodes[i]
 	m.Lock()
 	defer m.Unlock()
@@ -387,7 +387,7 @@ func (c *Cluster) do(i int, ends bool, f func(p *process) error) error {
 		return nil
 	}
 	if ends {
-		m.asked = m.process
+		m.stopping = m.process
 	}
 	if err := f(m.process); err != nil {
 		return fmt.Errorf("kafka node %d: %w", i, err)
@@ -396,28 +396,28 @@ func (c *Cluster) do(i int, ends bool, f func(p *process) error) error {
 }
 
 // Kill ends node i with SIGKILL and returns once it is gone.
-func (c *Cluster) Kill(i int) error { return c.do(i, true, (*process).kill) }
+func (c *Cluster) Kill(i int) error { return c.withProcess(i, true, (*process).kill) }
 
 // Terminate ends node i in order (SIGTERM; SIGKILL after 20 s): it hands its
 // partitions over first.
 func (c *Cluster) Terminate(i int) error {
-	return c.do(i, true, func(p *process) error { return p.terminate(stopDurationGrace) })
+	return c.withProcess(i, true, func(p *process) error { return p.terminate(stopDurationGrace) })
 }
 
 // Pause stops node i with SIGSTOP and returns once it stands still: its
 // connections stay open and nothing answers.
-func (c *Cluster) Pause(i int) error { return c.do(i, false, (*process).pause) }
+func (c *Cluster) Pause(i int) error { return c.withProcess(i, false, (*process).pause) }
 
 // Continue lets node i go on after Pause.
 func (c *Cluster) Continue(i int) error {
-	return c.do(i, false, func(p *process) error { return p.signal(syscall.SIGCONT) })
+	return c.withProcess(i, false, func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
 // Stop ends all nodes: in order if their data is kept, at once if it was
 // temporary, and then removes it.
 func (c *Cluster) Stop() error {
 	if !c.temporary {
-		return c.each(c.Terminate)
+		return c.forEachNode(c.Terminate)
 	}
-	return errors.Join(c.each(c.Kill), os.RemoveAll(c.dir))
+	return errors.Join(c.forEachNode(c.Kill), os.RemoveAll(c.dir))
 }

@@ -17,7 +17,7 @@
 //
 // Every JVM asks the kernel for SIGKILL at the death of the thread that
 // started it, so one thread starts them all and lives as long as the process
-// (see spawn). Each is in a process group of its own, so that Ctrl-C in a
+// (see onSpawnThread). Each is in a process group of its own, so that Ctrl-C in a
 // terminal reaches the parent only and the parent decides how they end.
 //
 // # What is not promised

@@ -42,7 +42,7 @@ func Available(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if complete(dir) {
+	if hasBrokerJar(dir) {
 		return nil
 	}
 	_, err = maven()
@@ -58,7 +58,7 @@ func Libs(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if complete(dir) {
+	if hasBrokerJar(dir) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -72,7 +72,7 @@ func Libs(ctx context.Context) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("kafka jars: lock %s: %w", lock.Name(), err)
 	}
-	if complete(dir) { // another process was faster
+	if hasBrokerJar(dir) { // another process was faster
 		return dir, nil
 	}
 	return dir, download(ctx, dir)
@@ -91,7 +91,7 @@ func libsDir() (string, error) {
 
 // complete reports whether dir holds the broker. The folder appears by one
 // rename, so the main jar stands for all of them.
-func complete(dir string) bool {
+func hasBrokerJar(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "kafka_2.13-"+Version+".jar"))
 	return err == nil
 }
@@ -117,7 +117,7 @@ func download(ctx context.Context, dir string) (err error) {
 		return fmt.Errorf("kafka jars: %w, and %s failed: %w\n%s\nIs Maven Central within reach (proxy settings: ~/.m2/settings.xml)?",
 			ErrMissing, cmd, err, strings.TrimSpace(string(out)))
 	}
-	if !complete(libs) {
+	if !hasBrokerJar(libs) {
 		return fmt.Errorf("kafka jars: %s ended well, but %s has no kafka_2.13-%s.jar", cmd, libs, Version)
 	}
 	// A folder that is there but is not complete was made by hand, if it is

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// complaintLinesMax is how much of a log an error quotes.
-const complaintLinesMax = 12
+// logErrorLinesMax is how much of a log an error quotes.
+const logErrorLinesMax = 12
 
 // Complaint returns what a log says went wrong: its last lines of level ERROR
 // or FATAL and those that name an exception, else simply its last lines.
-func Complaint(path string) string {
+func LogErrors(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
@@ -26,5 +26,5 @@ func Complaint(path string) string {
 	if len(bad) == 0 {
 		bad = all
 	}
-	return strings.Join(bad[max(0, len(bad)-complaintLinesMax):], "\n")
+	return strings.Join(bad[max(0, len(bad)-logErrorLinesMax):], "\n")
 }

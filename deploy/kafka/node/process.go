@@ -26,11 +26,11 @@ type process struct {
 	done  chan struct{} // closed once it is reaped
 }
 
-// spawn runs start on the one thread that may start children. The kernel
+// onSpawnThread runs start on the one thread that may start children. The kernel
 // sends a child its parent-death signal when the thread that started it ends,
 // not the process; Go ends threads as it likes, except one that a goroutine
 // is locked to, and that goroutine never returns.
-var spawn = sync.OnceValue(func() func(start func() error) error {
+var onSpawnThread = sync.OnceValue(func() func(start func() error) error {
 	type request struct {
 		start func() error
 		done  chan error
@@ -61,7 +61,7 @@ func startProcess(dir, logPath, readyLine, path string, args ...string) (*proces
 	out := &lineWatch{to: log, want: []byte(readyLine), seen: p.ready}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := spawn()(p.cmd.Start); err != nil {
+	if err := onSpawnThread()(p.cmd.Start); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), log.Close())
 	}
 	go func() {

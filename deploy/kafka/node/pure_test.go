@@ -121,7 +121,7 @@ func TestComplaintPrefersErrors(t *testing.T) {
 	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := Complaint(path), "x ERROR b\njava.lang.Exception: c"; got != want {
+	if got, want := LogErrors(path), "x ERROR b\njava.lang.Exception: c"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,7 +1,6 @@
-// Package point names the instants of a role at which it is worst to be
-// stopped or killed, and says when a process passes one. Tests stand there: the
-// hook is called on the goroutine that passes the point, and may block, stop the
-// process, or never return.
+// Package point names the instants at which it is worst for a role to be stopped or killed, and calls a hook at
+// each of them. The hook runs on the goroutine that passes the point. It may block, stop the process, or never
+// return.
 //
 //	cfg.Dial = point.Dial(cfg.Dial, hook)
 //	n, err := instance.Open(ctx, cfg, instance.Config{Seams: point.Seams(hook)})
@@ -12,6 +11,5 @@
 //
 // An agent passes polled and taken, a supervisor due.
 //
-// The hook may be called by several goroutines at once: a process has workers, and
-// an agent has workers.
+// Several goroutines may call the hook at once, because schedulers and agents have several workers.
 package point

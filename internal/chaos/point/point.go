@@ -10,34 +10,31 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// Point is the name of one.
+// Point is the name of a point.
 type Point string
 
-// The points, and what has happened and what has not when one is passed.
+// The points, and what has happened and what has not at each of them.
 const (
-	// Assigned: a partition came to a scheduler, and nothing of it is read yet.
+	// Assigned: a scheduler was assigned a partition, and has read nothing of it.
 	Assigned Point = "assigned"
-	// Polled: Poll has given records to a worker or an agent, and nothing was done
-	// about them.
+	// Polled: Poll has returned records to a worker or an agent, which has not handled them yet.
 	Polled Point = "polled"
-	// Produced: all of a worker's transaction is written and acknowledged, its
-	// offsets too, and the request that commits it isn't sent. Needs Dial.
+	// Produced: the records and offsets of a worker's transaction are acknowledged, and the request that
+	// commits it is not sent. Needs Dial.
 	Produced Point = "produced"
-	// Sent: that request is written, and the worker doesn't know the answer. Needs
-	// Dial.
+	// Sent: that request is sent, and the worker has not received the answer. Needs Dial.
 	Sent Point = "sent"
-	// Committed: the worker knows that its transaction is committed, and hasn't
-	// accepted the new state.
+	// Committed: the worker has received the answer, and has not accepted the new state.
 	Committed Point = "committed"
-	// Applied: the new state of a partition is accepted, and not flushed.
+	// Applied: the new state of a partition is accepted, and not flushed to disk.
 	Applied Point = "applied"
-	// Taken: an agent's handler has returned, and the reply isn't sent.
+	// Taken: an agent's handler has returned, and the reply is not sent.
 	Taken Point = "taken"
-	// Due: a supervisor has found timers due, and their recoveries aren't sent.
+	// Due: a supervisor has found due timers, and has not sent their recoveries.
 	Due Point = "due"
 )
 
-// Those of each role.
+// The points of each role.
 var (
 	OfScheduler  = []Point{Assigned, Polled, Produced, Sent, Committed, Applied}
 	OfSupervisor = []Point{Due}
@@ -47,7 +44,7 @@ var (
 // Hook is called when a point is passed.
 type Hook func(Point)
 
-// Seams are all points but Produced and Sent, which Dial sees.
+// Seams returns the seams for all points except Produced and Sent, which Dial provides.
 func Seams(hook Hook) instance.Seams {
 	return instance.Seams{
 		Worker:  func(l scheduler.Log) scheduler.Log { return &worker{l, hook} },
@@ -56,8 +53,8 @@ func Seams(hook Hook) instance.Seams {
 		Outbox:  func(o supervisor.Outbox) supervisor.Outbox { return &outbox{o, hook} },
 		Sessions: func(s agent.Session) agent.Session {
 			at := &session{s, hook}
-			if h, ok := s.(agent.Holder); ok {
-				return &holder{at, h} // or the agent would take it for one that can't tell
+			if h, ok := s.(agent.PartitionHolder); ok {
+				return &holder{at, h} // the agent checks for this interface
 			}
 			return at
 		},
@@ -135,5 +132,5 @@ func (s *session) Send(ctx context.Context, reply events.Record) error {
 
 type holder struct {
 	*session
-	agent.Holder
+	agent.PartitionHolder
 }

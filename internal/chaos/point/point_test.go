@@ -76,9 +76,9 @@ func (f fakeSession) Send(context.Context, events.Record) error {
 
 type fakeHolder struct{ fakeSession }
 
-func (fakeHolder) Held(int32) context.Context { return context.Background() }
+func (fakeHolder) HeldContext(int32) context.Context { return context.Background() }
 
-func (fakeHolder) Inherited(int32, int64) bool { return false }
+func (fakeHolder) MayHaveStarted(int32, int64) bool { return false }
 
 func TestEachSeamIsWhereItSays(t *testing.T) {
 	ctx := t.Context()
@@ -118,10 +118,10 @@ func TestEachSeamIsWhereItSays(t *testing.T) {
 // can tell must go on telling.
 func TestASessionThatHoldsStillDoes(t *testing.T) {
 	c := &calls{}
-	if _, ok := Seams(c.hook).Sessions(fakeHolder{fakeSession{calls: c}}).(agent.Holder); !ok {
+	if _, ok := Seams(c.hook).Sessions(fakeHolder{fakeSession{calls: c}}).(agent.PartitionHolder); !ok {
 		t.Error("the seam hides Held")
 	}
-	if _, ok := Seams(c.hook).Sessions(fakeSession{calls: c}).(agent.Holder); ok {
+	if _, ok := Seams(c.hook).Sessions(fakeSession{calls: c}).(agent.PartitionHolder); ok {
 		t.Error("the seam makes up a Held")
 	}
 }

@@ -10,9 +10,8 @@ import (
 // DialFunc is the type of kafka.Config's Dial.
 type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dial passes Produced and Sent on the connections that dial makes; nil is TCP.
-// It reads the requests as they go by, so it must stand below TLS, which it is
-// not: a Config that has TLS hides them.
+// Dial calls hook at Produced and Sent, on the connections that dial opens; a nil dial is TCP. It parses the requests, so
+// it doesn't work with TLS: a Config with TLS encrypts before Dial sees them.
 func Dial(dial DialFunc, hook Hook) DialFunc {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -30,12 +29,12 @@ func Dial(dial DialFunc, hook Hook) DialFunc {
 const (
 	sizeBytes      = 4
 	endTxnKey      = 26
-	endTxnFlexible = 3 // from this version on it ends with a byte of tags, none
+	endTxnFlexible = 3 // from this version on it ends with a byte for tags, 0
 	headBytes      = sizeBytes + 2 + 2
-	endTxnBytesMax = 64 << 10 // an id and a few numbers; more is not understood
+	endTxnBytesMax = 64 << 10 // an id and a few numbers; longer requests are ignored
 )
 
-// conn looks at what is written.
+// conn parses the written requests.
 type conn struct {
 	net.Conn
 	hook Hook
@@ -43,20 +42,19 @@ type conn struct {
 	writing sync.Mutex
 	request request
 
-	// answer holds one while a point is passed that comes before the answer. No
-	// mutex: in a bubble of virtual time one that is waited for stops the clock.
+	// answer is a semaphore that delays reads while Sent is being passed. It is no mutex, because waiting for
+	// one stops the clock of a synctest bubble.
 	answer chan struct{}
 }
 
-// Write writes b one request at a time, so that what stands before an EndTxn is
-// gone when Produced is passed. The client writes each with one call; one in
-// pieces is found too: the broker waits for its last.
+// Write writes b one request at a time, so that everything before an EndTxn is sent when Produced is passed. A request
+// may span several writes.
 func (c *conn) Write(b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	written := 0
 	for written < len(b) {
-		n, commits := c.request.take(b[written:])
+		n, commits := c.request.consume(b[written:])
 		n, err := c.write(b[written:written+n], commits)
 		if written += n; err != nil {
 			return written, err
@@ -79,7 +77,7 @@ func (c *conn) write(b []byte, commits bool) (int, error) {
 	return n, err
 }
 
-// Read gives nothing away while Sent is being passed: the answer may have come.
+// Read returns nothing while Sent is being passed, because the answer may have arrived.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.answer <- struct{}{}
@@ -87,15 +85,15 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// request is how far the present request was written.
+// request is the parser's state within the present request.
 type request struct {
-	head []byte // its beginning, or all of an EndTxn
-	left int    // bytes to come; 0 with an empty head: between two
+	head []byte // its first bytes, or all of an EndTxn
+	left int    // bytes to come; 0 with an empty head: between requests
 }
 
-// take goes to the end of the request or of b, whichever is first, and says
-// whether that ends a request to commit a transaction.
-func (r *request) take(b []byte) (n int, commits bool) {
+// consume reads b up to the end of the request, and reports whether that completes a request that commits a
+// transaction.
+func (r *request) consume(b []byte) (n int, commits bool) {
 	for n < len(b) && len(r.head) < headBytes {
 		r.head = append(r.head, b[n])
 		if n++; len(r.head) == sizeBytes {
@@ -124,7 +122,7 @@ func (r *request) endsTxn() bool {
 	return binary.BigEndian.Uint16(r.head[sizeBytes:]) == endTxnKey && len(r.head)+r.left <= endTxnBytesMax
 }
 
-// commits reads the last field of an EndTxn: whether it is to commit.
+// commits returns the last field of an EndTxn: commit or abort.
 func (r *request) commits() bool {
 	last := len(r.head) - 1
 	if binary.BigEndian.Uint16(r.head[sizeBytes+2:]) >= endTxnFlexible {

@@ -24,12 +24,12 @@ const (
 
 	lockFile         = "LOCK"
 	minSessionPeriod = time.Second
-	// clusterIDBegins the id of each log, by which it is told from others: stores of another
+	// clusterIDPrefix the id of each log, by which it is told from others: stores of another
 	// are refused, and consoles of another system. Logs of before have it for their id.
-	clusterIDBegins = "waybill-embedded"
+	clusterIDPrefix = "waybill-embedded"
 
-	// noSession is the epoch of a fetch that neither has nor wants a session.
-	noSession = -1
+	// noFetchSession is the epoch of a fetch that neither has nor wants a session.
+	noFetchSession = -1
 )
 
 // Options say what Start starts.
@@ -58,19 +58,19 @@ type Options struct {
 // Broker is a broker in this process. Its methods may be called by many
 // goroutines.
 type Broker struct {
-	cluster *Cluster
-	door    *door
-	addr    string
-	lock    *os.File
-	faults  *faultLog
-	closing sync.Once
+	cluster  *Cluster
+	listener *gatedListener
+	addr     string
+	lock     *os.File
+	faults   *faultLog
+	closing  sync.Once
 }
 
 // Start starts a broker. Broker.Config leads to it at once; clients outside
 // the process wait until Open. A data directory that another process uses, or
 // an address that is taken, is an error.
 func Start(o Options) (_ *Broker, err error) {
-	b := &Broker{faults: &faultLog{tell: o.WriteFailed}}
+	b := &Broker{faults: &faultLog{writeFailed: o.WriteFailed}}
 	clean := true
 	defer func() {
 		if err == nil {
@@ -80,7 +80,7 @@ func Start(o Options) (_ *Broker, err error) {
 			err = errors.Join(err, b.lock.Truncate(0)) // as it was: nobody was killed here
 		}
 		// What a client is told of a write that failed doesn't say why.
-		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.faults.write(), b.release())
+		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.faults.writeError(), b.release())
 	}()
 	if o.DataDir != "" {
 		if b.lock, clean, err = lockDir(o.DataDir); err != nil {
@@ -89,7 +89,7 @@ func Start(o Options) (_ *Broker, err error) {
 		if err := checkLog(o.DataDir, clean); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
-		if err := keepEnds(o.DataDir); err != nil {
+		if err := writeEndMarkers(o.DataDir); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
 	}
@@ -97,15 +97,15 @@ func Start(o Options) (_ *Broker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.door = newDoor(outside)
-	b.door.advertised = o.Advertise
-	b.addr = b.door.Addr().String()
+	b.listener = newGatedListener(outside)
+	b.listener.advertised = o.Advertise
+	b.addr = b.listener.Addr().String()
 	if o.Partitions == 0 {
 		o.Partitions = events.DefaultPartitions
 	}
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID(clusterIDBegins + "-" + uuid.NewString()), // of a new log: one that is there has its own
+		kfake.ClusterID(clusterIDPrefix + "-" + uuid.NewString()), // of a new log: one that is there has its own
 		kfake.GroupMinSessionTimeout(minSessionPeriod),
 		kfake.DefaultNumPartitions(int(o.Partitions)),
 		// Other clients may write to new topics by name; Waybill's own never
@@ -119,15 +119,15 @@ func Start(o Options) (_ *Broker, err error) {
 	if o.Sync {
 		opts = append(opts, kfake.SyncWrites())
 	}
-	inside := Network{Listen: func(string, string) (net.Listener, error) { return b.door, nil }, Dial: b.door.dial}
+	inside := Network{Listen: func(string, string) (net.Listener, error) { return b.listener, nil }, Dial: b.listener.dial}
 	if b.cluster, err = NewCluster(inside, opts...); err != nil {
 		return nil, err
 	}
 	if o.DataDir != "" {
-		keepLast(b.cluster)
+		keepLastBatch(b.cluster)
 	}
 	if !clean {
-		if err := b.rollBack(); err != nil {
+		if err := b.abortOpenTransactions(); err != nil {
 			b.cluster.Close()
 			return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
 		}
@@ -138,7 +138,7 @@ func Start(o Options) (_ *Broker, err error) {
 // Config leads to the broker from within the process, past its address, from
 // the first moment. The namespace and the client id are the caller's to set.
 func (b *Broker) Config() kafka.Config {
-	return kafka.Config{Brokers: []string{b.addr}, Dial: b.door.dial, OneBroker: true}
+	return kafka.Config{Brokers: []string{b.addr}, Dial: b.listener.dial, OneBroker: true}
 }
 
 // Addr is where other clients find the broker, "host:port", as it tells them; without an address
@@ -148,7 +148,7 @@ func (b *Broker) Addr() string { return b.addr }
 // Open lets clients outside the process in. Not before the namespace's topics
 // exist: a client that writes to a topic creates it, and with a partition count
 // that is not the namespace's.
-func (b *Broker) Open() { b.door.open() }
+func (b *Broker) Open() { b.listener.open() }
 
 // Close writes everything to disk and ends the broker with its connections.
 // The error is what could not be written, also earlier.
@@ -169,8 +169,8 @@ func (b *Broker) Close() error {
 
 func (b *Broker) release() error {
 	var err error
-	if b.door != nil {
-		err = b.door.Close()
+	if b.listener != nil {
+		err = b.listener.Close()
 	}
 	if b.lock != nil {
 		// The kernel unlocks with the descriptor; the file stays, for a removed
@@ -191,7 +191,7 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 	if err != nil {
 		return nil, false, unusableDir(err)
 	}
-	for end := time.Now().Add(lockWait); ; time.Sleep(lockAgain) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockRetryInterval) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
 			break
@@ -199,7 +199,7 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		holder, _ := os.ReadFile(f.Name()) // only to say more
-		return nil, false, closingFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
+		return nil, false, closeFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
 			dir, strings.TrimSpace(string(holder))))
 	}
 	if err == nil {
@@ -213,15 +213,15 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 		_, err = fmt.Fprintf(f, "pid %d\n", os.Getpid())
 	}
 	if err != nil {
-		return nil, false, closingFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
+		return nil, false, closeFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
 	}
 	return f, clean, nil
 }
 
 // lockWait is for a process that was killed a moment ago: the kernel takes some time to close its files.
 const (
-	lockWait  = time.Second
-	lockAgain = 20 * time.Millisecond
+	lockWait          = time.Second
+	lockRetryInterval = 20 * time.Millisecond
 )
 
 // unusableDir is of a directory that can't be made or written to, which often is another user's.
@@ -229,7 +229,7 @@ func unusableDir(err error) error {
 	return fmt.Errorf("data directory: %w; give --data-dir one that this user may write to", err)
 }
 
-func closingFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }
+func closeFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }
 
 // listenLoopback binds the address at once, so that a port that is taken is
 // told at the start.

@@ -80,7 +80,7 @@ func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 	outside.Produce(ctx, kgo.StringRecord("early"), func(_ *kgo.Record, err error) { written <- err })
 
 	a := openAdmin(t, inside)
-	_, err = a.CreateTopics(ctx, kafka.Topics{Partitions: 5})
+	_, err = a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 5})
 	must(t, err)
 	if n, err := a.EndOffsets(ctx, testNS.Inbox(events.Tasks)); err != nil || len(n) != 5 {
 		t.Fatalf("tasks has partitions %v (%v), want 5", n, err)
@@ -113,7 +113,7 @@ func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
 func before(ctx context.Context, t *testing.T, o embedded.Options) {
 	e, cfg := start(t, o)
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.TransactionTimeout(10*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer tx.Close()
@@ -208,7 +208,7 @@ func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	a, ctx := openAdmin(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	must(t, client(t, cfg).ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Timestamp: ahead, Value: []byte("x")}).FirstErr())

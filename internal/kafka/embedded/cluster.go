@@ -10,22 +10,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Network is where the nodes of a Cluster listen, and how one gets there.
+// Network has the functions by which the nodes of a Cluster listen and clients connect.
 type Network struct {
 	Listen func(network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Cluster is kfake's, without the faults of it that Waybill met: what its fetches
-// leave out (mendFetch), and whom its groups forget (waiters).
+// Cluster is a kfake cluster with fixes for its fetch responses (fixFetch) and for members that its groups forget
+// (joinWatchdog).
 type Cluster struct {
 	*kfake.Cluster
-	waiters *waiters
+	watchdog *joinWatchdog
 }
 
-// NewCluster starts a cluster. The network is given here, and not as one of opts.
+// NewCluster starts a cluster. opts must not set a listen function: n has it.
 func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
-	w := newWaiters()
+	w := newJoinWatchdog()
 	listen := func(network, address string) (net.Listener, error) {
 		l, err := n.Listen(network, address)
 		if err != nil {
@@ -37,7 +37,7 @@ func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	mendFetch(fake)
+	fixFetch(fake)
 	if err := w.start(fake, n.Dial); err != nil {
 		fake.Close()
 		return nil, err
@@ -47,22 +47,19 @@ func NewCluster(n Network, opts ...kfake.Opt) (*Cluster, error) {
 
 // Close ends the cluster with its connections.
 func (c *Cluster) Close() {
-	c.waiters.close()
+	c.watchdog.close()
 	c.Cluster.Close()
 }
 
-// mendFetch mends two things of kfake's fetches:
+// fixFetch fixes two faults of kfake's fetches:
 //
-//   - The bound of a whole fetch is lifted; those of its partitions stay. kfake ends
-//     an answer that reaches it in the middle of a partition without the list of
-//     that partition's rolled back transactions, and every reader of committed
-//     records then takes those for committed.
-//   - There are no fetch sessions (KIP-227): every fetch names all that it wants.
-//     kfake counts sessions from the same number after each start. A client that had
-//     one before a restart was answered from another client's, and read a part of
-//     its topics, or none, for as long as it lived: partitions of a scheduler stood
-//     still.
-func mendFetch(c *kfake.Cluster) {
+//   - It removes the byte limit of the whole fetch and keeps those of its partitions. A kfake response that
+//     reaches the limit within a partition lacks the list of that partition's aborted transactions, and readers
+//     of committed records would take them for committed.
+//   - It disables fetch sessions (KIP-227), so every fetch names all of its partitions. kfake counts sessions from
+//     the same number after each start. A client with a session from before a restart would be answered from another
+//     client's session, and its partitions would stall.
+func fixFetch(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		fetch := req.(*kmsg.FetchRequest)
 		fetch.MaxBytes = math.MaxInt32
@@ -71,7 +68,7 @@ func mendFetch(c *kfake.Cluster) {
 			answer.ErrorCode = kerr.FetchSessionIDNotFound.Code
 			return answer, nil, true
 		}
-		fetch.SessionID, fetch.SessionEpoch = 0, noSession
+		fetch.SessionID, fetch.SessionEpoch = 0, noFetchSession
 		return nil, nil, false
 	})
 }

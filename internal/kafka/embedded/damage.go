@@ -181,14 +181,14 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	offset = base
 	leapAt, leapOffset := int64(-1), int64(0) // of the batch before, if it left offsets out
 	for at < info.Size() {
-		raw, err := in.Peek(kafka.BatchHeadBytes)
+		raw, err := in.Peek(kafka.BatchHeaderBytes)
 		if errors.Is(err, io.EOF) {
 			return at, offset, nil
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		head := kafka.HeadOfBatch(raw)
+		head := kafka.ParseBatchHeader(raw)
 		switch {
 		case head.First < offset && leapAt >= 0:
 			return leapAt, leapOffset, nil
@@ -199,11 +199,11 @@ func readable(path string, base int64) (at, offset int64, err error) {
 		default:
 			leapAt, leapOffset = at, offset
 		}
-		if _, err := in.Discard(kafka.BatchSummed); err != nil {
+		if _, err := in.Discard(kafka.BatchChecksumStart); err != nil {
 			return 0, 0, err
 		}
 		sum.Reset()
-		if _, err := io.CopyN(sum, in, head.Size-kafka.BatchSummed); err != nil {
+		if _, err := io.CopyN(sum, in, head.Size-kafka.BatchChecksumStart); err != nil {
 			return 0, 0, err
 		}
 		if sum.Sum32() != head.Sum {
@@ -215,8 +215,8 @@ func readable(path string, base int64) (at, offset int64, err error) {
 }
 
 // plausible reports whether a head can be that of a batch from an offset on, in so many bytes.
-func plausible(head kafka.BatchHead, offset, left int64) bool {
-	return head.Magic == batchMagic && head.Size >= kafka.BatchHeadBytes && head.Size <= left && head.First >= offset
+func plausible(head kafka.BatchHeader, offset, left int64) bool {
+	return head.Magic == batchMagic && head.Size >= kafka.BatchHeaderBytes && head.Size <= left && head.First >= offset
 }
 
 // nothingFollows reports whether there is no whole batch after what can't be read: then it
@@ -226,9 +226,9 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= kafka.BatchHeadBytes; rest = rest[1:] {
-		head := kafka.HeadOfBatch(rest)
-		if plausible(head, offset, int64(len(rest))) && crc32.Checksum(rest[kafka.BatchSummed:head.Size], castagnoli) == head.Sum {
+	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= kafka.BatchHeaderBytes; rest = rest[1:] {
+		head := kafka.ParseBatchHeader(rest)
+		if plausible(head, offset, int64(len(rest))) && crc32.Checksum(rest[kafka.BatchChecksumStart:head.Size], castagnoli) == head.Sum {
 			return false, nil
 		}
 	}
@@ -239,11 +239,11 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 // they say whose it is, and may be what was changed.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
-	if err != nil || int64(len(all)) < at+kafka.BatchHeadBytes {
+	if err != nil || int64(len(all)) < at+kafka.BatchHeaderBytes {
 		return nil, err
 	}
 	batch := all[at:]
-	if size := kafka.HeadOfBatch(batch).Size; size >= kafka.BatchHeadBytes && size < int64(len(batch)) {
+	if size := kafka.ParseBatchHeader(batch).Size; size >= kafka.BatchHeaderBytes && size < int64(len(batch)) {
 		batch = batch[:size]
 	}
 	return kafka.KeysOf(batch), nil

@@ -36,7 +36,7 @@ func TestDamagedLog(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	whole := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: whole})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	values := []string{"first", "second", "third", "fourth"}
 	for _, v := range values {
@@ -127,7 +127,7 @@ func TestDamageBeforeOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: dir})
 	admin := openAdmin(t, cfg)
-	_, err := admin.CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	_, err := admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	setConfig(ctx, t, cfg, topic, "segment.bytes", "100")
 	cl := client(t, cfg, kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -13,18 +13,18 @@ import (
 const (
 	faultLogMax = 10
 	// A disk that is full fails thousands of writes in a second.
-	writeFailedEvery = 10 * time.Second
+	writeFailedInterval = 10 * time.Second
 )
 
 // faultLog keeps the errors that kfake can only log: what could not be written at its
 // end, and why a client's write was refused.
 type faultLog struct {
-	tell func(error) // of a write that failed; may be nil
+	writeFailed func(error) // of a write that failed; may be nil
 
-	mu     sync.Mutex
-	errs   []error
-	failed error // the last write that did
-	told   time.Time
+	mu           sync.Mutex
+	errs         []error
+	lastWriteErr error // the last write that did
+	reportedAt   time.Time
 }
 
 // Logf implements kfake.Logger.
@@ -37,14 +37,14 @@ func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
 			l.errs = append(l.errs, fmt.Errorf(format, args...))
 		}
 	case kfake.LogLevelWarn:
-		if err := failedWrite(args); err != nil {
-			l.failsToWrite(err)
+		if err := writeErrorIn(args); err != nil {
+			l.recordWriteError(err)
 		}
 	}
 }
 
 // failedWrite is the error of a file among what is logged, which names the file.
-func failedWrite(args []any) error {
+func writeErrorIn(args []any) error {
 	for _, a := range args {
 		var file *fs.PathError
 		if err, is := a.(error); is && errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist) {
@@ -54,28 +54,28 @@ func failedWrite(args []any) error {
 	return nil
 }
 
-func (l *faultLog) failsToWrite(err error) {
+func (l *faultLog) recordWriteError(err error) {
 	l.mu.Lock()
-	l.failed = err
+	l.lastWriteErr = err
 	now := time.Now()
-	tell := l.tell != nil && now.Sub(l.told) >= writeFailedEvery
+	tell := l.writeFailed != nil && now.Sub(l.reportedAt) >= writeFailedInterval
 	if tell {
-		l.told = now
+		l.reportedAt = now
 	}
 	l.mu.Unlock()
 	if tell {
-		l.tell(l.write())
+		l.writeFailed(l.writeError())
 	}
 }
 
 // write is the last write that failed; nil: none did.
-func (l *faultLog) write() error {
+func (l *faultLog) writeError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failed == nil {
+	if l.lastWriteErr == nil {
 		return nil
 	}
-	return fmt.Errorf("the embedded broker can't write: %w; make room on that disk, or mend it", l.failed)
+	return fmt.Errorf("the embedded broker can't write: %w; make room on that disk, or mend it", l.lastWriteErr)
 }
 
 // err is what could not be written for good.

@@ -38,7 +38,7 @@ func TestFetchSessionsDontOutliveTheBroker(t *testing.T) {
 		return answer.(*kmsg.FetchResponse)
 	}
 	first, cfg := start(t, embedded.Options{DataDir: dir})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.Topics{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	before := fetch(cfg, 0, 0, mine)
 	must(t, kerr.ErrorForCode(before.ErrorCode))

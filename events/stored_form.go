@@ -1,0 +1,129 @@
+package events
+
+// The stored form of a task and of a partition's state: what a projection
+// keeps and what a snapshot holds. It is JSON by the same codec as the events,
+// with every field in a fixed order, so equal states have equal bytes and a
+// digest over them compares two stores.
+
+// Encode is the task's stored form.
+func (t *Task) Encode() []byte { return encodeObject(t) }
+
+// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
+// no plan (see Finished).
+func DecodeTask(data []byte) (*Task, error) {
+	t := &Task{}
+	if err := decodeObject(data, t); err != nil {
+		return nil, err
+	}
+	switch {
+	case t.Plan == nil && t.Open():
+		return nil, badValue("plan", "missing")
+	case t.Plan == nil && len(t.Steps) > 0, t.Plan != nil && len(t.Steps) != len(t.Plan.Steps):
+		return nil, badValue("steps", "their number isn't the plan's")
+	}
+	for _, s := range t.Steps {
+		s.Run.shareInput(t)
+		if s.Undo != nil {
+			s.Undo.shareInput(t)
+		}
+	}
+	return t, nil
+}
+
+func (t *Task) fields(c *codec) {
+	c.str("id", &t.ID)
+	c.str("workflow", &t.Workflow)
+	c.int("version", &t.Version)
+	knownText(c, "state", &t.State)
+	c.time("complete_by", &t.CompleteBy)
+	c.int("failure_count", &t.FailureCount)
+	c.int("priority", &t.Priority)
+	c.labels("labels", &t.Labels)
+	c.str("reply_to", &t.ReplyTo)
+	c.str("traceparent", &t.Traceparent)
+	c.time("submitted_at", &t.SubmittedAt)
+	c.time("updated_at", &t.UpdatedAt)
+	c.str("digest", &t.Digest)
+	c.raw("input", &t.Input)
+	c.raw("output", &t.Output)
+	c.errorField("error", &t.Error)
+	c.planIfAny("plan", &t.Plan) // a finished task has none
+	objects(c, "steps", &t.Steps, func(c *codec, s **Step) {
+		if c.decoding {
+			*s = &Step{}
+		}
+		(*s).fields(c)
+	})
+	t.Timer.fields(c)
+	knownText(c, "ending", &t.Ending)
+	c.bool("keep", &t.Keep)
+	c.seq("seq", &t.Seq)
+	c.str("prev", &t.Prev)
+	c.seq("status_seq", &t.StatusSeq)
+	objects(c, "accepted", &t.Accepted, func(c *codec, a *Accepted) {
+		c.str("request_id", &a.RequestID)
+		c.seq("seq", &a.Seq)
+	})
+}
+
+func (t *Timer) fields(c *codec) {
+	c.seq("timer", &t.Seq)
+	c.time("due", &t.Due)
+}
+
+func (s *Step) fields(c *codec) {
+	s.Run.fields(c)
+	c.raw("output", &s.Output)
+	c.bool("unknown", &s.Unknown)
+	c.seq("completed_seq", &s.CompletedSeq)
+	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
+}
+
+func (r *Run) fields(c *codec) {
+	knownText(c, "state", &r.State)
+	c.int("attempt", &r.Attempt)
+	c.int("failure_count", &r.FailureCount)
+	c.time("complete_by", &r.CompleteBy)
+	c.str("idempotency_key", &r.Key)
+	c.int("generation", &r.Generation)
+	if c.bool("task_input", &r.TaskInput); c.decoding || !r.TaskInput {
+		c.raw("input", &r.Input)
+	}
+	c.errorField("error", &r.Error)
+	c.time("started_at", &r.StartedAt)
+	c.time("ended_at", &r.EndedAt)
+	r.Timer.fields(c)
+	c.seq("started_seq", &r.StartedSeq)
+	c.str("token_hash", &r.TokenHash)
+	c.bool("rejected", &r.Rejected)
+	c.bool("cooled_down", &r.CooledDown)
+}
+
+// shareInput sets the input of a run whose input is the task's.
+func (r *Run) shareInput(t *Task) {
+	if r.TaskInput {
+		r.Input = t.Input
+	}
+}
+
+// Encode is the partition state's stored form.
+func (p *PartitionState) Encode() []byte { return encodeObject(p) }
+
+// DecodePartitionState is the inverse of Encode.
+func DecodePartitionState(data []byte) (*PartitionState, error) {
+	p := &PartitionState{}
+	if err := decodeObject(data, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *PartitionState) fields(c *codec) {
+	c.seq("epoch", &p.Epoch)
+	c.str("owner", &p.Owner)
+	c.time("at", &p.At)
+	for i := range p.Reflected {
+		c.int64(Inbox(i).String(), &p.Reflected[i])
+	}
+	p.TopicIDs.fields(c)
+}

@@ -1,0 +1,60 @@
+package waybill
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// taskFold is a task as of the events that were read.
+type taskFold struct {
+	task *events.Task
+	// startMissing: an event was read whose predecessors were not.
+	startMissing bool
+	err          error // what can't be understood; nothing is folded after it
+	bytes        int   // of the events that were folded: about what the task takes
+}
+
+// apply folds one of the task's records. A record that was folded before changes
+// nothing.
+func (s *taskFold) apply(r *events.Record) {
+	if s.err != nil {
+		return
+	}
+	own := *r
+	own.Value = bytes.Clone(r.Value) // the record's value aliases its whole batch
+	e, err := events.ReadEvent(&own)
+	switch {
+	case err != nil:
+		s.err = fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)
+	case s.task != nil && e.Seq <= s.task.Seq:
+	case s.task == nil && e.Seq != 1:
+		s.startMissing = true
+	default:
+		if s.task, err = events.FoldEvent(s.task, e, &own); err != nil {
+			s.err = fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)
+			return
+		}
+		s.bytes += len(own.Value)
+	}
+}
+
+// checkComplete is called once the log was read from its start: a missing first event is an error then.
+func (s *taskFold) checkComplete() {
+	if s.task == nil && s.startMissing && s.err == nil {
+		s.err = errors.New("the log no longer has its first events; check that the events topic has no retention")
+	}
+}
+
+// ownerOf returns the owner of a partition as of one of its records: the scheduler that wrote it,
+// or before if the record names none.
+func ownerOf(ns events.Namespace, r *events.Record, before string) string {
+	source, _ := r.Header(events.HeaderSource)
+	if owner, ok := strings.CutPrefix(source, string(ns)+"scheduler/"); ok {
+		return owner
+	}
+	return before
+}

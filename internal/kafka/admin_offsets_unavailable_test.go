@@ -1,0 +1,70 @@
+package kafka_test
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+// A partition of which the cluster says nothing is nothing to who reads another.
+func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	r := newRequests(t, b, 2)
+	r.write(0, 0, 3)
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		b.Fake.KeepControl()
+		req := k.(*kmsg.ListOffsetsRequest)
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		at := kmsg.NewListOffsetsResponseTopic()
+		at.Topic = r.topic
+		for _, p := range req.Topics[0].Partitions {
+			answer := kmsg.NewListOffsetsResponseTopicPartition()
+			if answer.Partition, answer.Offset = p.Partition, 0; p.Timestamp == -1 {
+				answer.Offset = 3
+			}
+			if p.Partition == 1 {
+				answer.ErrorCode = kerr.UnknownServerError.Code
+			}
+			at.Partitions = append(at.Partitions, answer)
+		}
+		resp.Topics = append(resp.Topics, at)
+		return resp, nil, true
+	})
+	admin, err := kafka.OpenAdmin(r.cfg)
+	must(t, err)
+	t.Cleanup(admin.Close)
+	if ends, err := admin.KnownCommittedEndOffsets(r.ctx, r.topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
+		t.Errorf("what is known of the ends: %v, %v", ends, err)
+	}
+	if _, err := admin.CommittedEndOffsets(r.ctx, r.topic); !errors.Is(err, kerr.UnknownServerError) {
+		t.Errorf("all ends: %v", err)
+	}
+	reader, err := kafka.OpenRestorer(r.cfg, nil)
+	must(t, err)
+	t.Cleanup(reader.Close)
+	n := 0
+	count := func(rs []events.Record) error {
+		n += len(rs)
+		return nil
+	}
+	if _, err := reader.Read(r.ctx, r.topic, 0, 0, count); err != nil || n != 3 {
+		t.Errorf("Read gave %d records, %v", n, err)
+	}
+	n = 0
+	if reached, err := reader.ReadAll(r.ctx, r.topic, kafka.Range{Partitions: []int32{0}}, count, nil); err != nil || n != 3 || reached[0] != 3 {
+		t.Errorf("ReadAll gave %d records, to %v, %v", n, reached, err)
+	}
+	if _, err := reader.ReadAll(r.ctx, r.topic, kafka.Range{Partitions: []int32{1}}, count, nil); !errors.Is(err, kerr.UnknownServerError) {
+		t.Errorf("ReadAll of the other: %v", err)
+	}
+	if _, err := reader.Read(r.ctx, r.topic, 1, 0, count); !errors.Is(err, kerr.UnknownServerError) {
+		t.Errorf("Read of the other: %v", err)
+	}
+}

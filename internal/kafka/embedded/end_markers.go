@@ -1,0 +1,95 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// kfake derives the end of a partition from the batches on the disk. A partition whose batches were all trimmed or
+// expired begins at offset 0 again after a restart. A reader with a saved position would then skip new records: a
+// scheduler would lose the tasks that are submitted after the restart. So a delete keeps the last batch, and a start
+// writes a marker to each partition directory without one.
+
+// keepLastBatch lowers the offset of DeleteRecords requests by one, so that the batch at the end of the partition
+// stays. A later request may delete it.
+func keepLastBatch(c *Cluster) {
+	c.ControlKey(int16(kmsg.DeleteRecords), func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		topics := req.(*kmsg.DeleteRecordsRequest).Topics
+		for i := range topics {
+			for j := range topics[i].Partitions {
+				if p := &topics[i].Partitions[j]; p.Offset > 0 {
+					p.Offset--
+				}
+			}
+		}
+		return nil, nil, false
+	})
+}
+
+// partitionSnapshot is the used part of snapshot.json, which kfake writes at a clean shutdown.
+type partitionSnapshot struct {
+	HighWatermark int64 `json:"high_watermark"`
+}
+
+// writeEndMarkers writes an abort marker to each partition that has no batch left and ended past offset 0. Readers
+// skip it.
+func writeEndMarkers(dir string) error {
+	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the ends of partitions: %w", err)
+	}
+	for _, entry := range entries {
+		if err := writeEndMarker(filepath.Join(dir, partitionsDir, entry.Name())); err != nil {
+			return fmt.Errorf("keep the end of a partition: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeEndMarker(dir string) error {
+	segments, err := segmentsOf(dir)
+	if err != nil || len(segments) > 0 {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "snapshot.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var end partitionSnapshot
+	if err == nil {
+		err = json.Unmarshal(text, &end)
+	}
+	if err != nil || end.HighWatermark < 1 {
+		return err
+	}
+	last := end.HighWatermark - 1
+	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), abortMarker(last), 0o600)
+}
+
+// abortMarker returns a batch with an abort marker at an offset, of no producer.
+func abortMarker(offset int64) []byte {
+	const (
+		transactional, control = 1 << 4, 1 << 5
+		crcAt, summed          = 17, 21 // bytes of a batch
+		lengthOf               = 12     // ... that its length doesn't count
+	)
+	record := kmsg.Record{Key: []byte{0, 0, 0, 0}, Value: []byte{0, 0, 0, 0, 0, 0}} // version 0, abort; version 0, epoch 0
+	record.Length = int32(len(record.AppendTo(nil)) - 1)                            // of which the length takes one
+	b := kmsg.RecordBatch{FirstOffset: offset, Magic: batchMagic, Attributes: transactional | control, ProducerID: -1, ProducerEpoch: -1,
+		FirstSequence: -1, NumRecords: 1, Records: record.AppendTo(nil)}
+	raw := b.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-lengthOf))
+	binary.BigEndian.PutUint32(raw[crcAt:], crc32.Checksum(raw[summed:], castagnoli))
+	return raw
+}

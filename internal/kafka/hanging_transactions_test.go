@@ -1,0 +1,75 @@
+package kafka_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// A transaction that its coordinator will end doesn't hang, and holds back the offsets that it moves.
+func TestOpenTransactionsDoNotHang(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		s.begin(t, "somebody-"+string(s.ns), 2, "open")
+		kept := kadm.Offsets{}
+		kept.Add(kadm.Offset{Topic: s.inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
+		_, err := kadm.NewClient(s.outside(t)).CommitOffsets(t.Context(), s.ns.SchedulerGroup(), kept) // there is no group before
+		must(t, err)
+		s.KeepOffsetsUnstable(t, "another-"+string(s.ns), s.ns.SchedulerGroup(), s.inboxes[0], 1)
+		a, err := kafka.OpenAdmin(s.config)
+		must(t, err)
+		defer a.Close()
+		if hanging, err := a.Hanging(t.Context()); err != nil || len(hanging) > 0 {
+			t.Errorf("%v hang, %v", hanging, err)
+		}
+		if unstable, err := a.UnstablePartitions(t.Context(), testPartitions); err != nil || !slices.Contains(unstable, 1) || s.Fake == nil && len(unstable) > 1 {
+			t.Errorf("the offsets of %v are held back, %v; want 1", unstable, err)
+		}
+	})
+}
+
+// One that its coordinator doesn't know is listed in each partition in which it is open, with the command that ends it there.
+func TestHangingTransactionsAreListed(t *testing.T) {
+	s := embedded(t)
+	s.Fake.ControlKey(int16(kmsg.DescribeProducers), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
+		s.Fake.KeepControl()
+		return s.longAgo(k.(*kmsg.DescribeProducersRequest)), nil, true
+	})
+	a, err := kafka.OpenAdmin(s.config)
+	must(t, err)
+	defer a.Close()
+	hanging, err := a.Hanging(t.Context())
+	if err != nil || len(hanging) != 2 {
+		t.Fatalf("%v hang, %v", hanging, err)
+	}
+	for i, want := range []string{s.ns.Events() + " --partition 0 --start-offset 7", s.ns.Requests("a") + " --partition 1 --start-offset 7"} {
+		if got := hanging[i].Abort(); !strings.HasSuffix(got, want) {
+			t.Errorf("%q doesn't end with %q", got, want)
+		}
+	}
+}
+
+// longAgo says of two partitions that a producer whom nobody knows has left a transaction open there.
+func (s *site) longAgo(request *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
+	answer := request.ResponseKind().(*kmsg.DescribeProducersResponse)
+	for _, t := range request.Topics {
+		topic := kmsg.NewDescribeProducersResponseTopic()
+		topic.Topic = t.Topic
+		for _, p := range t.Partitions {
+			partition := kmsg.NewDescribeProducersResponseTopicPartition()
+			partition.Partition = p
+			if t.Topic == s.ns.Events() && p == 0 || t.Topic == s.ns.Requests("a") && p == 1 {
+				producer := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+				producer.ProducerID, producer.LastTimestamp, producer.CurrentTxnStartOffset = 4711, 1, 7
+				partition.ActiveProducers = append(partition.ActiveProducers, producer)
+			}
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+		answer.Topics = append(answer.Topics, topic)
+	}
+	return answer
+}

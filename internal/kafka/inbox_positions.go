@@ -1,0 +1,103 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// PositionFinding is a position of the scheduler group that schedulers don't use as it is.
+type PositionFinding struct {
+	Position
+	Fault PositionFault
+}
+
+// InboxPositions are the positions of the scheduler group that schedulers don't use as they are, in the order of
+// inboxes and partitions. Those of which the cluster doesn't say where the log begins and ends are left out.
+func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
+	ids, err := a.InboxTopicIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
+	if noSuchGroup(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("positions of the schedulers: %w", err)
+	}
+	topics := a.cfg.Namespace.InboxTopics()
+	ends, _ := a.adm.ListEndOffsets(ctx, topics...) // what isn't known is left out
+	starts, _ := a.adm.ListStartOffsets(ctx, topics...)
+	cuts := a.cuts(ctx, commits)
+	var found []PositionFinding
+	for i, topic := range topics {
+		for _, c := range (kadm.OffsetResponses{topic: commits[topic]}).Sorted() {
+			at := topicPartition{topic, c.Partition}
+			p := Position{topic, c.Partition, c.At, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.Metadata}
+			_, _, fault := judgePosition(committed{c.At, c.Metadata}, ids[i], p.Start, p.End)
+			if end, cut := cuts[at]; cut && fault == "" && p.isCut() {
+				p.End, fault = end, PositionCut
+			}
+			if fault != "" && p.End >= 0 {
+				found = append(found, PositionFinding{p, fault})
+			}
+		}
+	}
+	return found, nil
+}
+
+// cuts are where logs were cut off below commits, by the epochs of their leaders: one that has grown past a commit
+// since shows that its records there are others.
+func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topicPartition]int64 {
+	var ask kadm.OffsetForLeaderEpochRequest
+	commits.Each(func(c kadm.OffsetResponse) {
+		if c.LeaderEpoch >= 0 && c.At > 0 {
+			ask.Add(c.Topic, c.Partition, c.LeaderEpoch)
+		}
+	})
+	cuts := map[topicPartition]int64{}
+	if len(ask) == 0 {
+		return cuts
+	}
+	answers, _ := a.adm.OffsetForLeaderEpoch(ctx, ask) // what isn't answered isn't known
+	for topic, ps := range answers {
+		for p, answer := range ps {
+			if c, ok := commits.Lookup(topic, p); ok && answer.Err == nil && answer.EndOffset >= 0 && answer.EndOffset < c.At {
+				cuts[topicPartition{topic, p}] = answer.EndOffset
+			}
+		}
+	}
+	return cuts
+}
+
+// withoutCuts leaves out of offsets the partitions of an inbox whose logs were cut off below the scheduler group's commits.
+func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32]int64) (map[int32]int64, error) {
+	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
+	if noSuchGroup(err) {
+		return offsets, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ends, err := a.KnownEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	starts, err := a.knownStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	cuts := a.cuts(ctx, kadm.OffsetResponses{topic: commits[topic]})
+	whole := make(map[int32]int64, len(offsets))
+	for p, offset := range offsets {
+		_, cut := cuts[topicPartition{topic, p}]
+		c, ok := commits.Lookup(topic, p)
+		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.isCut()) {
+			continue
+		}
+		whole[p] = offset
+	}
+	return whole, nil
+}

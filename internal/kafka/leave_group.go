@@ -1,0 +1,60 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// membership is that of a client in a group, and how it ends.
+type membership struct {
+	group, instance string
+	leavesOnClose   func() bool // whether a static member leaves; nil: it stays
+}
+
+// noMembership is for clients that are no static members of a group.
+var noMembership membership
+
+// leave ends a membership. A dynamic member leaves. A static one stays, so that
+// a restart keeps its partitions, unless it is known not to come back: the
+// others would wait for its session to time out. The client library never has
+// a static member leave.
+func (m membership) leave(ctx context.Context, client *kgo.Client) error {
+	member, _ := client.GroupMetadata()
+	err := client.LeaveGroupContext(ctx) // ends heartbeats, too
+	if err == nil && m.instance != "" && member != "" && m.leavesOnClose != nil && m.leavesOnClose() {
+		err = removeStatic(ctx, client, m.group, m.instance, member)
+	}
+	if err != nil {
+		return fmt.Errorf("leave group %s: %w; the others wait until the session times out", m.group, err)
+	}
+	return nil
+}
+
+// removeStatic removes a static member from its group. The request names the
+// member id as well, so a newer process with the same instance id stays.
+func removeStatic(ctx context.Context, client *kgo.Client, group, instance, member string) error {
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = group, member
+	leaving := kmsg.NewLeaveGroupRequestMember()
+	leaving.MemberID, leaving.InstanceID = member, &instance
+	leaving.Reason = kmsg.StringPtr("the process ends")
+	req.Members = append(req.Members, leaving)
+	answer, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	errs := []error{kerr.ErrorForCode(answer.ErrorCode)}
+	for i := range answer.Members {
+		errs = append(errs, kerr.ErrorForCode(answer.Members[i].ErrorCode))
+	}
+	err = errors.Join(errs...)
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID) {
+		return nil // it is no member any more
+	}
+	return err
+}

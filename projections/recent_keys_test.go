@@ -1,0 +1,120 @@
+package projections_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// sees checks that lookups find every task of a log as the model has it, and none besides.
+func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
+	t.Helper()
+	v.BeginLookups()
+	defer v.EndLookups()
+	for id, want := range tasks {
+		if got, err := v.Task(id); err != nil || got == nil || !bytes.Equal(got.Encode(), want.Finished().Encode()) {
+			t.Fatalf("task %s at offset %d: %v %v", id, v.Next(), got, err)
+		}
+	}
+	for i := range 20 {
+		if got, err := v.Task(fmt.Sprintf("none-%d", i)); got != nil || err != nil {
+			t.Fatalf("a task that isn't there: %v %v", got, err)
+		}
+	}
+}
+
+// TestLookupsSeeWhatIsWritten: lookups see every written task, whatever of it is on disk, with
+// concurrent flushes, and after the partition was released, reopened or emptied.
+func TestLookupsSeeWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	for seed := range seeds(12) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		fs := vfs.NewMem()
+		s := open(t, fs, projections.ViewTasks)
+		v := tasksOf(t, s)
+		h := newHistory(seed)
+		var log []events.Record
+		var flushes sync.WaitGroup
+		flush := func() {
+			if err := s.Flush(); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 80 {
+			rs := h.records(rnd.IntN(60))
+			log = append(log, rs...)
+			apply(t, v, rs)
+			switch rnd.IntN(12) {
+			case 0, 1, 2:
+				flushes.Go(flush)
+				fallthrough
+			case 3, 4, 5:
+				if err := v.Save(); err != nil {
+					t.Fatal(err)
+				}
+			case 6, 7:
+				flush()
+			case 8:
+				v.Close()
+				v = tasksOf(t, s)
+			case 9:
+				if err := v.Wipe(); err != nil {
+					t.Fatal(err)
+				}
+			case 10:
+				flushes.Wait()
+				v.Close()
+				closeStore(t, s)
+				s = open(t, fs, projections.ViewTasks)
+				v = tasksOf(t, s)
+			}
+			apply(t, v, log)
+			sees(t, v, h.tasks)
+		}
+		flushes.Wait()
+		v.Close()
+		closeStore(t, s)
+	}
+}
+
+// TestLookupsSeeASnapshot: its finished tasks come into the store beside the view, some of them
+// after a flush.
+func TestLookupsSeeASnapshot(t *testing.T) {
+	h := newHistory(4)
+	rs := h.records(900)
+	c := ownersTopic(t, rs)
+
+	s := openTiny(t, vfs.NewMem(), 2000)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	load, err := v.LoadSnapshot(c.reader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail(t, v, v.Next(), rs)
+	more := func() error { apply(t, v, h.records(5)); return nil }
+	for _, do := range []func() error{v.Save, s.Flush, more, v.Save, func() error { return load(t.Context()) }} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sees(t, v, h.tasks)
+	if err := v.FinishLoad(); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, v, h.tasks)
+	apply(t, v, h.records(50))
+	for _, do := range []func() error{v.Save, s.Flush, v.Save} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sees(t, v, h.tasks)
+}

@@ -1,0 +1,280 @@
+package projections
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// taskRows are the rows of a partition that are in memory: those of tasks that changed since the
+// last Save, and those of other open tasks as far as HotBytes allows. The others are read from
+// Pebble when an event names them.
+type taskRows struct {
+	byTask    map[string]*taskRow
+	touched   []*taskRow // had events since the last Save
+	last      *taskRow   // found last; a decision makes several events of one task in a row
+	bytes     int        // of the stored forms of those that are in memory beside them
+	steps     int        // number of steps of the rows that changed since the last Save
+	tally     tally
+	reader    events.EventReader
+	lookup    *lookup // open between BeginLookups and EndLookups
+	lookupsOn bool
+}
+
+// taskRow is what is known of one task.
+type taskRow struct {
+	task    string
+	summary *events.Summary // nil: the log lacks the beginning of the task, so no list has it
+	places  []Place         // of events since the last Save
+	indexed indexState      // as of the last Save
+	stored  bool            // Pebble has the row
+	touched bool
+	changed bool // summary changed since the last Save
+	bytes   int  // of the stored form
+	holds   *holds
+}
+
+func newRows() taskRows {
+	return taskRows{byTask: map[string]*taskRow{}}
+}
+
+// row returns the row of a task from memory or Pebble, or an empty one.
+func (t *Timelines) row(task []byte) (*taskRow, error) {
+	if r := t.rows.last; r != nil && r.task == string(task) {
+		return r, nil
+	}
+	if r := t.rows.byTask[string(task)]; r != nil {
+		t.rows.last = r
+		return r, nil
+	}
+	r := &taskRow{task: string(task)}
+	load := func(data []byte) (err error) {
+		if r.summary, err = events.DecodeSummary(data); err == nil {
+			r.stored, r.indexed, r.bytes = true, indexStateOf(r.summary), len(data)
+		}
+		return err
+	}
+	var err error
+	if t.rows.lookupsOn {
+		var l *lookup
+		if l, err = t.v.s.reuse(&t.rows.lookup, t.v.keys, kindRow, &t.v.recent); err == nil {
+			err = l.get(r.task, load)
+		}
+	} else {
+		err = t.v.get(kindRow, r.task, load)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.rows.byTask[r.task], t.rows.last = r, r
+	t.rows.bytes += r.bytes
+	return r, nil
+}
+
+// BeginLookups makes Apply's reads of Pebble cheaper until EndLookups. The store can't be closed in
+// between, so the goroutine must call EndLookups before it waits for anything.
+func (t *Timelines) BeginLookups() { t.rows.lookupsOn = true }
+
+// EndLookups ends what BeginLookups began.
+func (t *Timelines) EndLookups() {
+	t.rows.lookupsOn = false
+	t.rows.dropLookup()
+}
+
+func (rs *taskRows) dropLookup() {
+	if rs.lookup != nil {
+		rs.lookup.close()
+		rs.lookup = nil
+	}
+}
+
+// placesCapacity fits the events of a task of three steps.
+const placesCapacity = 9
+
+// markTouched has the next Save write the row's places.
+func (rs *taskRows) markTouched(r *taskRow) {
+	if !r.touched {
+		r.touched = true
+		rs.touched = append(rs.touched, r)
+		r.places = make([]Place, 0, placesCapacity)
+	}
+}
+
+// fold folds an event into a row. An event that can't be read stops the row
+// (events.Summary.Stopped).
+func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
+	e, err := rs.reader.Decode(rec)
+	rs.recordLastAt(e, err)
+	was := events.TaskState("")
+	if r.summary != nil {
+		was = r.summary.State
+	}
+	switch {
+	case r.summary == nil && (err != nil || seq != 1):
+		return
+	case r.summary == nil:
+		sum := &events.Summary{}
+		if sum.Evolve(e); sum.Stopped != 0 {
+			return
+		}
+		r.summary = sum
+	case r.summary.Stopped != 0:
+		return
+	case err != nil:
+		r.summary.Stop(seq)
+	default:
+		if r.summary.Evolve(e); r.summary.Stopped == 0 {
+			r.noteHold(e, was, rec.Offset, ceType)
+		}
+	}
+	if !r.changed {
+		r.changed = true
+		rs.steps += len(r.summary.Steps)
+	}
+}
+
+// claim applies an event about the partition.
+func (rs *taskRows) claim(rec *events.Record) {
+	e, err := rs.reader.Decode(rec)
+	if rs.recordLastAt(e, err); err == nil {
+		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
+			rs.tally.Owner, rs.tally.Epoch = string([]byte(f.Owner)), e.Seq
+		}
+	}
+}
+
+// recordLastAt records the instant of an applied event, or 0 if it can't be read.
+func (rs *taskRows) recordLastAt(e *events.Event, err error) {
+	if rs.tally.LastAt = 0; err == nil {
+		rs.tally.LastAt = e.At.UnixMilli()
+	}
+}
+
+// saveRows writes the rows that changed, their entries in the index, and the tally.
+func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
+	rs := &t.rows
+	w := &indexWriter{keys: t.v.keys, postings: postings{},
+		set:    func(key, value []byte) error { return b.Set(key, value, nil) },
+		remove: func(key []byte) error { return b.Delete(key, nil) }}
+	var key []byte
+	var past []int64
+	for _, r := range rs.touched {
+		if !r.changed {
+			continue
+		}
+		var err error
+		if past, err = t.saveHolds(b, r, past); err != nil {
+			return nil, err
+		}
+		data := r.summary.Encode()
+		t.v.recent.add(r.task)
+		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
+		if err := b.Set(key, data, nil); err != nil {
+			return nil, err
+		}
+		is, err := w.write(&r.indexed, r.stored, r.summary)
+		if err != nil {
+			return nil, err
+		}
+		rs.tally.move(r.summary, r.indexed.state)
+		rs.tally.moveAgents(r.indexed.agents, is.agents)
+		rs.bytes += len(data) - r.bytes
+		r.indexed, r.stored, r.changed, r.bytes = is, true, false, len(data)
+	}
+	if err := w.finish(t.v.next); err != nil {
+		return nil, err
+	}
+	if err := t.prune(b, past); err != nil {
+		return nil, err
+	}
+	if w.earliest != 0 {
+		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
+	}
+	data, err := json.Marshal(&rs.tally)
+	if err != nil {
+		return nil, err
+	}
+	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
+}
+
+// afterSave drops rows that memory needn't hold after a Save.
+func (t *Timelines) afterSave() {
+	rs := &t.rows
+	rs.dropLookup()
+	for i, r := range rs.touched {
+		r.touched, r.places = false, nil
+		if r.summary == nil || !r.summary.Open() {
+			rs.drop(r)
+		}
+		rs.touched[i] = nil
+	}
+	rs.touched, rs.last, rs.steps = rs.touched[:0], nil, 0 // last may be dropped
+	t.events = 0
+	most := t.v.s.hotBytesMax()
+	if rs.bytes <= most {
+		return
+	}
+	for _, r := range rs.byTask { // in any order: an event reads a dropped row again
+		if rs.drop(r); rs.bytes <= most-most/4 {
+			return
+		}
+	}
+}
+
+func (rs *taskRows) drop(r *taskRow) {
+	delete(rs.byTask, r.task)
+	rs.bytes -= r.bytes
+}
+
+// advanceDueFrom moves DueFrom past the deleted entries, to the earliest timer.
+func (t *Timelines) advanceDueFrom() error {
+	return t.v.s.use(func(db *pebble.DB) error {
+		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
+		if err != nil {
+			return err // what is left isn't known
+		}
+		if due == 0 {
+			due = math.MaxInt64
+		}
+		t.rows.tally.DueFrom = due
+		return nil
+	})
+}
+
+// digestRows adds the rows, the index and the tally to a digest. It hashes a sum, since the order
+// depends on how they were saved.
+func (t *Timelines) digestRows(d digest) error {
+	var sum sumDigest
+	err := t.v.each(kindRow, func(rest string, data []byte) error {
+		sum.add(append([]byte("row "+rest+"\x00"), data...))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) }); err != nil {
+		return err
+	}
+	if err := t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil }); err != nil {
+		return err
+	}
+	for _, kind := range [...]byte{kindHold, kindAlert, kindPast} {
+		err := t.v.each(kind, func(rest string, data []byte) error {
+			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	d.add(fmt.Append(nil, sum))
+	counted := maps.Clone(t.rows.tally.Workflows)
+	data, err := json.Marshal(tally{Workflows: counted, Owner: t.rows.tally.Owner, Epoch: t.rows.tally.Epoch})
+	d.add(data)
+	return err
+}
