@@ -18,11 +18,11 @@ func newAgent() *cobra.Command {
 	return cmd
 }
 
-// agentPattern is what a workflow can name as an agent.
+// agentPattern matches the names that a workflow may give to an agent.
 var agentPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
 func notAnAgent(name string) error {
-	return usage("--agent %q: a name as workflows have it: lower case letters, digits, '-' and '_', at most 63, beginning with a letter", name)
+	return usage("--agent %q: use lower-case letters, digits, '-' and '_', at most 63 characters, beginning with a letter", name)
 }
 
 type agentHTTPOptions struct {
@@ -79,7 +79,7 @@ processes: they share the requests of the agent.`,
 	return cmd
 }
 
-// handler checks the flags, before anything is connected to.
+// handler checks the flags. It needs no connection.
 func (o *agentHTTPOptions) handler() (*httpagent.Agent, error) {
 	switch {
 	case !agentPattern.MatchString(o.agent):

@@ -16,12 +16,12 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// alert is what is printed of an alert.
+// alert is an alert as commands print it.
 type alert = console.AlertView
 
 type alertsOptions struct {
 	tool
-	since
+	sinceFlag
 	limit
 	api    apiFlags
 	open   bool
@@ -45,11 +45,11 @@ arrive, until interrupted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAlerts(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only alerts since")
+	o.sinceFlag.flags(cmd, "only alerts since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().BoolVar(&o.open, "open", false, "only alerts of tasks that are still held")
-	narrow(cmd.Flags(), "open")
+	commandLineOnly(cmd.Flags(), "open")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new alerts as they arrive (table or jsonl)")
 	return cmd
 }
@@ -59,13 +59,13 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		return err
 	}
 	if o.follow && o.format == formatJSON {
-		return usage("--follow has no end, and -o json is one value; take -o jsonl")
+		return usage("--follow never ends, and -o json prints one value; use -o jsonl")
 	}
 	if o.follow && o.open {
-		return usage("--follow shows alerts as they come, and --open what became of them: one of the two")
+		return usage("--follow and --open can't be combined: --follow prints alerts as they arrive, --open those of tasks that are still held")
 	}
 	if o.follow {
-		if err := o.api.noConsole("alerts --follow"); err != nil {
+		if err := o.api.refuseConsole("alerts --follow"); err != nil {
 			return err
 		}
 		o.api.url = apiOff
@@ -78,7 +78,7 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		return err
 	}
 	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
 		func(l *logbook) error {
 			if o.open {
 				return o.readOpen(cmd, l, from)
@@ -87,24 +87,24 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		})
 }
 
-// noticesAsked is how many alerts or dead letters a console gives on a page, at most.
-const noticesAsked = 1000
+// noticePageSize is the page size of alerts and dead letters, when a console answers.
+const noticePageSize = 1000
 
-// asking is the question for alerts or dead letters, as far back as the flags say.
-func (l *limit) asking(from time.Time) url.Values {
+// consoleQuery selects alerts or dead letters by --since and --limit.
+func (l *limit) consoleQuery(from time.Time) url.Values {
 	if from.IsZero() {
 		from = time.UnixMilli(0)
 	}
-	most := noticesAsked
-	if l.most > 0 {
-		most = min(most, l.most)
+	most := noticePageSize
+	if l.max > 0 {
+		most = min(most, l.max)
 	}
 	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
 }
 
-// pages asks on until there is nothing left, or as many as are wanted; ask asks for a page and
-// says how many came, how many come after them, and the token of the next one.
-func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
+// eachPage requests pages until none is left or --limit is reached. request reads one page; it returns the
+// number of its entries, the number of entries after them, and the token of the next page.
+func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
 	for all := 0; ; {
 		n, left, next, err := ask()
 		if err != nil {
@@ -114,13 +114,13 @@ func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, a
 		switch {
 		case left == 0:
 			return nil
-		case l.most > 0 && all >= l.most:
+		case l.max > 0 && all >= l.max:
 			fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", all, int64(all)+left, what)
 			return nil
 		case next == "":
-			return errPart // a build that gives one page only
-		case l.most > 0:
-			q.Set("limit", strconv.Itoa(min(noticesAsked, l.most-all)))
+			return errPartialAnswer // an older console sends one page only
+		case l.max > 0:
+			q.Set("limit", strconv.Itoa(min(noticePageSize, l.max-all)))
 		}
 		if err := c.nextPage(q, next); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (l *limit) pages(c *apiClient, q url.Values, note io.Writer, what string, a
 	}
 }
 
-// alertPage is a console's answer.
+// alertPage is the console's response to GET /alerts.
 type alertPage struct {
 	Alerts        []alert              `json:"alerts"`
 	Left          int64                `json:"left_off"`
@@ -136,16 +136,16 @@ type alertPage struct {
 	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
-// ask has a console answer.
-func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := o.asking(from)
+// askConsole prints the alerts that a console returns.
+func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
+	q := o.consoleQuery(from)
 	q.Set("min_offset", "end")
 	if o.open {
 		q.Set("open", "true")
 	}
 	var all []alert
-	var missing lacks
-	err := o.pages(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
+	var missing incompletePartitions
+	err := o.eachPage(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
 		var page alertPage
 		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
 		if err == nil {
@@ -157,18 +157,18 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	if err != nil {
 		return err
 	}
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partial())
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError())
 }
 
-// readOpen finds the alerts of tasks that are held still in the events.
+// readOpen reads the events and prints the alerts of tasks that are still held.
 func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f, held, gone := newFolding(), map[string]alert{}, &losses{}
-	h := &logHistory{logbook: l, unledToo: true}
+	f, held, gone := newTaskFold(), map[string]alert{}, &unreadableEvents{}
+	h := &logHistory{logbook: l, allowLeaderless: true}
 	err := h.read(cmd.Context(), "", func(r *events.Record) error {
 		f.add(r, nil)
 		e, err := events.DecodeEvent(r)
 		if err != nil || e.Task == "" {
-			return nil // the fold says so
+			return nil // taskFold.warn reports it
 		}
 		t := f.tasks[e.Task]
 		if hold, is := e.Fact.(*events.TaskHeld); is && t != nil && t.Seq == e.Seq {
@@ -179,11 +179,11 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 	if err != nil {
 		return err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, "", func(string, *events.Task) bool { return true })
+	left, err := gone.findLeftOut(cmd.Context(), h, "", func(string, *events.Task) bool { return true })
 	if err != nil {
 		return err
 	}
-	f.leave(left)
+	f.dropLeftOut(left)
 	f.warn(l.note)
 	left.warn(l.note)
 	var list []alert
@@ -193,13 +193,13 @@ func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time)
 		}
 	}
 	slices.SortFunc(list, func(a, b alert) int { return cmp.Or(compareInstants(b.At, a.At), cmp.Compare(a.Task, b.Task)) })
-	list = cut(&o.limit, l.note, "alerts", list)
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial(), left.partial())
+	list = limitRows(&o.limit, l.note, "alerts", list)
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partialError(), left.partialError())
 }
 
-// readTopic reads the alerts' topic.
+// readTopic prints the alerts of the alerts topic.
 func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	found := newest[alert]{limit: &o.limit, at: func(a *alert) *string { return a.At }}
+	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
 	take := func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {
 			found.add(a)
@@ -207,22 +207,22 @@ func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time
 		return nil
 	}
 	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.without(topic)}, take)
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, take)
 	if err != nil {
 		return err
 	}
-	list := found.shown(l.note, "alerts")
+	list := found.newestRows(l.note, "alerts")
 	if !o.follow {
-		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partial())
+		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partialError())
 	}
 	slices.Reverse(list)
-	if err := l.partial(); err != nil {
-		fmt.Fprintf(l.note, "waybill: %s; what comes there is shown when it is led\n", printable(err.Error()))
+	if err := l.partialError(); err != nil {
+		fmt.Fprintf(l.note, "waybill: %s; new alerts there are shown when the partition has a leader again\n", printable(err.Error()))
 	}
-	for _, p := range l.unled[topic] {
-		places[p] = place{time: later(from, began.Add(-clockSpread))}
+	for _, p := range l.leaderless[topic] {
+		places[p] = readPosition{time: later(from, began.Add(-clockSpread))}
 	}
-	return o.tail(cmd, l, list, &tail{log: l, topic: topic, places: places})
+	return o.followTopic(cmd, l, list, &tail{log: l, topic: topic, places: places})
 }
 
 const alertHead = "AT TASK STEP CODE MESSAGE"
@@ -231,17 +231,17 @@ func alertRow(a alert) []string {
 	return []string{tableTime(a.At), dash(idText(a.Task)), dash(a.Step), dash(a.Code), shorten(a.Message, 120)}
 }
 
-// readAlert takes an alert of a record; what is none is said and passed over.
+// readAlert decodes an alert. It reports and skips a record that isn't one.
 func (l *logbook) readAlert(r *events.Record) (alert, bool) {
 	a, err := events.DecodeAlert(r)
 	if err != nil {
-		fmt.Fprintf(l.note, "waybill: %s is not an alert: %s\n", events.Origin(r), printable(err.Error()))
+		fmt.Fprintf(l.note, "waybill: %s isn't an alert: %s\n", events.Origin(r), printable(err.Error()))
 		return alert{}, false
 	}
 	return console.ViewAlert(a, r), true
 }
 
-// compareInstants orders what events.InstantText wrote; none is the oldest.
+// compareInstants orders texts of events.InstantText; nil is the oldest.
 func compareInstants(a, b *string) int {
 	switch {
 	case a == nil && b == nil:
@@ -258,10 +258,10 @@ func compareInstants(a, b *string) int {
 	return 0
 }
 
-// tail prints what there is and then what comes, until interrupted.
-func (o *alertsOptions) tail(cmd *cobra.Command, l *logbook, list []alert, t *tail) error {
+// followTopic prints the list, and then new alerts as they arrive, until interrupted.
+func (o *alertsOptions) followTopic(cmd *cobra.Command, l *logbook, list []alert, t *tail) error {
 	out, head := cmd.OutOrStdout(), alertHead
-	show := func() error { // columns line up among those that come together
+	show := func() error { // columns are aligned within one poll
 		err := printList(&o.output, out, head, list, alertRow)
 		head, list = "", list[:0]
 		return err
@@ -269,7 +269,7 @@ func (o *alertsOptions) tail(cmd *cobra.Command, l *logbook, list []alert, t *ta
 	if err := show(); err != nil {
 		return err
 	}
-	return l.until(cmd.Context(), func() (bool, error) {
+	return l.pollUntil(cmd.Context(), func() (bool, error) {
 		news, err := t.poll(cmd.Context(), func(r *events.Record) {
 			if a, ok := l.readAlert(r); ok {
 				list = append(list, a)

@@ -22,12 +22,12 @@ import (
 const (
 	apiAuto = "auto"
 	apiOff  = "off"
-	// apiWithin bounds one question to a console.
-	apiWithin   = 30 * time.Second
+	// apiTimeout bounds one request to a console.
+	apiTimeout  = 30 * time.Second
 	apiMaxBytes = 256 << 20
 )
 
-// apiFlags say which console a tool asks.
+// apiFlags select the console that a tool queries.
 type apiFlags struct {
 	url, tokenFile string
 }
@@ -38,17 +38,17 @@ func (a *apiFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
-// apiClient asks a console.
+// apiClient sends requests to one console.
 type apiClient struct {
-	base   string
-	token  string
-	found  bool           // rather than named: the log answers where it doesn't
-	system console.System // that it should be of; what is empty isn't known
+	base       string
+	token      string
+	discovered bool           // found rather than named: if it can't answer, the log is read
+	system     console.System // the expected system; empty fields are unknown
 }
 
-// named is the console that the user named; nil: none, and one may be found, or the log
-// is read.
-func (a *apiFlags) named() (*apiClient, error) {
+// namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
+// reads the log.
+func (a *apiFlags) namedConsole() (*apiClient, error) {
 	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
 	if a.tokenFile != "" {
 		token, err := readSecret("api-token-file", a.tokenFile)
@@ -59,7 +59,7 @@ func (a *apiFlags) named() (*apiClient, error) {
 	}
 	if a.url == apiAuto || a.url == apiOff {
 		if a.tokenFile != "" && a.url == apiAuto {
-			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name, not to one that was found")
+			return nil, usage("--api-token-file needs --api URL: a token is sent only to an address that you name")
 		}
 		return nil, nil
 	}
@@ -69,33 +69,33 @@ func (a *apiFlags) named() (*apiClient, error) {
 	return c, nil
 }
 
-// found is the console of the cluster on this machine, where none was named; nil: none, so the
-// log.
-func (a *apiFlags) found(ctx context.Context, l *logbook) *apiClient {
+// findLocalConsole returns the console of the same cluster on this machine, or nil. It is used if --api names
+// none.
+func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient {
 	if a.url != apiAuto {
 		return nil
 	}
 	cluster, err := l.admin.ClusterID(ctx)
 	if err != nil {
-		return nil // what answers couldn't be known
+		return nil // without the system's names, another system's console can't be told from this one's
 	}
 	of := console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
 	base := findConsole(ctx, defaultConsole, of)
 	if base == "" {
 		return nil
 	}
-	return &apiClient{base: base, found: true, system: of}
+	return &apiClient{base: base, discovered: true, system: of}
 }
 
-// consoleOrLog has ask ask a console: the one that is named, whose word is the last, else
-// one that is found. Where there is none, or it can't answer (fallBack), read reads the log.
+// consoleOrLog answers by a console or from the log. A console that --api names is the only source. Without
+// one, a local console is queried, and read reads the log if there is none or it can't answer (shouldReadLog).
 func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
-	c, err := a.named()
+	c, err := a.namedConsole()
 	if err != nil {
 		return err
 	}
 	if c != nil {
-		t.expect(cmd, c)
+		t.expectSystem(cmd, c)
 		return ask(c)
 	}
 	l, err := t.open(cmd)
@@ -103,38 +103,38 @@ func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient
 		return err
 	}
 	defer l.close()
-	if c := a.found(cmd.Context(), l); c != nil {
-		if err := ask(c); err == nil || !c.fallBack(l.note, err) {
+	if c := a.findLocalConsole(cmd.Context(), l); c != nil {
+		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
 			return err
 		}
 	}
 	return read(l)
 }
 
-// noConsole refuses a named console for what no console answers.
-func (a *apiFlags) noConsole(what string) error {
-	if c, err := a.named(); err != nil || c == nil {
+// refuseConsole returns an error if --api names a console, for a command that no console can answer.
+func (a *apiFlags) refuseConsole(what string) error {
+	if c, err := a.namedConsole(); err != nil || c == nil {
 		return err
 	}
-	return usage("%s reads the log, not a console: leave --api away, or say --api off", what)
+	return usage("%s reads the log, not a console: omit --api, or use --api off", what)
 }
 
-// get asks for a path under /api/v1, and gives take the body of the answer.
+// get requests a path under /api/v1, and passes the body of the response to decode.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	within, cancel := context.WithTimeout(ctx, apiWithin)
+	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return orInterrupted(ctx, c.getWithin(within, path, query, take))
 }
 
 func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	resp, err := c.ask(ctx, path, query, nil)
+	resp, err := c.send(ctx, path, query, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	body := io.LimitReader(resp.Body, apiMaxBytes)
 	if resp.StatusCode != http.StatusOK {
-		return c.refused(resp.StatusCode, body)
+		return c.readRefusal(resp.StatusCode, body)
 	}
 	if err := take(body); err != nil {
 		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
@@ -142,7 +142,8 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 	return nil
 }
 
-// nextPage is the token of the page that follows; an error: the console would give the same page for ever.
+// nextPage sets the page token of the next request. A repeated token is an error, because the same page would
+// come for ever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
 		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
@@ -151,8 +152,8 @@ func (c *apiClient) nextPage(q url.Values, next string) error {
 	return nil
 }
 
-// apiHTTP asks consoles. What goes to loopback goes through no proxy, whatever the environment names. A redirect isn't
-// followed: the token is for the address that was named.
+// apiHTTP is the client for consoles. Requests to loopback bypass the proxies of the environment. Redirects
+// aren't followed: the token is for the address that the user named.
 var apiHTTP = &http.Client{
 	Transport: func() http.RoundTripper {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -167,8 +168,8 @@ var apiHTTP = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// ask sends a question; whoever asks reads the answer, and closes it.
-func (c *apiClient) ask(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
+// send sends a request. The caller reads and closes the body.
+func (c *apiClient) send(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + "/api/v1" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -180,7 +181,7 @@ func (c *apiClient) ask(ctx context.Context, path string, query url.Values, head
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	c.system.Mark(r.Header)
+	c.system.SetHeaders(r.Header)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -189,13 +190,13 @@ func (c *apiClient) ask(ctx context.Context, path string, query url.Values, head
 		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
 	}
 	if err := c.checkSystem(resp.Header); err != nil {
-		_ = resp.Body.Close() // nothing of it counts
+		_ = resp.Body.Close() // the response is discarded
 		return nil, err
 	}
 	return resp, nil
 }
 
-// apiRefusal is a console's problem.
+// apiRefusal is an error response of a console (application/problem+json).
 type apiRefusal struct {
 	console.Problem
 	status int
@@ -203,12 +204,12 @@ type apiRefusal struct {
 
 func (e *apiRefusal) Error() string {
 	if what, is := e.NoTask(); is {
-		return what + "; " + whereTasksAre(what)
+		return what + "; " + whereToLook(what)
 	}
 	return e.Title + ": " + e.Detail
 }
 
-func (c *apiClient) refused(status int, body io.Reader) error {
+func (c *apiClient) readRefusal(status int, body io.Reader) error {
 	e := &apiRefusal{status: status}
 	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
 		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
@@ -231,28 +232,29 @@ func (c *apiClient) refused(status int, body io.Reader) error {
 	return exit(code, "%s: %w", c.base, e)
 }
 
-// decode takes an answer in JSON.
+// decode returns a function that decodes a JSON response.
 func decode(into any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
 }
 
-// errPart says that a console has a part only of what was asked for, and the log all.
-var errPart = errors.New("the console has a part of it only")
+// errPartialAnswer is returned if the console has only a part of the answer and the log has all.
+var errPartialAnswer = errors.New("the console has only a part of the answer")
 
-// lacks are the partitions that a list of a console lacks something of.
-type lacks []console.Incomplete
+// incompletePartitions lists partitions for which a console's list is incomplete.
+type incompletePartitions []console.Incomplete
 
-// add records those of a page. They are an error of a console that was found, for then the log may tell.
-func (l *lacks) add(c *apiClient, more []console.Incomplete) error {
+// add adds those of a page. If the console was found rather than named, it returns an error, so that the log is
+// read.
+func (l *incompletePartitions) add(c *apiClient, more []console.Incomplete) error {
 	*l = append(*l, more...)
-	if c.found {
-		return l.partial()
+	if c.discovered {
+		return l.partialError()
 	}
 	return nil
 }
 
-// partial is the error of a list that lacks something; nil: it is whole.
-func (l *lacks) partial() error {
+// partialError returns an error if the list is incomplete, else nil.
+func (l *incompletePartitions) partialError() error {
 	if len(*l) == 0 {
 		return nil
 	}
@@ -272,34 +274,34 @@ func (l *lacks) partial() error {
 	return exit(exitUnreachable, "the answer is incomplete%s; `waybill doctor` says what is wrong", text)
 }
 
-// fallBack reports whether the log is to be read instead, and says so, where it isn't a
-// matter of course. A console that was named by the user isn't passed over.
-func (c *apiClient) fallBack(note io.Writer, err error) bool {
+// shouldReadLog reports whether the log is to be read after err, and prints a note unless there simply was no
+// console. It is false for a console that the user named.
+func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	var refusal *apiRefusal
-	if !c.found || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
+	if !c.discovered || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
 		return false
 	}
-	if errors.Is(err, errPart) {
+	if errors.Is(err, errPartialAnswer) {
 		return true
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
 	return true
 }
 
-// taskPath is the path of a task, and what follows it.
+// taskPath returns the path of a task's resource, with a suffix.
 func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 
-// upToNow asks for what the log holds when the console is asked, or more.
-func upToNow() url.Values { return url.Values{"min_offset": {"end"}} }
+// atLogEnd asks for an answer as of the log's current end or later.
+func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
 
-// askedTask is a task as a console shows it.
-type askedTask struct {
+// consoleTask is a console's view of a task.
+type consoleTask struct {
 	events.TaskView
-	Poison *console.Poison `json:"poison"` // the record before which it is shown; nil: it is shown whole
+	Poison *console.Poison `json:"poison"` // the first unreadable record; nil: the task is complete
 }
 
-// warnAsked says of tasks that aren't shown whole what can't be.
-func warnAsked(note io.Writer, tasks ...askedTask) {
+// warnConsoleTasks prints which tasks are shown incompletely, and why.
+func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 	poison := map[string]error{}
 	for i := range tasks {
 		if p := tasks[i].Poison; p != nil {
@@ -309,8 +311,8 @@ func warnAsked(note io.Writer, tasks ...askedTask) {
 	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
-// task asks for one task's view.
-func (c *apiClient) task(ctx context.Context, id string) (v askedTask, err error) {
-	err = c.get(ctx, taskPath(id, ""), upToNow(), decode(&v))
+// task requests the view of one task.
+func (c *apiClient) task(ctx context.Context, id string) (v consoleTask, err error) {
+	err = c.get(ctx, taskPath(id, ""), atLogEnd(), decode(&v))
 	return v, err
 }

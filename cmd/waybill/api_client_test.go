@@ -21,10 +21,10 @@ func TestInterruptedQuestion(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(service.Close)
-	c := &apiClient{base: service.URL, found: true}
+	c := &apiClient{base: service.URL, discovered: true}
 	err := c.get(ctx, "/tasks", nil, decode(new(any)))
 	var note bytes.Buffer
-	if falls := c.fallBack(&note, err); falls || note.Len() > 0 || !errors.Is(err, context.Canceled) {
+	if falls := c.shouldReadLog(&note, err); falls || note.Len() > 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; falls back %v, and says %q", err, falls, &note)
 	}
 }
@@ -51,10 +51,10 @@ func TestTokenGoesWhereItWasNamedFor(t *testing.T) {
 	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&apiFlags{url: apiAuto, tokenFile: token}).named(); err == nil || !strings.Contains(err.Error(), "--api URL") {
+	if _, err := (&apiFlags{url: apiAuto, tokenFile: token}).namedConsole(); err == nil || !strings.Contains(err.Error(), "--api URL") {
 		t.Errorf("a token for whoever announces himself: %v", err)
 	}
-	if _, err := (&apiFlags{url: apiOff, tokenFile: token}).named(); err != nil {
+	if _, err := (&apiFlags{url: apiOff, tokenFile: token}).namedConsole(); err != nil {
 		t.Errorf("a token where none is sent: %v", err)
 	}
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -17,16 +17,16 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// loopbackURL reports whether a URL leads to the machine that uses it.
+// loopbackURL reports whether the host of a URL is a loopback address.
 func loopbackURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && isLoopback(net.JoinHostPort(u.Hostname(), "0"))
 }
 
-// findConsole is the URL of the console at an address, if it is of a system; empty: there is none.
-// Whatever listens there is asked without a token.
+// findConsole returns the URL of the console at an address, or "" if none of that system listens there. The
+// request carries no token.
 func findConsole(ctx context.Context, addr string, of console.System) string {
-	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+instance.LivePath, nil)
 	if err != nil {
@@ -36,38 +36,38 @@ func findConsole(ctx context.Context, addr string, of console.System) string {
 	if err != nil {
 		return ""
 	}
-	_ = resp.Body.Close() // its headers say what there is to know
-	if console.Marked(resp.Header) != of {
+	_ = resp.Body.Close() // only the headers are needed
+	if console.SystemOf(resp.Header) != of {
 		return ""
 	}
 	return "http://" + addr
 }
 
-// systemWithin is how long it is asked which system a console is of, and which a named one should be of. Neither the
-// console nor the brokers need be there.
-const systemWithin = time.Second
+// systemTimeout bounds the requests that compare a console's system with the cluster's. Neither has to be
+// reachable.
+const systemTimeout = time.Second
 
-// expect has a console that the user named refused, if it isn't of the system that the command
-// knows of besides, by its brokers or its namespace.
-func (c *connection) expect(cmd *cobra.Command, a *apiClient) {
+// expectSystem makes the client refuse a console of another system than the one that --brokers or --namespace
+// name.
+func (c *connection) expectSystem(cmd *cobra.Command, a *apiClient) {
 	brokers := len(c.brokers) > 0 || c.properties != ""
 	if brokers || cmd.Flags().Changed("namespace") {
 		a.system.Namespace = events.Namespace(c.namespace)
 	}
 	if cfg, err := c.kafka("waybill"); err == nil && brokers {
-		a.system.ClusterID = clusterOf(cmd.Context(), cfg)
+		a.system.ClusterID = clusterIDOf(cmd.Context(), cfg)
 	}
 }
 
-// clusterOf is the id of a cluster; empty: it can't be told at once.
-func clusterOf(ctx context.Context, cfg kafka.Config) string {
-	ctx, cancel := context.WithTimeout(ctx, systemWithin)
+// clusterIDOf returns the id of a cluster, or "" if the brokers don't answer within systemTimeout.
+func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	if !slices.ContainsFunc(cfg.Brokers, func(addr string) bool {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		return err == nil && conn.Close() == nil
 	}) {
-		return "" // a client would try for as long as it may
+		return "" // a client would retry until its timeout
 	}
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
@@ -78,18 +78,18 @@ func clusterOf(ctx context.Context, cfg kafka.Config) string {
 	return id
 }
 
-// checkSystem refuses an answer of another system than the one that is meant. One that doesn't say
-// of which it is is taken from a console that was named: it may be of an older build.
+// checkSystem refuses a response of another system. A named console that doesn't send its system is accepted:
+// it may be of an older release.
 func (c *apiClient) checkSystem(answer http.Header) error {
-	of := console.Marked(answer)
+	of := console.SystemOf(answer)
 	switch {
-	case of == (console.System{}) && c.found && c.system != of:
-		return exit(exitUnreachable, "what answers at %s doesn't say which system it is of", c.base)
+	case of == (console.System{}) && c.discovered && c.system != of:
+		return exit(exitUnreachable, "the service at %s doesn't say which system it belongs to", c.base)
 	case !of.Differs(c.system):
 		return nil
-	case c.found:
-		return exit(exitUnreachable, "what answers at %s is of another system, %s", c.base, of)
+	case c.discovered:
+		return exit(exitUnreachable, "the service at %s belongs to another system, %s", c.base, of)
 	}
 	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}
-	return exit(exitUsage, "the console at %s answers for %s, and --brokers and --namespace name %s: leave --api away, or them", c.base, of, meant)
+	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or those", c.base, of, meant)
 }

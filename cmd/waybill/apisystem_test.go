@@ -24,7 +24,7 @@ func TestFindConsole(t *testing.T) {
 		"no console":           {console.System{}, false},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c.of.Mark(w.Header())
+			c.of.SetHeaders(w.Header())
 			if r.Header.Get("Authorization") != "" {
 				t.Errorf("%s: it gets a token", name)
 			}
@@ -48,10 +48,10 @@ func TestCheckSystem(t *testing.T) {
 		of     console.System
 		code   int
 	}{
-		"found":                             {apiClient{found: true, system: mine}, mine, exitOK},
-		"found, of another cluster":         {apiClient{found: true, system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUnreachable},
-		"found, of another namespace":       {apiClient{found: true, system: mine}, console.System{ClusterID: "c", Namespace: "other."}, exitUnreachable},
-		"found, says nothing":               {apiClient{found: true, system: mine}, console.System{}, exitUnreachable},
+		"found":                             {apiClient{discovered: true, system: mine}, mine, exitOK},
+		"found, of another cluster":         {apiClient{discovered: true, system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUnreachable},
+		"found, of another namespace":       {apiClient{discovered: true, system: mine}, console.System{ClusterID: "c", Namespace: "other."}, exitUnreachable},
+		"found, says nothing":               {apiClient{discovered: true, system: mine}, console.System{}, exitUnreachable},
 		"named":                             {apiClient{}, mine, exitOK},
 		"named, and nothing else":           {apiClient{}, console.System{}, exitOK},
 		"named, says nothing":               {apiClient{system: mine}, console.System{}, exitOK},
@@ -60,7 +60,7 @@ func TestCheckSystem(t *testing.T) {
 		"named, with its namespace":         {apiClient{system: console.System{Namespace: "waybill."}}, console.System{ClusterID: "d", Namespace: "waybill."}, exitOK},
 	} {
 		h := http.Header{}
-		c.of.Mark(h)
+		c.of.SetHeaders(h)
 		err := c.client.checkSystem(h)
 		if (err == nil) != (c.code == exitOK) || err != nil && codeOf(err) != c.code {
 			t.Errorf("%s: %v, want exit code %d", name, err, c.code)
@@ -79,10 +79,10 @@ func TestConsoleOfAnotherSystem(t *testing.T) {
 		prod := onBroker(t, b, quickWorkflow(t, "quick", "hold", 2))
 		for _, args := range [][]string{{"task", "get", "of-demo"}, {"timeline", "of-demo"}, {"task", "why", "of-demo"}, {"task", "list"}} {
 			args = append(args, "--api", url)
-			if _, note, code := runWaybill(t, prod.env(), args...); code != exitUsage || !strings.Contains(note, "answers for") {
+			if _, note, code := runWaybill(t, prod.env(), args...); code != exitUsage || !strings.Contains(note, "omit --api, or those") {
 				t.Errorf("%v with other brokers: exit code %d, %s", args, code, note)
 			}
-			if _, note, code := runWaybill(t, nil, append(args, "--namespace", "other.")...); code != exitUsage || !strings.Contains(note, "answers for") {
+			if _, note, code := runWaybill(t, nil, append(args, "--namespace", "other.")...); code != exitUsage || !strings.Contains(note, "omit --api, or those") {
 				t.Errorf("%v with another namespace: exit code %d, %s", args, code, note)
 			}
 			for _, env := range [][]string{nil, {"WAYBILL_BROKERS=127.0.0.1:1"}, demo.env()} {

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/bench"
 )
 
-// benchOptions are the flags that every bench has.
+// benchOptions are the flags of all benchmarks.
 type benchOptions struct {
 	connection
 	output
@@ -26,7 +26,7 @@ func (o *benchOptions) flags(cmd *cobra.Command) {
 	o.connection.flags(cmd)
 	o.output.flags(cmd)
 	f := cmd.Flags()
-	_ = f.MarkHidden("namespace") // it exists: connection has just added it
+	_ = f.MarkHidden("namespace") // can't fail: the flag exists
 	f.StringVar(&o.dataDir, "data-dir", "", "directory that keeps the embedded broker's log and the local state (default: a temporary directory)")
 	f.IntVar(&o.load.Payload, "payload", o.load.Payload, "size of a task's input in bytes")
 	f.IntVar(&o.load.Steps, "steps", o.load.Steps, "number of steps of a task")
@@ -57,7 +57,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
   waybill bench --tasks 5000 --inflight 1`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 	return cmd
 }
 
-// loadFlags say how the load comes.
+// loadFlags adds the flags of the load: its size, shape and rate.
 func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
 	f.IntVar(&l.Tasks, "tasks", tasks, "number of tasks to measure")
@@ -89,15 +89,15 @@ func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f.Float64Var(&l.Rate, "rate", 0, "tasks per second, sent at fixed times (default: as fast as they end)")
 }
 
-// begin makes options of the flags.
-func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
-	if typed(cmd, "namespace") { // an environment or a file may name one for other verbs
-		return bench.Options{}, usage("--namespace: a bench makes one of its own, and deletes it")
+// options builds the benchmark's options from the flags.
+func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
+	if onCommandLine(cmd, "namespace") { // settings may name one for other verbs
+		return bench.Options{}, usage("--namespace: a benchmark creates its own namespace, and deletes it")
 	}
 	if err := o.output.check(); err != nil {
 		return bench.Options{}, err
 	}
-	if err := o.settleLoad(cmd); err != nil {
+	if err := o.setLoadDefaults(cmd); err != nil {
 		return bench.Options{}, err
 	}
 	log, err := (&roleFlags{logLevel: o.logLevel}).logger()
@@ -105,10 +105,10 @@ func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
 		return bench.Options{}, err
 	}
 	o.bar.out = cmd.ErrOrStderr()
-	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.begin, Progress: o.bar.set}
+	options := bench.Options{Load: o.load, Dir: o.dataDir, Log: log, Profile: o.profiles.start, Progress: o.bar.set}
 	if len(o.brokers) > 0 || o.properties != "" {
 		if o.dataDir != "" {
-			return options, usage("--data-dir is the embedded broker's; with --brokers the log is on the cluster")
+			return options, usage("--data-dir is for the embedded broker; it can't be combined with --brokers")
 		}
 		cfg, err := o.kafka("waybill-bench")
 		if err != nil {
@@ -119,8 +119,8 @@ func (o *benchOptions) begin(cmd *cobra.Command) (bench.Options, error) {
 	return options, nil
 }
 
-// settleLoad gives the defaults that depend on other flags, and checks.
-func (o *benchOptions) settleLoad(cmd *cobra.Command) error {
+// setLoadDefaults sets the defaults that depend on other flags, and checks the flags.
+func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	l := &o.load
 	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
 		return usage("--shape %q: chain or fan-out", o.shape)
@@ -138,7 +138,7 @@ func (o *benchOptions) settleLoad(cmd *cobra.Command) error {
 	return nil
 }
 
-// runBench runs a bench, and prints its result: if there is one.
+// runBench runs a benchmark, and prints its result if it succeeds.
 func runBench[O, R any](cmd *cobra.Command, o *benchOptions, options O, run func(context.Context, O) (*R, error), table func(io.Writer, *R) error) error {
 	result, err := run(cmd.Context(), options)
 	o.bar.end()
@@ -148,7 +148,7 @@ func runBench[O, R any](cmd *cobra.Command, o *benchOptions, options O, run func
 	return o.printObject(cmd.OutOrStdout(), result, func(out io.Writer) error { return table(out, result) })
 }
 
-// benchProgress is a bar for each part of a bench.
+// benchProgress shows a progress bar for each phase of a benchmark.
 type benchProgress struct {
 	out  io.Writer
 	what string

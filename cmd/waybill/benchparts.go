@@ -28,7 +28,7 @@ are bounded, however many tasks are open.`,
 		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ are bounded, however many tasks are open.`,
 
 func openTable(out io.Writer, r *bench.OpenResult) error {
 	w := newTable(out, "")
-	w.row("OPEN TASKS", "TASKS/S", "CPU A TASK, us", "TASKS/S BY THE FIRST'S", "CPU BY THE FIRST'S", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms",
+	w.row("OPEN TASKS", "TASKS/S", "CPU A TASK, us", "TASKS/S RATIO", "CPU RATIO", "ACK P99, ms", "HOP P99, ms", "TASK P50, ms", "TASK P99, ms",
 		"ROLES' MEMORY", "OF THAT BOUNDED", "PER OPEN TASK", "UNBOUNDED")
 	for _, x := range r.Levels {
 		t := x.Result
@@ -55,7 +55,7 @@ func openTable(out io.Writer, r *bench.OpenResult) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "The bounds of caches, memtables and what is kept decoded come to %s.\n", bytesText(float64(r.Levels[0].Bounds))); err != nil {
+	if _, err := fmt.Fprintf(out, "Caches, memtables and decoded tasks are bounded to %s in total.\n", bytesText(float64(r.Levels[0].Bounds))); err != nil {
 		return err
 	}
 	return verifiedLine(out, r.VerifySeconds)
@@ -78,7 +78,7 @@ store. Times count from the start of the scheduler.`,
 		Example: `  waybill bench restore --tasks 100000`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ armed: some one after another, and many at the same time.`,
 		Example: `  waybill bench timers --armed 1000000 --burst 100000`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := o.begin(cmd)
+			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
@@ -145,8 +145,8 @@ func timersTable(out io.Writer, r *bench.TimersResult) error {
 	w := newTable(out, "")
 	w.row("Without supervisor", fmt.Sprintf("%.0f tasks/s, %.0f µs of processor time a task", r.Without.TasksPerSecond, r.Without.CPUPerTask))
 	w.row("With supervisor", fmt.Sprintf("%.0f tasks/s, %.0f µs of processor time a task", r.With.TasksPerSecond, r.With.CPUPerTask))
-	w.row("Arming and disarming", fmt.Sprintf("%.1f %% of the processor time, %.1f %% of the throughput", 100*r.CPUShare, 100*r.RateShare))
-	w.row("Armed meanwhile", fmt.Sprintf("%d timers, in %.1f s", r.Armed, r.ArmedSeconds))
+	w.row("Cost of timers", fmt.Sprintf("%.1f %% of the processor time, %.1f %% of the throughput", 100*r.CPUShare, 100*r.RateShare))
+	w.row("Timers set", fmt.Sprintf("%d timers, in %.1f s", r.Armed, r.ArmedSeconds))
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -28,12 +28,12 @@ func maxRunnableFlag(cmd *cobra.Command, into *int) {
 
 func checkMaxRunnable(n int) error {
 	if n < 0 {
-		return usage("--max-runnable %d: a count has no sign", n)
+		return usage("--max-runnable %d: must not be negative", n)
 	}
 	return nil
 }
 
-// capacities are the values of --agent-capacity, by agent.
+// capacities is the value of --agent-capacity: a limit for each agent.
 type capacities map[string]int
 
 // Set implements pflag.Value. Several values may be given at once, with commas.

@@ -6,7 +6,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// completions are what a shell offers for the values of flags, of which there are few.
+// completions are the values that a shell offers for flags with few values.
 var completions = map[string][]string{
 	"output":         {formatTable, formatJSON, formatJSONL},
 	"state":          words(events.TaskStates),
@@ -17,7 +17,7 @@ var completions = map[string][]string{
 	"api":            {apiAuto, apiOff},
 }
 
-// completeValues registers them in every command that has such a flag.
+// completeValues registers completions in every command that has such a flag.
 func completeValues(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		completeValues(c)

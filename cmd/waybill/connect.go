@@ -15,7 +15,7 @@ import (
 // defaultBroker is where `waybill up` listens, and where the tools look first.
 const defaultBroker = "127.0.0.1:9092"
 
-// connection is the flags that say how to reach the cluster.
+// connection holds the flags that say how to reach the cluster.
 type connection struct {
 	brokers    []string
 	namespace  string
@@ -44,7 +44,7 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringVar(&c.passFile, "sasl-password-file", "", "file that holds the SASL password")
 }
 
-// kafka makes the configuration of a client.
+// kafka builds a client configuration.
 func (c *connection) kafka(clientID string) (kafka.Config, error) {
 	if err := events.Namespace(c.namespace).Check(); err != nil {
 		return kafka.Config{}, usage("--namespace %q: %v", c.namespace, err)
@@ -68,10 +68,10 @@ func (c *connection) kafka(clientID string) (kafka.Config, error) {
 			return cfg, usage("--brokers %q: %v; give host:port", b, err)
 		}
 	}
-	return c.secured(cfg)
+	return c.withSecurity(cfg)
 }
 
-func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
+func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {
 	if c.tls || c.ca != "" || c.cert != "" || c.key != "" {
 		t, err := kafka.TLSFromFiles(c.ca, c.cert, c.key)
 		if err != nil {
@@ -100,17 +100,17 @@ func (c *connection) secured(cfg kafka.Config) (kafka.Config, error) {
 	return cfg, nil
 }
 
-// unreachable reports whether an error means that no broker answered, or none that leads a partition.
+// unreachable reports whether err means that no broker answered, or that a partition has no leader.
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
 	_, unled := errors.AsType[*kafka.UnavailableError](err)
 	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable)
 }
 
-// opListen is what a network error says was tried where an address of our own can't be had.
+// opListen is the operation of a net.OpError if an address can't be listened on.
 const opListen = "listen"
 
-// addressTaken reports whether an error means that an address to listen on can't be had.
+// addressTaken reports whether err means that an address can't be listened on.
 func addressTaken(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
 	return network && op.Op == opListen

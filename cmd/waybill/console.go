@@ -18,16 +18,16 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// defaultConsole is where a console listens, and where the tools look for one.
+// defaultConsole is the default address of a console, and the address where tools look for one.
 const defaultConsole = "127.0.0.1:8080"
 
-// consoleFlags are those of a console.
+// consoleFlags are the flags of a console.
 type consoleFlags struct {
 	listen    string
 	tokens    string
 	cert, key string
 	origins   []string
-	operator  bool // without tokens: users of this machine may command
+	operator  bool // without tokens: local users may send commands
 }
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
@@ -80,8 +80,7 @@ In a namespace that 'waybill import' created, a console is read-only.`,
 	return cmd
 }
 
-// check refuses what can be judged without a broker, and reads the tokens; nil: there
-// are none.
+// check checks the flags without a broker, and reads the tokens; nil if there are none.
 func (o *consoleFlags) check() (*console.Tokens, error) {
 	if err := checkListen("listen", o.listen); err != nil {
 		return nil, err
@@ -101,13 +100,13 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 	}
 	tokens, err := o.readTokens()
 	if err == nil && tokens == nil && !isLoopback(o.listen) {
-		err = usage("--listen %s can be reached from elsewhere: name a file of tokens with --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
+		err = usage("--listen %s is reachable from other machines: give --tokens, or listen on loopback (%s)", o.listen, defaultConsole)
 	}
 	return tokens, err
 }
 
-// start listens, begins to read the log, and answers until ctx ends. It returns
-// the URL of the console. Where the default address is taken another port will do.
+// start listens, starts the index, and serves until ctx ends. It returns the console's URL. With anyPort it
+// takes a free port if the default one is in use.
 func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
 	tokens, err := o.check()
 	if err != nil {
@@ -117,10 +116,10 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 	if err != nil {
 		return "", err
 	}
-	url := o.scheme() + "://" + reachable(listener.Addr())
+	url := o.scheme() + "://" + reachableAddr(listener.Addr())
 	c, err := o.open(ctx, n, tokens, observe)
 	if err == nil && o.cert != "" {
-		listener, err = o.secured(ctx, n, listener)
+		listener, err = o.listenTLS(ctx, n, listener)
 	}
 	if err == nil && tokens != nil {
 		err = o.watchTokens(ctx, n, tokens)
@@ -142,8 +141,8 @@ func (o *consoleFlags) scheme() string {
 	return "http"
 }
 
-// secured is a listener of TLS, whose certificate follows the files.
-func (o *consoleFlags) secured(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
+// listenTLS wraps a listener in TLS. The certificate is reloaded when its files change.
+func (o *consoleFlags) listenTLS(ctx context.Context, n *instance.Instance, l net.Listener) (net.Listener, error) {
 	var c certificate
 	files := &watchedFiles{paths: []string{o.cert, o.key}, load: func() error { return c.load(o.cert, o.key) }, log: n.Logger(), what: "the console's certificate"}
 	files.last = files.content()
@@ -154,7 +153,7 @@ func (o *consoleFlags) secured(ctx context.Context, n *instance.Instance, l net.
 	return tls.NewListener(l, c.config()), nil
 }
 
-// watchTokens has a console follow its file of tokens.
+// watchTokens reloads the tokens when their file changes.
 func (o *consoleFlags) watchTokens(ctx context.Context, n *instance.Instance, tokens *console.Tokens) error {
 	files := &watchedFiles{paths: []string{o.tokens}, log: n.Logger(), what: "the console's tokens", load: func() error {
 		again, err := o.readTokens()
@@ -211,9 +210,8 @@ func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener
 	return l, nil
 }
 
-// reachable is an address by which others reach it: that of all interfaces is the
-// host's name.
-func reachable(addr net.Addr) string {
+// reachableAddr returns the address for clients: the host's name replaces an unspecified address.
+func reachableAddr(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
 		return addr.String()
@@ -225,7 +223,7 @@ func reachable(addr net.Addr) string {
 	return net.JoinHostPort(host, fmt.Sprint(tcp.Port))
 }
 
-// consoleServer is a console, and what it holds.
+// consoleServer is a console and the connections that it closes.
 type consoleServer struct {
 	*console.Console
 	log *consoleLog

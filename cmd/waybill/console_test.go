@@ -52,7 +52,7 @@ func TestWhoMayReadOtherSecrets(t *testing.T) {
 				return err
 			},
 			"--api-token-file": func() error {
-				_, err := (&apiFlags{url: "http://127.0.0.1:1", tokenFile: token}).named()
+				_, err := (&apiFlags{url: "http://127.0.0.1:1", tokenFile: token}).namedConsole()
 				return err
 			},
 		} {

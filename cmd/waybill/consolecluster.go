@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// consoleCluster is what Kafka knows, as a console asks for it.
+// consoleCluster implements console.Cluster: it answers from Kafka's groups and topics.
 type consoleCluster struct {
 	n           *instance.Instance
 	definitions *scheduler.CompiledDefinitions
@@ -31,7 +31,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 			return nil, err
 		}
 		circuit := circuitUnknown
-		if state.Members > 0 { // what others left behind says nothing of now
+		if state.Members > 0 { // without members, committed circuit states are stale
 			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
@@ -44,10 +44,10 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 	return list, nil
 }
 
-// circuitUnknown is the circuit of an agent whose members say nothing of it.
+// circuitUnknown is the circuit of an agent whose members don't report one.
 const circuitUnknown = "unknown"
 
-// worstCircuit is the worst of those that members have shown, by partition.
+// worstCircuit returns the worst circuit state that members report, by partition.
 func worstCircuit(shown map[int32]string) string {
 	worst := circuitUnknown
 	for _, state := range []string{agent.CircuitClosed, agent.CircuitHalfOpen, agent.CircuitOpen} {
@@ -81,8 +81,7 @@ func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Sche
 	return schedulingOf(group.Members, restores, lags, ns.InboxTopics()), nil
 }
 
-// schedulingOf says of each partition who has it, how far that one is, and what waits in the
-// inboxes.
+// schedulingOf returns for each partition its scheduler, the progress of a restore, and the lag of the inboxes.
 func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
 	of := map[int32]console.Scheduling{}
 	for _, topic := range inboxes {
@@ -102,8 +101,7 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgre
 	return of
 }
 
-// restoredBy is how much of its restore a member of the scheduler group has done, as far as it
-// has said anything of one.
+// restoredBy returns the fraction of a partition that a member has restored; 1 if it reports no restore.
 func restoredBy(member string, r kafka.RestoreProgress) float64 {
 	if r.Member != member || r.Next >= r.End {
 		return 1

@@ -14,19 +14,20 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// reloadEvery is how often a console looks at its files of tokens and certificates: a Secret's mount changes while it runs.
+// reloadEvery is the interval at which a console checks its files of tokens and certificates for changes, such
+// as those of a mounted Secret.
 const reloadEvery = 5 * time.Second
 
-// watchedFiles are files that are read again when their content changes. One goroutine uses it.
+// watchedFiles reloads files when their content changes. It is for one goroutine.
 type watchedFiles struct {
 	paths []string
 	last  []byte
-	load  func() error // takes over what is there now
+	load  func() error // loads the current content
 	log   *slog.Logger
 	what  string
 }
 
-// run looks at the files until ctx ends. What can't be used changes nothing, and is said once.
+// run checks the files until ctx ends. A fault in them is logged once; the last valid content stays in use.
 func (w *watchedFiles) run(ctx context.Context) error {
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
@@ -35,25 +36,25 @@ func (w *watchedFiles) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			w.look()
+			w.reloadIfChanged()
 		}
 	}
 }
 
-func (w *watchedFiles) look() {
+func (w *watchedFiles) reloadIfChanged() {
 	now := w.content()
 	if bytes.Equal(now, w.last) {
 		return
 	}
 	w.last = now
 	if err := w.load(); err != nil {
-		w.log.Error(w.what+" can't be read again: those that were read before are still used", "error", err)
+		w.log.Error(w.what+" can't be reloaded; the last valid content stays in use", "error", err)
 		return
 	}
-	w.log.Info(w.what + " read again")
+	w.log.Info(w.what + " reloaded")
 }
 
-// content is that of all files; one that can't be read counts as the error.
+// content returns the content of all files. An unreadable file counts as its error's text.
 func (w *watchedFiles) content() []byte {
 	var all []byte
 	for _, path := range w.paths {
@@ -69,7 +70,8 @@ func (w *watchedFiles) content() []byte {
 	return all
 }
 
-// certificate is a console's for TLS, which is replaced while it serves. It is safe for concurrent use.
+// certificate is the console's TLS certificate. It can be replaced while the console serves, and is safe for
+// concurrent use.
 type certificate struct {
 	at atomic.Pointer[tls.Certificate]
 }
@@ -86,7 +88,7 @@ func (c *certificate) load(cert, key string) error {
 	return nil
 }
 
-// config is for a listener: the newest certificate counts for each connection.
+// config returns a server configuration that uses the current certificate for each connection.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

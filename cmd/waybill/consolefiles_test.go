@@ -50,16 +50,16 @@ func TestTokensFollowTheirFile(t *testing.T) {
 		said   string // once more
 	}{
 		{func() {}, 0, ""},
-		{func() { write("viewer vera fedcba9876543210\n") }, 1, "read again"},
-		{func() { write("viewer vera\n") }, 1, "can't be read again"},
+		{func() { write("viewer vera fedcba9876543210\n") }, 1, "tokens reloaded"},
+		{func() { write("viewer vera\n") }, 1, "can't be reloaded"},
 		{func() {}, 1, ""},
-		{func() { _ = os.Remove(o.tokens) }, 1, "can't be read again"},
-		{func() { write("viewer vera fedcba9876543210\n"); _ = os.Chmod(o.tokens, 0o644) }, 1, "can't be read again"},
-		{func() { _ = os.Chmod(o.tokens, 0o600) }, 2, "read again"},
+		{func() { _ = os.Remove(o.tokens) }, 1, "can't be reloaded"},
+		{func() { write("viewer vera fedcba9876543210\n"); _ = os.Chmod(o.tokens, 0o644) }, 1, "can't be reloaded"},
+		{func() { _ = os.Chmod(o.tokens, 0o600) }, 2, "tokens reloaded"},
 	} {
 		step.change()
 		said.Reset()
-		files.look()
+		files.reloadIfChanged()
 		if taken != step.taken || (step.said == "") != (said.Len() == 0) || !strings.Contains(said.String(), step.said) || strings.Contains(said.String(), "fedcba") {
 			t.Errorf("%d times taken, want %d; said %q, want %q", taken, step.taken, &said, step.said)
 		}

@@ -20,13 +20,13 @@ import (
 
 const defaultAnswerTimeout = 30 * time.Second
 
-// controlOptions are what every control has.
+// controlOptions are the flags of all control commands.
 type controlOptions struct {
 	tool
 	who, why  string
 	requestID string
 	timeout   time.Duration
-	yes       bool // don't ask on a terminal
+	yes       bool // skip the question on a terminal
 }
 
 func (o *controlOptions) flags(cmd *cobra.Command) {
@@ -149,8 +149,8 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 	return cmd
 }
 
-// releaseResult is the output of a step that is released as completed: later steps may read it, so it is said, or said
-// that there is none.
+// releaseResult checks --result and --no-result. With --as completed one of them is required, because later
+// steps may read the output.
 func releaseResult(as events.StepState, result string, none bool) (json.RawMessage, error) {
 	switch {
 	case as == events.StepUndone && (result != "" || none):
@@ -162,13 +162,13 @@ func releaseResult(as events.StepState, result string, none bool) (json.RawMessa
 	case none:
 		return nil, nil
 	case !events.ValidJSON([]byte(result)):
-		return nil, usage("--result: no JSON in UTF-8: %s", shorten(result, 60))
+		return nil, usage("--result is not JSON in UTF-8: %s", shorten(result, 60))
 	}
 	return json.RawMessage(result), nil
 }
 
-// answered is what is printed of a control.
-type answered struct {
+// controlResult is the answer to a control as commands print it.
+type controlResult struct {
 	Task      string           `json:"task"`
 	Command   events.Command   `json:"command"`
 	RequestID string           `json:"request_id"`
@@ -178,7 +178,7 @@ type answered struct {
 	Reason    string           `json:"reason,omitempty"`
 }
 
-// run sends a control and waits for its answer.
+// run sends a control, waits for its answer and prints it.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
 	if err := o.output.check(); err != nil {
 		return err
@@ -191,14 +191,14 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 		return usage("--timeout %s: a positive duration", o.timeout)
 	}
 	if o.why == "" {
-		return usage("say why, for the log: --why 'the bank is back'")
+		return usage("give the reason, which is logged: --why 'the bank is back'")
 	}
 	x, err := build(cmd)
 	if err != nil {
 		return err
 	}
 	x.Task = id
-	if err := o.sign(x); err != nil {
+	if err := o.setIssuer(x); err != nil {
 		return err
 	}
 	if err := x.Check(); err != nil {
@@ -218,27 +218,27 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	defer l.close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	a, err := ask(ctx, l, x, record)
+	a, err := sendAndAwaitAnswer(ctx, l, x, record)
 	switch {
-	case errors.Is(err, console.ErrUnwritten) && cmd.Context().Err() == nil:
+	case errors.Is(err, console.ErrNotAcknowledged) && cmd.Context().Err() == nil:
 		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with --request-id %s", o.timeout, x.RequestID)
+		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command is in the log and takes effect when a scheduler reads it. To wait for its answer again, repeat it with --request-id %s", o.timeout, x.RequestID)
 	case err != nil:
 		return err
 	}
-	return o.report(cmd.OutOrStdout(), x, a)
+	return o.printAnswer(cmd.OutOrStdout(), x, a)
 }
 
-// confirm asks on a terminal whether the command is meant.
+// confirm asks for confirmation on a terminal.
 func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
 	if o.yes || !onTerminal(cmd.InOrStdin()) {
 		return nil
 	}
-	return confirmed(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
+	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), commandText(x))
 }
 
-// commandText is a command as a question puts it.
+// commandText describes a command in a question.
 func commandText(x *events.Control) string {
 	text := string(x.Command) + " " + printable(x.Task)
 	if x.Step != "" {
@@ -256,23 +256,23 @@ func commandText(x *events.Control) string {
 	return text
 }
 
-// sign says who commands, and under which request id.
-func (o *controlOptions) sign(x *events.Control) error {
+// setIssuer sets the operator's name and the request id.
+func (o *controlOptions) setIssuer(x *events.Control) error {
 	x.By = events.By{Claimed: o.who, Why: o.why, RequestID: o.requestID}
 	if x.Claimed == "" {
-		x.Claimed = whoami()
+		x.Claimed = currentUser()
 	}
 	if x.RequestID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return fmt.Errorf("make up a request id: %w", err)
+			return fmt.Errorf("generate a request id: %w", err)
 		}
 		x.RequestID = id.String()
 	}
 	return nil
 }
 
-func whoami() string {
+func currentUser() string {
 	who, host := os.Getenv("USER"), "unknown host"
 	if u, err := user.Current(); who == "" && err == nil {
 		who = u.Username
@@ -283,13 +283,13 @@ func whoami() string {
 	return who + "@" + host
 }
 
-// ask writes the control and follows the answers, from before it was written. Where ctx ends before that is known to be
-// so the error is console.ErrUnwritten.
-func ask(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
+// sendAndAwaitAnswer writes a control and waits for its answer. It follows the answers from before the write.
+// If ctx ends before the write is acknowledged, the error is console.ErrNotAcknowledged.
+func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
 	written := false
 	defer func() {
 		if err != nil && !written && ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+			err = fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 		}
 	}()
 	topic := l.cfg.Namespace.Answers()
@@ -302,17 +302,17 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 		return nil, err
 	}
 	p := events.Partition([]byte(x.Task), partitions)
-	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // of one that no broker leads from the time of the command on
+	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // without a leader: from the time of the command on
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
-	at, err := write(ctx, l.cfg, record)
+	at, err := appendRecord(ctx, l.cfg, record)
 	if err != nil {
 		return nil, err
 	}
 	written = true
 	answers.startAt(at)
-	err = l.until(ctx, func() (bool, error) {
+	err = l.pollUntil(ctx, func() (bool, error) {
 		return answers.poll(ctx, func(r *events.Record) {
 			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {
 				found = a
@@ -322,24 +322,24 @@ func ask(ctx context.Context, l *logbook, x *events.Control, record events.Recor
 	return found, err
 }
 
-// write writes one record, and returns when the broker appended it.
-func write(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
+// appendRecord writes one record, and returns the time at which the broker appended it.
+func appendRecord(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
 	producer, err := kafka.OpenProducer(cfg)
 	if err != nil {
 		return time.Time{}, err
 	}
 	defer producer.Close()
-	written, err := sent(ctx, producer, r)
+	written, err := produceRecord(ctx, producer, r)
 	return written.Time, err
 }
 
-func (o *controlOptions) report(out io.Writer, x *events.Control, a *events.Answer) error {
-	v := answered{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
+func (o *controlOptions) printAnswer(out io.Writer, x *events.Control, a *events.Answer) error {
+	v := controlResult{Task: x.Task, Command: x.Command, RequestID: x.RequestID, Accepted: a.Accepted, Seq: a.Seq, State: a.State, Reason: a.Reason}
 	err := o.printObject(out, v, func(out io.Writer) error {
 		if !a.Accepted {
-			return nil // the error says it
+			return nil // reported by the error below
 		}
-		_, err := fmt.Fprintf(out, "%s of %s accepted: event %d of the task, which is now %s\n", x.Command, printable(x.Task), a.Seq, a.State)
+		_, err := fmt.Fprintf(out, "%s of %s accepted: event %d of the task, which is now %s\n", x.Command, printable(x.Task), a.Seq, stateText(a.State))
 		return err
 	})
 	switch {

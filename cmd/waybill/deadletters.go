@@ -15,12 +15,12 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// deadletter is what is printed of a dead letter.
+// deadletter is a dead letter as commands print it.
 type deadletter = console.DeadletterView
 
 type deadletterOptions struct {
 	tool
-	since
+	sinceFlag
 	limit
 	api     apiFlags
 	reasons []string
@@ -41,11 +41,11 @@ A console answers if one runs. Otherwise they are read from their topic.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDeadletters(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only dead letters since")
+	o.sinceFlag.flags(cmd, "only dead letters since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
-	narrow(cmd.Flags(), "reason")
+	commandLineOnly(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
 	return cmd
 }
@@ -74,19 +74,19 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 		return err
 	}
 	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
 		func(l *logbook) error { return o.readTopic(cmd, l, from) })
 }
 
-// ask has a console answer.
-func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := o.asking(from)
+// askConsole prints the dead letters that a console returns.
+func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
+	q := o.consoleQuery(from)
 	if len(o.reasons) > 0 {
 		q.Set("reason", strings.Join(o.reasons, ","))
 	}
 	var all []deadletter
-	var missing lacks
-	err := o.pages(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
+	var missing incompletePartitions
+	err := o.eachPage(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
 		var page struct {
 			Deadletters   []deadletter         `json:"deadletters"`
 			Left          int64                `json:"left_off"`
@@ -94,8 +94,8 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 			Incomplete    []console.Incomplete `json:"incomplete"`
 		}
 		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
-		if err == nil && c.found && o.most == 0 && page.NextPageToken != "" {
-			err = errPart // it would read the topic for each page: reading it here is once
+		if err == nil && c.discovered && o.max == 0 && page.NextPageToken != "" {
+			err = errPartialAnswer // the console would read the topic for each page; reading the log reads it once
 		}
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
@@ -106,20 +106,20 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	if err != nil {
 		return err
 	}
-	return cmp.Or(o.print(cmd.OutOrStdout(), all), missing.partial())
+	return cmp.Or(o.print(cmd.OutOrStdout(), all), missing.partialError())
 }
 
-// readTopic reads the dead letters' topic.
+// readTopic prints the dead letters of their topic.
 func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	found := newest[deadletter]{limit: &o.limit, at: func(d *deadletter) *string { return d.At }}
+	found := newestBuffer[deadletter]{limit: &o.limit, instant: func(d *deadletter) *string { return d.At }}
 	topic := l.cfg.Namespace.Deadletters()
-	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.without(topic)}, func(r *events.Record) error {
+	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
 		d := console.ViewDeadletter(r)
 		if len(o.reasons) > 0 && !slices.Contains(o.reasons, d.Reason) {
 			return nil
 		}
 		if o.format == formatTable {
-			d.Value, d.Headers = "", nil // which it doesn't show, and which may be all there is in memory
+			d.Value, d.Headers = "", nil // a table doesn't show them, and they may be large
 		}
 		found.add(d)
 		return nil
@@ -127,7 +127,7 @@ func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.
 	if err != nil {
 		return err
 	}
-	return cmp.Or(o.print(cmd.OutOrStdout(), found.shown(l.note, "dead letters")), l.partial())
+	return cmp.Or(o.print(cmd.OutOrStdout(), found.newestRows(l.note, "dead letters")), l.partialError())
 }
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {

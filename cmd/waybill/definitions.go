@@ -14,9 +14,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// applyDefinition writes a definition, unless it is there already. A changed body under an old version is
-// refused, also of one that was deleted: tasks keep the version that they started with. Of several who apply
-// a version at once one comes first, and whose body is another is refused.
+// applyDefinition writes a definition unless it exists. Another body for an existing or deleted version is
+// refused, because tasks keep the version that they started with. Of concurrent writers one wins; another with
+// a different body is refused.
 func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definition) error {
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
@@ -24,40 +24,40 @@ func applyDefinition(ctx context.Context, cfg kafka.Config, d *workflow.Definiti
 	}
 	defer admin.Close()
 	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
-		had, body := writtenUnder(all, d.Name, d.Version), d.JSON()
+		had, body := findVersions(all, d.Name, d.Version), d.JSON()
 		switch {
-		case had.first != nil && !same(had.first.Value, body):
-			return nil, exit(exitRefused, "%s is there already, with another body; give the change a new version (version: %d)", d.Key(), had.newest+1)
-		case had.first == nil && had.kept != nil && !same(had.kept.Value, body):
-			return nil, exit(exitRefused, "%s was deleted, and had another body, which its tasks keep; give the change a new version (version: %d)", d.Key(), had.newest+1)
+		case had.first != nil && !sameDefinition(had.first.Value, body):
+			return nil, exit(exitRefused, "%s already exists with another body; use a new version (version: %d)", d.Key(), had.newest+1)
+		case had.first == nil && had.kept != nil && !sameDefinition(had.kept.Value, body):
+			return nil, exit(exitRefused, "%s was deleted, and its tasks still use its other body; use a new version (version: %d)", d.Key(), had.newest+1)
 		}
-		// Also of a definition that is there: a topic of it may have been deleted.
+		// Also for an existing definition: its topic may have been deleted.
 		for _, name := range d.Agents() {
 			if _, err := admin.CreateRequestTopic(ctx, name, events.DefaultPartitions); err != nil {
 				return nil, fmt.Errorf("create the request topic of agent %s: %w", name, err)
 			}
 		}
-		if had.first != nil && same(had.last.Value, body) {
+		if had.first != nil && sameDefinition(had.last.Value, body) {
 			return nil, nil
 		}
 		return []events.Record{definitionRecord(cfg.Namespace, d.Key(), d.Stored())}, nil
 	})
 }
 
-// definitionRecord is a definition as it is written, or that it is deleted: without a body.
+// definitionRecord is the record of a definition; without a body it is a tombstone.
 func definitionRecord(ns events.Namespace, key string, body []byte) events.Record {
 	return events.Record{Topic: ns.Definitions(), Partition: -1, Key: []byte(key), Value: body,
 		Headers: events.CloudHeaders(events.TypeDefinition, string(ns)+"workflow", key)}
 }
 
-// under is what the log has under a definition's key, since it was deleted last, and the copy that schedulers
-// keep of a deleted one; nil: nothing.
-type under struct {
+// versionsInLog is what the log holds for a definition's key: the current record, the copy that schedulers keep
+// of a deleted one (nil if none), and the newest version of the workflow.
+type versionsInLog struct {
 	first, last, kept *events.Record
-	newest            int // version under the definition's name, of its own and those that were ever written
+	newest            int // highest version of the workflow: this one, or any that was ever written
 }
 
-func writtenUnder(all []events.Record, name string, version int) (u under) {
+func findVersions(all []events.Record, name string, version int) (u versionsInLog) {
 	u.newest = version
 	key := events.DefinitionKey(name, version)
 	for i := range all {
@@ -67,7 +67,7 @@ func writtenUnder(all []events.Record, name string, version int) (u under) {
 			continue
 		}
 		if v, found := strings.CutPrefix(of, name+"/"); found {
-			if n, err := strconv.Atoi(v); err == nil { // no number: a key of somebody else's
+			if n, err := strconv.Atoi(v); err == nil { // otherwise a foreign key
 				u.newest = max(u.newest, n)
 			}
 		}
@@ -88,8 +88,8 @@ func writtenUnder(all []events.Record, name string, version int) (u under) {
 	return u
 }
 
-// agentsOfDefinitions are the agents that the namespace's definitions name, of those that
-// this build can use; none where there is no namespace yet.
+// agentsOfDefinitions returns the agents that usable definitions of the namespace name. It returns none if the
+// namespace doesn't exist.
 func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]string, error) {
 	if _, there, err := admin.TopicPartitions(ctx, ns.Definitions()); err != nil || !there {
 		return nil, err
@@ -98,14 +98,14 @@ func agentsOfDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Name
 	return agentsOf(usable), err
 }
 
-// usableDefinitions are those that this build can use: the agents that each names, by its key.
+// usableDefinitions returns the agents of each definition that this build can use, by the definition's key.
 func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namespace) (map[string][]string, error) {
 	agents := map[string][]string{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
 		if _, kept, _ := events.ParseDefinitionKey(string(r.Key)); kept {
-			return nil // new tasks don't have it
+			return nil // a copy of a deleted definition: new tasks don't use it
 		}
-		delete(agents, string(r.Key)) // a later one counts, or was deleted
+		delete(agents, string(r.Key)) // a later record replaces it, or deletes it
 		if d, err := workflow.ParseJSON(r.Value); err == nil {
 			agents[string(r.Key)] = d.Agents()
 		}
@@ -117,15 +117,15 @@ func usableDefinitions(ctx context.Context, admin *kafka.Admin, ns events.Namesp
 	return agents, nil
 }
 
-// agentsOf are the agents of definitions, each once.
+// agentsOf returns the agents of definitions without duplicates.
 func agentsOf(definitions map[string][]string) []string {
 	all := slices.Concat(slices.Collect(maps.Values(definitions))...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// same compares two bodies, the older one as this build would write it.
-func same(old, body []byte) bool {
+// sameDefinition reports whether two bodies are equal after the older one is written as this build writes it.
+func sameDefinition(old, body []byte) bool {
 	if d, err := workflow.ParseJSON(old); err == nil {
 		old = d.JSON()
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// The durations that the demo uses in place of the sample workflow's.
+// demoDurations replace the durations of the sample workflow.
 var demoDurations = struct {
 	task, attempt, backoff, max, coolDown time.Duration
 	attempts                              int
@@ -29,10 +29,10 @@ var demoDurations = struct {
 // The bounds of a demo.
 const (
 	demoMaxTasks    = 5_000_000
-	demoRunnable    = 500 // tasks a worker has agents at work on: a short queue, short waits
+	demoRunnable    = 500 // runnable tasks per worker: a short queue keeps waits short
 	demoConcurrency = 256
 	demoPatience    = 60 * time.Second // without any progress
-	demoRecord      = 500              // submissions handed over at once
+	demoRecord      = 500              // submissions per write
 )
 
 type demoOptions struct {
@@ -101,9 +101,9 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 		defer remove()
 		dir = d
 	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
-		return usage("--data-dir %s holds a log already; a demo begins with an empty one", dir)
+		return usage("--data-dir %s already holds a log; the demo needs an empty directory", dir)
 	}
-	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), watch: newWatcher(),
+	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
 		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
 	return r.run(cmd.Context())
 }
@@ -114,10 +114,10 @@ type demoRun struct {
 	dir       string
 	out, note io.Writer
 	sys       *local
-	watch     *watcher
+	checker   *demoChecker
 	orders    []demo.Order
 	started   time.Time
-	told      []events.Line // the timeline of an order
+	timeline  []events.Line // the timeline of an order
 }
 
 func (r *demoRun) run(whole context.Context) error {
@@ -126,24 +126,24 @@ func (r *demoRun) run(whole context.Context) error {
 	log := quietLog(r.note)
 	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.watch.take}
+		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.checker.checkRecords}
 	var err error
 	if r.sys, err = startLocal(ctx, o); err != nil {
 		return orInterrupted(whole, err)
 	}
-	r.sayStart()
+	r.printStart()
 	err = r.sys.Run(ctx, func(ctx context.Context) error {
 		if err := r.sys.startRoles(ctx, o); err != nil {
 			return err
 		}
-		if err := r.drive(ctx); err != nil {
+		if err := r.runOrders(ctx); err != nil {
 			return err
 		}
 		cancel()
 		return nil
 	})
 	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
-		r.told, err = r.readTimeline(context.WithoutCancel(ctx)) // while there is a broker
+		r.timeline, err = r.readTimeline(context.WithoutCancel(ctx)) // before the broker stops
 	}
 	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
 		if err == nil || r.finished() {
@@ -151,7 +151,7 @@ func (r *demoRun) run(whole context.Context) error {
 		}
 	}
 	if err == nil && !r.finished() {
-		err = whole.Err() // interrupted: orders that were cut off break no promise
+		err = whole.Err() // interrupted: unfinished orders are no fault
 	}
 	if err != nil {
 		return err
@@ -170,14 +170,14 @@ func demoWorkflow() *workflow.Definition {
 	return d
 }
 
-func (r *demoRun) sayStart() {
+func (r *demoRun) printStart() {
 	d := demoDurations
 	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", r.dir)
 	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
 }
 
-// drive submits the orders, plays the operator, and waits for the end.
-func (r *demoRun) drive(ctx context.Context) error {
+// runOrders submits the orders, acts as the operator, and waits for the end.
+func (r *demoRun) runOrders(ctx context.Context) error {
 	if err := r.sys.joined(ctx); err != nil {
 		return err
 	}
@@ -196,13 +196,13 @@ func (r *demoRun) drive(ctx context.Context) error {
 				return fmt.Errorf("submit: %w", err)
 			}
 			submitted = nil
-		case <-r.watch.changed:
+		case <-r.checker.changed:
 		case <-tick.C:
 			r.progress(false)
 		}
-		if !operated && r.stuckAreHeld() {
+		if !operated && r.allStuckHeld() {
 			operated = true
-			if err := r.operate(ctx); err != nil {
+			if err := r.resubmitHeld(ctx); err != nil {
 				return err
 			}
 		}
@@ -214,7 +214,7 @@ func (r *demoRun) drive(ctx context.Context) error {
 			before, moved = n, time.Now()
 		} else if time.Since(moved) > demoPatience {
 			r.progress(true)
-			return fmt.Errorf("nothing has happened for %s; %s", demoPatience, r.unfinished())
+			return fmt.Errorf("no progress for %s; %s", demoPatience, r.unfinished())
 		}
 	}
 }
@@ -234,19 +234,19 @@ func (r *demoRun) submit(ctx context.Context) error {
 	return nil
 }
 
-// stuckAreHeld: every order whose undo is stuck waits for an operator.
-func (r *demoRun) stuckAreHeld() bool {
+// allStuckHeld reports whether every order whose undo can't succeed is held.
+func (r *demoRun) allStuckHeld() bool {
 	for i := range r.orders {
-		if r.orders[i].Card == demo.CardStuckUndo && r.watch.state(r.orders[i].ID) != events.StateError {
+		if r.orders[i].Card == demo.CardStuckUndo && r.checker.state(r.orders[i].ID) != events.StateError {
 			return false
 		}
 	}
 	return true
 }
 
-// operate is the operator: refunds work again, so he resubmits some orders. The
-// others stay held, as they would for as long as nobody comes.
-func (r *demoRun) operate(ctx context.Context) error {
+// resubmitHeld acts as an operator after refunds work again: it resubmits some of the held orders. The others
+// stay held.
+func (r *demoRun) resubmitHeld(ctx context.Context) error {
 	r.sys.world.Repair()
 	var batch []events.Record
 	for _, o := range r.orders {
@@ -264,7 +264,7 @@ func (r *demoRun) operate(ctx context.Context) error {
 
 func (r *demoRun) finished() bool {
 	for i := range r.orders {
-		if r.watch.state(r.orders[i].ID) != r.orders[i].WantState() {
+		if r.checker.state(r.orders[i].ID) != r.orders[i].WantState() {
 			return false
 		}
 	}
@@ -274,28 +274,27 @@ func (r *demoRun) finished() bool {
 func (r *demoRun) unfinished() string {
 	n, example := 0, ""
 	for i := range r.orders {
-		if s := r.watch.state(r.orders[i].ID); s != r.orders[i].WantState() {
+		if s := r.checker.state(r.orders[i].ID); s != r.orders[i].WantState() {
 			if n++; n == 1 {
 				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].WantState())
 			}
 		}
 	}
-	return fmt.Sprintf("%d orders have not ended as they must, the first: %s", n, example)
+	return fmt.Sprintf("%d orders did not end as expected, the first: %s", n, example)
 }
 
 func (r *demoRun) eventCount() int {
-	r.watch.mu.Lock()
-	defer r.watch.mu.Unlock()
-	return r.watch.log.Events
+	r.checker.mu.Lock()
+	defer r.checker.mu.Unlock()
+	return r.checker.log.Events
 }
 
-// progress shows how far it is: a line that is written over on a terminal, and
-// nothing elsewhere until the end.
+// progress prints the progress: on a terminal in place, elsewhere once at the end.
 func (r *demoRun) progress(last bool) {
 	if !isTerminal(r.note) {
 		return
 	}
-	seen, ended, held := r.watch.progress()
+	seen, ended, held := r.checker.progress()
 	fmt.Fprintf(r.note, "%s  %d of %d orders received, %d ended, %d held, %.0f/s", clearLine(r.note), seen, len(r.orders), ended, held,
 		float64(ended)/time.Since(r.started).Seconds())
 	if last {
@@ -303,7 +302,7 @@ func (r *demoRun) progress(last bool) {
 	}
 }
 
-// isTerminal reports whether an output can be drawn on.
+// isTerminal reports whether an output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
@@ -331,9 +330,9 @@ type demoResult struct {
 	Verified       bool    `json:"verified"`
 }
 
-// report prints the summary and one timeline, and says whether all is well.
+// report prints the summary and one timeline, and returns an error if a check failed.
 func (r *demoRun) report() error {
-	w := r.watch
+	w := r.checker
 	took := w.lastEnd.Sub(r.started).Seconds()
 	res := demoResult{Tasks: len(w.of), Processed: w.states[events.StateProcessed], Undone: w.states[events.StateUndone],
 		Error: w.states[events.StateError], Cancelled: w.states[events.StateCancelled], Steps: w.steps, Events: w.log.Events,
@@ -364,11 +363,10 @@ func (r *demoRun) report() error {
 	return nil
 }
 
-// faults is everything that is not as it must be: in the log, in the ledger,
-// and in how the orders ended.
+// faults lists what is wrong in the log, in the services' ledger, and in the ends of the orders.
 func (r *demoRun) faults() ([]string, error) {
 	var faults []string
-	for _, f := range r.watch.log.Faults {
+	for _, f := range r.checker.log.Faults {
 		faults = append(faults, f.String())
 	}
 	ledger, err := demo.ReadLedger(filepath.Join(r.dir, "ledger.jsonl"))
@@ -379,7 +377,7 @@ func (r *demoRun) faults() ([]string, error) {
 	for i := range r.orders {
 		ids[i] = r.orders[i].ID
 	}
-	faults = append(faults, demo.CheckLedger(ledger, r.watch.log.Task, ids)...)
+	faults = append(faults, demo.CheckLedger(ledger, r.checker.log.Task, ids)...)
 	if !r.finished() {
 		faults = append(faults, "P1: "+r.unfinished())
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// quietLog writes warnings only, each on a line of its own.
+// quietLog logs warnings and errors only.
 func quietLog(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// summary prints how the orders ended, by card.
+// summary prints the ends of the orders, by card.
 func (r *demoRun) summary(res demoResult) error {
 	type row struct {
 		card string
@@ -49,21 +49,21 @@ func (r *demoRun) summary(res demoResult) error {
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "CARD\tORDERS\tENDED\tHOW")
 	for _, c := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, c.ends, demoHow(c.card, c.ends))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.card, c.n, stateText(c.ends), demoExplanation(c.card, c.ends))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.out, "\n%d orders: %d processed, %d undone, %d held for an operator. %d steps, %d retries (%d time-outs, %d cool-downs), %d events in %.1f s: %.0f orders/s.\n",
-		res.Tasks, res.Processed, res.Undone, res.Error, res.Steps, res.Retries, r.watch.kinds["timed out"], r.watch.kinds["cooled down"], res.Events, res.Duration, res.TasksPerSecond)
+		res.Tasks, res.Processed, res.Undone, res.Error, res.Steps, res.Retries, r.checker.kinds["timed out"], r.checker.kinds["cooled down"], res.Events, res.Duration, res.TasksPerSecond)
 	if res.Verified {
 		fmt.Fprintln(r.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
 	}
-	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOf())
-	return printTimeline(r.out, r.told)
+	fmt.Fprintf(r.out, "\nThe timeline of %s:\n", r.timelineOrder())
+	return printTimeline(r.out, r.timeline)
 }
 
-func demoHow(card string, ends events.TaskState) string {
+func demoExplanation(card string, ends events.TaskState) string {
 	switch {
 	case card == demo.CardDeclined:
 		return "charge rejected; the reservation was released"
@@ -79,11 +79,11 @@ func demoHow(card string, ends events.TaskState) string {
 	return "as it should"
 }
 
-// timelineCards is whose timeline is worth showing, the best first.
+// timelineCards are the cards whose timelines are worth showing, best first.
 var timelineCards = []string{demo.CardSlow, demo.CardDeclined, demo.CardWorks}
 
-// timelineOf chooses the order whose timeline is shown.
-func (r *demoRun) timelineOf() string {
+// timelineOrder returns the id of the order whose timeline is shown.
+func (r *demoRun) timelineOrder() string {
 	for _, card := range timelineCards {
 		for _, o := range r.orders {
 			if o.Card == card {
@@ -94,15 +94,14 @@ func (r *demoRun) timelineOf() string {
 	return r.orders[0].ID
 }
 
-// timelineWithin bounds the reading of a timeline.
-const timelineWithin = 10 * time.Second
+// timelineTimeout bounds the reading of a timeline.
+const timelineTimeout = 10 * time.Second
 
-// readTimeline reads a timeline from the log, where the projection on disk says, as
-// it was left by the index.
+// readTimeline reads a task's events from the log, at the offsets that the index stored on disk.
 func (r *demoRun) readTimeline(ctx context.Context) ([]events.Line, error) {
-	ctx, cancel := context.WithTimeout(ctx, timelineWithin)
+	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
-	n, id := r.sys.Instance, r.timelineOf()
+	n, id := r.sys.Instance, r.timelineOrder()
 	partition := events.Partition([]byte(id), n.Partitions)
 	places, err := r.storedPlaces(partition, id)
 	if err != nil {
@@ -142,10 +141,10 @@ func (r *demoRun) storedPlaces(partition int32, id string) (_ []projections.Plac
 	return v.Timeline(id)
 }
 
-// printTimeline prints a timeline for people.
+// printTimeline prints a timeline as a table.
 func printTimeline(out io.Writer, lines []events.Line) error { return printTimelineFrom(out, lines, 0) }
 
-// printTimelineFrom prints the lines from an index on; the head with the first.
+// printTimelineFrom prints the lines from an index on; the first call prints the head.
 func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	if from == 0 {
@@ -154,7 +153,7 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	var first time.Time
 	spans := replay.Spans(lines)
 	for i, l := range lines {
-		seq, clock, since := "-", "-", "-" // as of a record that is no event, which has none
+		seq, clock, since := "-", "-", "-" // a record that isn't an event has none of them
 		at, err := time.Parse(time.RFC3339, l.At)
 		if first.IsZero() && err == nil {
 			first = at
@@ -173,31 +172,31 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 			attempt = fmt.Sprint(l.Attempt)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", seq, clock, since, shortType(l.Type), l.Step, attempt,
-			spanText(spans[i].Wait), spanText(spans[i].Work), spanText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
+			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
 	}
 	return w.Flush()
 }
 
-// instanceOf is the agent's instance that replied, if the event says it.
+// instanceOf returns the agent instance that replied, or "" if the event has none.
 func instanceOf(l *events.Line) string {
 	var data struct {
 		Instance string `json:"instance"`
 	}
 	if json.Unmarshal(l.Data, &data) != nil {
-		return "" // of another build, perhaps
+		return "" // unknown event type
 	}
 	return shorten(printable(data.Instance), 40)
 }
 
-// spanText is a duration, if it is told.
-func spanText(d *time.Duration) string {
+// durationText formats a duration; nil is "".
+func durationText(d *time.Duration) string {
 	if d == nil {
 		return ""
 	}
 	return d.String()
 }
 
-// shortType is an event's type as tables show it.
+// shortType returns an event's type as tables show it.
 func shortType(ceType string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(ceType, "waybill."), ".v1")
 }

@@ -314,7 +314,7 @@ func (d deployed) settled(t *testing.T) error {
 	if err := cmd.ParseFlags(rest); err != nil {
 		return err
 	}
-	return settle(cmd)
+	return applySettings(cmd)
 }
 
 func TestDeployStartsWhatIsThere(t *testing.T) {

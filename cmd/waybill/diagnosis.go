@@ -14,11 +14,11 @@ import (
 // How something is that the doctor looked at.
 const (
 	fine  = "ok"
-	note  = "note"  // nothing is broken, and it should be known
-	fault = "fault" // orders wait, or could be lost
+	note  = "note"  // nothing is broken, but an operator should know
+	fault = "fault" // tasks wait, or may be lost
 )
 
-// symptom is what the doctor says of one thing.
+// symptom is one line of the doctor's output.
 type symptom struct {
 	Check  string `json:"check"`
 	Result string `json:"result"`
@@ -26,48 +26,48 @@ type symptom struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// condition is all that the doctor goes by.
-type condition struct {
+// observation is everything that the doctor measured. diagnose judges it.
+type observation struct {
 	namespace string
-	there     bool // it has topics
+	there     bool // the namespace has topics
 	brokers   int
 	copies    kafka.ReplicaStatus
 	history   bool
 	topics    []kafka.Finding
-	// Partitions that no broker leads, by topic.
+	// Partitions without a leader, by topic.
 	leaderless map[string][]int32
-	workflows  []string // name/version of those that can be used
+	workflows  []string // usable definitions, NAME/VERSION
 	positions  []kafka.PositionFinding
-	// Of roles and agents, and of the partitions of events.
-	scheduler, supervisor, notifier groupCondition
-	console                         string // the URL of the one on this machine; empty: none is found
-	agents                          map[string]groupCondition
-	hanging                         []*kafka.HangingError
-	unhung                          error             // why it isn't known what hangs
-	unstable                        []int32           // partitions whose offsets an open transaction holds back
-	held                            map[int32]int64   // where readers of committed events stand, behind an open transaction
-	restoring                       map[int32]float64 // how far a scheduler is that doesn't act yet
-	deadletters, alerts, noAlerts   int               // in the last hour; noAlerts are records among the alerts that are none
+	// Consumer groups of the roles.
+	scheduler, supervisor, notifier    groupObservation
+	console                            string // URL of the local console; empty: none
+	agents                             map[string]groupObservation
+	hanging                            []*kafka.HangingError
+	hangingUnknown                     error             // why hanging transactions couldn't be listed
+	unstable                           []int32           // partitions whose offsets an open transaction holds back
+	held                               map[int32]int64   // offset at which an open transaction stops readers, by partition of events
+	restoring                          map[int32]float64 // progress of restores, 0 to 1, by partition
+	deadletters, alerts, invalidAlerts int               // in the last hour; invalidAlerts counts records of the alerts topic that aren't alerts
 }
 
-// groupCondition is how a consumer group is.
-type groupCondition struct {
+// groupObservation is the state of a consumer group.
+type groupObservation struct {
 	members int
-	unowned []int32 // partitions that no member has
+	unowned []int32 // partitions without a member
 	lag     int64
-	moved   bool // it committed something between two looks
-	// submissions is the scheduler's lag in tasks, and taken whether it committed something of them.
+	moved   bool // a committed offset moved between two observations
+	// submissions is the scheduler's lag in the tasks inbox; taken reports whether that inbox's offsets moved.
 	submissions int64
 	taken       bool
 	circuit     string
 
 	commits map[string]map[int32]int64
-	waits   map[string]map[int32]int64 // how many offsets are waiting, by topic and partition
-	still   []string                   // topic/partition of what waits and didn't move between two looks
+	waits   map[string]map[int32]int64 // lag in offsets, by topic and partition
+	still   []string                   // topic/partition with a lag and without progress between two observations
 }
 
-// waits reports whether something does that ought to move.
-func (c *condition) waits() bool {
+// hasBacklog reports whether a group has a lag, so that the doctor must measure its progress.
+func (c *observation) hasBacklog() bool {
 	lag := c.scheduler.lag + c.supervisor.lag + c.notifier.lag + int64(len(c.held))
 	for _, a := range c.agents {
 		lag += a.lag
@@ -75,15 +75,15 @@ func (c *condition) waits() bool {
 	return lag > 0
 }
 
-// since takes note of what has moved since an earlier look.
-func (c *condition) since(before *condition) {
-	c.scheduler.since(before.scheduler)
+// compareWith records what moved since an earlier observation.
+func (c *observation) compareWith(before *observation) {
+	c.scheduler.compareWith(before.scheduler)
 	tasks := events.Namespace(c.namespace).Inbox(events.Tasks)
 	c.scheduler.taken = !maps.Equal(c.scheduler.commits[tasks], before.scheduler.commits[tasks])
-	c.supervisor.since(before.supervisor)
-	c.notifier.since(before.notifier)
+	c.supervisor.compareWith(before.supervisor)
+	c.notifier.compareWith(before.notifier)
 	for name, a := range c.agents {
-		a.since(before.agents[name])
+		a.compareWith(before.agents[name])
 		c.agents[name] = a
 	}
 	for p, at := range c.held {
@@ -93,7 +93,7 @@ func (c *condition) since(before *condition) {
 	}
 }
 
-func (g *groupCondition) since(before groupCondition) {
+func (g *groupObservation) compareWith(before groupObservation) {
 	for topic, ps := range g.commits {
 		g.moved = g.moved || !maps.Equal(ps, before.commits[topic])
 	}
@@ -109,15 +109,15 @@ func (g *groupCondition) since(before groupCondition) {
 	slices.Sort(g.still)
 }
 
-// diagnose says what is fine and what isn't; pure.
-func diagnose(c *condition) []symptom {
+// diagnose judges an observation. It does no I/O.
+func diagnose(c *observation) []symptom {
 	list := brokerSymptoms(c.brokers, &c.copies)
 	if !c.there {
 		return append(list, symptom{"topics", fault, "the namespace " + c.namespace + " has no topics", "run `waybill topics create`"})
 	}
 	list = append(list, leaderSymptoms(c.leaderless)...)
 	if len(c.leaderless[events.Namespace(c.namespace).Definitions()]) > 0 {
-		return list // nothing else was looked at
+		return list // nothing else was observed
 	}
 	list = append(list, topicSymptoms(c.topics)...)
 	list = append(list, positionSymptoms(c.positions)...)
@@ -157,7 +157,7 @@ func brokerSymptoms(n int, copies *kafka.ReplicaStatus) (list []symptom) {
 	return list
 }
 
-// partitionsText is partitions by topic on one line, of the first topics.
+// partitionsText lists partitions by topic on one line. It shortens a long list.
 func partitionsText(of map[string][]int32) string {
 	const most = 3
 	topics := slices.Sorted(maps.Keys(of))
@@ -174,7 +174,7 @@ func partitionsText(of map[string][]int32) string {
 	return text
 }
 
-// numbersText is the numbers of partitions, of the first ones.
+// numbersText lists partition numbers. It shortens a long list.
 func numbersText(ps []int32) string {
 	const most = 12
 	if len(ps) <= most {
@@ -202,7 +202,7 @@ func topicSymptoms(findings []kafka.Finding) []symptom {
 	return list
 }
 
-// positionSymptoms judges where schedulers go on reading their inboxes.
+// positionSymptoms judges the committed offsets of schedulers in their inboxes.
 func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
 	foreign := map[string][]int32{}
 	for _, f := range found {
@@ -241,11 +241,11 @@ func workflowSymptom(workflows []string) symptom {
 	return symptom{"workflows", fine, text, ""}
 }
 
-// restoringShown is how many partitions that are restored are named.
+// restoringShown bounds the restoring partitions that are listed.
 const restoringShown = 5
 
-// schedulerSymptom judges schedulers: a partition waits while its tasks are read from the log.
-func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
+// schedulerSymptom judges schedulers. A partition waits while a scheduler restores its tasks from the log.
+func schedulerSymptom(g groupObservation, restoring map[int32]float64) symptom {
 	if g.members > 0 && len(restoring) > 0 {
 		parts := make([]string, 0, len(restoring))
 		for _, p := range slices.Sorted(maps.Keys(restoring)) {
@@ -258,38 +258,38 @@ func schedulerSymptom(g groupCondition, restoring map[int32]float64) symptom {
 			"wait; its log says how far it is, and what holds it up"}
 	}
 	if g.members > 0 && len(g.unowned) == 0 && g.submissions > 0 && !g.taken && (g.moved || g.lag == g.submissions) {
-		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was consumed in %v; lag %d", g.submissions, lookAgain, g.lag),
+		return symptom{"scheduler", fault, fmt.Sprintf("%d submissions wait, and none was consumed in %v; lag %d", g.submissions, progressInterval, g.lag),
 			"agents may have as much to do as --max-runnable allows: waybill_submissions_paused is then above 0, and its log names the busiest agents; start missing agents, or read its log"}
 	}
 	return roleSymptom("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
 }
 
-// unstableSymptom adds to what is wrong with schedulers that their offsets are held back.
+// unstableSymptom adds the partitions whose committed offsets an open transaction holds back.
 func unstableSymptom(s symptom, unstable []int32) symptom {
 	if s.Result != fine && len(unstable) > 0 {
-		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and no new owner goes on with them", unstable)
+		s.Found += fmt.Sprintf("; an open transaction holds back the offsets of partitions %v in __consumer_offsets, and a new owner of them can't continue", unstable)
 		s.Fix = "it ends after 10 s by itself; one that doesn't is listed as hanging, with what to abort; else " + s.Fix
 	}
 	return s
 }
 
-// roleSymptom judges a role without which nothing of what waits goes on.
-func roleSymptom(role string, g groupCondition, without, start string) symptom {
+// roleSymptom judges a role. without says what waits if none runs, and start how to start one.
+func roleSymptom(role string, g groupObservation, without, start string) symptom {
 	switch {
 	case g.members == 0:
 		return symptom{role, fault, fmt.Sprintf("none runs: %s, lag %d", without, g.lag), "start one: " + start}
 	case len(g.unowned) > 0:
 		return symptom{role, fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.unowned)), "run this again in some seconds: they may be moving"}
 	case g.lag > 0 && !g.moved:
-		return symptom{role, fault, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "read its log"}
+		return symptom{role, fault, fmt.Sprintf("lag %d, and no progress in %v", g.lag, progressInterval), "read its log"}
 	case len(g.still) > 0:
-		return symptom{role, note, fmt.Sprintf("no progress in %v in %s, where records wait", lookAgain, shortList(g.still)),
+		return symptom{role, note, fmt.Sprintf("no progress in %v in %s, where records wait", progressInterval, shortList(g.still)),
 			"run this again; if they stay, its log says since when and why, and so does waybill_partition_standing_seconds"}
 	}
 	return symptom{role, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
 
-func agentSymptom(name string, g groupCondition) symptom {
+func agentSymptom(name string, g groupObservation) symptom {
 	check := "agent " + name
 	switch {
 	case g.members == 0 && g.lag == 0:
@@ -299,7 +299,7 @@ func agentSymptom(name string, g groupCondition) symptom {
 	case g.circuit == agent.CircuitOpen || g.circuit == agent.CircuitHalfOpen:
 		return symptom{check, fault, "a circuit of it is " + g.circuit + ": an operation that it calls fails", "check the service behind it; the agent's log (circuit) and waybill_agent_circuit name the operation"}
 	case g.lag > 0 && !g.moved:
-		return symptom{check, note, fmt.Sprintf("lag %d, and no progress in %v", g.lag, lookAgain), "calls may take longer than that; otherwise read its log"}
+		return symptom{check, note, fmt.Sprintf("lag %d, and no progress in %v", g.lag, progressInterval), "calls may take longer than that; otherwise read its log"}
 	}
 	return symptom{check, fine, fmt.Sprintf("%d in the group, lag %d", g.members, g.lag), ""}
 }
@@ -314,7 +314,7 @@ func consoleSymptom(url string) symptom {
 // shownPartitions bounds a list of partitions.
 const shownPartitions = 8
 
-// shortList is the first of a list.
+// shortList joins the first entries of a list.
 func shortList(of []string) string {
 	if len(of) > shownPartitions {
 		return fmt.Sprintf("%s and %d others", strings.Join(of[:shownPartitions], ", "), len(of)-shownPartitions)
@@ -322,20 +322,20 @@ func shortList(of []string) string {
 	return strings.Join(of, ", ")
 }
 
-// transactionSymptoms judges transactions that nobody will end.
-func transactionSymptoms(c *condition) (list []symptom) {
+// transactionSymptoms judges transactions that no client will end.
+func transactionSymptoms(c *observation) (list []symptom) {
 	for _, h := range c.hanging {
-		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: nothing behind it can be read", h.Producer, h.Topic, h.Partition, h.Start),
+		list = append(list, symptom{"transactions", fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: later records can't be read", h.Producer, h.Topic, h.Partition, h.Start),
 			"abort each that is listed here, then look again: " + h.Abort()})
 	}
-	if c.unhung != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
-		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which of them hang: %v", c.unhung), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+	if c.hangingUnknown != nil && (len(c.held) > 0 || len(c.unstable) > 0) {
+		list = append(list, symptom{"transactions", note, fmt.Sprintf("it is unknown which transactions hang: %v", c.hangingUnknown), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
 	}
 	return list
 }
 
-// logSymptoms judges what stands in the log.
-func logSymptoms(c *condition) (list []symptom) {
+// logSymptoms judges what the log contains: open transactions, dead letters and alerts.
+func logSymptoms(c *observation) (list []symptom) {
 	list = append(list, transactionSymptoms(c)...)
 	for _, p := range slices.Sorted(maps.Keys(c.held)) {
 		list = append(list, symptom{"events", note, fmt.Sprintf("partition %d: an open transaction holds readers at offset %d", p, c.held[p]),
@@ -347,8 +347,8 @@ func logSymptoms(c *condition) (list []symptom) {
 	if c.alerts > 0 {
 		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d in the last hour", c.alerts), "waybill alerts --open shows what waits for you"})
 	}
-	if c.noAlerts > 0 {
-		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour are none", c.noAlerts), "waybill alerts --since 1h --api off names them; look who else writes to " + events.Namespace(c.namespace).Alerts()})
+	if c.invalidAlerts > 0 {
+		list = append(list, symptom{"alerts", note, fmt.Sprintf("%d records of the last hour aren't alerts", c.invalidAlerts), "waybill alerts --since 1h --api off names them; check which client writes to " + events.Namespace(c.namespace).Alerts()})
 	}
 	return list
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// lookAgain is how long the doctor waits to see whether something moves: longer than any role lets
-// its commits wait (a supervisor for 5 s).
-const lookAgain = 6 * time.Second
+// progressInterval is the time over which the doctor measures progress. It exceeds the commit interval of every
+// role (a supervisor commits every 5 s).
+const progressInterval = 6 * time.Second
 
-// recently is how far back dead letters and alerts are counted.
-const recently = time.Hour
+// recentWindow is the period for which dead letters and alerts are counted.
+const recentWindow = time.Hour
 
 type doctorOptions struct {
 	connection
@@ -88,15 +88,15 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 	return nil
 }
 
-// doctor looks at a namespace.
+// doctor examines one namespace.
 type doctor struct {
 	admin  *kafka.Admin
 	reader *kafka.Restorer
 	ns     events.Namespace
 }
 
-func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
-	c = &condition{namespace: string(d.ns)}
+func (d *doctor) examine(ctx context.Context) (c *observation, err error) {
+	c = &observation{namespace: string(d.ns)}
 	if c.brokers, err = d.admin.Brokers(ctx); err != nil {
 		return nil, err
 	}
@@ -109,10 +109,10 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return nil, err
 	}
 	if c.leaderless, err = d.admin.LeaderlessPartitions(ctx); err != nil || len(c.leaderless[d.ns.Definitions()]) > 0 {
-		return c, err // without definitions nothing else can be judged
+		return c, err // nothing else can be judged without definitions
 	}
 	format, err := d.admin.Format(ctx)
-	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a finding says that
+	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a topic finding reports a missing format
 		return nil, err
 	}
 	if c.history = format.History; c.history {
@@ -136,22 +136,22 @@ func (d *doctor) examine(ctx context.Context) (c *condition, err error) {
 		return nil, err
 	}
 	c.console = findConsole(ctx, defaultConsole, console.System{ClusterID: cluster, Namespace: d.ns})
-	since := time.Now().Add(-recently)
-	err = d.lately(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()], func(*events.Record) { c.deadletters++ })
+	since := time.Now().Add(-recentWindow)
+	err = d.readRecent(ctx, d.ns.Deadletters(), since, c.leaderless[d.ns.Deadletters()], func(*events.Record) { c.deadletters++ })
 	if err != nil {
 		return nil, err
 	}
-	return c, d.lately(ctx, d.ns.Alerts(), since, c.leaderless[d.ns.Alerts()], func(r *events.Record) {
+	return c, d.readRecent(ctx, d.ns.Alerts(), since, c.leaderless[d.ns.Alerts()], func(r *events.Record) {
 		if _, err := events.DecodeAlert(r); err != nil {
-			c.noAlerts++
+			c.invalidAlerts++
 		} else {
 			c.alerts++
 		}
 	})
 }
 
-// definitions takes note of the workflows, and returns the agents that they name.
-func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string, err error) {
+// definitions records the usable workflows, and returns the agents that they name.
+func (d *doctor) definitions(ctx context.Context, c *observation) (agents []string, err error) {
 	if _, there, err := d.admin.TopicPartitions(ctx, d.ns.Definitions()); err != nil || !there {
 		return nil, err
 	}
@@ -163,10 +163,9 @@ func (d *doctor) definitions(ctx context.Context, c *condition) (agents []string
 	return agentsOf(usable), nil
 }
 
-// lately gives fn the records that were written to a topic since an instant, as far as its partitions
-// have leaders; none, where there is no topic. They are read: among offsets there are markers, and
-// after a kill they are in every partition.
-func (d *doctor) lately(ctx context.Context, topic string, since time.Time, leaderless []int32, fn func(*events.Record)) error {
+// readRecent passes the records that were written to a topic since an instant to fn. It skips partitions
+// without a leader and a missing topic. It reads the records because offsets also count transaction markers.
+func (d *doctor) readRecent(ctx context.Context, topic string, since time.Time, leaderless []int32, fn func(*events.Record)) error {
 	partitions, there, err := d.admin.TopicPartitions(ctx, topic)
 	if err != nil || !there {
 		return err
@@ -186,17 +185,17 @@ func (d *doctor) lately(ctx context.Context, topic string, since time.Time, lead
 	return err
 }
 
-// groups looks at all groups and at the log's end, and where something waits once more.
-func (d *doctor) groups(ctx context.Context, c *condition, agents []string, partitions int32) error {
-	look := func() (*condition, error) { return d.look(ctx, agents, partitions) }
+// groups observes all groups and the ends of the log, and observes them again if there is a backlog.
+func (d *doctor) groups(ctx context.Context, c *observation, agents []string, partitions int32) error {
+	look := func() (*observation, error) { return d.observe(ctx, agents, partitions) }
 	first, err := look()
 	if err != nil {
 		return err
 	}
 	second := first
-	if first.waits() {
+	if first.hasBacklog() {
 		select {
-		case <-time.After(lookAgain):
+		case <-time.After(progressInterval):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -204,18 +203,18 @@ func (d *doctor) groups(ctx context.Context, c *condition, agents []string, part
 			return err
 		}
 	}
-	second.since(first)
+	second.compareWith(first)
 	c.scheduler, c.supervisor, c.notifier = second.scheduler, second.supervisor, second.notifier
 	c.agents, c.held, c.restoring = second.agents, second.held, second.restoring
-	c.hanging, c.unhung, c.unstable = second.hanging, second.unhung, second.unstable
+	c.hanging, c.hangingUnknown, c.unstable = second.hanging, second.hangingUnknown, second.unstable
 	return nil
 }
 
-// look is one look at all groups, and at where readers stand.
-func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c *condition, err error) {
-	c = &condition{namespace: string(d.ns), agents: map[string]groupCondition{}, held: map[int32]int64{}}
+// observe describes all groups and reads their committed offsets once.
+func (d *doctor) observe(ctx context.Context, agents []string, partitions int32) (c *observation, err error) {
+	c = &observation{namespace: string(d.ns), agents: map[string]groupObservation{}, held: map[int32]int64{}}
 	for _, role := range []struct {
-		into   *groupCondition
+		into   *groupObservation
 		group  string
 		topics []string
 	}{
@@ -233,7 +232,7 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 	if c.unstable, err = d.admin.UnstablePartitions(ctx, partitions); err != nil {
 		return nil, err
 	}
-	c.hanging, c.unhung = d.admin.Hanging(ctx)
+	c.hanging, c.hangingUnknown = d.admin.Hanging(ctx)
 	for _, name := range agents {
 		if c.agents[name], err = d.agent(ctx, name); err != nil {
 			return nil, err
@@ -252,7 +251,7 @@ func (d *doctor) look(ctx context.Context, agents []string, partitions int32) (c
 	return c, err
 }
 
-// restoring is how far schedulers are that don't act yet, by partition.
+// restoring returns the progress of schedulers that still restore, by partition.
 func (d *doctor) restoring(ctx context.Context) (map[int32]float64, error) {
 	restores, err := d.admin.RestoreProgress(ctx)
 	if err != nil || len(restores) == 0 {
@@ -268,7 +267,7 @@ func (d *doctor) restoring(ctx context.Context) (map[int32]float64, error) {
 	return restoring, err
 }
 
-func (d *doctor) agent(ctx context.Context, name string) (g groupCondition, err error) {
+func (d *doctor) agent(ctx context.Context, name string) (g groupObservation, err error) {
 	if g, err = d.group(ctx, d.ns.AgentGroup(name), []string{d.ns.Requests(name)}, 0); err != nil || g.members == 0 {
 		return g, err
 	}
@@ -277,9 +276,9 @@ func (d *doctor) agent(ctx context.Context, name string) (g groupCondition, err 
 	return g, err
 }
 
-// group looks at a group that reads topics; each of so many partitions of them needs an owner.
-// Topics that aren't there are the check of topics' to tell.
-func (d *doctor) group(ctx context.Context, group string, topics []string, partitions int32) (g groupCondition, err error) {
+// group observes a consumer group of topics with that many partitions each. A missing topic is reported by the
+// topic check, not here.
+func (d *doctor) group(ctx context.Context, group string, topics []string, partitions int32) (g groupObservation, err error) {
 	state, err := d.admin.DescribeGroup(ctx, group)
 	if err != nil {
 		return g, err
@@ -307,7 +306,7 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	for topic, ps := range lags {
 		g.waits[topic] = map[int32]int64{}
 		for p, lag := range ps {
-			n := d.records(ctx, topic, p, g.commits, lag)
+			n := d.lagRecords(ctx, topic, p, g.commits, lag)
 			g.waits[topic][p] = n
 			if g.lag += n; topic == d.ns.Inbox(events.Tasks) {
 				g.submissions += n
@@ -317,16 +316,15 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	return g, nil
 }
 
-// lagReadMost is the longest lag whose records are counted. More offsets than that aren't left by
-// processes that were killed.
-const lagReadMost = 2000
+// lagReadMax bounds the lag, in offsets, whose records are counted. Killed processes leave fewer markers than
+// that.
+const lagReadMax = 2000
 
-// records is how many records a group's lag in a partition is of. A transaction's markers, and
-// what was rolled back, have offsets too: after a kill they are all that lies behind the position of a group that has
-// done everything. Where they can't be read, it is the lag.
-func (d *doctor) records(ctx context.Context, topic string, p int32, commits map[string]map[int32]int64, lag int64) int64 {
+// lagRecords counts the records within a group's lag in a partition. Markers and aborted records also have
+// offsets; after a kill they may be the whole lag. It returns lag if the records can't be read.
+func (d *doctor) lagRecords(ctx context.Context, topic string, p int32, commits map[string]map[int32]int64, lag int64) int64 {
 	from, committed := commits[topic][p]
-	if lag <= 0 || lag > lagReadMost || !committed || from < 0 {
+	if lag <= 0 || lag > lagReadMax || !committed || from < 0 {
 		return lag
 	}
 	n, unread := int64(0), false

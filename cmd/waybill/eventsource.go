@@ -14,8 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// historyTool is a tool that reads events: of the log, or of a file that
-// `waybill export` wrote, without a broker.
+// historyTool is a tool that reads events from the log or from a file of `waybill export`.
 type historyTool struct {
 	tool
 	file string
@@ -26,43 +25,43 @@ func (t *historyTool) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.file, "file", "", "read a file of 'waybill export' (-: standard input) instead of the log")
 }
 
-// askingTool is one about one task, of which a console knows the events.
-type askingTool struct {
+// oneTaskTool is a historyTool for one task. A console can provide the events, too.
+type oneTaskTool struct {
 	historyTool
 	api apiFlags
 }
 
-func (t *askingTool) flags(cmd *cobra.Command) {
+func (t *oneTaskTool) flags(cmd *cobra.Command) {
 	t.historyTool.flags(cmd)
 	t.api.flags(cmd)
 }
 
-// named is the console that the user named; nil: none.
-func (t *askingTool) named(cmd *cobra.Command) (*apiClient, error) {
-	c, err := t.api.named()
+// namedConsole returns the console that --api names, or nil.
+func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
+	c, err := t.api.namedConsole()
 	switch {
 	case c != nil && t.file != "":
-		return nil, usage("--file reads a file, and --api asks a console: one of them")
+		return nil, usage("--file and --api can't be combined")
 	case c != nil:
-		t.expect(cmd, c)
+		t.expectSystem(cmd, c)
 	}
 	return c, err
 }
 
-// eventSource is where events come from.
+// eventSource provides events: the log, a file, or a console.
 type eventSource interface {
-	// read gives fn the events of a task's partition (id empty: of all), in the
-	// order of their partition. lost is told of those that aren't as they were written, in
-	// their place, but of several partitions at once; nil: they end the read.
+	// read passes the events of a task's partition to fn, or of all partitions if id is empty. Each
+	// partition is in order. lost receives corrupt ranges at their position, concurrently for several
+	// partitions; if it is nil, a corrupt range ends the read.
 	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) error
-	// head says where they are from.
+	// head describes the origin of the events.
 	head() replay.Head
-	// warnings is for what isn't data.
+	// warnings is the output for notes.
 	warnings() io.Writer
 	close()
 }
 
-// openHistory opens the file, or connects.
+// openHistory opens the file, or connects to the brokers.
 func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 	if t.file == "" {
 		l, err := t.open(cmd)
@@ -77,61 +76,62 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 		if f.stdin, err = replay.NewReader(cmd.InOrStdin()); err != nil {
 			return nil, exit(exitUsage, "--file -: %w", err)
 		}
-		f.first, f.stdin.Changed = f.stdin.Head(), f.changed
+		f.first, f.stdin.Changed = f.stdin.Head(), f.warnChanged
 		return f, nil
 	}
-	return f, f.each(nil) // learns the head
+	return f, f.each(nil) // reads the head
 }
 
-// logHistory is the events topic.
+// logHistory is the eventSource of the events topic.
 type logHistory struct {
 	*logbook
-	places   map[int32]place // where the last read ended
-	console  *apiClient      // knows where a task's events are; nil: the partition is read
-	unledToo bool            // partitions that no broker leads are left out, which the logbook's partial says
+	places          map[int32]readPosition // positions at the end of the last read
+	console         *apiClient             // provides the offsets of a task's events; nil: the whole partition is read
+	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
 }
 
 func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.DamagedError)) (err error) {
-	in := kafka.Range{Damaged: h.passing(lost)}
+	in := kafka.Range{Damaged: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
 			for i := range records {
-				h.places = map[int32]place{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
+				h.places = map[int32]readPosition{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
 				if err := fn(&records[i]); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
-		if !h.console.fallBack(h.note, err) {
+		if !h.console.shouldReadLog(h.note, err) {
 			return err
 		}
 	}
 	if id != "" {
 		in.Partitions = []int32{h.partition(id)}
 	}
-	if h.unledToo {
-		in.Unavailable = h.without(h.cfg.Namespace.Events())
+	if h.allowLeaderless {
+		in.Unavailable = h.skipLeaderless(h.cfg.Namespace.Events())
 	}
 	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
 }
 
-// passing is kafka.Range.Damaged of who shows the rest, and is told of each; nil: nobody does.
-func (l *logbook) passing(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
+// corruptionHandler returns the kafka.Range.Damaged of a read that continues after corruption: it warns and
+// calls lost. It returns nil, which ends the read, if lost is nil.
+func (l *logbook) corruptionHandler(lost func(*kafka.DamagedError)) func(*kafka.DamagedError) {
 	if lost == nil {
 		return nil
 	}
 	return func(d *kafka.DamagedError) {
-		l.tellDamaged(d)
+		l.warnDamaged(d)
 		lost(d)
 	}
 }
 
-// tellDamaged says of what can't be read, of each once, that it can't.
-func (l *logbook) tellDamaged(d *kafka.DamagedError) {
-	l.damage.Lock() // several partitions are read at once
+// warnDamaged warns of records that can't be read, once for each place.
+func (l *logbook) warnDamaged(d *kafka.DamagedError) {
+	l.damage.Lock() // several partitions are read concurrently
 	defer l.damage.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
 	if l.damaged[at] {
@@ -141,7 +141,7 @@ func (l *logbook) tellDamaged(d *kafka.DamagedError) {
 		l.damaged = map[string]bool{}
 	}
 	l.damaged[at] = true
-	fmt.Fprintf(l.note, "waybill: what is shown is without some events: %s; `waybill verify` names all such\n", printable(d.Error()))
+	fmt.Fprintf(l.note, "waybill: some events are missing from the output: %s; `waybill verify` lists all of them\n", printable(d.Error()))
 }
 
 func (h *logHistory) head() replay.Head {
@@ -150,42 +150,42 @@ func (h *logHistory) head() replay.Head {
 
 func (h *logHistory) warnings() io.Writer { return h.note }
 
-// fileHistory is an exported file, or standard input, which can be read once.
+// fileHistory is the eventSource of an exported file. Standard input can be read once only.
 type fileHistory struct {
 	path  string
 	stdin *replay.Reader // nil: read the file at path, each time from its start
 	note  io.Writer
 	first replay.Head
-	noted bool // that a line isn't as it was exported
-	cut   bool // it was said that it isn't whole
-	lacks bool // it was said what it was exported without
+	noted bool // warnChanged has warned
+	cut   bool // warnIncomplete has warned
+	lacks bool // warnWithout has warned
 }
 
-// without says once of a file that it was exported without some tasks.
-func (h *fileHistory) without(w *replay.Without) {
+// warnWithout warns once that the file was exported without some tasks.
+func (h *fileHistory) warnWithout(w *replay.Without) {
 	if w != nil && !h.lacks {
 		h.lacks = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // likewise
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s\n", h.path, printable(w.Error())) // a failed note doesn't stop the read
 	}
 }
 
-// changed says once of a file that it isn't as it was exported: it is shown as it is.
-func (h *fileHistory) changed(e *replay.ChangedError) {
+// warnChanged warns once that a line differs from what was exported. The line is used as it is.
+func (h *fileHistory) warnChanged(e *replay.ChangedError) {
 	if !h.noted {
 		h.noted = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` names all such\n", h.path, printable(e.Error())) // a note that can't be written is no reason to stop
+		_, _ = fmt.Fprintf(h.note, "waybill: %s: %s; `waybill verify --file` lists all such lines\n", h.path, printable(e.Error())) // a failed note doesn't stop the read
 	}
 }
 
-// whole says once of a file that it isn't whole: what is left of it is shown.
-func (h *fileHistory) whole(err error) error {
+// warnIncomplete warns once that the file is incomplete. Its readable lines are used.
+func (h *fileHistory) warnIncomplete(err error) error {
 	cut, is := errors.AsType[*replay.CutError](err)
 	if !is {
 		return err
 	}
 	if !h.cut {
 		h.cut = true
-		_, _ = fmt.Fprintf(h.note, "waybill: %s isn't whole: %s\n", h.path, cut) // likewise
+		_, _ = fmt.Fprintf(h.note, "waybill: %s is incomplete: %s\n", h.path, cut) // a failed note doesn't stop the read
 	}
 	return nil
 }
@@ -198,13 +198,13 @@ func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record
 		return fn(r)
 	}
 	if h.stdin != nil {
-		h.without(h.stdin.Without())
-		return h.whole(h.stdin.Each(until))
+		h.warnWithout(h.stdin.Without())
+		return h.warnIncomplete(h.stdin.Each(until))
 	}
 	return h.each(until)
 }
 
-// each opens the file and gives fn its records; fn nil: only the head is read.
+// each passes the records of the file to fn. With a nil fn it reads the head only.
 func (h *fileHistory) each(fn func(*events.Record) error) error {
 	f, err := os.Open(h.path)
 	if err != nil {
@@ -213,9 +213,9 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	defer func() { _ = f.Close() }() // it was only read
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
-		h.without(r.Without())
-		r.Changed = h.changed
-		err = h.whole(r.Each(fn))
+		h.warnWithout(r.Without())
+		r.Changed = h.warnChanged
+		err = h.warnIncomplete(r.Each(fn))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.path, err)
@@ -230,36 +230,36 @@ func (h *fileHistory) warnings() io.Writer { return h.note }
 
 func (h *fileHistory) close() {}
 
-// openOne begins a tool about one task.
-func (t *askingTool) openOne(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
+// openTask checks the id, and opens the source of the task's events.
+func (t *oneTaskTool) openTask(cmd *cobra.Command, args []string) (id string, h eventSource, err error) {
 	if id, err = idArgument(args); err != nil {
 		return "", nil, err
 	}
-	c, err := t.named(cmd)
+	c, err := t.namedConsole(cmd)
 	switch {
 	case err != nil:
 		return "", nil, err
 	case c != nil:
-		return id, &askedHistory{console: c, note: cmd.ErrOrStderr()}, nil
+		return id, &consoleHistory{console: c, note: cmd.ErrOrStderr()}, nil
 	}
 	if h, err = t.openHistory(cmd); err != nil {
 		return "", nil, err
 	}
 	if l, is := h.(*logHistory); is {
-		l.console = t.api.found(cmd.Context(), l.logbook)
+		l.console = t.api.findLocalConsole(cmd.Context(), l.logbook)
 	}
 	return id, h, nil
 }
 
-// notThere says that no event of a task was found.
-func (t *historyTool) notThere(id string) error {
+// taskNotFound is the error if no event of a task was found.
+func (t *historyTool) taskNotFound(id string) error {
 	if t.file != "" {
 		return exit(exitNotFound, "no task %q in %s", id, t.file)
 	}
 	return notFound(id)
 }
 
-// noEvent tells of a record that can't be an event.
-func noEvent(note io.Writer, r *events.Record, err error) {
-	fmt.Fprintf(note, "waybill: %s is no event: %s\n", events.Origin(r), printable(err.Error()))
+// warnNotAnEvent warns of a record in the events topic that isn't an event.
+func warnNotAnEvent(note io.Writer, r *events.Record, err error) {
+	fmt.Fprintf(note, "waybill: %s isn't an event: %s\n", events.Origin(r), printable(err.Error()))
 }

@@ -17,7 +17,7 @@ import (
 
 type exportOptions struct {
 	connection
-	span
+	timeRange
 	out string
 }
 
@@ -40,7 +40,7 @@ named, also in the file's first line. The exit code is then 7.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
 	}
 	o.connection.flags(cmd)
-	o.span.flags(cmd, "only tasks submitted")
+	o.timeRange.flags(cmd, "only tasks submitted")
 	cmd.Flags().StringVar(&o.out, "out", "", "file to write; it must not exist (default: standard output)")
 	return cmd
 }
@@ -54,11 +54,11 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 		x.ids[id] = false
 	}
 	var err error
-	if x.from, x.until, err = o.instants(time.Now()); err != nil {
+	if x.from, x.until, err = o.bounds(time.Now()); err != nil {
 		return err
 	}
 	if x.ranged() && len(args) > 0 {
-		return usage("export: tasks by their ids, or by --since and --until; not both")
+		return usage("export: give task ids, or --since and --until, not both")
 	}
 	t := tool{connection: o.connection}
 	l, err := t.open(cmd)
@@ -69,16 +69,17 @@ func runExport(cmd *cobra.Command, o *exportOptions, args []string) error {
 	return o.write(cmd, &logHistory{logbook: l}, x)
 }
 
-// write writes to where it was asked for. A file is there whole, but for what its head says that it is without, or not at all.
+// write exports to the file of --out or to standard output. A file is complete, except for tasks that its head
+// lists as left out, or it is removed.
 func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) error {
 	if o.out == "" {
-		out := &counted{out: cmd.OutOrStdout()}
-		x.restart = out.unused
+		out := &countingWriter{out: cmd.OutOrStdout()}
+		x.restart = out.errIfWritten
 		left, err := x.run(cmd, h, out)
 		if err != nil {
 			return err
 		}
-		return left.partial()
+		return left.partialError()
 	}
 	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -93,49 +94,49 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		err = closed
 	}
 	if err != nil {
-		_ = os.Remove(o.out) // half a file would be taken for a whole one; the error is said
+		_ = os.Remove(o.out) // a partial file could be taken for a complete one
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
-	return left.partial()
+	return left.partialError()
 }
 
-// counted counts the bytes that go to what can't be written over.
-type counted struct {
+// countingWriter counts the bytes written to an output that can't be overwritten.
+type countingWriter struct {
 	out io.Writer
 	n   int
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *countingWriter) Write(b []byte) (int, error) {
 	n, err := c.out.Write(b)
 	c.n += n
 	return n, err
 }
 
-// unused is an error if there are any.
-func (c *counted) unused() error {
+// errIfWritten returns an error if bytes were written.
+func (c *countingWriter) errIfWritten() error {
 	if c.n == 0 {
 		return nil
 	}
-	return exit(exitUnreachable, "what was written isn't whole, lacks its last line, and has events of tasks that were named above as left out: throw it away, and write to a file with --out, which is without them")
+	return exit(exitUnreachable, "the output is incomplete: it lacks its last line, and has events of the tasks listed above as left out. Discard it, and export to a file with --out, which omits those tasks")
 }
 
-// exporting is one run of export.
+// exporting is one export.
 type exporting struct {
-	ids         map[string]bool // that were asked for, and whether they were seen; empty: all
-	from, until time.Time       // of submission; zero: no bound
-	restart     func() error    // makes out empty again
-	left        *incomplete     // isn't exported; nil: it isn't known yet
-	submitted   map[string]bool // in the range? Of tasks whose first event was seen
-	headless    map[string]bool // the others
-	taken       map[string]bool // tasks that are exported
+	ids         map[string]bool // selected ids, and whether they were found; empty: all
+	from, until time.Time       // bounds of the submission time; zero: none
+	restart     func() error    // empties the output
+	left        *leftOut        // tasks that aren't exported; nil: not known yet
+	submitted   map[string]bool // whether tasks with a readable first event are in the range
+	headless    map[string]bool // tasks without a readable first event
+	taken       map[string]bool // exported tasks
 	events      int
 }
 
 func (x *exporting) ranged() bool { return !x.from.IsZero() || !x.until.IsZero() }
 
-// only is the one task that is exported; empty: all partitions are read.
-func (x *exporting) only() string {
+// singleTask returns the id of the task to export, or "" if there are several: then all partitions are read.
+func (x *exporting) singleTask() string {
 	if len(x.ids) == 1 {
 		for id := range x.ids {
 			return id
@@ -144,26 +145,27 @@ func (x *exporting) only() string {
 	return ""
 }
 
-// run writes what was asked for. Where events can't be read, that is begun anew, without the tasks that may have lost one.
-func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*incomplete, error) {
-	gone := &losses{}
-	p, err := x.pass(cmd.Context(), h, out, replay.Without{}, gone)
+// run writes the export. If events can't be read, it starts again without the tasks that may have lost an
+// event.
+func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*leftOut, error) {
+	gone := &unreadableEvents{}
+	p, err := x.writePass(cmd.Context(), h, out, replay.Without{}, gone)
 	if err != nil {
 		return nil, err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, x.only(), x.concerns)
+	left, err := gone.findLeftOut(cmd.Context(), h, x.singleTask(), x.concerns)
 	if err != nil {
 		return nil, err
 	}
 	if len(x.ids) > 0 {
-		left.unnamed = nil // of no other tasks
+		left.unnamed = nil // only the selected tasks matter
 	}
 	left.warn(cmd.ErrOrStderr())
-	if err := x.seen(cmd.ErrOrStderr(), left); err != nil {
+	if err := x.checkFound(cmd.ErrOrStderr(), left); err != nil {
 		return nil, err
 	}
 	x.left = left
-	switch partial := left.partial(); {
+	switch partial := left.partialError(); {
 	case partial == nil:
 		return left, p.end()
 	case len(x.ids) > 0 && len(left.tasks) == len(x.ids):
@@ -172,56 +174,56 @@ func (x *exporting) run(cmd *cobra.Command, h eventSource, out io.Writer) (*inco
 	if err := x.restart(); err != nil {
 		return nil, err
 	}
-	again := &losses{}
-	if p, err = x.pass(cmd.Context(), h, out, left.without(gone), again); err != nil {
+	again := &unreadableEvents{}
+	if p, err = x.writePass(cmd.Context(), h, out, left.exportHead(gone), again); err != nil {
 		return nil, err
 	}
-	if more := again.beside(gone); more != nil {
-		return nil, fmt.Errorf("more can't be read than a moment ago, so run it again: %w", more.Err)
+	if more := again.notIn(gone); more != nil {
+		return nil, fmt.Errorf("more events became unreadable during the export; run it again: %w", more.Err)
 	}
 	return left, p.end()
 }
 
-// seen says of which tasks nothing was found, and which can't be told to be in the range.
-func (x *exporting) seen(note io.Writer, left *incomplete) error {
+// checkFound reports tasks that weren't found, and tasks whose time of submission is unknown.
+func (x *exporting) checkFound(note io.Writer, left *leftOut) error {
 	for id, seen := range x.ids {
-		if !seen && !left.has(id) {
+		if !seen && !left.contains(id) {
 			return notFound(id)
 		}
 	}
 	n := 0
 	for id := range x.headless {
-		if !left.has(id) {
+		if !left.contains(id) {
 			n++
 		}
 	}
 	if n > 0 {
-		fmt.Fprintf(note, "waybill: %d tasks are left out: the log has no first event of them that can be read, so it can't be told when they were submitted; "+
+		fmt.Fprintf(note, "waybill: %d tasks are left out: their first event can't be read, so the time of their submission is unknown; "+
 			"without --since and --until they are there, and `waybill verify` says what is wrong\n", n)
 	}
 	return nil
 }
 
-// passed is a file that is written but for its end.
-type passed struct {
+// exportPass is a file that is written except for its last line.
+type exportPass struct {
 	to *bufio.Writer
 	w  *replay.Writer
 }
 
-func (p *passed) end() error {
+func (p *exportPass) end() error {
 	if err := p.w.End(); err != nil {
 		return err
 	}
 	return p.to.Flush()
 }
 
-// pass writes all that is wanted and can be read.
-func (x *exporting) pass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *losses) (*passed, error) {
+// writePass reads the source once, and writes the selected events that can be read.
+func (x *exporting) writePass(ctx context.Context, h eventSource, out io.Writer, without replay.Without, gone *unreadableEvents) (*exportPass, error) {
 	x.submitted, x.headless, x.taken, x.events = map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
-	p := &passed{to: bufio.NewWriterSize(out, 1<<20)}
+	p := &exportPass{to: bufio.NewWriterSize(out, 1<<20)}
 	p.w = replay.NewWriter(p.to, h.head())
-	p.w.LeaveOut(without)
-	err := h.read(ctx, x.only(), func(r *events.Record) error {
+	p.w.SetWithout(without)
+	err := h.read(ctx, x.singleTask(), func(r *events.Record) error {
 		if !x.wants(r) {
 			return nil
 		}
@@ -231,7 +233,7 @@ func (x *exporting) pass(ctx context.Context, h eventSource, out io.Writer, with
 	return p, err
 }
 
-// concerns reports whether a task that is left out was asked for, as far as is known.
+// concerns reports whether a task that is left out was selected, as far as is known.
 func (x *exporting) concerns(id string, _ *events.Task) bool {
 	if len(x.ids) > 0 {
 		_, asked := x.ids[id]
@@ -241,16 +243,16 @@ func (x *exporting) concerns(id string, _ *events.Task) bool {
 	return !x.ranged() || in || !known
 }
 
-// wants reports whether a record is to be exported. The claims of partitions are:
-// they say who owned a task. Of all tasks, everything is: what is wrong with a log is to
-// be found in the file, too.
+// wants reports whether a record is exported. Claims of partitions are, because they name the owners of tasks.
+// An export of all tasks contains every record, also unusable ones, so that the file shows what is wrong with a
+// log.
 func (x *exporting) wants(r *events.Record) bool {
 	id := string(r.Key)
 	wanted := true
 	switch {
 	case id == "":
 		return true
-	case x.left != nil && x.left.has(id):
+	case x.left != nil && x.left.contains(id):
 		return false
 	case len(x.ids) > 0:
 		if _, wanted = x.ids[id]; wanted {
@@ -265,8 +267,8 @@ func (x *exporting) wants(r *events.Record) bool {
 	return wanted
 }
 
-// inRange reports whether a task was submitted in the range, as far as is known: its first
-// event comes first, if the log has it.
+// inRange reports whether a task was submitted within the range. It is known from the task's first event, which
+// precedes the others unless it was lost.
 func (x *exporting) inRange(id string, r *events.Record) bool {
 	if _, seq, err := events.EventName(r); err == nil && seq == 1 {
 		x.submitted[id] = x.submitted[id] || !x.from.After(r.Time) && (x.until.IsZero() || !r.Time.After(x.until))

@@ -63,7 +63,7 @@ func exported(t *testing.T, log held, x *exporting) (offsets []int64, note strin
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	cmd.SetErr(&said)
-	if left, err := x.run(cmd, log, &out); err != nil || left.partial() != nil {
+	if left, err := x.run(cmd, log, &out); err != nil || left.partialError() != nil {
 		t.Fatal(err, left)
 	}
 	r, err := replay.NewReader(&out)

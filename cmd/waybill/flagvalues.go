@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// labels are the values of --label. A value is what stands after the first "=", as it stands: it may have commas,
-// quotes and further "=".
+// labels is the value of --label. A label's value is everything after the first "=", including commas, quotes
+// and further "=".
 type labels map[string]string
 
 // Set implements pflag.Value.
@@ -61,11 +61,11 @@ func (l *labels) String() string { return strings.Join(l.GetSlice(), "\n") }
 // Type implements pflag.Value.
 func (l *labels) Type() string { return "NAME=VALUE" }
 
-// decimalNumbers matches the numbers of flags: JSON's, with any sign.
+// decimalNumbers matches JSON numbers, with an optional sign.
 var decimalNumbers = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-// decimal is a flag's value that is a number, written in decimal digits. strconv, as pflag uses it, reads 010 as 8,
-// 0b11 as 3 and 1_000 as 1000.
+// decimal is the value of a numeric flag that accepts decimal digits only. strconv, as pflag calls it, reads
+// 010 as 8, 0b11 as 3 and 1_000 as 1000.
 type decimal struct{ pflag.Value }
 
 var errNotDecimal = errors.New("not a number in decimal digits, without leading zeros")
@@ -78,7 +78,7 @@ func (d decimal) Set(text string) error {
 	return d.Value.Set(text)
 }
 
-// decimalFlags has every flag of every command that is a number read decimal digits only.
+// decimalFlags makes every numeric flag of every command accept decimal digits only.
 func decimalFlags(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		decimalFlags(c)

@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// forkFlags are those of every fork.
+// forkFlags are the flags of fork and plan.
 type forkFlags struct {
 	workflow string
 	assume   string
@@ -37,7 +37,7 @@ func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Progra
 	if o.workflow == "" {
 		return nil, usage("--workflow FILE: the definition to run under")
 	}
-	if _, err := os.Stat(o.workflow); err == nil || !inLog.MatchString(o.workflow) {
+	if _, err := os.Stat(o.workflow); err == nil || !definitionKey.MatchString(o.workflow) {
 		return compileFile(o.workflow)
 	}
 	d, err := c.definition(cmd, o.workflow)
@@ -47,8 +47,8 @@ func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Progra
 	return workflow.Compile(d)
 }
 
-// inLog is the key of a definition.
-var inLog = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
+// definitionKey matches the key of a definition in the log, NAME/VERSION.
+var definitionKey = regexp.MustCompile(`^[^/.]+/[0-9]+$`)
 
 // compileFile reads and compiles a definition.
 func compileFile(path string) (*workflow.Program, error) {
@@ -64,7 +64,7 @@ func compileFile(path string) (*workflow.Program, error) {
 }
 
 type forkOptions struct {
-	askingTool
+	oneTaskTool
 	forkFlags
 	at uint64
 }
@@ -89,7 +89,7 @@ as it went. A fork inside a decision starts before that decision.`,
 		Args:    arguments("a task's id"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
-	o.askingTool.flags(cmd)
+	o.oneTaskTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event to keep (default: the last event of the task)")
 	return cmd
@@ -103,13 +103,13 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	id, h, err := o.openOne(cmd, args)
+	id, h, err := o.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	var records []events.Record
-	var lost *kafka.DamagedError // that may have been an event of it
+	var lost *kafka.DamagedError // a corrupt range that may have held one of its events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
@@ -124,9 +124,9 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	case err != nil:
 		return err
 	case lost != nil:
-		return fmt.Errorf("task %q can't be forked, for an event of it may be lost: %w", id, lost)
+		return fmt.Errorf("task %q can't be forked, because one of its events may be lost: %w", id, lost)
 	case len(records) == 0:
-		return o.notThere(id)
+		return o.taskNotFound(id)
 	}
 	if err := sameWorkflow(&records[0], program); err != nil {
 		return err
@@ -138,24 +138,24 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	return o.printObject(cmd.OutOrStdout(), f, func(out io.Writer) error { return forkTable(out, f) })
 }
 
-// sameWorkflow refuses a definition of something else.
+// sameWorkflow refuses a definition of another workflow than the task's.
 func sameWorkflow(first *events.Record, p *workflow.Program) error {
 	e, err := events.ReadEvent(first)
 	if err != nil {
 		return err
 	}
 	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
-		return usage("task %q is of workflow %s, and the definition is of %s", e.Task, f.Workflow, p.Definition().Name)
+		return usage("task %q belongs to workflow %s, but the definition to %s", e.Task, f.Workflow, p.Definition().Name)
 	}
 	return nil
 }
 
-// forkTable shows both courses side by side.
+// forkTable prints the recorded and the forked events in two columns.
 func forkTable(out io.Writer, f *replay.Forked) error {
 	w := newTable(out, "")
 	w.row("Task", f.Task)
 	w.row("Fork", fmt.Sprintf("after event %d", f.At))
-	ended := string(f.State)
+	ended := stateText(f.State)
 	if f.Error != nil {
 		ended += ": " + shorten(errorText(f.Error), 120)
 	}
@@ -163,11 +163,11 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	if f.Stalled != "" {
 		w.row("Stalled", shorten(f.Stalled, 200))
 	} else if len(f.Forked) == 0 {
-		w.row("Nothing", "goes on from there: the task has ended, or is held; --at names an event before that")
+		w.row("New events", "none: the task has ended or is held at that event; choose an earlier one with --at")
 	}
 	answers := "all are recorded"
 	if f.Assumed > 0 {
-		answers = fmt.Sprintf("%d assumed, for none is recorded: marked ?", f.Assumed)
+		answers = fmt.Sprintf("%d assumed, because none is recorded; marked ?", f.Assumed)
 	}
 	w.row("Answers", answers)
 	if len(f.LeftOut) > 0 {
@@ -206,7 +206,7 @@ func eventText(l *events.Line, assumed bool) string {
 	return text
 }
 
-// clock is the time of day of an instant of the log.
+// clock returns the time of day of an instant of the log.
 func clock(at string) string {
 	_, t, _ := strings.Cut(at, "T")
 	return strings.TrimSuffix(t, "Z")

@@ -68,7 +68,7 @@ func TestToolsSayWhereTheyCouldNotReadOn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.jsonl")
 	cmd := exec.Command(filepath.Join(binary(t), "waybill"), "export", "--out", file, "--brokers", cfg.Brokers[0], "--namespace", string(cfg.Namespace))
 	out, err := cmd.CombinedOutput()
-	want := "waybill: " + cfg.Namespace.Events() + "/0 was read up to offset 0 only: a transaction that is open"
+	want := "waybill: " + cfg.Namespace.Events() + "/0 was read only up to offset 0: an open transaction"
 	if err != nil || strings.Count(string(out), want) != 1 {
 		t.Errorf("%v: %s\nwant %q", err, out, want)
 	}
@@ -89,7 +89,7 @@ func TestVerifyKnowsNothingOfWhatIsHeldBack(t *testing.T) {
 		{Key: events.HeaderOrigin, Value: []byte(ns.Inbox(events.Tasks) + "/0/0")}, {Key: events.HeaderReason, Value: []byte(events.ReasonBadJSON)}}}
 	defer openTransaction(t, opened(t, cfg), letter)()
 	produce(t, cfg, letter)
-	if out, note, code := verifyOf(t, cfg); code != exitOK || !strings.Contains(note, ns.Deadletters()+"/0 was read up to offset 0 only") {
+	if out, note, code := verifyOf(t, cfg); code != exitOK || !strings.Contains(note, ns.Deadletters()+"/0 was read only up to offset 0") {
 		t.Errorf("exit code %d: %s\n%s", code, note, out)
 	}
 }
@@ -109,7 +109,7 @@ func TestImportIsComparedOnceItCanBeRead(t *testing.T) {
 	cmd.SetContext(t.Context())
 	m := &importing{cmd: cmd, file: &fileHistory{first: replay.Head{Namespace: cfg.Namespace, Partitions: 2}}}
 	var err error
-	if m.sums, err = m.back(l); err != nil || len(m.sums) != 1 || waited.do != nil {
+	if m.sums, err = m.readBack(l); err != nil || len(m.sums) != 1 || waited.do != nil {
 		t.Errorf("%d partitions, %v, said %q", len(m.sums), err, waited)
 	}
 	if err := m.compare(l); err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// importPartitions is how many partitions a file may ask for, unless more are taken: whoever made it
-// says how many, and each of a namespace's topics is created with so many.
+// importPartitions is the default of --max-partitions. The file chooses the number of partitions, and an import
+// creates every topic with it.
 const importPartitions = 1000
 
 type importOptions struct {
 	tool
 	broken     bool
-	partitions int32 // at most
+	partitions int32 // the maximum
 }
 
 func newImport() *cobra.Command {
@@ -53,10 +53,10 @@ is incomplete or doesn't verify, unless --broken is given.`,
 	return cmd
 }
 
-// imported is what is printed of an import. Broken counts faults, as verify does.
+// imported is the result of an import as it is printed. Broken counts faults, as verify does.
 type imported struct {
 	Namespace  events.Namespace `json:"namespace"`
-	From       events.Namespace `json:"from"` // where the file's events were
+	From       events.Namespace `json:"from"` // namespace of the exported events
 	Partitions int32            `json:"partitions"`
 	Tasks      int              `json:"tasks"`
 	Events     int              `json:"events"`
@@ -69,9 +69,9 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 	}
 	switch {
 	case path == "-":
-		return usage("import reads its file twice, which can't be done with standard input (-): write that to a file")
+		return usage("import reads its file twice, so it can't read standard input (-): write it to a file")
 	case o.namespace == events.DefaultNamespace:
-		return usage("import wants a --namespace of its own, such as history.")
+		return usage("import needs its own --namespace, such as history.")
 	}
 	m := &importing{cmd: cmd, path: path, file: &fileHistory{path: path, note: cmd.ErrOrStderr()}}
 	if err := m.check(o); err != nil {
@@ -85,7 +85,7 @@ func runImport(cmd *cobra.Command, o *importOptions, path string) error {
 		return err
 	}
 	defer l.close()
-	if err := m.empty(l); err != nil {
+	if err := m.checkEmpty(l); err != nil {
 		return err
 	}
 	if err := m.write(l); err != nil {
@@ -108,8 +108,8 @@ type importing struct {
 	path   string
 	file   *fileHistory
 	report *verify.Report // of the file
-	sums   sums           // of the file
-	waits  sync.Once      // is said
+	sums   digests        // of the file
+	waits  sync.Once      // prints the note about the wait once
 }
 
 // check verifies the file before anything is created.
@@ -118,10 +118,10 @@ func (m *importing) check(o *importOptions) error {
 		return err
 	}
 	if n := m.file.head().Partitions; n > o.partitions {
-		return usage("%s says that its events are of a namespace with %d partitions, and each topic would be created with as many; at most %d, unless --max-partitions allows more", m.path, n, o.partitions)
+		return usage("%s is from a namespace with %d partitions, and each topic would be created with that many; the limit is %d, raise it with --max-partitions", m.path, n, o.partitions)
 	}
 	options := verify.Options{Namespace: m.file.head().Namespace, Partitions: m.file.head().Partitions, ReplyTolerance: math.MaxInt64, Whole: true}
-	c, _, err := feedApart(m.cmd, m.path, options)
+	c, _, err := checkFile(m.cmd, m.path, options)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (m *importing) check(o *importOptions) error {
 	return nil
 }
 
-// create makes the namespace, unless it is somebody's.
+// create creates the namespace. It fails if the namespace is in use.
 func (m *importing) create(conn *connection) error {
 	admin, err := openAdmin(m.cmd, conn)
 	if err != nil {
@@ -147,24 +147,24 @@ func (m *importing) create(conn *connection) error {
 	return err
 }
 
-// empty refuses a namespace that has events. What an import that was interrupted
-// left was never committed.
-func (m *importing) empty(l *logbook) error {
-	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Blocked: soon}, func(*events.Record) error {
+// checkEmpty refuses a namespace that has events. Records of an interrupted import don't count: they were never
+// committed.
+func (m *importing) checkEmpty(l *logbook) error {
+	_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), kafka.Range{Blocked: ignoreHeld}, func(*events.Record) error {
 		return exit(exitRefused, "%w, and %s has events already; use another --namespace, or delete its topics", kafka.ErrNotForHistory, l.cfg.Namespace)
 	})
 	return err
 }
 
-// write writes the file's records, all or none.
+// write writes the file's records in one transaction.
 func (m *importing) write(l *logbook) (err error) {
 	ctx, topic := m.cmd.Context(), l.cfg.Namespace.Events()
 	w, err := kafka.OpenHistoryWriter(ctx, l.cfg)
 	if err != nil {
-		return l.lost(err)
+		return l.connectionLost(err)
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	m.sums = sums{}
+	m.sums = digests{}
 	err = m.file.read(ctx, "", func(r *events.Record) error {
 		r.Topic = topic
 		m.sums.add(r)
@@ -173,29 +173,29 @@ func (m *importing) write(l *logbook) (err error) {
 	if err != nil {
 		return err
 	}
-	return l.lost(w.Commit(ctx))
+	return l.connectionLost(w.Commit(ctx))
 }
 
-// compare reads back what was written.
+// compare reads the namespace back and compares it with what was written.
 func (m *importing) compare(l *logbook) error {
-	back, err := m.back(l)
+	back, err := m.readBack(l)
 	if err != nil {
 		return err
 	}
 	for p := range m.file.head().Partitions {
 		if got, want := back.of(p), m.sums.of(p); got != want {
-			return fmt.Errorf("partition %d of %s isn't what was written (digest %.8x, want %.8x): somebody else wrote there, too; delete its topics and import again",
+			return fmt.Errorf("partition %d of %s isn't what was written (digest %.8x, want %.8x): another client wrote there, too; delete its topics and import again",
 				p, l.cfg.Namespace.Events(), got, want)
 		}
 	}
 	return nil
 }
 
-// back reads what is in the namespace to its end. The end of a transaction that was committed may still
-// be on its way, and nothing of it can be read before.
-func (m *importing) back(l *logbook) (sums, error) {
+// readBack reads the namespace to its end. It waits for the end of the import's transaction, before which
+// brokers return none of its records.
+func (m *importing) readBack(l *logbook) (digests, error) {
 	for began := time.Now(); ; {
-		back, held := sums{}, atomic.Bool{}
+		back, held := digests{}, atomic.Bool{}
 		in := kafka.Range{Blocked: func(int32, int64, int64) { held.Store(true) }}
 		_, err := l.read(m.cmd.Context(), l.cfg.Namespace.Events(), in, func(r *events.Record) error {
 			back.add(r)
@@ -204,9 +204,9 @@ func (m *importing) back(l *logbook) (sums, error) {
 		switch {
 		case err != nil || !held.Load():
 			return back, err
-		case time.Since(began) > stallWithin:
+		case time.Since(began) > stallTimeout:
 			return nil, fmt.Errorf("what was written to %s can't be read back to its end: a transaction has been open there for %s; "+
-				"look for it with `waybill doctor`, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallWithin)
+				"look for it with `waybill doctor`, then delete the namespace's topics and import again", l.cfg.Namespace.Events(), stallTimeout)
 		}
 		m.waits.Do(func() {
 			fmt.Fprintf(l.note, "waybill: waiting for the end of a transaction in %s\n", l.cfg.Namespace.Events())
@@ -214,10 +214,10 @@ func (m *importing) back(l *logbook) (sums, error) {
 	}
 }
 
-// sums are digests of all that is kept of records, by partition, in their order.
-type sums map[int32]hash.Hash
+// digests are hashes of the records of each partition, in order, over all fields that an import keeps.
+type digests map[int32]hash.Hash
 
-func (s sums) add(r *events.Record) {
+func (s digests) add(r *events.Record) {
 	h := s[r.Partition]
 	if h == nil {
 		h = sha256.New()
@@ -238,7 +238,7 @@ func (s sums) add(r *events.Record) {
 	}
 }
 
-func (s sums) of(p int32) (sum [sha256.Size]byte) {
+func (s digests) of(p int32) (sum [sha256.Size]byte) {
 	if h := s[p]; h != nil {
 		h.Sum(sum[:0])
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// local is the whole system in one process, on the embedded broker: what `demo`
-// and `up` run.
+// local is the whole system in one process, on the embedded broker. `demo` and `up` run it.
 type local struct {
 	*instance.Instance
 	broker  *embedded.Broker
@@ -28,11 +27,11 @@ type local struct {
 	console string      // its URL; empty: none
 }
 
-// localOptions say what a local system is made of.
+// localOptions configure a local system.
 type localOptions struct {
 	dataDir     string
-	listen      string // for clients outside of the process; empty: none
-	partitions  int32  // 0: those that the directory has, or the default
+	listen      string // address for other clients; empty: none
+	partitions  int32  // 0: as many as the log has, or the default
 	definitions []*workflow.Definition
 	demo        bool
 	ledger      string
@@ -42,23 +41,23 @@ type localOptions struct {
 	transaction time.Duration
 	log         *slog.Logger
 	metrics     *instance.Metrics
-	observe     func([]events.Record) // is shown what the index reads; may be nil
+	observe     func([]events.Record) // receives the records that the index reads; may be nil
 	console     *consoleFlags         // nil: none
-	anyPort     bool                  // where the console's port is taken
+	anyPort     bool                  // use any port if the console's is taken
 }
 
-// neverOpen: the simulated services fail where a card asks for it, not because
-// they are down; a circuit would punish the other orders.
-var neverOpen = agent.Breaker{Failures: math.MaxUint32}
+// noBreaker disables circuit breakers. The demo's services fail for certain cards only; an open circuit would
+// delay the other orders.
+var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
 // The request topics of a local system.
 const localAgentPartitions = 4
 
-// kafkaDir is where the embedded broker keeps its log, of a --data-dir.
+// kafkaDir is the directory of the embedded broker's log within --data-dir.
 func kafkaDir(dataDir string) string { return filepath.Join(dataDir, "kafka") }
 
-// startLocal starts the broker, creates the topics and applies the
-// definitions. The door for other clients stays closed.
+// startLocal starts the broker, creates the topics and applies the definitions. Other clients can't connect
+// yet.
 func startLocal(ctx context.Context, o localOptions) (*local, error) {
 	broker, err := embedded.Start(embedded.Options{DataDir: kafkaDir(o.dataDir), Listen: o.listen, Partitions: o.partitions,
 		WriteFailed: func(err error) { o.log.Error("a write was refused", "error", err) }})
@@ -120,12 +119,12 @@ func (l *local) startRoles(ctx context.Context, o localOptions) error {
 		return nil
 	}
 	for _, name := range demo.Services {
-		l.StartAgent(ctx, name, o.concurrency, neverOpen, l.world.Handler(name))
+		l.StartAgent(ctx, name, o.concurrency, noBreaker, l.world.Handler(name))
 	}
 	return nil
 }
 
-// startIndex starts the index, within a console where one is asked for.
+// startIndex starts the index, within a console if one is configured.
 func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	if o.console == nil {
 		_, err = l.StartIndex(ctx, o.observe)
@@ -135,11 +134,10 @@ func (l *local) startIndex(ctx context.Context, o localOptions) (err error) {
 	return err
 }
 
-// joinWithin is how long the roles of one process may take to join their groups.
-const joinWithin = 30 * time.Second
+// joinTimeout bounds the time in which the roles of one process join their groups.
+const joinTimeout = 30 * time.Second
 
-// joined returns when every role is a member of its group: from then on nothing
-// waits for a rebalance.
+// joined returns when every role is a member of its group, so that no later rebalance delays work.
 func (l *local) joined(ctx context.Context) error {
 	ns := l.Kafka.Namespace
 	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
@@ -148,7 +146,7 @@ func (l *local) joined(ctx context.Context) error {
 			groups = append(groups, ns.AgentGroup(name))
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	for len(groups) > 0 {
 		state, err := l.Admin.DescribeGroup(ctx, groups[0])
@@ -159,10 +157,10 @@ func (l *local) joined(ctx context.Context) error {
 			groups = groups[1:]
 			continue
 		}
-		select { // a group tells nobody that it is stable
+		select { // Kafka has no notification for a stable group
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinWithin, ctx.Err())
+			return fmt.Errorf("group %s is %s after %s: %w", groups[0], state.State, joinTimeout, ctx.Err())
 		}
 	}
 	return nil
@@ -177,12 +175,12 @@ func (l *local) close() error {
 	return errors.Join(err, l.broker.Close())
 }
 
-// temporaryDir makes a folder that goes with the process.
+// temporaryDir creates a folder that is removed when the process ends.
 func temporaryDir() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "waybill-demo-"); err != nil {
 		return "", nil, err
 	}
 	return dir, func() {
-		_ = os.RemoveAll(dir) // what is left is the system's to sweep
+		_ = os.RemoveAll(dir) // best effort: the system cleans its temporary folder
 	}, nil
 }

@@ -39,7 +39,7 @@ const (
 	exitOther       = 1
 	exitUsage       = 2
 	exitNotFound    = 3
-	exitError       = 4 // the task ended in error
+	exitError       = 4 // the task is held
 	exitUndone      = 5 // the task was undone or cancelled
 	exitTimeout     = 6 // a wait timed out
 	exitUnreachable = 7 // broker or API
@@ -47,7 +47,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCode is an error that ends the process with a code of its own.
+// exitCode is an error with its own exit code.
 type exitCode struct {
 	code int
 	err  error
@@ -62,8 +62,8 @@ func exit(code int, format string, args ...any) error {
 
 func usage(format string, args ...any) error { return exit(exitUsage, format, args...) }
 
-// gcPercent is for processes that keep little and pass on much: collecting less
-// often takes a tenth of the processor's time off an order (GOGC overrides it).
+// gcPercent is the GOGC of processes with small heaps and many short-lived objects. Collecting less often saves
+// a tenth of the processor time per order. GOGC overrides it.
 const gcPercent = 400
 
 func main() {
@@ -73,13 +73,13 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run is main, as a function: it returns the exit code.
+// run runs a command and returns the exit code.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetIn(&interruptible{ctx: ctx, in: os.Stdin})
+	root.SetIn(&interruptibleReader{ctx: ctx, in: os.Stdin})
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -93,7 +93,7 @@ func run(args []string) int {
 	return codeOf(err)
 }
 
-// errSilent is wrapped by errors whose message is on the terminal already.
+// errSilent is wrapped by errors that were already printed.
 var errSilent = errors.New("said already")
 
 func codeOf(err error) int {
@@ -103,15 +103,15 @@ func codeOf(err error) int {
 	}
 	switch {
 	case addressTaken(err):
-		return exitUsage // as of any other address that can't be what a flag says
+		return exitUsage // a fault of the flag that gives the address
 	case unreachable(err):
 		return exitUnreachable
 	}
 	return exitOther
 }
 
-// orInterrupted is err, unless the process was told to end: whatever was under way failed by
-// that, each thing in its own way.
+// orInterrupted returns err, or context.Canceled if the process was interrupted: then whatever was in progress
+// failed for that reason.
 func orInterrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -119,7 +119,7 @@ func orInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// newRoot is the command tree. Every verb has a file of its own.
+// newRoot builds the command tree. Every verb has a file of its own.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "waybill",
@@ -135,7 +135,7 @@ func newRoot() *cobra.Command {
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return settle(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applySettings(cmd) },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())

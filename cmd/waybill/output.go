@@ -38,7 +38,7 @@ func (o *output) check() error {
 	return usage("-o %q: table, json or jsonl", o.format)
 }
 
-// printObject prints one thing: as a table by its function, else as one object.
+// printObject prints a value as JSON, or by its table function.
 func (o *output) printObject(out io.Writer, v any, table func(io.Writer) error) error {
 	switch o.format {
 	case formatJSON:
@@ -49,8 +49,8 @@ func (o *output) printObject(out io.Writer, v any, table func(io.Writer) error) 
 	return table(out)
 }
 
-// printList prints things: a table with a head and a row for each, one array,
-// or one object a line.
+// printList prints a list as a table with a row for each entry, as one JSON array, or as one JSON object per
+// line.
 func printList[T any](o *output, out io.Writer, head string, list []T, row func(T) []string) error {
 	switch o.format {
 	case formatJSON:
@@ -73,7 +73,7 @@ func printList[T any](o *output, out io.Writer, head string, list []T, row func(
 	return w.Flush()
 }
 
-// encode writes v as JSON, without the escapes that HTML would need.
+// encode writes v as JSON, without HTML escapes.
 func encode(out io.Writer, v any, indent string) error {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
@@ -81,8 +81,8 @@ func encode(out io.Writer, v any, indent string) error {
 	return e.Encode(v)
 }
 
-// table aligns its columns. What others wrote is shown without control
-// characters, so that no record can write to the operator's terminal.
+// table aligns columns. It replaces control characters, so that a record can't write to the operator's
+// terminal.
 type table struct{ *tabwriter.Writer }
 
 func newTable(out io.Writer, head string) *table {
@@ -93,7 +93,7 @@ func newTable(out io.Writer, head string) *table {
 	return t
 }
 
-// row adds a row; an error of writing shows at Flush.
+// row adds a row. Flush returns write errors.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
 		if i > 0 {
@@ -104,8 +104,8 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.Writer)
 }
 
-// printable is s on one line, without what a terminal would act on, and without what turns the rest of
-// the line round: an id could stand for another.
+// printable returns s on one line. It replaces control characters and those that change the direction of text,
+// with which one id could look like another.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -115,7 +115,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// shorten cuts a text for a table to so many characters.
+// shorten cuts a text to a number of characters.
 func shorten(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
@@ -123,20 +123,19 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// idShown is how much of an id a table shows: one of 256 bytes would widen every row.
-const idShown = 64
+// idTextMax bounds the characters of an id in a table. Ids have up to 256 bytes.
+const idTextMax = 64
 
-// idText is an id for a table: of a long one the beginning and the end, by which it differs from others
-// that began alike. As JSON it is whole.
+// idText shortens a long id for a table: it keeps the beginning and the end. JSON output has the whole id.
 func idText(id string) string {
-	const end = idShown / 3
-	if r := []rune(id); len(r) > idShown {
-		return string(r[:idShown-end-1]) + "…" + string(r[len(r)-end:])
+	const end = idTextMax / 3
+	if r := []rune(id); len(r) > idTextMax {
+		return string(r[:idTextMax-end-1]) + "…" + string(r[len(r)-end:])
 	}
 	return id
 }
 
-// dash stands for what isn't there.
+// dash returns "-" for an empty text.
 func dash(s string) string {
 	if s == "" {
 		return "-"
@@ -144,7 +143,7 @@ func dash(s string) string {
 	return s
 }
 
-// tableTime shows an instant of JSON to people: to the second, in UTC.
+// tableTime formats an instant of JSON for tables: UTC, to the second.
 func tableTime(s *string) string {
 	if s == nil {
 		return "-"
@@ -156,7 +155,15 @@ func tableTime(s *string) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// errorText is an error on one line: its code, and what it says.
+// stateText is a task's or a step's state for people. Tables say held for the state that JSON calls error.
+func stateText[S ~string](state S) string {
+	if string(state) == string(events.StateError) {
+		return "held"
+	}
+	return string(state)
+}
+
+// errorText formats an error as "code: message".
 func errorText(e *events.Error) string {
 	switch {
 	case e == nil:
@@ -167,9 +174,9 @@ func errorText(e *events.Error) string {
 	return e.Code + ": " + e.Message
 }
 
-// hideDefault leaves the default of flags out of their help: it stands for what the help says in words.
+// hideDefault hides the defaults of flags whose help states them in words.
 func hideDefault(f *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		f.Lookup(name).DefValue = "0" // which no flag shows
+		f.Lookup(name).DefValue = "0" // pflag hides a zero default
 	}
 }

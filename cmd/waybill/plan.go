@@ -59,20 +59,20 @@ number of assumed answers.`,
 	return cmd
 }
 
-// planned is what is printed of a plan.
-type planned struct {
+// planResult is the result of a plan as it is printed.
+type planResult struct {
 	Workflow string `json:"workflow"`
 	Version  int    `json:"version"`
 	Tasks    int    `json:"tasks"`
 	Changed  int    `json:"changed"`
 	Stalled  int    `json:"stalled"`
-	Failed   int    `json:"failed"` // that could not be run on
-	Broken   int    `json:"broken"` // that can't be folded
-	// Commanded had commands of operators, which are left out.
+	Failed   int    `json:"failed"` // tasks that could not be run
+	Broken   int    `json:"broken"` // tasks with an event that can't be folded
+	// Commanded counts tasks with operators' commands, which are left out.
 	Commanded int              `json:"commanded"`
 	Outlooks  []replay.Outlook `json:"outlooks"`
 
-	first error // of the first that failed
+	first error // error of the first failed task
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
@@ -84,9 +84,9 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	if o.finished < 0 {
-		return usage("--finished %d: how many of those that ended", o.finished)
+		return usage("--finished %d: must not be negative", o.finished)
 	}
-	named, err := o.files()
+	named, err := o.oldDefinitions()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	defer h.close()
 	def := program.Definition()
-	v := &planned{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
+	v := &planResult{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
 	choice, left, err := o.choose(cmd.Context(), h, def.Name)
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
 	v.Broken, err = choice.Each(func(records []events.Record) error {
-		look, err := p.Look(records)
-		var ends *endsPlan
+		look, err := p.Evaluate(records)
+		var ends *fatalPlanError
 		switch {
 		case errors.As(err, &ends):
 			return ends.err
@@ -123,14 +123,14 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	}
 	err = o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return planTable(out, v) })
 	if err == nil && v.Failed > 0 {
-		err = exit(codeOf(v.first), "%d of %d tasks could not be run on; the first, %w", v.Failed, v.Tasks, v.first)
+		err = exit(codeOf(v.first), "%d of %d tasks could not be run; the first, %w", v.Failed, v.Tasks, v.first)
 	}
-	return cmp.Or(err, left.partial())
+	return cmp.Or(err, left.partialError())
 }
 
-// choose finds the tasks to look at, and those of which that can't be told, since events can't be read.
-func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *incomplete, error) {
-	choice, gone := replay.NewChoice(name, o.finished), &losses{}
+// choose returns the tasks to run, and the tasks that are left out because events can't be read.
+func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *leftOut, error) {
+	choice, gone := replay.NewChoice(name, o.finished), &unreadableEvents{}
 	err := h.read(ctx, "", func(r *events.Record) error {
 		choice.Add(r)
 		return nil
@@ -138,7 +138,7 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	left, err := gone.leftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
+	left, err := gone.findLeftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,14 +148,14 @@ func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*
 	return choice, left, nil
 }
 
-// endsPlan is an error that isn't of one task.
-type endsPlan struct{ err error }
+// fatalPlanError is an error that ends the whole plan, not only one task.
+type fatalPlanError struct{ err error }
 
-func (e *endsPlan) Error() string { return e.err.Error() }
-func (e *endsPlan) Unwrap() error { return e.err }
+func (e *fatalPlanError) Error() string { return e.err.Error() }
+func (e *fatalPlanError) Unwrap() error { return e.err }
 
-// fail lists a task that could not be run on.
-func (v *planned) fail(id string, err error) {
+// fail adds a task that could not be run.
+func (v *planResult) fail(id string, err error) {
 	v.Tasks++
 	if v.Failed++; v.first == nil {
 		v.first = fmt.Errorf("%q: %w", id, err)
@@ -163,7 +163,7 @@ func (v *planned) fail(id string, err error) {
 	v.Outlooks = append(v.Outlooks, replay.Outlook{Task: id, Failed: err.Error()})
 }
 
-func (v *planned) add(o *replay.Outlook, all bool) {
+func (v *planResult) add(o *replay.Outlook, all bool) {
 	v.Tasks++
 	if o.Changed {
 		v.Changed++
@@ -179,8 +179,8 @@ func (v *planned) add(o *replay.Outlook, all bool) {
 	}
 }
 
-// files compiles the definitions that were named, by their keys.
-func (o *planOptions) files() (map[string]*workflow.Program, error) {
+// oldDefinitions compiles the files of --old, by the keys of their definitions.
+func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 	named := map[string]*workflow.Program{}
 	for _, path := range o.old {
 		p, err := compileFile(path)
@@ -192,16 +192,16 @@ func (o *planOptions) files() (map[string]*workflow.Program, error) {
 	return named, nil
 }
 
-// definitionsOf finds the one that a task has: in the files that were named, or in the
-// log, which is read when the first is asked for. That it can't be read is no fault of the task.
+// definitionsOf returns a lookup of definitions: first in the files of --old, then in the log, which is read on
+// first use. A failure to read the log is a fatalPlanError.
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
-	there := sync.OnceValues(func() (map[string]stored, error) {
+	there := sync.OnceValues(func() (map[string]storedDefinition, error) {
 		list, err := l.keptDefinitions(ctx)
 		if err != nil {
-			return nil, &endsPlan{err}
+			return nil, &fatalPlanError{err}
 		}
-		byKey := map[string]stored{}
+		byKey := map[string]storedDefinition{}
 		for _, d := range list {
 			byKey[d.Workflow+"/"+strconv.Itoa(d.Version)] = d
 		}
@@ -214,9 +214,9 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 		case named[key] != nil:
 			return named[key], nil
 		case !is && len(named) > 0:
-			return nil, usage("it runs under %s, and --old defines %s; give one --old for each", key, strings.Join(slices.Sorted(maps.Keys(named)), ", "))
+			return nil, usage("the task runs under %s, and --old defines %s; give one --old for each", key, strings.Join(slices.Sorted(maps.Keys(named)), ", "))
 		case !is:
-			return nil, usage("it is open, and a file has no definitions: name that of %s with --old", key)
+			return nil, usage("the task is open, and an export has no definitions: give the file of %s with --old", key)
 		case known[key] != nil:
 			return known[key], nil
 		}
@@ -239,20 +239,20 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 	}
 }
 
-// planTable shows a plan to people.
-func planTable(out io.Writer, v *planned) error {
+// planTable prints a plan.
+func planTable(out io.Writer, v *planResult) error {
 	w := newTable(out, "")
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
 	failed := ""
 	if v.Failed > 0 {
-		failed = fmt.Sprintf(", %d could not be run on", v.Failed)
+		failed = fmt.Sprintf(", %d could not be run", v.Failed)
 	}
-	w.row("Tasks", fmt.Sprintf("%d looked at: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
+	w.row("Tasks", fmt.Sprintf("%d run: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
 	if v.Broken > 0 {
-		w.row("Passed over", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
+		w.row("Skipped", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
 	if v.Commanded > 0 {
-		w.row("Left out", fmt.Sprintf("operators' commands, which %d of them had, marked !: that alone may be what changes", v.Commanded))
+		w.row("Left out", fmt.Sprintf("operators' commands of %d tasks, marked !: their path may change for that reason alone", v.Commanded))
 	}
 	if err := w.Flush(); err != nil || len(v.Outlooks) == 0 {
 		return err
@@ -271,7 +271,7 @@ func planTable(out io.Writer, v *planned) error {
 		if o.Commands > 0 {
 			first += " !"
 		}
-		w.row(idText(o.Task), string(o.Now), string(o.Otherwise), string(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
+		w.row(idText(o.Task), stateText(o.Now), stateText(o.Otherwise), stateText(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
 	}
 	return w.Flush()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// profiles are where what a command took is written; empty: nowhere.
+// profiles are the files of CPU and allocation profiles; empty: none.
 type profiles struct{ cpu, memory string }
 
 func (o *profiles) flags(f *pflag.FlagSet, whose string) {
@@ -18,8 +18,8 @@ func (o *profiles) flags(f *pflag.FlagSet, whose string) {
 	f.StringVar(&o.memory, "memprofile", "", "write an allocation profile of "+whose+" to this file")
 }
 
-// begin begins what was asked for, and returns how to end it.
-func (o *profiles) begin() (stop func() error, err error) {
+// start starts the requested profiles. The returned function writes them.
+func (o *profiles) start() (stop func() error, err error) {
 	var cpu *os.File
 	if o.cpu != "" {
 		if cpu, err = os.Create(o.cpu); err != nil {
@@ -36,11 +36,11 @@ func (o *profiles) begin() (stop func() error, err error) {
 				return fmt.Errorf("--cpuprofile: %w", err)
 			}
 		}
-		return o.allocations()
+		return o.writeAllocations()
 	}, nil
 }
 
-func (o *profiles) allocations() error {
+func (o *profiles) writeAllocations() error {
 	if o.memory == "" {
 		return nil
 	}

@@ -9,13 +9,13 @@ import (
 
 // How a progress bar looks, and when.
 const (
-	progressAfter   = 300 * time.Millisecond // what is faster needs none
+	progressAfter   = 300 * time.Millisecond // no bar for anything faster
 	progressEvery   = 100 * time.Millisecond
 	progressColumns = 30
 )
 
-// progressBar shows on a terminal how far something is, on a line that is
-// written over; elsewhere it writes nothing. One goroutine uses it.
+// progressBar shows progress on a terminal, on one line that is overwritten. Elsewhere it writes nothing. It is
+// for one goroutine.
 type progressBar struct {
 	out   io.Writer
 	what  string
@@ -37,7 +37,7 @@ func (p *progressBar) set(done, total int64) {
 		strings.Repeat("=", filled), strings.Repeat(" ", progressColumns-filled), done, total)
 }
 
-// end takes the bar away.
+// end clears the bar.
 func (p *progressBar) end() {
 	if p.shown {
 		fmt.Fprint(p.out, clearLine(p.out))

@@ -18,11 +18,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// stallWithin is how long a tool waits for brokers that have answered before
-// and are silent now: longer than a fail-over takes.
-const stallWithin = 20 * time.Second
+// stallTimeout is how long a tool waits for brokers that have answered before. A failover of a partition's
+// leader takes less.
+const stallTimeout = 20 * time.Second
 
-// tool is the flags that every tool has.
+// tool holds the flags of every tool.
 type tool struct {
 	connection
 	output
@@ -33,22 +33,21 @@ func (t *tool) flags(cmd *cobra.Command) {
 	t.output.flags(cmd)
 }
 
-// logbook is what a tool reads the log with: each query that no console answers
-// reads the records that answer it, committed ones only.
+// logbook reads the log for tools. Each query reads the committed records that answer it.
 type logbook struct {
 	cfg        kafka.Config
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	partitions int32
-	history    bool      // it was imported: nothing is written to it
-	note       io.Writer // what isn't data
-	told       map[string]bool
+	history    bool            // an imported namespace, which is read-only
+	note       io.Writer       // output for notes and progress
+	reported   map[string]bool // partitions for which warnOpenTransaction has warned
 	damage     sync.Mutex
-	damaged    map[string]bool    // what can't be read, that was told
-	unled      map[string][]int32 // partitions without a leader that a list was made without, by topic
+	damaged    map[string]bool    // positions of corruption that were reported
+	leaderless map[string][]int32 // skipped partitions without a leader, by topic
 }
 
-// open connects, and learns the partition count from the format record.
+// open connects, and reads the partition count from the format record.
 func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 	cfg, err := t.kafka("waybill")
 	if err != nil {
@@ -62,28 +61,28 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 		l.admin.Close()
 		return nil, err
 	}
-	if err := l.learn(cmd.Context()); err != nil {
+	if err := l.readFormat(cmd.Context()); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *logbook) learn(ctx context.Context) error {
-	if err := instance.Reach(ctx, l.admin); err != nil {
+func (l *logbook) readFormat(ctx context.Context) error {
+	if err := instance.CheckReachable(ctx, l.admin); err != nil {
 		return err
 	}
-	return l.patiently(ctx, func(ctx context.Context) error {
+	return l.askBrokers(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
 		l.partitions, l.history = format.Partitions, format.History
 		return err
 	})
 }
 
-// writable refuses a namespace in which no role runs.
+// writable returns an error for an imported namespace, in which no role runs.
 func (l *logbook) writable() error {
 	if l.history {
-		return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nobody would take a command or a submission there", l.cfg.Namespace)
+		return exit(exitRefused, "the namespace %s is an imported history and read-only: no scheduler runs there", l.cfg.Namespace)
 	}
 	return nil
 }
@@ -93,39 +92,39 @@ func (l *logbook) close() {
 	l.admin.Close()
 }
 
-// partition is where a task lives.
+// partition returns the partition of a task.
 func (l *logbook) partition(id string) int32 { return events.Partition([]byte(id), l.partitions) }
 
-// patiently runs a question to the brokers, and says so if they are silent.
-func (l *logbook) patiently(ctx context.Context, ask func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, stallWithin)
+// askBrokers runs a request to brokers with stallTimeout. Its error says what to check.
+func (l *logbook) askBrokers(ctx context.Context, ask func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	err := ask(within)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return l.silent(err)
+		return l.brokersSilent(err)
 	}
-	return l.lost(err)
+	return l.connectionLost(err)
 }
 
-// away reports whether an error means that brokers are away, perhaps for a moment.
-func away(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
+// brokersUnavailable reports whether err means that brokers don't answer, perhaps for a moment.
+func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(err, io.EOF) }
 
-// lost says what to do where a connection was lost.
-func (l *logbook) lost(err error) error {
-	_, unled := errors.AsType[*kafka.UnavailableError](err) // which says so itself
-	if !away(err) || unled || errors.Is(err, instance.ErrUnreachable) {
+// connectionLost adds to the error of a lost connection what to do.
+func (l *logbook) connectionLost(err error) error {
+	_, leaderless := errors.AsType[*kafka.UnavailableError](err) // its message says it
+	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
 	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
 }
 
-func (l *logbook) silent(err error) error {
-	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallWithin, err)
+func (l *logbook) brokersSilent(err error) error {
+	return fmt.Errorf("%w: the brokers at %v have been silent for %s (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, stallTimeout, err)
 }
 
-// ends is where each partition of a topic ends now, of those of which the brokers say it.
+// ends returns the current end of each partition of a topic that has a leader.
 func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
-	err = l.patiently(ctx, func(ctx context.Context) error {
+	err = l.askBrokers(ctx, func(ctx context.Context) error {
 		ends, err = l.admin.KnownEndOffsets(ctx, topic)
 		return err
 	})
@@ -135,20 +134,20 @@ func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64,
 	return ends, nil
 }
 
-// place is where a reader is in a partition.
-type place struct {
+// readPosition is a reader's position in a partition.
+type readPosition struct {
 	next int64     // offset
-	time time.Time // no record before next is younger
+	time time.Time // no record before next is newer
 }
 
-// read gives fn the records of a topic, with a progress bar, and returns where
-// the read ended in each partition. Where that isn't the end, it says so.
-func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]place, error) {
+// read passes the records of a topic to fn, shows a progress bar, and returns the position in each partition at
+// which the read ended. It warns if that isn't the end.
+func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(stallWithin, func() { cancel(instance.ErrUnreachable) })
+	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
 	var mu sync.Mutex // with Apart, fn is called from several goroutines
 	last, held := map[int32]time.Time{}, map[int32]int64{}
@@ -160,8 +159,8 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 		}
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
-		watchdog.Reset(stallWithin)
-		youngest := time.Time{} // a fetch is of one partition
+		watchdog.Reset(stallTimeout)
+		youngest := time.Time{} // a fetch has records of one partition
 		for i := range rs {
 			youngest = later(rs[i].Time, youngest)
 			if err := fn(&rs[i]); err != nil {
@@ -175,54 +174,54 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	}, bar.set)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), instance.ErrUnreachable) {
-			return nil, l.silent(err)
+			return nil, l.brokersSilent(err)
 		}
-		return nil, fmt.Errorf("read %s: %w", topic, l.lost(err))
+		return nil, fmt.Errorf("read %s: %w", topic, l.connectionLost(err))
 	}
-	l.tellHeld(topic, held)
-	places := make(map[int32]place, len(reached))
+	l.warnOpenTransaction(topic, held)
+	places := make(map[int32]readPosition, len(reached))
 	for p, next := range reached {
-		places[p] = place{next, later(last[p], in.Since)}
+		places[p] = readPosition{next, later(last[p], in.Since)}
 	}
 	return places, nil
 }
 
-// without is kafka.Range.Away of a list that is made of the partitions that can be read; partial says of
-// which others.
-func (l *logbook) without(topic string) func(int32) {
-	if l.unled == nil {
-		l.unled = map[string][]int32{}
+// skipLeaderless returns the kafka.Range.Away of a list that omits partitions without a leader. partialError
+// reports them.
+func (l *logbook) skipLeaderless(topic string) func(int32) {
+	if l.leaderless == nil {
+		l.leaderless = map[string][]int32{}
 	}
-	return func(p int32) { l.unled[topic] = append(l.unled[topic], p) }
+	return func(p int32) { l.leaderless[topic] = append(l.leaderless[topic], p) }
 }
 
-// partial is the error of a list that was made without some partitions; nil: it is whole.
-func (l *logbook) partial() error {
-	for _, topic := range slices.Sorted(maps.Keys(l.unled)) {
-		return fmt.Errorf("what is in some partitions is missing: %w", &kafka.UnavailableError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.unled[topic]))), Err: kafka.ErrNoLeader})
+// partialError returns an error if a list was made without some partitions, else nil.
+func (l *logbook) partialError() error {
+	for _, topic := range slices.Sorted(maps.Keys(l.leaderless)) {
+		return fmt.Errorf("the answer is incomplete: %w", &kafka.UnavailableError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
 	}
 	return nil
 }
 
-// tellHeld says of partitions, of each once, that they couldn't be read to their ends.
-func (l *logbook) tellHeld(topic string, held map[int32]int64) {
+// warnOpenTransaction warns, once for each partition, that an open transaction hides its last records.
+func (l *logbook) warnOpenTransaction(topic string, held map[int32]int64) {
 	for _, p := range slices.Sorted(maps.Keys(held)) {
 		at := fmt.Sprintf("%s/%d", topic, p)
-		if l.told[at] {
+		if l.reported[at] {
 			continue
 		}
-		if l.told == nil {
-			l.told = map[string]bool{}
+		if l.reported == nil {
+			l.reported = map[string]bool{}
 		}
-		l.told[at] = true
-		fmt.Fprintf(l.note, "waybill: %s was read up to offset %d only: a transaction that is open holds back what follows. "+
-			"It ends after 10 s by itself, ask again then; if it doesn't, `waybill doctor` says what to abort\n", at, held[p])
+		l.reported[at] = true
+		fmt.Fprintf(l.note, "waybill: %s was read only up to offset %d: an open transaction hides later records. "+
+			"It times out after 10 s: run the command again then. If it stays open, `waybill doctor` says how to abort it\n", at, held[p])
 	}
 }
 
-// wasHeld reports whether a topic couldn't be read to its end.
-func (l *logbook) wasHeld(topic string) bool {
-	for at := range l.told {
+// readIncomplete reports whether a partition of a topic wasn't read to its end.
+func (l *logbook) readIncomplete(topic string) bool {
+	for at := range l.reported {
 		if strings.HasPrefix(at, topic+"/") {
 			return true
 		}
@@ -230,8 +229,8 @@ func (l *logbook) wasHeld(topic string) bool {
 	return false
 }
 
-// soon is kafka.Range.Held of who reads again anyway.
-func soon(int32, int64, int64) {}
+// ignoreHeld is the kafka.Range.Held of readers that read again later.
+func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -240,23 +239,22 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// folding makes tasks of events. A task whose history can't be read to its end
-// is shown as of the last event that could, and said to be.
-type folding struct {
+// taskFold folds events into tasks. A task with an unreadable event stays as of the event before it, and warn
+// reports that.
+type taskFold struct {
 	tasks  map[string]*events.Task
 	owners map[int32]string
-	// unreadable is, by task, the first event that can't be folded; alien counts records of no task that can't.
+	// unreadable is the first event of a task that can't be folded; noTask counts such records without a task.
 	unreadable map[string]error
-	alien      int
+	noTask     int
 }
 
-func newFolding() *folding {
-	return &folding{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
+func newTaskFold() *taskFold {
+	return &taskFold{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
 }
 
-// add folds one record of the events topic; of wanted tasks only, if wanted is
-// given.
-func (f *folding) add(r *events.Record, wanted func(id string) bool) {
+// add folds one record of the events topic. A wanted function selects the tasks.
+func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	id := string(r.Key)
 	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
 		return
@@ -264,7 +262,7 @@ func (f *folding) add(r *events.Record, wanted func(id string) bool) {
 	t, e, err := events.FoldRecord(f.tasks[id], r)
 	switch {
 	case err != nil && id == "":
-		f.alien++
+		f.noTask++
 	case err != nil:
 		f.unreadable[id] = err
 	default:
@@ -276,8 +274,8 @@ func (f *folding) add(r *events.Record, wanted func(id string) bool) {
 	}
 }
 
-// lost takes note of what can't be read of some tasks.
-func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
+// onUnreadable returns a handler that records which of some tasks may have lost an event.
+func (f *taskFold) onUnreadable(ids ...string) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		for _, id := range ids {
 			if d.Of(id) && f.unreadable[id] == nil {
@@ -287,56 +285,58 @@ func (f *folding) lost(ids ...string) func(*kafka.DamagedError) {
 	}
 }
 
-// leave drops the tasks that are left out.
-func (f *folding) leave(left *incomplete) {
+// dropLeftOut removes the tasks that are left out.
+func (f *taskFold) dropLeftOut(left *leftOut) {
 	for i := range left.tasks {
 		delete(f.tasks, left.tasks[i].Task)
 		delete(f.unreadable, left.tasks[i].Task)
 	}
 }
 
-// warn says what could not be read.
-func (f *folding) warn(note io.Writer) {
+// warn prints what could not be read.
+func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
-	if f.alien > 0 {
-		fmt.Fprintf(note, "waybill: %d records of no task can't be read\n", f.alien)
+	if f.noTask > 0 {
+		fmt.Fprintf(note, "waybill: %d records without a task can't be read\n", f.noTask)
 	}
 }
 
-// warnUnreadable says of which tasks an event can't be used, and why: of each while they are few.
+// warnUnreadable prints for which tasks an event is unreadable, and why. It names the first few.
 func warnUnreadable(note io.Writer, poison map[string]error, shown func(id string) bool) {
 	const most = 5
 	for i, id := range slices.Sorted(maps.Keys(poison)) {
 		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks likewise\n", len(poison)-most)
+			fmt.Fprintf(note, "waybill: and %d more tasks\n", len(poison)-most)
 			break
 		}
-		as := "shown as it was before an event that can't be used"
+		as := "shown as of the last event before an unreadable one"
 		if !shown(id) {
-			as = "not shown: its first event can't be used"
+			as = "not shown: its first event is unreadable"
 		}
-		fmt.Fprintf(note, "waybill: task %q is %s (%s); if it is from a newer build, use that one's tools\n", id, as, printable(poison[id].Error()))
+		fmt.Fprintf(note, "waybill: task %q is %s (%s); if a newer release wrote it, use that release's tools\n", id, as, printable(poison[id].Error()))
 	}
 }
 
-// since is a --since flag: a duration back from now, or an instant.
-type since struct{ text string }
+// sinceFlag is a --since flag: a duration back from now, or an instant.
+type sinceFlag struct{ text string }
 
-func (s *since) flags(cmd *cobra.Command, what string) {
+func (s *sinceFlag) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&s.text, "since", "", what+": a duration back from now (10m), or an RFC 3339 time")
-	narrow(cmd.Flags(), "since")
+	commandLineOnly(cmd.Flags(), "since")
 }
 
-func (s *since) instant(now time.Time) (time.Time, error) { return instantOf("--since", s.text, now) }
+func (s *sinceFlag) instant(now time.Time) (time.Time, error) {
+	return parseInstant("--since", s.text, now)
+}
 
-// instantOf reads the instant of a flag: a duration back from now, or as in RFC 3339; zero: nothing is said.
-func instantOf(flag, text string, now time.Time) (time.Time, error) {
+// parseInstant parses a duration back from now or an RFC 3339 instant; zero if the flag isn't set.
+func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return time.Time{}, usage("%s %q: a duration back from now has no sign", flag, text)
+			return time.Time{}, usage("%s %q: the duration must not be negative", flag, text)
 		}
 		return now.Add(-d), nil
 	}
@@ -347,7 +347,7 @@ func instantOf(flag, text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// idArgument is the one argument of many tools: a task's id.
+// idArgument checks a task id that is given as the only argument.
 func idArgument(args []string) (string, error) {
 	if err := events.CheckTaskID(args[0]); err != nil {
 		return "", exit(exitUsage, "task %w", err)
@@ -356,13 +356,13 @@ func idArgument(args []string) (string, error) {
 }
 
 func notFound(id string) error {
-	return exit(exitNotFound, "no task %q in the log; %s", id, whereTasksAre(id))
+	return exit(exitNotFound, "no task %q in the log; %s", id, whereToLook(id))
 }
 
-// whereTasksAre says where to look for a task that isn't there, by what was said of it.
-func whereTasksAre(said string) string {
-	if strings.Contains(said, "…") { // of idText
-		return "a table shows the beginning and the end of a long id, and -o json all of it"
+// whereToLook says how to find a task whose id wasn't found.
+func whereToLook(said string) string {
+	if strings.Contains(said, "…") { // shortened by idText
+		return "tables shorten long ids; -o json shows them whole"
 	}
-	return "`waybill task list` shows those that are, `waybill deadletters` what was refused"
+	return "`waybill task list` lists tasks, `waybill deadletters` refused submissions"
 }

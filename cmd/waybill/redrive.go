@@ -17,7 +17,7 @@ import (
 
 type redriveOptions struct {
 	tool
-	since
+	sinceFlag
 	reasons []string
 	execute bool
 }
@@ -44,25 +44,25 @@ A second redrive changes nothing: a task id, an attempt and a request id count o
 		RunE: func(cmd *cobra.Command, args []string) error { return runRedrive(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only dead letters since")
+	o.sinceFlag.flags(cmd, "only dead letters since")
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
-	narrow(cmd.Flags(), "reason")
+	commandLineOnly(cmd.Flags(), "reason")
 	cmd.Flags().BoolVar(&o.execute, "execute", false, "write the records; without it, only show what would be written")
 	return cmd
 }
 
-// redriven is what is printed of a dead letter.
-type redriven struct {
+// redriveResult is a dead letter and what was done with it, as it is printed.
+type redriveResult struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Reason    string `json:"reason"`
 	Task      string `json:"task"`
 	To        string `json:"to"`
 	Done      string `json:"done"` // written, would_write or refused
-	Why       string `json:"why"`  // of a refusal
+	Why       string `json:"why"`  // reason of a refusal
 
-	at  deadPlace
-	sum string // of the original's bytes
+	at  deadletterPosition
+	sum string // digest of the original record
 }
 
 // What is done with a dead letter.
@@ -76,7 +76,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	places, err := placesOf(args)
+	places, err := parsePositions(args)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return err
 	}
 	if o.execute && len(places) == 0 && len(o.reasons) == 0 && from.IsZero() {
-		return usage("redrive --execute: say which, by their places, --reason or --since; without --execute it shows all")
+		return usage("redrive --execute: select dead letters by position, --reason or --since; without --execute it lists all")
 	}
 	l, err := o.open(cmd)
 	if err != nil {
@@ -104,17 +104,17 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 			return err
 		}
 	}
-	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriven) []string {
+	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redriveResult) []string {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
-	if n := refusedOf(list); err == nil && o.execute && len(places) > 0 && n > 0 {
-		return exit(exitRefused, "%d of the %d dead letters that were named can't be written again, as it says beside them", n, len(list))
+	if n := countRefused(list); err == nil && o.execute && len(places) > 0 && n > 0 {
+		return exit(exitRefused, "%d of the %d named dead letters can't be written again; WHY says the reason of each", n, len(list))
 	}
 	return err
 }
 
-// refusedOf is how many can't be written again.
-func refusedOf(list []redriven) (n int) {
+// countRefused counts the dead letters that can't be written again.
+func countRefused(list []redriveResult) (n int) {
 	for i := range list {
 		if list[i].Done == redriveRefused {
 			n++
@@ -123,31 +123,31 @@ func refusedOf(list []redriven) (n int) {
 	return n
 }
 
-// deadPlace is where a dead letter is.
-type deadPlace struct {
+// deadletterPosition is the position of a dead letter in its topic.
+type deadletterPosition struct {
 	partition int32
 	offset    int64
 }
 
-func placesOf(args []string) (map[deadPlace]bool, error) {
-	places := map[deadPlace]bool{}
+func parsePositions(args []string) (map[deadletterPosition]bool, error) {
+	places := map[deadletterPosition]bool{}
 	for _, arg := range args {
-		// A cause is written the same way, behind the name of its inbox.
+		// Causes of events have the same form, after the inbox's name.
 		at, err := events.ParseCause(events.Tasks.String() + "/" + arg)
 		if err != nil {
-			return nil, usage("%q: a dead letter's place is its partition and offset, as 3/17; `waybill deadletters -o json` shows them", arg)
+			return nil, usage("%q: the position of a dead letter is PARTITION/OFFSET, as 3/17; `waybill deadletters -o json` shows them", arg)
 		}
-		places[deadPlace{at.Partition, at.Offset}] = false
+		places[deadletterPosition{at.Partition, at.Offset}] = false
 	}
 	return places, nil
 }
 
-// chooseRedriven reads the dead letters that were asked for, and decides on each.
-func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, reasons []string, from time.Time) ([]redriven, error) {
-	var list []redriven
-	newer := redrives{map[deadPlace]redriveOf{}, map[string]deadPlace{}}
+// chooseRedriven reads the selected dead letters, and decides on each.
+func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPosition]bool, reasons []string, from time.Time) ([]redriveResult, error) {
+	var list []redriveResult
+	newer := redriveChain{map[deadletterPosition]redriveOf{}, map[string]deadletterPosition{}}
 	_, err := l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error {
-		d, at := console.ViewDeadletter(r), deadPlace{r.Partition, r.Offset}
+		d, at := console.ViewDeadletter(r), deadletterPosition{r.Partition, r.Offset}
 		newer.add(r, at, d.SHA256)
 		if _, named := places[at]; len(places) > 0 && !named || len(reasons) > 0 && !slices.Contains(reasons, d.Reason) {
 			return nil
@@ -155,7 +155,7 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 		if len(places) > 0 {
 			places[at] = true
 		}
-		x := redriven{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould, at: at, sum: d.SHA256}
+		x := redriveResult{Partition: d.Partition, Offset: d.Offset, Reason: d.Reason, Task: d.Key, Done: redriveWould, at: at, sum: d.SHA256}
 		again, err := events.Redrive(l.cfg.Namespace, toolSource, r)
 		if err != nil {
 			x.Done, x.Why = redriveRefused, err.Error()
@@ -174,29 +174,29 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadPlace]bool, 
 		}
 	}
 	newer.refuse(list)
-	// Partitions are read side by side, each in order.
-	slices.SortStableFunc(list, func(a, b redriven) int { return cmp.Compare(a.Partition, b.Partition) })
+	// Partitions are read in parallel, each in order.
+	slices.SortStableFunc(list, func(a, b redriveResult) int { return cmp.Compare(a.Partition, b.Partition) })
 	return list, nil
 }
 
-// redrives are the dead letters that are redrives of others. Only the last counts: or each redrive
-// that comes too early would double what the next has to write.
-type redrives struct {
-	of            map[deadPlace]redriveOf
-	notifications map[string]deadPlace // the last of each
+// redriveChain finds dead letters that are redrives of others. Only the last one counts. Otherwise each early
+// redrive would double what the next one writes.
+type redriveChain struct {
+	of            map[deadletterPosition]redriveOf
+	notifications map[string]deadletterPosition // the last position of each notification
 }
 
-// redriveOf is what became of a dead letter that was written again.
+// redriveOf is the latest redrive of a dead letter.
 type redriveOf struct {
-	at  deadPlace
+	at  deadletterPosition
 	sum string
 }
 
-func (rs *redrives) add(r *events.Record, at deadPlace, sum string) {
+func (rs *redriveChain) add(r *events.Record, at deadletterPosition, sum string) {
 	if p, offset, again := events.RedriveOf(r); again {
-		rs.of[deadPlace{p, offset}] = redriveOf{at, sum}
+		rs.of[deadletterPosition{p, offset}] = redriveOf{at, sum}
 	}
-	if name := events.NotificationOf(r); name != "" { // by its key: those of one are in one partition, in order
+	if name := events.NotificationOf(r); name != "" { // notifications with one key are in one partition, in order
 		if before, again := rs.notifications[name]; again {
 			rs.of[before] = redriveOf{at, sum}
 		}
@@ -204,12 +204,12 @@ func (rs *redrives) add(r *events.Record, at deadPlace, sum string) {
 	}
 }
 
-// refuse refuses those that were written again and are others by now.
-func (rs *redrives) refuse(list []redriven) {
+// refuse marks dead letters that were already redriven as refused.
+func (rs *redriveChain) refuse(list []redriveResult) {
 	for i := range list {
 		x := &list[i]
 		if again, is := rs.of[x.at]; is && again.sum == x.sum && x.Done == redriveWould {
-			x.Done, x.Why = redriveRefused, fmt.Sprintf("it was written again, and is dead letter %d/%d now", again.at.partition, again.at.offset)
+			x.Done, x.Why = redriveRefused, fmt.Sprintf("it was written again already, and is now dead letter %d/%d", again.at.partition, again.at.offset)
 		}
 	}
 }
@@ -220,20 +220,20 @@ const (
 	redriveBytes   = 16 << 20
 )
 
-// redriving writes dead letters again while their topic is read anew: it may hold more than
-// there is memory for.
-type redriving struct {
+// redriveWriter writes dead letters again while it reads their topic a second time. The topic may not fit into
+// memory.
+type redriveWriter struct {
 	logbook *logbook
 	send    func(context.Context, ...events.Record) error
-	left    map[deadPlace]*redriven // that haven't been read
-	read    []*redriven             // and are to be written together
+	left    map[deadletterPosition]*redriveResult // not read yet
+	read    []*redriveResult                      // read, and to be written together
 	records []events.Record
 	bytes   int
 }
 
-// writeRedriven writes what isn't refused: of each partition one after the other. After an error it is
-// safe to run again: what is written twice counts once.
-func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.Time) error {
+// writeRedriven writes the dead letters that aren't refused, in order within each partition. After an error it
+// is safe to run it again: a record that is written twice counts once.
+func writeRedriven(ctx context.Context, l *logbook, list []redriveResult, from time.Time) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
@@ -242,13 +242,13 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.T
 		return err
 	}
 	defer producer.Close()
-	w := redriving{logbook: l, send: producer.Send, left: map[deadPlace]*redriven{}}
+	w := redriveWriter{logbook: l, send: producer.Send, left: map[deadletterPosition]*redriveResult{}}
 	for i := range list {
 		if list[i].Done == redriveWould {
 			w.left[list[i].at] = &list[i]
 		}
 	}
-	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error { return w.take(ctx, r) })
+	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}, func(r *events.Record) error { return w.add(ctx, r) })
 	if err == nil {
 		err = w.write(ctx)
 	}
@@ -260,16 +260,16 @@ func writeRedriven(ctx context.Context, l *logbook, list []redriven, from time.T
 	return err
 }
 
-// take takes in a dead letter, which may be one of those that are to be written.
-func (w *redriving) take(ctx context.Context, r *events.Record) error {
-	at := deadPlace{r.Partition, r.Offset}
+// add adds a dead letter if it is one of those to write.
+func (w *redriveWriter) add(ctx context.Context, r *events.Record) error {
+	at := deadletterPosition{r.Partition, r.Offset}
 	d := w.left[at]
 	if d == nil {
 		return nil
 	}
 	again, err := events.Redrive(w.logbook.cfg.Namespace, toolSource, r)
 	if err != nil {
-		return fmt.Errorf("dead letter %d/%d was another when it was chosen: %w", at.partition, at.offset, err)
+		return fmt.Errorf("dead letter %d/%d has changed since it was selected: %w", at.partition, at.offset, err)
 	}
 	delete(w.left, at)
 	w.read, w.records, w.bytes = append(w.read, d), append(w.records, again), w.bytes+len(again.Value)
@@ -279,15 +279,15 @@ func (w *redriving) take(ctx context.Context, r *events.Record) error {
 	return w.write(ctx)
 }
 
-// write writes what was taken in.
-func (w *redriving) write(ctx context.Context) error {
+// write writes the dead letters added so far.
+func (w *redriveWriter) write(ctx context.Context) error {
 	if len(w.records) == 0 {
 		return nil
 	}
-	err := w.logbook.patiently(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
+	err := w.logbook.askBrokers(ctx, func(ctx context.Context) error { return w.send(ctx, w.records...) })
 	if err != nil {
 		first := w.read[0].at
-		return fmt.Errorf("of %d dead letters, the first of which is %d/%d, not all were written: %w; run it again: what is written twice counts once",
+		return fmt.Errorf("not all of %d dead letters from %d/%d on were written: %w; run it again: a record that is written twice counts once",
 			len(w.read), first.partition, first.offset, err)
 	}
 	for _, d := range w.read {

@@ -14,11 +14,11 @@ import (
 
 // redrivable are dead letters of submissions whose values have so many bytes, and what was
 // decided on them: one is refused, and one isn't there when they are read again.
-func redrivable(ns events.Namespace, n, bytesEach int) (letters []events.Record, w *redriving, list []redriven) {
-	list = make([]redriven, n+1)
-	w = &redriving{logbook: &logbook{cfg: kafka.Config{Namespace: ns}}, left: map[deadPlace]*redriven{}}
+func redrivable(ns events.Namespace, n, bytesEach int) (letters []events.Record, w *redriveWriter, list []redriveResult) {
+	list = make([]redriveResult, n+1)
+	w = &redriveWriter{logbook: &logbook{cfg: kafka.Config{Namespace: ns}}, left: map[deadletterPosition]*redriveResult{}}
 	for i := range list {
-		list[i] = redriven{Done: redriveWould, at: deadPlace{0, int64(i)}}
+		list[i] = redriveResult{Done: redriveWould, at: deadletterPosition{0, int64(i)}}
 		value := fmt.Appendf(nil, `{"id":"o-%d","workflow":"w"}`, i)
 		value = append(value, bytes.Repeat([]byte(" "), max(0, bytesEach-len(value)))...)
 		r := events.Deadletter(ns, "scheduler", &events.Record{Topic: ns.Inbox(events.Tasks), Value: value}, &events.Unusable{Reason: events.ReasonUnknownWorkflow})
@@ -56,7 +56,7 @@ func TestRedriveIsWrittenInParts(t *testing.T) {
 			return nil
 		}
 		for i := range letters {
-			if err := w.take(t.Context(), &letters[i]); err != nil {
+			if err := w.add(t.Context(), &letters[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,11 +83,11 @@ func TestRedriveThatIsNotAcknowledged(t *testing.T) {
 	gone := errors.New("gone")
 	w.send = func(context.Context, ...events.Record) error { return gone }
 	for i := range letters {
-		if err := w.take(t.Context(), &letters[i]); err != nil {
+		if err := w.add(t.Context(), &letters[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.write(t.Context()); !errors.Is(err, gone) || !strings.Contains(err.Error(), "of 2 dead letters, the first of which is 0/1,") {
+	if err := w.write(t.Context()); !errors.Is(err, gone) || !strings.Contains(err.Error(), "of 2 dead letters from 0/1 on") {
 		t.Errorf("%v", err)
 	}
 	for i := range list[1:] {

@@ -217,7 +217,7 @@ func TestReferenceSettings(t *testing.T) {
 	for _, r := range rows {
 		commands := strings.Join(shortened(r.commands, connects), ", ")
 		variable := "`" + envName(r.flag.Name) + "`"
-		if narrows(r.flag) {
+		if isCommandLineOnly(r.flag) {
 			variable = "flag only"
 		}
 		usage, byDefault := defaultOf(r.flag, r.usage)

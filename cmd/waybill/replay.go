@@ -18,7 +18,7 @@ import (
 )
 
 type replayOptions struct {
-	askingTool
+	oneTaskTool
 	limit
 	until  string
 	at     string
@@ -45,23 +45,23 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 		Args: replayArguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
 	}
-	o.askingTool.flags(cmd)
+	o.oneTaskTool.flags(cmd)
 	o.limit.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.until, "until", "", "with ID: stop after an event number, offset:N, a duration back from now (15m), or an RFC 3339 time")
 	f.BoolVar(&o.states, "states", false, "with ID: include the whole state after each event (json and jsonl)")
 	f.StringVar(&o.at, "at", "", "show all tasks as of a duration back from now (15m), or an RFC 3339 time")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list tasks in one of these states (default: open tasks)")
-	narrow(f, "until", "state")
+	commandLineOnly(f, "until", "state")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
 }
 
-// replayArguments: a task's id, or --at.
+// replayArguments accepts one task id, or none with --at.
 func replayArguments(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("at") {
 		if len(args) > 0 {
-			return usage("replay: a task's id, or --at TIME for all; not both")
+			return usage("replay: give a task's id, or --at TIME for all tasks, not both")
 		}
 		return nil
 	}
@@ -84,16 +84,16 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		return err
 	}
 	if len(o.state) > 0 {
-		return usage("--state goes with --at")
+		return usage("--state needs --at")
 	}
-	id, h, err := o.openOne(cmd, args)
+	id, h, err := o.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	s := replay.NewStepper(until, o.states)
 	var steps []replay.Step
-	seen, usable := 0, 0 // records of the task, also past --until; steps that are events
+	seen, usable := 0, 0 // records of the task, also past --until; records that are events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) != id {
 			return nil
@@ -105,7 +105,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		}
 		steps = append(steps, *step)
 		if err != nil {
-			noEvent(h.warnings(), r, err)
+			warnNotAnEvent(h.warnings(), r, err)
 		} else {
 			usable++
 		}
@@ -123,9 +123,9 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	case err != nil:
 		return err
 	case seen == 0:
-		return o.notThere(id)
+		return o.taskNotFound(id)
 	case usable == 0 && o.until == "":
-		return fmt.Errorf("of task %q no record is an event that can be read; `waybill verify` says what is wrong with them", id)
+		return fmt.Errorf("task %q has no readable event; `waybill verify` says what is wrong", id)
 	case len(steps) == 0:
 		return exit(exitNotFound, "no event of task %q up to %s; without --until all are shown", id, o.until)
 	}
@@ -146,10 +146,10 @@ func parseUntil(text string) (replay.Until, error) {
 	return until, nil
 }
 
-// changeShown is how much of a value a table shows.
+// changeShown bounds the characters of a value in a table.
 const changeShown = 100
 
-// printSteps shows each event, and below it what it changed.
+// printSteps prints each event and the changes that it made.
 func printSteps(out io.Writer, steps []replay.Step) error {
 	for i := range steps {
 		s := &steps[i]
@@ -179,18 +179,17 @@ func printSteps(out io.Writer, steps []replay.Step) error {
 	return nil
 }
 
-// jsonText shows a value of JSON to people: a string without its quotes, what
-// isn't there as a dash.
+// jsonText formats a JSON value for a table: a string without quotes, a missing value as a dash.
 func jsonText(raw json.RawMessage) string {
 	var text string
-	if err := json.Unmarshal(raw, &text); err == nil { // null too
+	if err := json.Unmarshal(raw, &text); err == nil { // also null
 		return dash(text)
 	}
 	return string(raw)
 }
 
 func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
-	at, err := instantOf("--at", o.at, time.Now())
+	at, err := parseInstant("--at", o.at, time.Now())
 	switch {
 	case err != nil:
 		return err
@@ -198,9 +197,9 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		return usage("--at: an instant, or a duration back from now (15m)")
 	}
 	if o.until != "" || o.states {
-		return usage("--until and --states go with a task's id")
+		return usage("--until and --states need a task's id")
 	}
-	if err := o.api.noConsole("replay --at"); err != nil {
+	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err
 	}
 	if err := checkStates(o.state); err != nil {
@@ -215,10 +214,10 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	}
 	defer h.close()
 	if now := time.Now(); at.After(now) {
-		fmt.Fprintf(h.warnings(), "waybill: --at %s is yet to come: this is what the log has by now\n", o.at)
+		fmt.Fprintf(h.warnings(), "waybill: --at %s is in the future: this is the current state\n", o.at)
 	}
-	in, gone := replay.NewInstant(at), &losses{}
-	if l, is := h.(*logHistory); is && !l.history { // a file, and what was imported of one, may have some tasks only
+	in, gone := replay.NewInstant(at), &unreadableEvents{}
+	if l, is := h.(*logHistory); is && !l.history { // a file or an imported history may have only some tasks
 		in.WholeLog()
 	}
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {
@@ -237,10 +236,10 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		}
 		return slices.Contains(o.state, string(t.State))
 	})
-	v.Tasks = cut(&o.limit, h.warnings(), "tasks", v.Tasks)
-	left := &incomplete{v.LeftOut, v.Unnamed}
+	v.Tasks = limitRows(&o.limit, h.warnings(), "tasks", v.Tasks)
+	left := &leftOut{v.LeftOut, v.Unnamed}
 	left.warn(h.warnings())
-	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partial())
+	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partialError())
 }
 
 // statesText counts tasks by state, in the order of the states.
@@ -250,13 +249,13 @@ func statesText(states map[events.TaskState]int) string {
 	for _, s := range events.TaskStates {
 		if states[s] > 0 {
 			n += states[s]
-			list = append(list, fmt.Sprintf("%d %s", states[s], s))
+			list = append(list, fmt.Sprintf("%d %s", states[s], stateText(s)))
 		}
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%d: %s", n, strings.Join(list, ", ")), ": ")
 }
 
-// instantTable shows all tasks at an instant to people.
+// instantTable prints all tasks at an instant.
 func instantTable(out io.Writer, v *replay.InstantView) error {
 	w := newTable(out, "")
 	w.row("At", v.At)
@@ -266,7 +265,7 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 		w.row("Not known", text)
 	}
 	if n := len(v.LeftOut); n > 0 {
-		w.row("Left out", fmt.Sprintf("%d tasks, of which events can't be read, or may not be", n))
+		w.row("Left out", fmt.Sprintf("%d tasks whose events are or may be unreadable", n))
 	}
 	if v.Broken > 0 {
 		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))

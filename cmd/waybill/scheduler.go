@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// roleFlags are the flags that every role's command has.
+// roleFlags are the flags of every role's command.
 type roleFlags struct {
 	connection
 	instance      string
@@ -27,8 +27,8 @@ type roleFlags struct {
 	logLevel      string
 	session       time.Duration
 	transaction   time.Duration
-	reads         bool // it may open an imported history
-	drains        bool // load balancers send requests to it
+	reads         bool // may open an imported namespace
+	drains        bool // serves requests of load balancers, so it drains before it stops
 }
 
 func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
@@ -37,14 +37,14 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console is no static member
+	if !r.reads { // a console isn't a group member
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
+		after := kafka.DefaultSessionTimeout
+		if !state {
+			after = kafka.DefaultAgentSessionTimeout
+		}
+		f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	}
-	after := kafka.DefaultSessionTimeout
-	if !state {
-		after = kafka.DefaultAgentSessionTimeout
-	}
-	f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	if state {
 		f.StringVar(&r.dataDir, "data-dir", "", "directory of the local state; without it, the state is restored from the log at each start")
 	}
@@ -60,12 +60,11 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 
 // The bounds of timeouts that any broker may be asked for; each has narrower ones of its own.
 const (
-	timeoutLeast = 100 * time.Millisecond // the client takes no less
+	timeoutLeast = 100 * time.Millisecond // the minimum of the Kafka client
 	timeoutMost  = 24 * time.Hour
 )
 
-// check refuses what can be judged without a broker: a role would begin anew again and
-// again with what can't do.
+// check checks the flags before connecting: a role with an invalid timeout would restart for ever.
 func (r *roleFlags) check() error {
 	for _, d := range []struct {
 		flag  string
@@ -73,7 +72,7 @@ func (r *roleFlags) check() error {
 	}{{"session-timeout", r.session}, {"transaction-timeout", r.transaction}} {
 		switch {
 		case d.value < 0:
-			return usage("--%s %s: a duration has no sign", d.flag, d.value)
+			return usage("--%s %s: must not be negative", d.flag, d.value)
 		case d.value != 0 && (d.value < timeoutLeast || d.value > timeoutMost):
 			return usage("--%s %s: %s to %s", d.flag, d.value, timeoutLeast, timeoutMost)
 		}
@@ -84,7 +83,7 @@ func (r *roleFlags) check() error {
 	return checkListen("metrics-listen", r.metricsListen)
 }
 
-// checkListen refuses what is no address to listen on.
+// checkListen refuses an address that can't be listened on.
 func checkListen(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -96,7 +95,7 @@ func checkListen(flag, addr string) error {
 	return nil
 }
 
-// runRole connects, starts one role, and waits for its end.
+// runRole connects, starts one role, and waits until it ends.
 func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.Context, *instance.Instance) error) error {
 	if err := r.check(); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, Reads: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -127,7 +126,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	log.Info("started", "role", role, "name", n.Name, "namespace", cfg.Namespace, "partitions", n.Partitions)
 	if r.drains {
 		var cancel context.CancelFunc
-		ctx, cancel = n.Drained(ctx)
+		ctx, cancel = n.DrainContext(ctx)
 		defer cancel()
 	}
 	err = n.Run(ctx, func(ctx context.Context) error { return start(ctx, n) })
@@ -138,7 +137,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	return err
 }
 
-// checkScheduler refuses what a worker would, each time that it is opened.
+// checkScheduler checks the flags that a worker would refuse each time it is opened.
 func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err
@@ -146,7 +145,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
 	switch {
 	case session >= transaction:
-		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: the successor of a dead scheduler would wait for its transaction", session, transaction)
+		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: otherwise the successor of a dead scheduler waits for its transaction", session, transaction)
 	case o.Workers < 1:
 		return usage("--workers %d: 1 or more", o.Workers)
 	}

@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// readSecret reads a file that holds a secret, which a flag names. It refuses one that others on this machine may use.
+// readSecret reads the file of a flag that holds a secret. It refuses a file that others on this machine can
+// use.
 func readSecret(flag, path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -17,7 +18,7 @@ func readSecret(flag, path string) ([]byte, error) {
 		return nil, exit(exitUsage, "--%s: %w", flag, err)
 	}
 	if info.Mode().Perm()&0o037 != 0 && info.Mode().IsRegular() {
-		return nil, usage("--%s %s: others may use it, or its group change it (%04o); chmod 600 fixes that, or 640 (in Kubernetes: defaultMode 0440)", flag, path, info.Mode().Perm())
+		return nil, usage("--%s %s: its permissions %04o let other users read or change it; chmod it to 600 or 640 (in Kubernetes: defaultMode 0440)", flag, path, info.Mode().Perm())
 	}
 	secret, err := io.ReadAll(f)
 	if err != nil {

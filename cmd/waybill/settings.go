@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// envPrefix begins the environment variables that stand for flags.
+// envPrefix is the prefix of environment variables that set flags.
 const envPrefix = "WAYBILL_"
 
-// foreignEnv are variables of the prefix that are no settings of a command.
+// foreignEnv are variables with the prefix that aren't settings.
 var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true,
 	"WAYBILL_CONSOLE_TOKEN": true} // deploy/compose.yaml's
 
@@ -26,32 +26,32 @@ var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": tru
 // "waybill": WAYBILL_CONSOLE_SERVICE_HOST, WAYBILL_PORT_8080_TCP_ADDR and more.
 var serviceLink = regexp.MustCompile(`^` + envPrefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// narrowing marks flags that narrow what a command shows or takes in.
-const narrowing = "waybill_narrowing"
+// commandLineOnlyMark marks flags that are taken from the command line only.
+const commandLineOnlyMark = "waybill_narrowing"
 
-// narrow has some flags taken from the command line only: a list that were short by a variable that was meant for
-// another command would be taken for a whole one.
-func narrow(flags *pflag.FlagSet, names ...string) {
+// commandLineOnly marks flags that filter or shorten a result. A variable meant for another command could
+// otherwise make an incomplete list look complete.
+func commandLineOnly(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		f := flags.Lookup(name)
 		if f.Annotations == nil {
 			f.Annotations = map[string][]string{}
 		}
-		f.Annotations[narrowing] = []string{}
+		f.Annotations[commandLineOnlyMark] = []string{}
 	}
 }
 
-func narrows(f *pflag.Flag) bool {
-	_, is := f.Annotations[narrowing]
+func isCommandLineOnly(f *pflag.Flag) bool {
+	_, is := f.Annotations[commandLineOnlyMark]
 	return is
 }
 
-// settle gives the flags that were not set on the command line the value of
-// the environment, or else of the file that --config names. Unknown names in
-// either are errors, and so are those of flags that narrow alone: a setting without effect is worse than none.
+// applySettings sets the flags that the command line doesn't set: from the environment, else from the file of
+// --config. Unknown names are errors, and so are flags marked commandLineOnly: a setting without effect is
+// worse than none.
 //
-// The root command calls it before any command runs. So a command can't forget it, nor copy its options before.
-func settle(cmd *cobra.Command) error {
+// The root command calls it before any command runs, so no command can forget it.
+func applySettings(cmd *cobra.Command) error {
 	if !hasSettings(cmd) {
 		return nil
 	}
@@ -61,13 +61,13 @@ func settle(cmd *cobra.Command) error {
 	}
 	var faults []string
 	flags := cmd.Flags()
-	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !narrows(f) }
+	anyFlag, settable := func(*pflag.Flag) bool { return true }, func(f *pflag.Flag) bool { return !isCommandLineOnly(f) }
 	take := func(name string, values []string, where, unknown string) {
 		switch f := flags.Lookup(name); {
-		case f != nil && !narrows(f):
-			faults = append(faults, apply(flags, f, values, where)...)
+		case f != nil && !isCommandLineOnly(f):
+			faults = append(faults, setFlag(flags, f, values, where)...)
 		case f != nil && !hasFlag(cmd.Root(), name, settable):
-			faults = append(faults, fmt.Sprintf("%s: --%s narrows what is shown, and is taken from the command line only", where, name))
+			faults = append(faults, fmt.Sprintf("%s: --%s filters the result, and can be given on the command line only", where, name))
 		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
 			faults = append(faults, unknown)
 		}
@@ -75,7 +75,7 @@ func settle(cmd *cobra.Command) error {
 	for name, value := range environment() {
 		values := []string{value}
 		if f := flags.Lookup(name); f != nil {
-			values = split(f, value)
+			values = variableValues(f, value)
 		}
 		take(name, values, "environment "+envName(name), fmt.Sprintf("environment %s: there is no --%s", envName(name), name))
 	}
@@ -89,8 +89,8 @@ func settle(cmd *cobra.Command) error {
 	return nil
 }
 
-// hasSettings reports whether a command has flags of its own: help, version and what only holds others do
-// without settings, so that a fault in those doesn't stop them.
+// hasSettings reports whether a command has flags of its own. Commands without any, such as help and version,
+// ignore settings, so that a fault in them doesn't stop them.
 func hasSettings(cmd *cobra.Command) bool {
 	has := false
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
@@ -99,11 +99,11 @@ func hasSettings(cmd *cobra.Command) bool {
 	return has
 }
 
-// fromSettings marks flags that settle has set.
+// fromSettings marks flags that applySettings has set.
 const fromSettings = "waybill_from_settings"
 
-// typed reports whether a flag was given on the command line, and not by a setting.
-func typed(cmd *cobra.Command, name string) bool {
+// onCommandLine reports whether a flag was given on the command line rather than by a setting.
+func onCommandLine(cmd *cobra.Command, name string) bool {
 	f := cmd.Flags().Lookup(name)
 	_, settled := f.Annotations[fromSettings]
 	return f.Changed && !settled
@@ -115,7 +115,7 @@ func repeatable(f *pflag.Flag) bool {
 	return many
 }
 
-func apply(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) []string {
+func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) []string {
 	if f.Changed {
 		return nil
 	}
@@ -134,9 +134,9 @@ func apply(flags *pflag.FlagSet, f *pflag.Flag, values []string, where string) [
 	return nil
 }
 
-// split is the values in one variable: of a flag that may be given several times there is one a line. Such a flag may
-// take more than one in a value, with commas, as --brokers does.
-func split(f *pflag.Flag, value string) []string {
+// variableValues returns the values in a variable. For a repeatable flag it has one value per line; such a flag
+// may also split a value at commas, as --brokers does.
+func variableValues(f *pflag.Flag, value string) []string {
 	if !repeatable(f) {
 		return []string{value}
 	}
@@ -147,8 +147,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// environment is what the variables set. An empty one sets nothing: that is how one is left out where
-// all are written down, as in a compose file.
+// environment returns the settings of the environment. An empty variable sets nothing, so that a compose file
+// can list all variables.
 func environment() map[string]string {
 	set := map[string]string{}
 	for _, kv := range os.Environ() {
@@ -160,10 +160,10 @@ func environment() map[string]string {
 	return set
 }
 
-// withoutMark is a text without the byte order mark that some editors begin UTF-8 with.
-func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
+// trimBOM removes the byte order mark that some editors write.
+func trimBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) }
 
-// settingsFile is what --config names, or else the environment; empty: nothing.
+// settingsFile returns the path of --config or WAYBILL_CONFIG, or "".
 func settingsFile(cmd *cobra.Command) string {
 	if path, _ := cmd.Flags().GetString("config"); path != "" {
 		return path
@@ -171,8 +171,7 @@ func settingsFile(cmd *cobra.Command) string {
 	return os.Getenv("WAYBILL_CONFIG")
 }
 
-// readSettings reads the file of --config: a flat YAML mapping from a flag's
-// name to its value.
+// readSettings reads the settings file: a flat YAML mapping from flag names to values.
 func readSettings(cmd *cobra.Command) (map[string][]string, error) {
 	path := settingsFile(cmd)
 	if path == "" {
@@ -183,7 +182,7 @@ func readSettings(cmd *cobra.Command) (map[string][]string, error) {
 		return nil, usage("--config: %v", err)
 	}
 	var raw map[string]setting
-	if err := yaml.Unmarshal(withoutMark(src), &raw); err != nil {
+	if err := yaml.Unmarshal(trimBOM(src), &raw); err != nil {
 		return nil, usage("--config %s: %v", path, err)
 	}
 	out := map[string][]string{}
@@ -201,8 +200,7 @@ func readSettings(cmd *cobra.Command) (map[string][]string, error) {
 	return out, nil
 }
 
-// setting is a value of the file, as it is written there: a name may be 1.10, and be neither 1.1 nor a
-// number.
+// setting is a value of the settings file as text. A name such as 1.10 must not become the number 1.1.
 type setting struct {
 	texts   []string
 	mapping bool
@@ -232,8 +230,8 @@ func (s *setting) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// hasFlag reports whether any command has a flag of a name and a kind: a setting of another command is no fault of
-// this one.
+// hasFlag reports whether any command has a flag of that name and kind. A setting may belong to another
+// command.
 func hasFlag(cmd *cobra.Command, name string, kind func(*pflag.Flag) bool) bool {
 	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
 		if f := flags.Lookup(name); f != nil && kind(f) {

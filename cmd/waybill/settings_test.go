@@ -49,7 +49,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := settle(list); err != nil {
+	if err := applySettings(list); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"workflow": "", "agent": "", "label": "", "limit": "7"} {
@@ -59,7 +59,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	}
 	submit, _, err := root.Find([]string{"submit"})
 	if err == nil {
-		err = settle(submit)
+		err = applySettings(submit)
 	}
 	if got := submit.Flags().Lookup("workflow").Value.String(); err != nil || got != "order" {
 		t.Errorf("submit has --workflow %q, %v", got, err)
@@ -67,10 +67,10 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	for _, name := range []string{"WAYBILL_STATE", "WAYBILL_SINCE", "WAYBILL_STEP_IN_ERROR"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "1h")
-			if err := settle(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "narrows what is shown, and is taken from the command line only") {
+			if err := applySettings(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "filters the result, and can be given on the command line only") {
 				t.Errorf("exit code %d, %v", codeOf(err), err)
 			}
-			if err := settle(submit); err != nil {
+			if err := applySettings(submit); err != nil {
 				t.Errorf("of a command that has no such flag: %v", err)
 			}
 		})
@@ -150,7 +150,7 @@ func TestEverySettingIsHonoured(t *testing.T) {
 			value := sampleOf(f)
 			all, want[f.Name] = append(all, f.Name), printed(f, value)
 			typed = append(typed, "--"+f.Name+"="+value)
-			if narrows(f) {
+			if isCommandLineOnly(f) {
 				return
 			}
 			file[f.Name], env[f.Name] = value, value
@@ -245,7 +245,7 @@ func TestRepeatedSettings(t *testing.T) {
 func TestUpAndDemoTakeSettings(t *testing.T) {
 	for _, tc := range []struct{ command, name, value, want string }{
 		{"demo", "WAYBILL_TASKS", "0", "--tasks 0: 1 to"}, {"demo", "WAYBILL_FAULTS", "many", `--faults "many"`},
-		{"up", "WAYBILL_TOKENS", "no-such-file", "no-such-file"}, {"up", "WAYBILL_KAFKA_LISTEN", "192.0.2.1:9092", "can be reached from elsewhere"},
+		{"up", "WAYBILL_TOKENS", "no-such-file", "no-such-file"}, {"up", "WAYBILL_KAFKA_LISTEN", "192.0.2.1:9092", "is reachable from other machines"},
 		{"up", "WAYBILL_PARTITIONS", "0", "--partitions 0"},
 	} {
 		file := writeFile(t, "settings.yaml", []byte(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(tc.name, envPrefix), "_", "-"))+": "+tc.value+"\n"))

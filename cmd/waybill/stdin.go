@@ -12,52 +12,52 @@ import (
 	"golang.org/x/term"
 )
 
-// descriptor is what has a file descriptor: a file, or what reads one.
+// descriptor is implemented by files and by readers of files.
 type descriptor interface{ Fd() uintptr }
 
-// onTerminal reports whether a command can ask its user: whether what it reads is a terminal.
+// onTerminal reports whether standard input is a terminal, so that a command can ask for confirmation.
 func onTerminal(in io.Reader) bool {
 	f, is := in.(descriptor)
 	return is && term.IsTerminal(int(f.Fd()))
 }
 
-// confirmed asks a question that is answered with y or yes; anything else means no.
-func confirmed(in io.Reader, out io.Writer, what string) error {
+// askConfirmation asks a question. Any answer but y or yes is an error.
+func askConfirmation(in io.Reader, out io.Writer, what string) error {
 	fmt.Fprintf(out, "%s? [y/N] ", what)
 	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w; --yes doesn't ask", err)
+		return fmt.Errorf("read the answer: %w; --yes skips the question", err)
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return exit(exitOther, "nothing was done: the answer wasn't y; --yes doesn't ask")
+		return exit(exitOther, "nothing was done: the answer wasn't y; --yes skips the question")
 	}
 	return nil
 }
 
-// interruptible is standard input whose reading ends with the context: nothing else ends the Read of a terminal at
-// which nobody writes. What is read when that happens is lost; the process ends.
-type interruptible struct {
+// interruptibleReader reads standard input until the context ends, which otherwise doesn't end a blocked Read
+// of a terminal. Input that arrives later is lost; the process ends.
+type interruptibleReader struct {
 	ctx    context.Context
 	in     io.Reader
 	chunks chan chunk // nil: nothing was read yet
 	left   []byte
 }
 
-// chunk is what one Read gave.
+// chunk is the result of one Read.
 type chunk struct {
 	text []byte
 	err  error
 }
 
-// Fd is the descriptor of the file that is read; where that is no file it is none.
-func (i *interruptible) Fd() uintptr {
+// Fd returns the descriptor of the file that is read, or an invalid one.
+func (i *interruptibleReader) Fd() uintptr {
 	if f, is := i.in.(descriptor); is {
 		return f.Fd()
 	}
 	return ^uintptr(0)
 }
 
-func (i *interruptible) Read(p []byte) (int, error) {
+func (i *interruptibleReader) Read(p []byte) (int, error) {
 	if i.chunks == nil {
 		i.chunks = make(chan chunk)
 		go i.pump()
@@ -80,8 +80,8 @@ func (i *interruptible) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// pump reads until an error, with which it ends, or until nobody takes any more.
-func (i *interruptible) pump() {
+// pump reads until an error or the end of the context.
+func (i *interruptibleReader) pump() {
 	defer close(i.chunks)
 	for {
 		text := make([]byte, 64<<10)

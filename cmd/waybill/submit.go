@@ -24,10 +24,10 @@ import (
 // The bounds of one submit.
 const (
 	submitMaxLines  = 2_000_000
-	submitMaxFaults = 20 // that are listed
+	submitMaxFaults = 20 // faults that are listed
 )
 
-// toolSource is the ce_source of what the tools write.
+// toolSource is the ce_source of records that tools write.
 const toolSource = "waybill/cli"
 
 type submitOptions struct {
@@ -88,14 +88,14 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 	return cmd
 }
 
-// submission is one that is sent, and where it is.
+// submission is a record to submit, and its position after the write.
 type submission struct {
 	*events.Submission
 	record events.Record
-	there  bool // all in-sync replicas have it: record says where
+	there  bool // acknowledged by all in-sync replicas, at record's position
 }
 
-// submitted is what is printed of a submission.
+// submitted is a submission as it is printed.
 type submitted struct {
 	ID        string           `json:"id"`
 	Partition int32            `json:"partition"`
@@ -130,7 +130,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		}
 	}
 	if o.wait {
-		if w, err = watchEnds(ctx, l); err != nil {
+		if w, err = newSubmissionWaiter(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -146,16 +146,16 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	return o.waitFor(cmd, w, subs)
 }
 
-// definitionsWithin bounds how long submit looks for the workflows.
-const definitionsWithin = 5 * time.Second
+// definitionsTimeout bounds the check of workflow names before a submit.
+const definitionsTimeout = 5 * time.Second
 
-// checkWorkflows refuses submissions of workflows that aren't there: nobody waits for the scheduler's refusal. Where the
-// definitions can't be read whole it says so, and the scheduler decides: an order must not depend on a check.
+// checkWorkflows refuses submissions of unknown workflows, so that the user needn't wait for the scheduler's
+// refusal. If definitions can't be read completely, it warns and submits: the scheduler decides.
 func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, definitionsWithin)
+	within, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
 	names, err := workflowNames(within, l)
 	switch {
@@ -178,11 +178,11 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` shows those that there are, `waybill workflow apply` adds one, --no-check submits all the same",
+	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` lists the existing ones, `waybill workflow apply` adds one, --no-check submits anyway",
 		strings.Join(unknown, ", "))
 }
 
-// workflowNames are the workflows that there are, by name and by name/version.
+// workflowNames returns the workflows in the log, as NAME and NAME/VERSION.
 func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
 	topic := l.cfg.Namespace.Definitions()
 	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
@@ -210,14 +210,14 @@ func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
 	return names, err
 }
 
-// submissions reads and checks what is to be sent.
+// submissions reads and checks the submissions.
 func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	if o.file == "" {
-		return o.one(cmd.Flags().Changed("id"))
+		return o.fromFlags(cmd.Flags().Changed("id"))
 	}
 	for _, name := range []string{"id", "workflow", "version", "input", "reply-to", "priority", "label", "complete-by"} {
 		if cmd.Flags().Changed(name) {
-			return nil, usage("--%s and -f: a line says it itself", name)
+			return nil, usage("--%s can't be combined with -f: each line has its own", name)
 		}
 	}
 	in, name := cmd.InOrStdin(), "standard input"
@@ -231,24 +231,24 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 	}
 	subs, err := readSubmissions(in, name, events.Namespace(o.namespace))
 	if err == nil && len(subs) == 0 {
-		err = usage("%s: no submission in it; each line is one, as a JSON object", name)
+		err = usage("%s: it has no submission; each line must be one JSON object", name)
 	}
 	return subs, err
 }
 
-// one makes the submission of the flags. Without --id its id is made up.
-func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
+// fromFlags builds one submission from the flags. Without --id it generates an id.
+func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 	if o.workflow == "" {
 		return nil, usage("give -f FILE, or --workflow and --input for one task")
 	}
 	s := &events.Submission{ID: o.id, Workflow: o.workflow, Version: o.version, Input: json.RawMessage(o.input), ReplyTo: o.replyTo, Priority: o.priority, Labels: o.labels}
 	if s.ID == "" {
 		if idGiven {
-			return nil, usage("--id is empty: leave it out to have one made up")
+			return nil, usage("--id is empty: omit it to have one generated")
 		}
 		id, err := uuid.NewV7()
 		if err != nil {
-			return nil, fmt.Errorf("make up an id: %w", err)
+			return nil, fmt.Errorf("generate an id: %w", err)
 		}
 		s.ID = id.String()
 	}
@@ -257,7 +257,7 @@ func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 		if err != nil {
 			return nil, exit(exitUsage, "--input: %w", err)
 		}
-		s.Input = withoutMark(body)
+		s.Input = trimBOM(body)
 	}
 	if err := events.CheckJSON(s.Input); err != nil {
 		return nil, usage("--input: %v: %s", err, shorten(string(s.Input), 60))
@@ -273,15 +273,14 @@ func (o *submitOptions) one(idGiven bool) ([]*submission, error) {
 		return nil, exit(exitUsage, "%w", err)
 	}
 	ns := events.Namespace(o.namespace)
-	sub, err := checked(s.Record(ns, toolSource).Value, ns)
+	sub, err := parseSubmission(s.Record(ns, toolSource).Value, ns)
 	if err != nil {
 		return nil, exit(exitUsage, "%w", err)
 	}
 	return []*submission{sub}, nil
 }
 
-// readSubmissions reads JSON lines, and lists what is wrong by line. Blank lines
-// are passed over.
+// readSubmissions reads JSON lines, and reports faults by line. It skips blank lines.
 func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submission, error) {
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(make([]byte, 0, 64<<10), events.MaxSubmissionBytes+2)
@@ -294,13 +293,13 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 		number++
 		line := scanner.Bytes()
 		if number == 1 {
-			line = withoutMark(line)
+			line = trimBOM(line)
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
-		s, err := checked(bytes.Clone(line), ns)
+		s, err := parseSubmission(bytes.Clone(line), ns)
 		if err == nil {
 			if at, twice := seen[s.ID]; twice && subs[at].Digest() != s.Digest() {
 				err = fmt.Errorf("id %q was in line %d, with another body", s.ID, lines[s.ID])
@@ -331,8 +330,8 @@ func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submiss
 	return nil, usage("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))
 }
 
-// checked is a submission as a scheduler would read it.
-func checked(line []byte, ns events.Namespace) (*submission, error) {
+// parseSubmission parses and checks a submission as a scheduler does.
+func parseSubmission(line []byte, ns events.Namespace) (*submission, error) {
 	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
 	if err != nil {
 		return nil, err
@@ -379,13 +378,12 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 		bar.set(int64(i+1), int64(len(subs)))
 	}
 	if first != nil {
-		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again, those that are there already won't run twice: %w", acknowledged, len(subs), first)
+		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, len(subs), first)
 	}
 	return nil
 }
 
-// print prints the submissions that were acknowledged, and with a waiter what
-// became of their tasks.
+// print prints the acknowledged submissions, and with a waiter the states of their tasks.
 func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
 	list := make([]submitted, 0, len(subs))
 	for _, s := range subs {
@@ -412,17 +410,17 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) erro
 		case s.Refused != "":
 			row = append(row, "refused", s.Refused)
 		case w.want[s.ID].done:
-			row = append(row, dash(string(s.State)), errorText(s.Error))
+			row = append(row, dash(stateText(s.State)), errorText(s.Error))
 		default:
-			row = append(row, "not yet", string(s.State))
+			row = append(row, "not yet", stateText(s.State))
 		}
 		return row
 	})
 }
 
-// watchEnds begins to wait: from before the submissions, so that nothing is
-// missed. A partition that no broker leads now is read from the time of the submissions on.
-func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
+// newSubmissionWaiter returns a waiter that starts before the submissions, so that it misses no event. A
+// partition without a leader is read from the time of the submissions on.
+func newSubmissionWaiter(ctx context.Context, l *logbook) (*waiter, error) {
 	w := newWaiter(l)
 	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
 		ends, err := l.ends(ctx, topic)
@@ -436,7 +434,7 @@ func watchEnds(ctx context.Context, l *logbook) (*waiter, error) {
 		}
 		*t = l.tailFrom(topic, ends, time.Time{})
 	}
-	w.events.whole = true
+	w.events.waitForLeaders = true
 	return w, nil
 }
 
@@ -465,14 +463,14 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submissio
 	w.fold.warn(cmd.ErrOrStderr())
 	switch {
 	case err != nil && ctx.Err() != nil && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they go on: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
+		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they continue: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
 	case err != nil:
 		return err
 	}
-	return w.verdict()
+	return w.exitError()
 }
 
-// waitContext is ctx with a bound, if there is one.
+// waitContext returns ctx with a timeout, if there is one.
 func waitContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -480,25 +478,25 @@ func waitContext(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeout(ctx, timeout)
 }
 
-// verdict is the exit code of all that was waited for.
-func (w *waiter) verdict() error {
+// exitError returns the error, with its exit code, for the states of all awaited tasks.
+func (w *waiter) exitError() error {
 	var refused, failed, undone int
 	for id, a := range w.want {
 		switch t := w.fold.tasks[id]; {
 		case a.refused != "":
 			refused++
-		case w.fold.unreadable[id] != nil || exitOf(t.State) == exitError:
+		case w.fold.unreadable[id] != nil || stateExitCode(t.State) == exitError:
 			failed++
-		case exitOf(t.State) == exitUndone:
+		case stateExitCode(t.State) == exitUndone:
 			undone++
 		}
 	}
 	n := len(w.want)
 	switch {
 	case refused > 0:
-		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` has them", refused, n)
+		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` lists them", refused, n)
 	case failed > 0:
-		return exit(exitError, "%d of %d tasks in error; look at `waybill timeline ID`, then resubmit, undo or release", failed, n)
+		return exit(exitError, "%d of %d tasks held; see `waybill timeline ID`, then resubmit, undo or release", failed, n)
 	case undone > 0:
 		return exit(exitUndone, "%d of %d tasks undone or cancelled", undone, n)
 	}

@@ -40,7 +40,7 @@ func TestConsoles(t *testing.T) {
 		s := onBroker(t, kafkatest.Kafka(t), file)
 		s.start(t, "scheduler", "--session-timeout", shortSession)
 		s.start(t, "supervisor", "--session-timeout", shortSession)
-		consoles(t, s, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession))
+		consoles(t, s, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator"))
 	})
 }
 
@@ -53,7 +53,7 @@ func consoles(t *testing.T, s *system, one *process) {
 	first := consoleAt(t, one)
 	dir := filepath.Join(t.TempDir(), "data")
 	startOther := func() *process {
-		return s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--data-dir", dir, "--session-timeout", shortSession)
+		return s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--data-dir", dir)
 	}
 	other := startOther()
 	second := consoleAt(t, other)

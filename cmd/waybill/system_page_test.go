@@ -36,7 +36,7 @@ func TestPage(t *testing.T) {
 	page := consoleAt(t, u.process).url + "/"
 
 	b.load(page)
-	b.awaitText("This console wants a token")
+	b.awaitText("This console needs a token")
 	b.enter("dialog input[name=token]", "nobody-has-this-token")
 	b.click("dialog button")
 	b.awaitText("isn't one of this console's")
@@ -75,7 +75,7 @@ func TestPage(t *testing.T) {
 	b.awaitText("The output isn't JSON: ")
 	b.enter("dialog input[name=output]", "")
 	b.click("dialog .buttons button")
-	b.awaitText("Type the output, or tick that there is none.")
+	b.awaitText("Enter the output, or tick that there is none.")
 	b.click("dialog button[type=button]")
 	command(b, "resubmit", "the bank is back, <i>they say</i>")
 	b.awaitText("resubmit was accepted")
@@ -114,9 +114,9 @@ func TestPageWithNothingToShow(t *testing.T) {
 	u := startUpProcess(t, "--listen", "127.0.0.1:0")
 	page := consoleAt(t, u.process).url + "/"
 	b.load(page + "#/submit")
-	b.awaitText("No workflow is applied yet: `waybill workflow apply FILE` does that.")
+	b.awaitText("No workflow was applied yet. Apply one: `waybill workflow apply FILE`")
 	b.await(`/^as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(document.querySelector('#freshness').textContent)`)
-	for id, says := range map[string]string{"..": "A browser can't ask for this task: it takes .. for a step in the path; `waybill task get ..` shows it",
+	for id, says := range map[string]string{"..": "A browser can't request this task: .. is a relative path segment; use `waybill task get ..`",
 		"o-404": `there is no task "o-404"`} {
 		b.load(page + "#/tasks/" + id)
 		b.awaitText(says)

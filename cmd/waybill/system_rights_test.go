@@ -184,7 +184,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	for _, name := range []string{"inventory", "payments"} {
 		by["agent"].start(t, "agent", "http", "--agent", name, "--url", shop.url+"/"+name+"/{operation}", "--session-timeout", shortSession, "--breaker-failures", "4000000000")
 	}
-	console := by["console"].start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession)
+	console := by["console"].start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator")
 	if t.Failed() {
 		return
 	}

@@ -36,7 +36,7 @@ func TestTimelinesAfterKilledSchedulers(t *testing.T) {
 			schedulers[i%2] = scheduler()
 		}
 		s.waybill(t, exitOK, "submit", "-f", file, "--wait")
-		console := consoleAt(t, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator", "--session-timeout", shortSession))
+		console := consoleAt(t, s.start(t, "console", "--listen", "127.0.0.1:0", "--allow-loopback-operator"))
 		console.await(t, "all partitions", "/partitions", func(body string) bool { return strings.Contains(body, `"incomplete":[]`) })
 		console.hasWhatKcatReads(t, s, orders)
 		listed := s.waybill(t, exitOK, "task", "list", "--api", console.url, "--limit", strconv.Itoa(2*tasks), "-o", "jsonl")

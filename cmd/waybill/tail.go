@@ -11,38 +11,36 @@ import (
 )
 
 const (
-	// tailEvery is how often a tool asks for news.
+	// tailEvery is the interval between polls.
 	tailEvery = 50 * time.Millisecond
-	// clockSpread is by how much the clocks of brokers may differ, generously.
+	// clockSpread is an upper bound for the difference between brokers' clocks.
 	clockSpread = time.Minute
 )
 
-// tail follows partitions of a topic by asking for what is new. It joins no
-// consumer group: an operator's command needs no rights on groups, leaves none
-// behind, and doesn't wait the three seconds that Kafka gives a new group.
+// tail follows partitions of a topic by polling. It needs no consumer group: so no rights on groups are
+// required, none is left behind, and the three seconds that Kafka waits for a new group don't apply.
 //
-// A read begins by time, at the last record that was seen, and what was seen is
-// passed over by its offset: so nothing is missed, whatever the clocks say.
+// Each read starts by time, at the last record that was seen, and skips records by offset. So no record is
+// missed, whatever the clocks of the brokers.
 type tail struct {
 	log    *logbook
 	topic  string
-	places map[int32]place
-	// whole: a partition that no broker leads is waited for, as brokers are that are away. Else it is passed
-	// over until one leads it.
-	whole bool
+	places map[int32]readPosition
+	// waitForLeaders waits for the leader of a partition, as for unavailable brokers. Otherwise partitions
+	// without a leader are skipped until they have one.
+	waitForLeaders bool
 }
 
-// tailFrom follows a topic from offsets that were its ends at an instant of
-// the broker's clock.
+// tailFrom follows a topic from its ends at an instant of the broker's clock.
 func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *tail {
-	t := &tail{log: l, topic: topic, places: make(map[int32]place, len(ends))}
+	t := &tail{log: l, topic: topic, places: make(map[int32]readPosition, len(ends))}
 	for p, next := range ends {
-		t.places[p] = place{next, at.Add(-clockSpread)}
+		t.places[p] = readPosition{next, at.Add(-clockSpread)}
 	}
 	return t
 }
 
-// poll gives fn what is new, and reports whether anything was.
+// poll passes new records to fn, and reports whether there were any.
 func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, err error) {
 	ends, err := t.log.ends(ctx, t.topic)
 	if err != nil {
@@ -50,18 +48,18 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.places)) {
 		at := t.places[p]
-		if _, led := ends[p]; !led && t.whole {
+		if _, led := ends[p]; !led && t.waitForLeaders {
 			return news, &kafka.UnavailableError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
 		}
 		if ends[p] <= at.next {
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Blocked: soon}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Blocked: ignoreHeld}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)
-				// At once: a read that fails on the way is tried again from here.
-				at = place{r.Offset + 1, later(r.Time, at.time)}
+				// Updated at once: a read that fails midway is retried from here.
+				at = readPosition{r.Offset + 1, later(r.Time, at.time)}
 				t.places[p] = at
 			}
 			return nil
@@ -76,16 +74,16 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// until polls until done says so, or ctx ends; of an imported history, until there is no more. Brokers that are away are waited
-// for, as long as a fail-over may take.
-func (l *logbook) until(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
+// pollUntil polls until done returns true or ctx ends. In an imported namespace it ends when there are no more
+// records. It tolerates unavailable brokers for stallTimeout.
+func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
 	var failing time.Time
 	for {
 		news, err := poll()
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && !away(err), err != nil && !failing.IsZero() && time.Since(failing) > stallWithin:
+		case err != nil && !brokersUnavailable(err), err != nil && !failing.IsZero() && time.Since(failing) > stallTimeout:
 			return err
 		case err != nil && failing.IsZero():
 			failing = time.Now()
@@ -96,7 +94,7 @@ func (l *logbook) until(ctx context.Context, poll func() (news bool, err error),
 			failing = time.Time{}
 			continue
 		case l.history:
-			return exit(exitRefused, "the namespace %s holds what `waybill import` brought, for reading: nothing more comes", l.cfg.Namespace)
+			return exit(exitRefused, "the namespace %s is an imported history and read-only: nothing more comes", l.cfg.Namespace)
 		default:
 			failing = time.Time{}
 		}
@@ -108,7 +106,7 @@ func (l *logbook) until(ctx context.Context, poll func() (news bool, err error),
 	}
 }
 
-// startAt says by the broker's clock when the places were taken.
+// startAt sets the time of the positions by the broker's clock.
 func (t *tail) startAt(at time.Time) {
 	for p, place := range t.places {
 		place.time = at.Add(-clockSpread)

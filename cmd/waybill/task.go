@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// tableLimit is how many rows a table shows unless --limit says otherwise.
+// tableLimit is the default of --limit in a table.
 const tableLimit = 50
 
 func newTask() *cobra.Command {
@@ -27,55 +27,62 @@ func newTask() *cobra.Command {
 	return cmd
 }
 
-// limit is a --limit flag: by default tableLimit in a table, else none.
-type limit struct{ most int }
+// limit is a --limit flag. Its default is tableLimit in a table, else none.
+type limit struct{ max int }
 
-// limitNotGiven is what no user gives.
+// limitNotGiven marks a --limit that wasn't given.
 const limitNotGiven = math.MinInt
 
 func (l *limit) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.most, "limit", limitNotGiven, fmt.Sprintf("maximum number to show, newest first; 0: all (default %d as table, all as json and jsonl)", tableLimit))
+	cmd.Flags().IntVar(&l.max, "limit", limitNotGiven, fmt.Sprintf("maximum number to show, newest first; 0: all (default %d as table, all as json and jsonl)", tableLimit))
 	hideDefault(cmd.Flags(), "limit")
 }
 
-// check resolves the default.
+// check sets the default.
 func (l *limit) check(o *output) error {
 	switch {
-	case l.most == limitNotGiven && o.format == formatTable:
-		l.most = tableLimit
-	case l.most == limitNotGiven:
-		l.most = 0
-	case l.most < 0:
-		return usage("--limit %d: 0 for all, or more", l.most)
+	case l.max == limitNotGiven && o.format == formatTable:
+		l.max = tableLimit
+	case l.max == limitNotGiven:
+		l.max = 0
+	case l.max < 0:
+		return usage("--limit %d: must not be negative; 0 shows all", l.max)
 	}
 	return nil
 }
 
-// cut takes the first of a list, and says on note what it left out.
-func cut[T any](l *limit, note io.Writer, what string, list []T) []T {
-	if l.most == 0 || len(list) <= l.most {
+// limitRows returns the first rows of a list, and prints how many it dropped.
+func limitRows[T any](l *limit, note io.Writer, what string, list []T) []T {
+	if l.max == 0 || len(list) <= l.max {
 		return list
 	}
-	fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", l.most, len(list), what)
-	return list[:l.most]
+	fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", l.max, len(list), what)
+	return list[:l.max]
 }
 
-// checkStates checks the values of a --state flag.
+// checkStates checks the values of --state, and replaces held by error, the name of that state in events.
 func checkStates(states []string) error {
-	for _, s := range states {
-		if !slices.Contains(events.TaskStates, events.TaskState(s)) {
+	for i, s := range states {
+		if s == "held" {
+			states[i] = string(events.StateError)
+		} else if !slices.Contains(events.TaskStates, events.TaskState(s)) {
 			return usage("--state %q: one of %v", s, events.TaskStates)
 		}
 	}
 	return nil
 }
 
-// taskHead is the head of a list of tasks.
+// taskHead is the header of a task list.
 const taskHead = "ID WORKFLOW STATE FAILURES SUBMITTED UPDATED ERROR"
 
+// taskRow is a task's row in a list. The error is its code only, as in a console's list; -o json has its message.
 func taskRow(v events.TaskView) []string {
-	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
-		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), shorten(errorText(v.Error), 60)}
+	errorCode := ""
+	if v.Error != nil {
+		errorCode = v.Error.Code
+	}
+	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
+		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), errorCode}
 }
 
 type taskGetOptions struct {
@@ -109,50 +116,50 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 		return err
 	}
 	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.ask(cmd, c, id) },
+		func(c *apiClient) error { return o.askConsole(cmd, c, id) },
 		func(l *logbook) error { return o.readLog(cmd, l, id) })
 }
 
-// readLog makes the task of its events.
+// readLog folds the task from its events.
 func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) error {
 	w := newWaiter(l)
 	w.add(id, "", "")
-	if err := w.history(cmd.Context(), l.partition(id)); err != nil {
+	if err := w.readHistory(cmd.Context(), l.partition(id)); err != nil {
 		return err
 	}
 	w.fold.warn(l.note)
 	return o.printTask(cmd, w, id)
 }
 
-// ask has a console answer.
-func (o *taskGetOptions) ask(cmd *cobra.Command, c *apiClient, id string) error {
+// askConsole prints the task that a console returns.
+func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string) error {
 	v, err := c.task(cmd.Context(), id)
 	if err != nil {
 		return err
 	}
-	warnAsked(cmd.ErrOrStderr(), v)
+	warnConsoleTasks(cmd.ErrOrStderr(), v)
 	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
-// printTask prints a task as a waiter knows it.
+// printTask prints a task as a waiter folded it.
 func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
 	task, p := w.fold.tasks[id], w.log.partition(id)
 	switch {
 	case task == nil && w.fold.unreadable[id] != nil:
-		return fmt.Errorf("task %q can't be shown: its first event can't be used", id)
+		return fmt.Errorf("task %q can't be shown: its first event is unreadable", id)
 	case task == nil:
-		return w.log.notTaken(cmd.Context(), id)
+		return w.log.explainMissing(cmd.Context(), id)
 	}
 	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
 	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
 }
 
-// taskTable shows a task to people.
+// taskTable prints one task.
 func taskTable(out io.Writer, v events.TaskView) error {
 	w := newTable(out, "")
 	w.row("Task", v.ID)
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
-	w.row("State", string(v.State))
+	w.row("State", stateText(v.State))
 	if v.Error != nil {
 		w.row("Error", errorText(v.Error))
 	}
@@ -175,12 +182,12 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	for _, s := range v.Steps {
 		undo, failed := "-", s.Error
 		if s.Undo != nil {
-			undo = fmt.Sprintf("%s (attempt %d)", s.Undo.State, s.Undo.Attempt)
+			undo = fmt.Sprintf("%s (attempt %d)", stateText(s.Undo.State), s.Undo.Attempt)
 			if s.Undo.Error != nil {
 				failed = s.Undo.Error
 			}
 		}
-		w.row(s.ID, string(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
+		w.row(s.ID, stateText(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
 			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, shorten(errorText(failed), 60))
 	}
 	return w.Flush()
@@ -227,7 +234,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	defer cancel()
 	w := newWaiter(l)
 	w.add(id, "", "")
-	if err = w.history(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
+	if err = w.readHistory(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
 		err = w.findSubmission(ctx, id)
 	}
 	if err == nil {
@@ -246,20 +253,20 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 		return err
 	}
 	if w.fold.unreadable[id] != nil {
-		return fmt.Errorf("what became of task %q can't be told: an event of it can't be used", id)
+		return fmt.Errorf("the state of task %q is unknown: one of its events is unreadable", id)
 	}
-	if code := exitOf(w.fold.tasks[id].State); code != exitOK {
-		return exit(code, "task %q: %s", id, w.fold.tasks[id].State)
+	if code := stateExitCode(w.fold.tasks[id].State); code != exitOK {
+		return exit(code, "task %q: %s", id, stateText(w.fold.tasks[id].State))
 	}
 	return nil
 }
 
-// findSubmission looks for a task without events among the submissions that
-// schedulers have not taken yet, and among those that they refused.
+// findSubmission looks for the submission of a task without events: among those that no scheduler has consumed,
+// and among the dead letters.
 func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	ns := w.log.cfg.Namespace
 	found := false
-	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Unavailable: w.log.without(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
+	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Unavailable: w.log.skipLeaderless(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
 		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
 			w.origins[events.Origin(r)], found = id, true
 		}
@@ -269,10 +276,10 @@ func (w *waiter) findSubmission(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	case !found:
-		return cmp.Or(w.log.partial(), notFound(id))
+		return cmp.Or(w.log.partialError(), notFound(id))
 	}
 	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Unavailable: func(int32) {}}, func(r *events.Record) error {
-		w.refuse(r)
+		w.recordRefusal(r)
 		return nil
 	})
 	w.dead = &tail{log: w.log, topic: ns.Deadletters(), places: places}

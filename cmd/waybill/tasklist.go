@@ -20,12 +20,12 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// listPageSize is how many tasks are asked of a console at once.
+// listPageSize is the page size of task lists when a console answers.
 const listPageSize = 1000
 
 type taskListOptions struct {
 	tool
-	since
+	sinceFlag
 	limit
 	api      apiFlags
 	states   []string
@@ -47,24 +47,24 @@ console answers json and jsonl too, task by task.
 
 A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
 exit code is then 7, and likewise if a partition can't be read.`,
-		Example: `  waybill task list --state error
+		Example: `  waybill task list --state held
   waybill task list --workflow order --since 1h --limit 10
   waybill task list --label region=eu -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
 	}
 	o.tool.flags(cmd)
-	o.since.flags(cmd, "only tasks submitted since")
+	o.sinceFlag.flags(cmd, "only tasks submitted since")
 	o.limit.flags(cmd)
 	o.api.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; error: held")
+	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is the state error of JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
 	f.StringVar(&o.agent, "agent", "", "only tasks with an attempt at this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open tasks whose complete-by is within this time, or past")
-	narrow(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
+	commandLineOnly(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
 	return cmd
 }
 
@@ -80,10 +80,10 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 		return err
 	}
 	if o.format != formatTable && o.api.url == apiAuto {
-		o.api.url = apiOff // a console would be asked task by task
+		o.api.url = apiOff // a console needs one request per task
 	}
 	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.ask(cmd, c, from) },
+		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
 		func(l *logbook) error { return o.readLog(cmd, l, from) })
 }
 
@@ -101,10 +101,10 @@ func (o *taskListOptions) check() error {
 	return o.limit.check(&o.output)
 }
 
-// readLog makes the list of the events.
+// readLog builds the list from the events.
 func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f, gone := newFolding(), &losses{}
-	h := &logHistory{logbook: l, unledToo: true}
+	f, gone := newTaskFold(), &unreadableEvents{}
+	h := &logHistory{logbook: l, allowLeaderless: true}
 	err := h.read(cmd.Context(), "", func(r *events.Record) error {
 		f.add(r, nil)
 		return nil
@@ -112,23 +112,23 @@ func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time
 	if err != nil {
 		return err
 	}
-	left, err := gone.leftOut(cmd.Context(), h, "", func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	left, err := gone.findLeftOut(cmd.Context(), h, "", func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
 	if err != nil {
 		return err
 	}
-	f.leave(left)
+	f.dropLeftOut(left)
 	f.warn(l.note)
 	left.warn(l.note)
 	now := time.Now()
 	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
 	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from, now) })
-	tasks = cut(&o.limit, l.note, "tasks", tasks)
+	tasks = limitRows(&o.limit, l.note, "tasks", tasks)
 	views := make([]events.TaskView, len(tasks))
 	for i, t := range tasks {
 		p := l.partition(t.ID)
 		views[i] = t.View(f.owners[p], p, h.places[p].next)
 	}
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partial(), left.partial())
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partialError(), left.partialError())
 }
 
 func newestFirst(a, b *events.Task) int {
@@ -154,7 +154,7 @@ func (o *taskListOptions) shows(t *events.Task, from, now time.Time) bool {
 	return true
 }
 
-// mayShow is shows, of what stays of a task whatever comes.
+// mayShow is the part of shows that depends only on values which a task never changes.
 func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	name, version, _ := strings.Cut(o.workflow, "/")
 	switch {
@@ -171,7 +171,7 @@ func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	return true
 }
 
-// hasStepInError reports whether a step is in error, or its undo.
+// hasStepInError reports whether a step or its undo is held.
 func hasStepInError(t *events.Task, step string) bool {
 	for i := range t.Steps {
 		if t.Plan.Steps[i].ID != step {
@@ -183,7 +183,7 @@ func hasStepInError(t *events.Task, step string) bool {
 	return false
 }
 
-// filter is what a console is asked for.
+// filter returns the filter expression for a console.
 func (o *taskListOptions) filter(from time.Time) string {
 	var terms []string
 	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
@@ -211,18 +211,18 @@ func (o *taskListOptions) filter(from time.Time) string {
 	return strings.Join(terms, " ")
 }
 
-// summaries is a page of a console's list.
+// summaries is one page of a console's task list.
 type summaries struct {
 	Tasks         []events.SummaryView `json:"tasks"`
 	NextPageToken string               `json:"next_page_token"`
 	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
-// ask has a console make the list.
-func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := upToNow()
+// askConsole prints the list that a console returns.
+func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
+	q := atLogEnd()
 	q.Set("filter", o.filter(from))
-	var missing lacks
+	var missing incompletePartitions
 	list, more, err := o.pages(cmd.Context(), c, q, &missing)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		if err != nil {
 			return err
 		}
-		warnAsked(cmd.ErrOrStderr(), asked...)
+		warnConsoleTasks(cmd.ErrOrStderr(), asked...)
 		whole = make([]events.TaskView, len(asked))
 		for i := range asked {
 			whole[i] = asked[i].TaskView
@@ -243,7 +243,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
 	}
 	if o.format != formatTable {
-		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow), missing.partial())
+		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow), missing.partialError())
 	}
 	warnStopped(cmd.ErrOrStderr(), list)
 	err = printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
@@ -251,13 +251,13 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		if v.ErrorCode != nil {
 			code = *v.ErrorCode
 		}
-		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), string(v.State), strconv.Itoa(v.FailureCount),
+		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
 			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 	})
-	return cmp.Or(err, missing.partial())
+	return cmp.Or(err, missing.partialError())
 }
 
-// warnStopped says of tasks that aren't shown whole what can't be.
+// warnStopped prints which tasks of a list are shown incompletely, and why.
 func warnStopped(note io.Writer, list []events.SummaryView) {
 	poison := map[string]error{}
 	for i := range list {
@@ -268,14 +268,14 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 	warnUnreadable(note, poison, func(string) bool { return true })
 }
 
-// askedAtOnce is how many tasks are asked for at the same time.
-const askedAtOnce = 8
+// concurrentTaskQueries bounds concurrent requests for single tasks.
+const concurrentTaskQueries = 8
 
-// tasks asks for everything about each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]askedTask, error) {
-	whole := make([]askedTask, len(list))
+// tasks requests the full view of each task of a list.
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleTask, error) {
+	whole := make([]consoleTask, len(list))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(askedAtOnce)
+	g.SetLimit(concurrentTaskQueries)
 	for i := range list {
 		g.Go(func() (err error) {
 			whole[i], err = c.task(ctx, list[i].ID)
@@ -285,12 +285,12 @@ func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]ask
 	return whole, g.Wait()
 }
 
-// pages goes through the pages, to the limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *lacks) (list []events.SummaryView, more bool, err error) {
+// pages requests pages up to --limit.
+func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *incompletePartitions) (list []events.SummaryView, more bool, err error) {
 	for {
 		size := listPageSize
-		if o.most > 0 {
-			size = min(size, o.most-len(list))
+		if o.max > 0 {
+			size = min(size, o.max-len(list))
 		}
 		q.Set("page_size", strconv.Itoa(size))
 		var page summaries
@@ -305,7 +305,7 @@ func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values,
 			return nil, false, err
 		}
 		q.Del("min_offset")
-		if more = page.NextPageToken != ""; !more || o.most > 0 && len(list) >= o.most {
+		if more = page.NextPageToken != ""; !more || o.max > 0 && len(list) >= o.max {
 			return list, more, nil
 		}
 	}

@@ -72,7 +72,7 @@ func TestAsksOnATerminal(t *testing.T) {
 		}
 		says := opened
 		if args[0] == "workflow" {
-			says = "no terminal to ask on; --yes"
+			says = "isn't a terminal; confirm with --yes"
 		}
 		if code, out := waybill(nil, args...); code != exitUsage || strings.Contains(out, question) || !strings.Contains(out, says) {
 			t.Errorf("%v without a terminal: exit code %d, want %q: %s", args, code, says, out)

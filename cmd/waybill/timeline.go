@@ -13,7 +13,7 @@ import (
 )
 
 type timelineOptions struct {
-	askingTool
+	oneTaskTool
 	follow bool
 }
 
@@ -48,77 +48,77 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	}
 	switch {
 	case o.follow && o.format == formatJSON:
-		return usage("--follow shows events as they come, and -o json is one value; take -o jsonl")
+		return usage("--follow prints events as they arrive, and -o json prints one value; use -o jsonl")
 	case o.follow && o.file != "":
-		return usage("--follow reads the log; to a file nothing comes")
+		return usage("--follow and --file can't be combined: a file doesn't grow")
 	}
-	id, h, err := o.openOne(cmd, args)
+	id, h, err := o.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	t := &timeline{options: o, id: id, note: h.warnings()}
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
-		t.add(r)
+		t.addRecord(r)
 		return nil
-	}, t.lost)
+	}, t.addUnreadable)
 	switch {
 	case err != nil:
 		return err
 	case len(t.lines) == 0:
-		return o.notThere(id)
+		return o.taskNotFound(id)
 	}
 	if err := t.show(cmd.OutOrStdout()); err != nil || !o.follow {
 		return err
 	}
-	if h, asked := h.(*askedHistory); asked {
-		return t.stream(cmd.Context(), h, cmd.OutOrStdout())
+	if h, asked := h.(*consoleHistory); asked {
+		return t.followConsole(cmd.Context(), h, cmd.OutOrStdout())
 	}
-	return t.tail(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
+	return t.followLog(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
 }
 
-// timeline is one that is shown, and perhaps followed.
+// timeline is a timeline that is printed, and optionally followed.
 type timeline struct {
 	options *timelineOptions
 	id      string
 	note    io.Writer
 	lines   []timelineLine
-	shown   int // lines
+	shown   int // number of printed lines
 	ended   bool
 }
 
-// timelineLine is an event of a task, or with an error a record that is none.
+// timelineLine is an event of a task; with Error set, it is a record that isn't an event.
 type timelineLine struct {
 	events.Line
 	Error string `json:"error,omitempty"`
 }
 
-// add takes a record of the task.
-func (t *timeline) add(r *events.Record) {
+// addRecord adds a record of the task.
+func (t *timeline) addRecord(r *events.Record) {
 	if string(r.Key) != t.id {
 		return
 	}
 	line, err := events.TimelineLine(r)
 	if err != nil {
-		noEvent(t.note, r, err)
-		t.take(timelineLine{replay.PoisonLine(r), err.Error()})
+		warnNotAnEvent(t.note, r, err)
+		t.addLine(timelineLine{replay.PoisonLine(r), err.Error()})
 		return
 	}
 	if _, err := time.Parse(time.RFC3339, line.At); err != nil && t.options.format == formatTable {
 		line.At = r.Time.UTC().Format(events.TimeLayout)
 	}
-	t.take(timelineLine{Line: line})
+	t.addLine(timelineLine{Line: line})
 }
 
-// lost takes what can't be read, in its place.
-func (t *timeline) lost(d *kafka.DamagedError) {
+// addUnreadable adds a line for a range that can't be read, at its position.
+func (t *timeline) addUnreadable(d *kafka.DamagedError) {
 	if d.Of(t.id) {
-		t.take(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
+		t.addLine(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
 	}
 }
 
-// take takes a line.
-func (t *timeline) take(line timelineLine) {
+// addLine adds a line.
+func (t *timeline) addLine(line timelineLine) {
 	if t.options.format == formatTable {
 		line.Type, line.Step = printable(line.Type), printable(line.Step)
 	}
@@ -131,7 +131,7 @@ func (t *timeline) take(line timelineLine) {
 	}
 }
 
-// show prints what wasn't shown yet.
+// show prints the lines that weren't printed yet.
 func (t *timeline) show(out io.Writer) error {
 	from := t.shown
 	t.shown = len(t.lines)
@@ -145,19 +145,19 @@ func (t *timeline) show(out io.Writer) error {
 	return printList(&t.options.output, out, "", t.lines[from:], nil)
 }
 
-// stream shows what a console tells of as it comes, until the task has ended or is held.
-func (t *timeline) stream(ctx context.Context, h *askedHistory, out io.Writer) error {
+// followConsole prints new events from a console's stream until the task has ended or is held.
+func (t *timeline) followConsole(ctx context.Context, h *consoleHistory, out io.Writer) error {
 	return h.follow(ctx, t.id, func(line timelineLine) error {
-		t.take(line)
+		t.addLine(line)
 		return t.show(out)
 	}, func() bool { return t.ended })
 }
 
-// tail shows what comes, until the task has ended or is held.
-func (t *timeline) tail(ctx context.Context, h *logHistory, out io.Writer) error {
-	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, whole: true}
-	return h.until(ctx, func() (bool, error) {
-		any, err := news.poll(ctx, t.add)
+// followLog prints new events of the log until the task has ended or is held.
+func (t *timeline) followLog(ctx context.Context, h *logHistory, out io.Writer) error {
+	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, waitForLeaders: true}
+	return h.pollUntil(ctx, func() (bool, error) {
+		any, err := news.poll(ctx, t.addRecord)
 		if err == nil && len(t.lines) > t.shown {
 			err = t.show(out)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addTools adds the verbs of those who submit tasks and answer for them.
+// addTools adds the verbs for submitters and operators.
 func addTools(root *cobra.Command) {
 	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newImport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newWorkflow(), newBench())
 	root.InitDefaultCompletionCmd()
@@ -15,8 +15,8 @@ func addTools(root *cobra.Command) {
 	completeValues(root)
 }
 
-// usageArguments makes every fault of arguments a usage error, in every
-// command, and has a command that only holds others refuse what it doesn't know.
+// usageArguments makes every fault of arguments a usage error, in every command. A command that only groups
+// others refuses unknown subcommands.
 func usageArguments(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		usageArguments(c)
@@ -45,17 +45,17 @@ func usageArguments(cmd *cobra.Command) {
 	}
 }
 
-// noArguments refuses any.
+// noArguments refuses arguments.
 func noArguments(cmd *cobra.Command, args []string) error { return arguments()(cmd, args) }
 
-// arguments wants one for each name.
+// arguments requires one argument for each name.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > len(names):
 			return usage("`%s`: unexpected argument %q; --help shows how it is used", cmd.CommandPath(), args[len(names)])
 		case len(args) < len(names):
-			return usage("`%s` wants %s; --help shows how it is used", cmd.CommandPath(), strings.Join(names[len(args):], " and "))
+			return usage("`%s` needs %s; --help shows how it is used", cmd.CommandPath(), strings.Join(names[len(args):], " and "))
 		}
 		return nil
 	}

@@ -163,12 +163,12 @@ func TestSince(t *testing.T) {
 		"90m":                       now.Add(-90 * time.Minute),
 		"2026-05-01T00:00:00+02:00": time.Date(2026, 4, 30, 22, 0, 0, 0, time.UTC),
 	} {
-		if got, err := (&since{text}).instant(now); err != nil || !got.Equal(want) {
+		if got, err := (&sinceFlag{text}).instant(now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"yesterday", "-5m", "2026-05-01"} {
-		if _, err := (&since{text}).instant(now); codeOf(err) != exitUsage {
+		if _, err := (&sinceFlag{text}).instant(now); codeOf(err) != exitUsage {
 			t.Errorf("%q: %v, want a usage error", text, err)
 		}
 	}
@@ -219,14 +219,14 @@ func TestWaitOutlivesRestart(t *testing.T) {
 	defer l.close()
 	w := newWaiter(l)
 	w.add("order-1", "", "")
-	if err := w.history(t.Context(), l.partition("order-1")); err != nil {
+	if err := w.readHistory(t.Context(), l.partition("order-1")); err != nil {
 		t.Fatal(err)
 	}
 
 	if err := broker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.poll(t.Context()); !away(err) || codeOf(err) != exitUnreachable {
+	if _, err := w.poll(t.Context()); !brokersUnavailable(err) || codeOf(err) != exitUnreachable {
 		t.Fatalf("%v while the broker is away, want exit code %d", err, exitUnreachable)
 	}
 	ended := make(chan error, 1)
@@ -270,12 +270,12 @@ func TestPagesOfAConsole(t *testing.T) {
 		{there, []string{"1000 ", "1000 1000", "500 2000"}, ""},
 		{9000, []string{"1000 ", "1000 1000", "1000 2000"}, ""},
 	} {
-		l := limit{most: c.most}
-		q := l.asking(time.Time{})
+		l := limit{max: c.most}
+		q := l.consoleQuery(time.Time{})
 		var asked []string
 		var note strings.Builder
 		given := 0
-		err := l.pages(&apiClient{}, q, &note, "alerts", func() (int, int64, string, error) {
+		err := l.eachPage(&apiClient{}, q, &note, "alerts", func() (int, int64, string, error) {
 			asked = append(asked, q.Get("limit")+" "+q.Get("page_token"))
 			n, err := strconv.Atoi(q.Get("limit"))
 			n = min(n, there-given)
@@ -289,7 +289,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		}
 	}
 	old := func() (int, int64, string, error) { return 1000, 7, "", nil }
-	if err := new(limit).pages(&apiClient{}, url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPart) {
+	if err := new(limit).eachPage(&apiClient{}, url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPartialAnswer) {
 		t.Errorf("a console that gives one page only, and more is there: %v", err)
 	}
 }

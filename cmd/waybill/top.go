@@ -19,10 +19,10 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// topDefaultEvery is how often the view is drawn anew.
+// topDefaultEvery is the default interval between redraws.
 const topDefaultEvery = 2 * time.Second
 
-// topAlerts is how many alerts are shown.
+// topAlerts bounds the alerts that are shown.
 const topAlerts = 5
 
 type topOptions struct {
@@ -30,7 +30,7 @@ type topOptions struct {
 	api   apiFlags
 	every time.Duration
 	once  bool
-	size  func() (columns, lines int) // of the terminal; nil, or 0: not known
+	size  func() (columns, lines int) // size of the terminal; nil or 0: unknown
 }
 
 func newTop() *cobra.Command {
@@ -78,24 +78,24 @@ func runTop(cmd *cobra.Command, o *topOptions) error {
 			return columns, lines
 		}
 	}
-	return o.watch(cmd.Context(), c, out, live)
+	return o.redraw(cmd.Context(), c, out, live)
 }
 
-// watch draws the view; live: again and again, over the one before, until ctx ends. A console that
-// has answered and doesn't any more is asked again, and what it said last is shown meanwhile.
-func (o *topOptions) watch(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
+// redraw draws the view once or, if live, repeatedly until ctx ends. If the console stops answering, it keeps
+// the last view and tries again.
+func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, live bool) error {
 	var last, before *overview
 	for {
-		now, err := c.overview(ctx)
+		now, err := c.readOverview(ctx)
 		switch {
 		case err == nil:
 			last, before = now, last
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !live || last == nil || !mayPass(err):
+		case !live || last == nil || !isTransient(err):
 			return err
 		default:
-			last.trouble = err
+			last.lastError = err
 		}
 		var view bytes.Buffer
 		if !live {
@@ -111,14 +111,13 @@ func (o *topOptions) watch(ctx context.Context, c *apiClient, out io.Writer, liv
 		select {
 		case <-time.After(o.every):
 		case <-ctx.Done():
-			fmt.Fprintln(out) // what comes next begins a line
+			fmt.Fprintln(out) // later output starts on its own line
 			return ctx.Err()
 		}
 	}
 }
 
-// draw draws a view on a terminal: as much of it as there is room for, or each view would scroll
-// the beginning of it away.
+// draw draws a view on a terminal, shortened to the terminal's height: otherwise it would scroll.
 func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 	columns, rows := 0, 0
 	if o.size != nil {
@@ -134,7 +133,7 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 		over := len(lines) - rows
 		fits = rows == 0 || over <= 0 || most == 0
 		if most == len(v.partitions.Partitions) {
-			over++ // for the line that says how many are left out
+			over++ // room for the line with the number of hidden partitions
 		}
 		most = max(0, most-over)
 	}
@@ -149,20 +148,20 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 		if columns > 0 {
 			line = shorten(line, columns)
 		}
-		out.WriteString("\x1b[K" + line) // what was there goes
+		out.WriteString("\x1b[K" + line) // clear the rest of the line
 	}
-	out.WriteString("\x1b[J") // and what was below
+	out.WriteString("\x1b[J") // clear the lines below
 	return nil
 }
 
-// client is the console; there must be one.
+// client returns the console to query. Without one it is an error.
 func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 	if o.api.url == apiOff {
-		return nil, usage("top asks a console: name one with --api")
+		return nil, usage("top needs a console: give --api URL")
 	}
-	c, err := o.api.named()
+	c, err := o.api.namedConsole()
 	if c != nil {
-		o.expect(cmd, c)
+		o.expectSystem(cmd, c)
 	}
 	if err != nil || c != nil {
 		return c, err
@@ -173,20 +172,20 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 		return nil, err
 	}
 	defer l.close()
-	if c = o.api.found(cmd.Context(), l); c == nil {
-		err = exit(exitUnreachable, "no console runs that can be asked: start one with `waybill console`, or name one with --api URL")
+	if c = o.api.findLocalConsole(cmd.Context(), l); c == nil {
+		err = exit(exitUnreachable, "no console was found: start one with `waybill console`, or give --api URL")
 	}
 	return c, err
 }
 
-// overview is what top shows.
+// overview is the data of one view.
 type overview struct {
 	at        time.Time
 	base      string
-	trouble   error // why there is nothing newer; nil: this is what it said when it was asked last
+	lastError error // why the last refresh failed; nil: the view is current
 	workflows struct {
 		Workflows  []console.WorkflowView `json:"workflows"`
-		Incomplete lacks                  `json:"incomplete"`
+		Incomplete incompletePartitions   `json:"incomplete"`
 	}
 	agents struct {
 		Agents []console.AgentView `json:"agents"`
@@ -197,7 +196,7 @@ type overview struct {
 	alerts alertPage
 }
 
-func (c *apiClient) overview(ctx context.Context) (*overview, error) {
+func (c *apiClient) readOverview(ctx context.Context) (*overview, error) {
 	v := &overview{at: time.Now(), base: c.base}
 	for path, into := range map[string]any{"/workflows": &v.workflows, "/agents": &v.agents, "/partitions": &v.partitions, "/alerts": &v.alerts} {
 		if err := c.get(ctx, path, nil, decode(into)); err != nil {
@@ -207,8 +206,8 @@ func (c *apiClient) overview(ctx context.Context) (*overview, error) {
 	return v, nil
 }
 
-// ended is how many tasks of a version have ended.
-func ended(v console.WorkflowView) (n int64) {
+// endedTasks counts the ended tasks of a workflow version.
+func endedTasks(v console.WorkflowView) (n int64) {
 	for state, tasks := range v.Tasks {
 		if state.Terminal() {
 			n += tasks
@@ -217,14 +216,14 @@ func ended(v console.WorkflowView) (n int64) {
 	return n
 }
 
-// print shows the view, with so many partitions at most; rates are those since the one before.
+// print prints the view with at most that many partitions. Rates are since the view before.
 func (v *overview) print(out io.Writer, before *overview, most int) error {
-	fmt.Fprintf(out, "Waybill, %s, asked of %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
-	if v.trouble != nil {
-		fmt.Fprintf(out, "Nothing newer: %s\n\n", printable(v.trouble.Error()))
+	fmt.Fprintf(out, "Waybill at %s, from %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
+	if v.lastError != nil {
+		fmt.Fprintf(out, "Not updated: %s\n\n", printable(v.lastError.Error()))
 	}
-	if err := v.workflows.Incomplete.partial(); err != nil {
-		fmt.Fprintf(out, "Not all is counted: %v.\n\n", err)
+	if err := v.workflows.Incomplete.partialError(); err != nil {
+		fmt.Fprintf(out, "Incomplete: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
 	for _, part := range []func(io.Writer, *overview) error{v.printWorkflows, v.printAgents, partitions, v.printAlerts} {
@@ -236,7 +235,7 @@ func (v *overview) print(out io.Writer, before *overview, most int) error {
 }
 
 func (v *overview) printWorkflows(out io.Writer, before *overview) error {
-	w := newTable(out, "WORKFLOW PENDING PROCESSING ERROR UNDOING PROCESSED UNDONE CANCELLED ENDED/S")
+	w := newTable(out, "WORKFLOW PENDING PROCESSING HELD UNDOING PROCESSED UNDONE CANCELLED ENDED/S")
 	for _, f := range v.workflows.Workflows {
 		row := []string{f.Workflow + "/" + strconv.Itoa(f.Version)}
 		for _, state := range []events.TaskState{events.StatePending, events.StateProcessing, events.StateError, events.StateUndoing,
@@ -256,7 +255,7 @@ func (v *overview) rate(f console.WorkflowView, before *overview) string {
 	if i < 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f", float64(ended(f)-ended(before.workflows.Workflows[i]))/v.at.Sub(before.at).Seconds())
+	return fmt.Sprintf("%.1f", float64(endedTasks(f)-endedTasks(before.workflows.Workflows[i]))/v.at.Sub(before.at).Seconds())
 }
 
 func (v *overview) printAgents(out io.Writer, _ *overview) error {
@@ -286,12 +285,12 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%d partitions more, with no greater lag: --once shows all\n", left)
+		fmt.Fprintf(out, "%d more partitions, whose lag is no greater; --once shows all\n", left)
 	}
 	return closeTable(out, w)
 }
 
-// schedulerText is how far the scheduler of a partition is, and who it is where that isn't the owner.
+// schedulerText formats the restore progress of a partition's scheduler, and its name if it isn't the owner.
 func schedulerText(p console.PartitionView) string {
 	if p.Scheduler == nil || p.SchedulerRestored == nil {
 		return "none"
@@ -306,7 +305,7 @@ func schedulerText(p console.PartitionView) string {
 func (v *overview) printAlerts(out io.Writer, _ *overview) error {
 	list := v.alerts.Alerts[:min(topAlerts, len(v.alerts.Alerts))]
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "No alerts are open, and there are none of the last 24 hours.")
+		_, err := fmt.Fprintln(out, "No open alerts, and none in the last 24 hours.")
 		return err
 	}
 	w := newTable(out, alertHead)

@@ -40,16 +40,16 @@ func TestInterruptedTop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := &interrupting{interrupt: stop}
 	o := topOptions{every: time.Hour}
-	if err := o.watch(ctx, answering(t, "{}"), out, true); !errors.Is(err, context.Canceled) {
+	if err := o.redraw(ctx, answering(t, "{}"), out, true); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted while it sleeps: %v", err)
 	}
 	if !strings.HasPrefix(out.String(), "\x1b[H") {
 		t.Errorf("it was shown %q", out.String())
 	}
-	if err := o.watch(ctx, answering(t, "{}"), out, true); !errors.Is(err, context.Canceled) {
+	if err := o.redraw(ctx, answering(t, "{}"), out, true); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted while it asks: %v", err)
 	}
-	if err := o.watch(t.Context(), answering(t, "{}"), io.Discard, false); err != nil {
+	if err := o.redraw(t.Context(), answering(t, "{}"), io.Discard, false); err != nil {
 		t.Errorf("one view: %v", err)
 	}
 }
@@ -61,17 +61,17 @@ func TestListOfSomePartitions(t *testing.T) {
 	for _, found := range []bool{false, true} {
 		for name, list := range map[string]func(*cobra.Command, *apiClient) error{
 			"tasks": func(cmd *cobra.Command, c *apiClient) error {
-				return (&taskListOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+				return (&taskListOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
 			},
 			"alerts": func(cmd *cobra.Command, c *apiClient) error {
-				return (&alertsOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+				return (&alertsOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
 			},
 			"dead letters": func(cmd *cobra.Command, c *apiClient) error {
-				return (&deadletterOptions{tool: shown, limit: limit{most: 10}}).ask(cmd, c, time.Time{})
+				return (&deadletterOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
 			},
 		} {
 			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","incomplete":[{"partition":3,"why":"no_leader","restored":0}]}`)
-			c.found = found
+			c.discovered = found
 			var out bytes.Buffer
 			cmd := &cobra.Command{}
 			cmd.SetContext(t.Context())
@@ -94,7 +94,7 @@ func TestListWithoutAnEnd(t *testing.T) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
-	for name, err := range map[string]error{"tasks": (&taskListOptions{}).ask(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).ask(cmd, c, time.Time{})} {
+	for name, err := range map[string]error{"tasks": (&taskListOptions{}).askConsole(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).askConsole(cmd, c, time.Time{})} {
 		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the same page") {
 			t.Errorf("%s: exit code %d, %v", name, codeOf(err), err)
 		}
@@ -132,7 +132,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 				t.Errorf("%v: a line of %d characters: %q", size, n, line)
 			}
 		}
-		if size == [2]int{40, 20} && (!strings.Contains(text, "\n11 ") || strings.Contains(text, "\n8 ") || !strings.Contains(text, "2 partitions more") || !strings.Contains(text, "No alerts")) {
+		if size == [2]int{40, 20} && (!strings.Contains(text, "\n11 ") || strings.Contains(text, "\n8 ") || !strings.Contains(text, "2 more partitions") || !strings.Contains(text, "No open alerts")) {
 			t.Errorf("%v shows\n%s", size, text)
 		}
 		if whole := size[1] == 0 || size[1] > 20; whole != (strings.Contains(text, "\n0 ") && strings.Contains(text, "\n11 ") && !strings.Contains(text, " more")) {
@@ -156,16 +156,16 @@ func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := &watching{stop: stop, until: 4}
 	o := topOptions{every: time.Millisecond}
-	if err := o.watch(ctx, &apiClient{base: s.URL}, out, true); !errors.Is(err, context.Canceled) {
+	if err := o.redraw(ctx, &apiClient{base: s.URL}, out, true); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	for i, away := range []bool{false, true, true, false} {
-		if i >= len(out.views) || strings.Contains(out.views[i], "Nothing newer") != away {
+		if i >= len(out.views) || strings.Contains(out.views[i], "Not updated") != away {
 			t.Fatalf("view %d of %q", i, out.views)
 		}
 	}
 	asked = 4
-	if err := o.watch(t.Context(), &apiClient{base: s.URL}, io.Discard, true); codeOf(err) != exitUnreachable {
+	if err := o.redraw(t.Context(), &apiClient{base: s.URL}, io.Discard, true); codeOf(err) != exitUnreachable {
 		t.Errorf("of a console that has never answered: %v", err)
 	}
 }

@@ -80,8 +80,8 @@ whether existing topics are good enough.`,
 	return cmd
 }
 
-// requestTopics are the partitions of the agents' topics. A topic whose agent no
-// workflow can name would be of no use.
+// requestTopics returns the partitions of the agents' request topics. It refuses names that no workflow can
+// use.
 func requestTopics(agents []string, partitions int32) (map[string]int32, error) {
 	if partitions < 1 {
 		return nil, usage("--agent-partitions %d: at least 1", partitions)
@@ -96,8 +96,8 @@ func requestTopics(agents []string, partitions int32) (map[string]int32, error) 
 	return topics, nil
 }
 
-// partitionsAsked is the value of --partitions if it was given; else 0, which is
-// as many as there are already: the flag's default is for what is new.
+// partitionsAsked returns the value of --partitions if it was given, else 0: existing topics keep their number,
+// and the flag's default is for new ones.
 func partitionsAsked(cmd *cobra.Command, value int32) (int32, error) {
 	if !cmd.Flags().Changed("partitions") {
 		return 0, nil
@@ -133,7 +133,7 @@ than it should be.`,
 				return err
 			}
 			if len(findings) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "all topics are as they should be")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "all topics have the expected settings")
 				return err
 			}
 			sort.Slice(findings, func(i, j int) bool { return findings[i].Topic < findings[j].Topic })
@@ -152,7 +152,7 @@ than it should be.`,
 	return cmd
 }
 
-// openAdmin connects a command that only looks at topics and groups.
+// openAdmin connects a command that needs topics and groups only.
 func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
 	cfg, err := conn.kafka("waybill")
 	if err != nil {
@@ -162,7 +162,7 @@ func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Reach(cmd.Context(), admin); err != nil {
+	if err := instance.CheckReachable(cmd.Context(), admin); err != nil {
 		admin.Close()
 		return nil, err
 	}

@@ -42,7 +42,7 @@ machine. In production, run the roles against your own Kafka cluster.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "waybill-data", "directory of the broker's log and the local state")
-	o.console.operator = true // for laptops
+	o.console.operator = true // `waybill up` is for one user's machine
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
@@ -82,10 +82,10 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 			if err != nil {
 				return err
 			}
-			o.metricsListen = addr.String() // port 0 is any
+			o.metricsListen = addr.String() // port 0 chose a free one
 		}
 		sys.broker.Open()
-		o.sayUp(cmd.OutOrStdout(), sys)
+		o.printStarted(cmd.OutOrStdout(), sys)
 		return nil
 	})
 	if cerr := sys.close(); err == nil {
@@ -94,7 +94,7 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	return err
 }
 
-// check refuses what can be judged before anything is begun.
+// check checks the flags before anything is started.
 func (o *upOptions) check() error {
 	if err := o.roleFlags.check(); err != nil {
 		return err
@@ -109,12 +109,12 @@ func (o *upOptions) check() error {
 		return err
 	}
 	if !isLoopback(o.listen) {
-		return usage("--kafka-listen %s can be reached from elsewhere: the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
+		return usage("--kafka-listen %s is reachable from other machines, and the embedded broker has no authentication; listen on loopback (%s)", o.listen, embedded.DefaultListen)
 	}
 	return nil
 }
 
-// local reads the flags.
+// local builds the options of the local system from the flags.
 func (o *upOptions) local() (localOptions, error) {
 	if err := o.check(); err != nil {
 		return localOptions{}, err
@@ -141,17 +141,17 @@ func (o *upOptions) local() (localOptions, error) {
 		lo.definitions = append(lo.definitions, d)
 	}
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
-		return lo, fmt.Errorf("--data-dir: %w; name a directory that can be made and written to", err)
+		return lo, fmt.Errorf("--data-dir: %w; give a directory that can be created and written to", err)
 	}
 	return lo, nil
 }
 
-func (o *upOptions) sayUp(out io.Writer, sys *local) {
+func (o *upOptions) printStarted(out io.Writer, sys *local) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.console)
 	if sys.console != "http://"+defaultConsole {
-		fmt.Fprintf(out, "           not where tools look for it: they ask it with --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
+		fmt.Fprintf(out, "           not at the default address: tools need --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
 	}
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)

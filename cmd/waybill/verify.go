@@ -22,7 +22,7 @@ import (
 
 type verifyOptions struct {
 	historyTool
-	span
+	timeRange
 	dataDir    string
 	partitions []int
 	latest     time.Duration
@@ -72,7 +72,7 @@ log that is too large for memory in parts, with --partition, or with --since and
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, &o) },
 	}
 	o.historyTool.flags(cmd)
-	o.span.flags(cmd, "only tasks submitted")
+	o.timeRange.flags(cmd, "only tasks submitted")
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "check the log in the directory of a 'waybill up' that isn't running")
 	f.IntSliceVar(&o.partitions, "partition", nil, "only these partitions (default: all)")
@@ -80,16 +80,16 @@ log that is too large for memory in parts, with --partition, or with --since and
 	f.DurationVar(&o.tolerance, "late-replies", -1, "report a reply as a fault if it was written later than this after complete-by (default: only show it)")
 	hideDefault(f, "late-replies")
 	o.profiles.flags(f, "the reading")
-	for _, name := range []string{"cpuprofile", "memprofile"} { // for who makes it faster
-		_ = f.MarkHidden(name) // it exists: flags has just added it
+	for _, name := range []string{"cpuprofile", "memprofile"} { // for developers
+		_ = f.MarkHidden(name) // can't fail: the flag exists
 	}
 	return cmd
 }
 
-// choose keeps one log to verify. A log that the command line names goes before those that settings name. Of those
-// a directory comes last: the same settings are for other verbs, and for those it is their own.
-func (o *verifyOptions) choose(cmd *cobra.Command) {
-	named := func(name string) bool { return typed(cmd, name) }
+// chooseLog selects the log to verify. One on the command line wins over those in settings. Among settings,
+// --data-dir comes last: the same settings serve other verbs, for which the directory is their own.
+func (o *verifyOptions) chooseLog(cmd *cobra.Command) {
+	named := func(name string) bool { return onCommandLine(cmd, name) }
 	dir, file, brokers, cluster := named("data-dir"), named("file"), named("brokers"), named("kafka-config")
 	switch {
 	case dir && !file && !brokers:
@@ -105,11 +105,11 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	o.choose(cmd)
+	o.chooseLog(cmd)
 	if o.latest < 0 {
-		return usage("--late-timers %s: a duration has no sign", o.latest)
+		return usage("--late-timers %s: must not be negative", o.latest)
 	}
-	ended, err := o.profiles.begin()
+	ended, err := o.profiles.start()
 	if err != nil {
 		return err
 	}
@@ -124,14 +124,14 @@ func runVerify(cmd *cobra.Command, o *verifyOptions) error {
 	return err
 }
 
-// verify checks the log, or a file.
-func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
+// verify checks the log, a directory, or a file.
+func (o *verifyOptions) verify(cmd *cobra.Command) (*verifyResult, error) {
 	options := verify.Options{LatestBy: o.latest, ReplyTolerance: o.tolerance, Whole: true}
 	if o.tolerance < 0 {
 		options.ReplyTolerance = math.MaxInt64
 	}
 	var err error
-	if options.Since, options.Until, err = o.instants(time.Now()); err != nil {
+	if options.Since, options.Until, err = o.bounds(time.Now()); err != nil {
 		return nil, err
 	}
 	switch {
@@ -143,24 +143,24 @@ func (o *verifyOptions) verify(cmd *cobra.Command) (*verified, error) {
 	return o.verifyLog(cmd, options)
 }
 
-// verifyLog checks what the brokers have.
-func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verified, error) {
+// verifyLog checks the log of the brokers.
+func (o *verifyOptions) verifyLog(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	l, err := o.open(cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close()
 	v := &verification{logbook: l}
-	if err := v.choose(o.partitions); err != nil {
+	if err := v.choosePartitions(o.partitions); err != nil {
 		return nil, err
 	}
 	options.Namespace, options.Partitions, options.Inputs = l.cfg.Namespace, l.partitions, true
 	return v.run(cmd.Context(), options)
 }
 
-// verifyDirectory checks the log of an embedded broker that doesn't run: it runs for that
-// long. It doesn't start on a log that isn't as it was written, and says where.
-func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verified, err error) {
+// verifyDirectory checks the log of an embedded broker that isn't running. It starts the broker meanwhile. The
+// broker refuses to start on a corrupt log, and says where it is corrupt.
+func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Options) (_ *verifyResult, err error) {
 	if o.file != "" || o.brokers != nil {
 		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
 	}
@@ -174,18 +174,18 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	broker.Open()
-	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // what else is set is for another
+	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // other connection settings are for other brokers
 	return o.verifyLog(cmd, options)
 }
 
-// verification is one reading of the log.
+// verification is one check of the log.
 type verification struct {
 	*logbook
 	parts []int32
 }
 
-// choose takes the partitions that were asked for; none: all.
-func (v *verification) choose(partitions []int) error {
+// choosePartitions selects the partitions of --partition; nil means all.
+func (v *verification) choosePartitions(partitions []int) error {
 	for _, p := range partitions {
 		if p < 0 || p >= int(v.partitions) {
 			return usage("--partition %d: the namespace %s has the partitions 0 to %d", p, v.cfg.Namespace, v.partitions-1)
@@ -203,11 +203,10 @@ func (v *verification) choose(partitions []int) error {
 	return nil
 }
 
-// run reads the inboxes first, and the dead letters last: what was consumed when
-// the events were read has left its dead letter by then. What was consumed since the
-// inboxes were read may have been forwarded past that, so it asks before up to where
-// there are events.
-func (v *verification) run(ctx context.Context, o verify.Options) (*verified, error) {
+// run reads the inboxes first, then the events, and the dead letters last: an input that was consumed before
+// its event was read has left its dead letter by then. An input consumed after the inboxes were read may have
+// been forwarded behind that point. So run first records the end of the events.
+func (v *verification) run(ctx context.Context, o verify.Options) (*verifyResult, error) {
 	ns := v.cfg.Namespace
 	kept, err := v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets)
 	if err != nil {
@@ -226,7 +225,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 		c.EventsThere(p, there[p])
 	}
 	for i := range events.Inboxes {
-		if err := v.inbox(ctx, checkers, i); err != nil {
+		if err := v.readInbox(ctx, checkers, i); err != nil {
 			return nil, err
 		}
 	}
@@ -237,7 +236,7 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
-	c := merged(checkers, o)
+	c := mergeCheckers(checkers, o)
 	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{ReuseBuffers: true}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
@@ -245,25 +244,25 @@ func (v *verification) run(ctx context.Context, o verify.Options) (*verified, er
 	if err != nil {
 		return nil, err
 	}
-	if v.wasHeld(ns.Deadletters()) {
+	if v.readIncomplete(ns.Deadletters()) {
 		c.DeadlettersMissing()
 	}
 	report := c.Finish(time.Now())
-	view := verifiedOf(report, v.parts, places)
+	view := newVerifyResult(report, v.parts, places)
 	if line := report.Timeline(); line != nil {
-		view.Timeline, err = v.timeline(ctx, line)
+		view.Timeline, err = v.readTimeline(ctx, line)
 	}
-	return view.within(o), err
+	return view.withRange(o), err
 }
 
-// damagedOf tells the checker of each partition what can't be read of it.
+// damagedOf returns a handler that passes unreadable ranges to the checker of their partition.
 func damagedOf(checkers map[int32]*verify.Checker) func(*kafka.DamagedError) {
 	return func(d *kafka.DamagedError) {
 		checkers[d.Partition].Damaged(d.Topic, d.Partition, d.Offset, d.Keys, d.Error())
 	}
 }
 
-// checkersOf makes one for each partition: they are fed side by side.
+// checkersOf creates a checker for each partition. They run in parallel.
 func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
 	checkers := make(map[int32]*verify.Checker, len(parts))
 	for _, p := range parts {
@@ -272,8 +271,8 @@ func checkersOf(parts []int32, o verify.Options) map[int32]*verify.Checker {
 	return checkers
 }
 
-// merged is one checker that has seen what all have, in the order of the partitions.
-func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
+// mergeCheckers merges the checkers in the order of the partitions.
+func mergeCheckers(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checker {
 	all := verify.New(o)
 	for _, p := range slices.Sorted(maps.Keys(checkers)) {
 		all.Merge(checkers[p])
@@ -281,9 +280,9 @@ func merged(checkers map[int32]*verify.Checker, o verify.Options) *verify.Checke
 	return all
 }
 
-// offsets is what the brokers say of each partition of a topic now.
+// offsets requests one kind of offset of each partition of a topic.
 func (v *verification) offsets(ctx context.Context, what, topic string, ask func(context.Context, string) (map[int32]int64, error)) (at map[int32]int64, err error) {
-	err = v.patiently(ctx, func(ctx context.Context) error {
+	err = v.askBrokers(ctx, func(ctx context.Context) error {
 		at, err = ask(ctx, topic)
 		return err
 	})
@@ -293,10 +292,10 @@ func (v *verification) offsets(ctx context.Context, what, topic string, ask func
 	return at, nil
 }
 
-// inbox feeds what is left of an inbox, which may be trimmed meanwhile.
-func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
+// readInbox feeds the records of an inbox. The inbox may be trimmed meanwhile.
+func (v *verification) readInbox(ctx context.Context, checkers map[int32]*verify.Checker, i events.Inbox) error {
 	topic := v.cfg.Namespace.Inbox(i)
-	first := make(map[int32]*int64, len(v.parts)) // offset, by partition: each is one goroutine's
+	first := make(map[int32]*int64, len(v.parts)) // first offset by partition; each element is used by one goroutine
 	for _, p := range v.parts {
 		none := int64(-1)
 		first[p] = &none
@@ -319,8 +318,8 @@ func (v *verification) inbox(ctx context.Context, checkers map[int32]*verify.Che
 	return err
 }
 
-// timeline reads the events around a fault.
-func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
+// readTimeline reads the events around a fault.
+func (v *verification) readTimeline(ctx context.Context, line *verify.Timeline) ([]events.Line, error) {
 	p := line.Fault.Partition
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
 		p = v.partition(line.Fault.Task)
@@ -332,20 +331,19 @@ func (v *verification) timeline(ctx context.Context, line *verify.Timeline) ([]e
 	return line.Lines(), err
 }
 
-// verified is what is printed of a verification. Offsets are strings: they pass
-// 2^53.
-type verified struct {
+// verifyResult is the result as it is printed. Offsets are strings because they may exceed 2^53.
+type verifyResult struct {
 	Tasks       int                      `json:"tasks"`
 	States      map[events.TaskState]int `json:"states"`
 	Events      int                      `json:"events"`
 	Inputs      int                      `json:"inputs"`       // still in the inboxes
-	Pending     int                      `json:"pending"`      // of those, not consumed yet, at most: what led to nothing doesn't show it
-	Poison      int                      `json:"poison"`       // of those, can't be used
+	Pending     int                      `json:"pending"`      // upper bound of those not consumed yet: an input without an effect leaves no trace
+	Poison      int                      `json:"poison"`       // inputs that can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
 	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
 	Recoveries  struct {
 		Accepted int `json:"accepted"`
-		Rejected int `json:"rejected"` // of those still in the inbox
+		Rejected int `json:"rejected"` // only of inputs still in the inbox
 	} `json:"recoveries"`
 	Lateness struct {
 		Timers int   `json:"timers"`
@@ -354,27 +352,27 @@ type verified struct {
 		Max    int64 `json:"max_ms"`
 	} `json:"lateness"`
 	LateReplies struct {
-		Count int   `json:"count"` // of those still in the inbox
+		Count int   `json:"count"` // only of inputs still in the inbox
 		Max   int64 `json:"max_ms"`
 	} `json:"late_replies"`
 	Range    *verifiedRange  `json:"range,omitempty"`
 	Broken   int             `json:"broken"`
-	Faults   []verifiedFault `json:"faults"`   // the first of them
-	Timeline []events.Line   `json:"timeline"` // of the first broken task, around its fault
+	Faults   []verifiedFault `json:"faults"`   // the first faults
+	Timeline []events.Line   `json:"timeline"` // events around the first broken task's fault
 	AsOf     []events.AsOf   `json:"as_of"`
 
-	others int // events of tasks that weren't looked at
+	others int // events of skipped tasks
 }
 
-// verifiedRange says which tasks were looked at, by when they were submitted.
+// verifiedRange is the time range of --since and --until.
 type verifiedRange struct {
 	Since       *string `json:"since"`
 	Until       *string `json:"until"`
-	OtherEvents int     `json:"other_events"` // of tasks that weren't
+	OtherEvents int     `json:"other_events"` // events of skipped tasks
 }
 
-// within says what was looked at, if that isn't all.
-func (v *verified) within(o verify.Options) *verified {
+// withRange adds the time range, if there is one.
+func (v *verifyResult) withRange(o verify.Options) *verifyResult {
 	if o.Since.IsZero() && o.Until.IsZero() {
 		return v
 	}
@@ -382,7 +380,7 @@ func (v *verified) within(o verify.Options) *verified {
 	return v
 }
 
-// verifiedFault is one broken promise.
+// verifiedFault is one broken guarantee.
 type verifiedFault struct {
 	Promise   string `json:"promise"`
 	Task      string `json:"task,omitempty"`
@@ -392,8 +390,8 @@ type verifiedFault struct {
 	What      string `json:"what"`
 }
 
-func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verified {
-	v := &verified{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
+func newVerifyResult(r *verify.Report, parts []int32, places map[int32]readPosition) *verifyResult {
+	v := &verifyResult{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Poison: r.Poison,
 		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, others: r.Others, Faults: []verifiedFault{}, Timeline: []events.Line{}}
 	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
 	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()
@@ -412,7 +410,7 @@ func verifiedOf(r *verify.Report, parts []int32, places map[int32]place) *verifi
 	return v
 }
 
-// atMost is a count that may be less.
+// atMost formats an upper bound.
 func atMost(n int) string {
 	if n == 0 {
 		return "0"
@@ -420,19 +418,19 @@ func atMost(n int) string {
 	return fmt.Sprintf("at most %d", n)
 }
 
-// faultsShown is how many faults a table shows; json and jsonl have more.
+// faultsShown bounds the faults in a table; json and jsonl have more.
 const faultsShown = 10
 
-// verifiedTable shows a verification to people.
-func verifiedTable(out io.Writer, v *verified) error {
+// verifiedTable prints the result.
+func verifiedTable(out io.Writer, v *verifyResult) error {
 	w := newTable(out, "")
 	w.row("Tasks", statesText(v.States))
 	if r := v.Range; r != nil {
-		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were not looked at", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
+		w.row("Submitted", fmt.Sprintf("%s to %s; %d events of other tasks were skipped", dash(tableTime(r.Since)), dash(tableTime(r.Until)), r.OtherEvents))
 	}
 	w.row("Events", fmt.Sprintf("%d, of %d partitions", v.Events, len(v.AsOf)))
-	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them to be consumed; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
-	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (half of them), %d ms (99 of 100), %d ms (all); %d are due",
+	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them not consumed yet; %d dead letters", v.Inputs, atMost(v.Pending), v.Deadletters))
+	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (p50), %d ms (p99), %d ms (max); %d are due",
 		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
 	if n := v.LateReplies.Count; n > 0 {
 		w.row("Late replies", fmt.Sprintf("%d, the latest %d ms after its complete-by", n, v.LateReplies.Max))
@@ -442,7 +440,7 @@ func verifiedTable(out io.Writer, v *verified) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	w = newTable(out, "PROMISE TASK AT WHAT")
+	w = newTable(out, "GUARANTEE TASK AT WHAT")
 	for i, f := range v.Faults {
 		if i == faultsShown {
 			break

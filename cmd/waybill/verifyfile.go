@@ -15,13 +15,13 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// verifyFile checks the events of a file: nothing else of the log is there.
-func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verified, error) {
+// verifyFile checks a file of `waybill export`. It has events only.
+func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
 	switch {
 	case o.file == "-":
-		return nil, usage("verify --file reads the file again where it is broken, which can't be done with standard input (-): write that to a file")
+		return nil, usage("verify --file reads a broken file twice, so it can't read standard input (-): write it to a file")
 	case o.partitions != nil:
-		return nil, usage("--partition and --file: a file is checked whole")
+		return nil, usage("--partition and --file can't be combined")
 	}
 	h, err := o.openHistory(cmd)
 	if err != nil {
@@ -29,18 +29,18 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	}
 	defer h.close()
 	if f, ok := h.(*fileHistory); ok {
-		f.noted, f.cut, f.lacks = true, true, true // as faults
+		f.noted, f.cut, f.lacks = true, true, true // they are reported as faults instead
 	}
 	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
-	c, last, err := feedApart(cmd, o.file, options)
+	c, last, err := checkFile(cmd, o.file, options)
 	if err != nil {
 		return nil, err
 	}
-	report, places := c.Finish(time.Now()), map[int32]place{}
+	report, places := c.Finish(time.Now()), map[int32]readPosition{}
 	for p, next := range last {
-		places[p] = place{next: *next}
+		places[p] = readPosition{next: *next}
 	}
-	view := verifiedOf(report, slices.Sorted(maps.Keys(places)), places).within(options)
+	view := newVerifyResult(report, slices.Sorted(maps.Keys(places)), places).withRange(options)
 	if line := report.Timeline(); line != nil {
 		err = h.read(cmd.Context(), "", func(r *events.Record) error {
 			line.Add(r)
@@ -51,15 +51,15 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	return view, err
 }
 
-// feedApart feeds a checker for each partition, side by side, with a progress bar by
-// the bytes of the file, and merges them. last is where each partition ends.
-func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, last map[int32]*int64, err error) {
+// checkFile feeds one checker per partition in parallel, with a progress bar by the bytes of the file, and
+// merges them. last holds the last offset of each partition.
+func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, last map[int32]*int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, exit(exitUsage, "--file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	in := &metered{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+path)}
+	in := &progressReader{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+path)}
 	defer in.bar.end()
 	if info, err := f.Stat(); err == nil {
 		in.total = info.Size()
@@ -68,11 +68,11 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	last = map[int32]*int64{}
 	r, err := replay.NewReader(in)
 	if err == nil {
-		err = r.EachApart(cmd.Context(), func(p int32) replay.Take {
+		err = r.EachParallel(cmd.Context(), func(p int32) replay.RecordFunc {
 			c, next := verify.New(options), new(int64)
 			checkers[p], last[p] = c, next
 			return func(r *events.Record, changed *replay.ChangedError) {
-				if changed != nil { // before what follows from it
+				if changed != nil { // before the faults that follow from it
 					c.Damaged(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
 				}
 				c.Event(r)
@@ -84,7 +84,7 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	if err != nil && !is {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	all = merged(checkers, options)
+	all = mergeCheckers(checkers, options)
 	if r != nil && r.ChangedHead() != nil {
 		all.Incomplete(r.ChangedHead().Error())
 	}
@@ -97,14 +97,14 @@ func feedApart(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	return all, last, nil
 }
 
-// metered shows how much of a file was read. One goroutine reads.
-type metered struct {
+// progressReader shows how much of a file was read. It is for one goroutine.
+type progressReader struct {
 	in          *os.File
 	bar         *progressBar
 	done, total int64
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.in.Read(b)
 	m.done += int64(n)
 	m.bar.set(m.done, m.total)

@@ -23,7 +23,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// versionLine names the build, and what it was made with and for.
+// versionLine returns the version, the revision, the Go version and the platform.
 func versionLine() string {
 	revision := ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -12,67 +12,65 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// historyAfter is how long a task may be silent after its submission before a
-// waiter looks whether it has a history: an identical submission again leaves no
-// event.
+// historyAfter is how long a task may be silent after its submission before a waiter reads its history: a
+// repeated identical submission writes no event.
 const historyAfter = 2 * time.Second
 
-// awaited is a task whose end is waited for.
-type awaited struct {
-	digest  string // of the submission; empty: whatever is there
-	refused string // why the submission was, if it was
+// awaitedTask is a task whose end is awaited.
+type awaitedTask struct {
+	digest  string // digest of the submission; empty: any
+	refused string // reason of the refusal; empty: not refused
 	done    bool
 }
 
-// waiter follows the log until tasks have ended, are held, or their
-// submissions have been refused.
+// waiter follows the log until each task has ended or is held, or its submission was refused.
 type waiter struct {
 	log     *logbook
-	fold    *folding
-	want    map[string]*awaited
+	fold    *taskFold
+	want    map[string]*awaitedTask
 	origins map[string]string // of a submission, "topic/partition/offset" -> its id
-	open    int               // that are waited for still
+	open    int               // tasks that are still awaited
 	events  *tail
 	dead    *tail
-	strange map[int32]bool  // partitions with a task whose beginning was not seen
-	touched map[string]bool // since the last look
+	strange map[int32]bool  // partitions to read from the start: a task there began before the waiter
+	touched map[string]bool // tasks with new events since finishEnded
 }
 
 func newWaiter(l *logbook) *waiter {
-	return &waiter{log: l, fold: newFolding(), want: map[string]*awaited{}, origins: map[string]string{},
+	return &waiter{log: l, fold: newTaskFold(), want: map[string]*awaitedTask{}, origins: map[string]string{},
 		strange: map[int32]bool{}, touched: map[string]bool{}}
 }
 
-// add takes one more submission to wait for.
+// add adds a submission to wait for.
 func (w *waiter) add(id, digest, origin string) {
 	w.origins[origin] = id
 	if w.want[id] == nil {
-		w.want[id] = &awaited{digest: digest}
+		w.want[id] = &awaitedTask{digest: digest}
 		w.open++
 	}
 }
 
-// run waits until nothing is open, or ctx ends: then it returns ctx's error, and
-// what is known is still there to be told.
+// run waits until every task is done or ctx ends. Then it returns ctx's error, and the known states can still
+// be printed.
 func (w *waiter) run(ctx context.Context) error {
 	bar := newProgress(w.log.note, "waiting")
 	defer bar.end()
 	total, began := w.open, time.Now()
 	looked := map[int32]bool{}
-	return w.log.until(ctx, func() (bool, error) {
+	return w.log.pollUntil(ctx, func() (bool, error) {
 		news, err := w.poll(ctx)
 		if err != nil {
 			return news, err
 		}
 		if !news && time.Since(began) > historyAfter {
-			w.suspectSilent()
+			w.markSilentPartitions()
 		}
 		for p := range w.strange {
 			delete(w.strange, p)
 			if looked[p] {
 				continue
 			}
-			if err := w.history(ctx, p); err != nil {
+			if err := w.readHistory(ctx, p); err != nil {
 				return news, err
 			}
 			looked[p] = true
@@ -82,8 +80,8 @@ func (w *waiter) run(ctx context.Context) error {
 	}, func() bool { return w.open == 0 })
 }
 
-// suspectSilent marks the partitions of tasks that nothing was heard of.
-func (w *waiter) suspectSilent() {
+// markSilentPartitions marks the partitions of tasks without any event so far.
+func (w *waiter) markSilentPartitions() {
 	for id, a := range w.want {
 		if !a.done && w.fold.tasks[id] == nil {
 			w.strange[w.log.partition(id)] = true
@@ -92,22 +90,22 @@ func (w *waiter) suspectSilent() {
 }
 
 func (w *waiter) poll(ctx context.Context) (news bool, err error) {
-	news, err = w.events.poll(ctx, w.take)
+	news, err = w.events.poll(ctx, w.foldEvent)
 	if err != nil || w.dead == nil {
-		w.look()
+		w.finishEnded()
 		return news, err
 	}
-	refusals, err := w.dead.poll(ctx, w.refuse)
-	w.look()
+	refusals, err := w.dead.poll(ctx, w.recordRefusal)
+	w.finishEnded()
 	return news || refusals, err
 }
 
-// take folds an event of a task that is waited for. One that doesn't begin here
-// was there before: its partition is to be read from the start.
-func (w *waiter) take(r *events.Record) {
+// foldEvent folds an event of an awaited task. If the task began before the waiter, its partition must be read
+// from the start.
+func (w *waiter) foldEvent(r *events.Record) {
 	id := string(r.Key)
 	a := w.want[id]
-	if id == "" { // of the partition: a claim
+	if id == "" { // a claim of the partition
 		w.fold.add(r, nil)
 	}
 	if a == nil || a.done {
@@ -126,8 +124,8 @@ func firstEvent(r *events.Record) bool {
 	return strings.HasSuffix(id, "/1")
 }
 
-// refuse takes a dead letter: it may be that of a submission.
-func (w *waiter) refuse(r *events.Record) {
+// recordRefusal records a dead letter if it is that of an awaited submission.
+func (w *waiter) recordRefusal(r *events.Record) {
 	origin, _ := r.Header(events.HeaderOrigin)
 	id, ours := w.origins[origin]
 	if !ours || w.want[id].done {
@@ -135,36 +133,36 @@ func (w *waiter) refuse(r *events.Record) {
 	}
 	reason, _ := r.Header(events.HeaderReason)
 	detail, _ := r.Header(events.HeaderDetail)
-	w.settle(id, fmt.Sprintf("%s: %s", reason, detail))
+	w.finish(id, fmt.Sprintf("%s: %s", reason, detail))
 }
 
-// look settles the touched tasks that have ended or are held. It comes after a
-// read, not within: a hold in the past may have been resumed since.
-func (w *waiter) look() {
+// finishEnded finishes the touched tasks that have ended or are held. It runs after a read rather than within,
+// because a later event of the same read may resume a held task.
+func (w *waiter) finishEnded() {
 	for id := range w.touched {
 		delete(w.touched, id)
 		a, t := w.want[id], w.fold.tasks[id]
 		switch {
 		case a.done:
 		case w.fold.unreadable[id] != nil:
-			w.settle(id, "")
+			w.finish(id, "")
 		case t == nil:
 		case a.digest != "" && t.Digest != a.digest:
-			w.settle(id, fmt.Sprintf("%s: task %q is there already, with another body", events.ReasonIDConflict, id))
+			w.finish(id, fmt.Sprintf("%s: task %q is there already, with another body", events.ReasonIDConflict, id))
 		case t.State.Terminal() || t.State == events.StateError:
-			w.settle(id, "")
+			w.finish(id, "")
 		}
 	}
 }
 
-func (w *waiter) settle(id, refused string) {
+func (w *waiter) finish(id, refused string) {
 	a := w.want[id]
 	a.done, a.refused = true, refused
 	w.open--
 }
 
-// history reads a partition of events from its start, and goes on from there.
-func (w *waiter) history(ctx context.Context, p int32) error {
+// readHistory reads a partition of events from its start. Polling continues from the end of that read.
+func (w *waiter) readHistory(ctx context.Context, p int32) error {
 	mine := func(id string) bool {
 		a := w.want[id]
 		return a != nil && !a.done
@@ -175,7 +173,7 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 			delete(w.fold.unreadable, id)
 		}
 	}
-	in := kafka.Range{Partitions: []int32{p}, Damaged: w.log.passing(w.fold.lost(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}
+	in := kafka.Range{Partitions: []int32{p}, Damaged: w.log.corruptionHandler(w.fold.onUnreadable(slices.DeleteFunc(slices.Collect(maps.Keys(w.want)), func(id string) bool { return !mine(id) })...))}
 	places, err := w.log.read(ctx, w.log.cfg.Namespace.Events(), in, func(r *events.Record) error {
 		w.fold.add(r, mine)
 		return nil
@@ -184,7 +182,7 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 		return err
 	}
 	if w.events == nil {
-		w.events = &tail{log: w.log, topic: w.log.cfg.Namespace.Events(), places: map[int32]place{}, whole: true}
+		w.events = &tail{log: w.log, topic: w.log.cfg.Namespace.Events(), places: map[int32]readPosition{}, waitForLeaders: true}
 	}
 	w.events.places[p] = places[p]
 	for id := range w.want {
@@ -192,12 +190,12 @@ func (w *waiter) history(ctx context.Context, p int32) error {
 			w.touched[id] = true
 		}
 	}
-	w.look()
+	w.finishEnded()
 	return nil
 }
 
-// exitOf is the exit code of a task's state.
-func exitOf(s events.TaskState) int {
+// stateExitCode returns the exit code for a task's state.
+func stateExitCode(s events.TaskState) int {
 	switch s {
 	case events.StateError:
 		return exitError

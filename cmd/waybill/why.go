@@ -14,7 +14,7 @@ import (
 )
 
 func newTaskWhy() *cobra.Command {
-	var t askingTool
+	var t oneTaskTool
 	cmd := &cobra.Command{
 		Use:   "why ID",
 		Short: "Show why a task doesn't advance, since when, and what would unblock it",
@@ -41,30 +41,30 @@ With --file, and in an imported namespace, the state of agents is unknown.`,
 	return cmd
 }
 
-func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
+func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
 	if err := t.output.check(); err != nil {
 		return err
 	}
-	c, err := t.named(cmd)
+	c, err := t.namedConsole(cmd)
 	if err != nil {
 		return err
 	}
 	if c != nil {
 		return t.askWhy(cmd, c, args)
 	}
-	id, h, err := t.openOne(cmd, args)
+	id, h, err := t.openTask(cmd, args)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	f, since := newFolding(), &replay.Since{}
+	f, since := newTaskFold(), &replay.Since{}
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			since.Add(r)
 		}
 		f.add(r, func(key string) bool { return key == id })
 		return nil
-	}, f.lost(id))
+	}, f.onUnreadable(id))
 	if err != nil {
 		return err
 	}
@@ -74,15 +74,15 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	}
 	switch {
 	case task == nil && poison != "":
-		return fmt.Errorf("task %q: its first event can't be used: %s", id, poison)
+		return fmt.Errorf("task %q: its first event is unreadable: %s", id, poison)
 	case task == nil:
 		if l, is := h.(*logHistory); is {
-			return l.notTaken(cmd.Context(), id)
+			return l.explainMissing(cmd.Context(), id)
 		}
-		return t.notThere(id)
+		return t.taskNotFound(id)
 	}
 	agents, now := map[string]replay.AgentState{}, time.Now()
-	if l, is := h.(*logHistory); is && !l.history { // of an imported one the agents are elsewhere
+	if l, is := h.(*logHistory); is && !l.history { // an imported namespace has no agents
 		if err := l.agents(cmd.Context(), task, now, agents); err != nil {
 			return err
 		}
@@ -91,20 +91,20 @@ func runTaskWhy(cmd *cobra.Command, t *askingTool, args []string) error {
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
-// askWhy has a console explain: it knows of the agents, too.
-func (t *askingTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
+// askWhy prints a console's explanation, which includes the agents.
+func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
 	id, err := idArgument(args)
 	if err != nil {
 		return err
 	}
 	w := &replay.Why{}
-	if err := c.get(cmd.Context(), taskPath(id, "/why"), upToNow(), decode(w)); err != nil {
+	if err := c.get(cmd.Context(), taskPath(id, "/why"), atLogEnd(), decode(w)); err != nil {
 		return err
 	}
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
-// agents asks the cluster about the agents that a task waits for.
+// agents describes the agents that a task waits for.
 func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, agents map[string]replay.AgentState) error {
 	for _, name := range replay.AgentsAwaited(t, now) {
 		var err error
@@ -116,7 +116,7 @@ func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, 
 }
 
 func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
-	err = h.patiently(ctx, func(ctx context.Context) error {
+	err = h.askBrokers(ctx, func(ctx context.Context) error {
 		a, err = agentState(ctx, h.admin, h.cfg.Namespace, name)
 		return err
 	})
@@ -126,7 +126,7 @@ func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentStat
 	return a, nil
 }
 
-// agentState asks who reads an agent's requests, and how many are left.
+// agentState returns the members and the lag of an agent's consumer group.
 func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
 	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
 	if err != nil {
@@ -143,11 +143,11 @@ func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 	return a, nil
 }
 
-// whyTable shows an explanation to people.
+// whyTable prints an explanation.
 func whyTable(out io.Writer, y *replay.Why) error {
 	w := newTable(out, "")
 	w.row("Task", y.Task)
-	w.row("State", string(y.State))
+	w.row("State", stateText(y.State))
 	reason := string(y.Reason)
 	if y.Step != "" {
 		reason += ", step " + y.Step

@@ -45,13 +45,13 @@ Exit code 2 if there is one.`,
 
 func atLeastOneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usage("`%s` wants a file (-: standard input)", cmd.CommandPath())
+		return usage("`%s` needs a file (-: standard input)", cmd.CommandPath())
 	}
 	return nil
 }
 
-// parseFiles reads definitions: one for each file, nil where it has faults. The
-// error lists all faults of all files.
+// parseFiles parses definitions: one for each file, nil for a file with faults. The error lists all faults of
+// all files.
 func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error) {
 	definitions := make([]*workflow.Definition, len(files))
 	var faults []string
@@ -86,8 +86,8 @@ func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
 	return parseDefinition(file, src)
 }
 
-// parseDefinition is a definition that tasks can follow: a scheduler refuses those
-// of a plan that is too large, one by one.
+// parseDefinition parses a definition and checks that its plan isn't too large: a scheduler would refuse each
+// of its tasks.
 func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
 	d, err := workflow.ParseYAML(file, src)
 	if err != nil {
@@ -104,8 +104,8 @@ func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
 	return d, nil
 }
 
-// applied is what is printed of a definition that was applied.
-type applied struct {
+// appliedDefinition is the result for one definition as it is printed.
+type appliedDefinition struct {
 	Workflow string   `json:"workflow"`
 	Version  int      `json:"version"`
 	Result   string   `json:"result"` // applied, unchanged or deleted
@@ -147,33 +147,33 @@ func runApply(cmd *cobra.Command, t *tool, files []string) error {
 	if err != nil {
 		return err
 	}
-	var list []applied
+	var list []appliedDefinition
 	for _, d := range definitions {
 		result := "applied"
-		if slices.ContainsFunc(there, func(s stored) bool { return s.Workflow == d.Name && s.Version == d.Version }) {
+		if slices.ContainsFunc(there, func(s storedDefinition) bool { return s.Workflow == d.Name && s.Version == d.Version }) {
 			result = "unchanged"
 		}
-		err := l.patiently(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, d) })
+		err := l.askBrokers(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, d) })
 		if err != nil && len(list) > 0 {
 			return errors.Join(err, t.printApplied(cmd.OutOrStdout(), list))
 		}
 		if err != nil {
 			return err
 		}
-		list = append(list, applied{d.Name, d.Version, result, d.Agents()})
+		list = append(list, appliedDefinition{d.Name, d.Version, result, d.Agents()})
 	}
 	return t.printApplied(cmd.OutOrStdout(), list)
 }
 
-func (t *tool) printApplied(out io.Writer, list []applied) error {
-	return printList(&t.output, out, "WORKFLOW VERSION RESULT AGENTS", list, func(a applied) []string {
+func (t *tool) printApplied(out io.Writer, list []appliedDefinition) error {
+	return printList(&t.output, out, "WORKFLOW VERSION RESULT AGENTS", list, func(a appliedDefinition) []string {
 		return []string{a.Workflow, strconv.Itoa(a.Version), a.Result, strings.Join(a.Agents, ",")}
 	})
 }
 
-// stored is a definition as it is in the log; Definition is null and Fault says
-// why, where this build can't use it.
-type stored struct {
+// storedDefinition is a definition in the log. If this build can't use it, Definition is null and Fault says
+// why.
+type storedDefinition struct {
 	Workflow   string               `json:"workflow"`
 	Version    int                  `json:"version"`
 	AppliedAt  *string              `json:"applied_at"`
@@ -181,20 +181,19 @@ type stored struct {
 	Definition *workflow.Definition `json:"definition"`
 }
 
-// definitions are those in the log, by name and version, without those that were deleted.
-func (l *logbook) definitions(ctx context.Context) ([]stored, error) {
+// definitions returns the definitions in the log by name and version, without deleted ones.
+func (l *logbook) definitions(ctx context.Context) ([]storedDefinition, error) {
 	return l.storedDefinitions(ctx, false)
 }
 
-// keptDefinitions are those in the log, and those that were deleted and whose body schedulers keep for tasks that began
-// with it.
-func (l *logbook) keptDefinitions(ctx context.Context) ([]stored, error) {
+// keptDefinitions also returns deleted definitions whose body schedulers keep for tasks that began with it.
+func (l *logbook) keptDefinitions(ctx context.Context) ([]storedDefinition, error) {
 	return l.storedDefinitions(ctx, true)
 }
 
-func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]stored, error) {
+func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]storedDefinition, error) {
 	last := map[string]events.Record{}
-	err := l.patiently(ctx, func(ctx context.Context) error {
+	err := l.askBrokers(ctx, func(ctx context.Context) error {
 		clear(last)
 		return l.admin.ReadCompacted(ctx, l.cfg.Namespace.Definitions(), func(r events.Record) error {
 			last[string(r.Key)] = r
@@ -204,22 +203,22 @@ func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]stored
 	if err != nil {
 		return nil, fmt.Errorf("read the definitions: %w", err)
 	}
-	var list []stored
+	var list []storedDefinition
 	for key, r := range last {
 		of, kept, is := events.ParseDefinitionKey(key)
-		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that nobody asks for
+		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that isn't wanted
 			continue
 		}
 		name, version, _ := strings.Cut(of, "/")
-		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // else deleted
-			s := stored{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
+		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // otherwise it was deleted
+			s := storedDefinition{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
 			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
 				s.Fault, s.Definition = err.Error(), nil
 			}
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b stored) int {
+	slices.SortFunc(list, func(a, b storedDefinition) int {
 		if c := strings.Compare(a.Workflow, b.Workflow); c != 0 {
 			return c
 		}
@@ -256,7 +255,7 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 	if err != nil {
 		return err
 	}
-	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s stored) []string {
+	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s storedDefinition) []string {
 		steps, agents := "-", "-"
 		if s.Definition != nil {
 			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
@@ -294,7 +293,7 @@ func newWorkflowGraph() *cobra.Command {
 	return cmd
 }
 
-// definition is that of a file, if there is one of the name, else of the log.
+// definition parses a file if one of that name exists, else it reads the definition from the log.
 func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Definition, error) {
 	info, err := os.Stat(what)
 	if err == nil && !info.IsDir() || what == "-" || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") || strings.HasSuffix(what, ".json") {

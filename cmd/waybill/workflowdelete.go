@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// openNamed is how many open tasks are named when a definition can't be deleted.
+// openNamed bounds the open tasks that are listed if a definition can't be deleted.
 const openNamed = 3
 
 type workflowDeleteOptions struct {
@@ -58,30 +58,30 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 		return err
 	}
 	defer l.close()
-	if err := unused(cmd.Context(), l, name, version); err != nil {
+	if err := refuseIfUsed(cmd.Context(), l, name, version); err != nil {
 		return err
 	}
-	err = l.patiently(cmd.Context(), func(ctx context.Context) error { return deleteDefinition(ctx, l.cfg, name, version) })
+	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return deleteDefinition(ctx, l.cfg, name, version) })
 	if err != nil {
 		return err
 	}
-	return o.printApplied(cmd.OutOrStdout(), []applied{{name, version, "deleted", []string{}}})
+	return o.printApplied(cmd.OutOrStdout(), []appliedDefinition{{name, version, "deleted", []string{}}})
 }
 
-// confirm asks on a terminal whether the definition is to be deleted, and refuses it where there is none.
+// confirm asks for confirmation on a terminal. Elsewhere it requires --yes.
 func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 	switch {
 	case o.yes:
 		return nil
 	case !onTerminal(cmd.InOrStdin()):
-		return usage("delete %s: standard input is no terminal to ask on; --yes deletes it", what)
+		return usage("delete %s: standard input isn't a terminal; confirm with --yes", what)
 	}
-	return confirmed(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, so that new orders of it are refused", what))
+	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, after which new submissions of it are refused", what))
 }
 
-// unused refuses a definition that open tasks have, as the log says now.
-func unused(ctx context.Context, l *logbook, name string, version int) error {
-	f := newFolding()
+// refuseIfUsed returns an error if open tasks have the definition, by the current log.
+func refuseIfUsed(ctx context.Context, l *logbook, name string, version int) error {
+	f := newTaskFold()
 	err := (&logHistory{logbook: l}).read(ctx, "", func(r *events.Record) error {
 		f.add(r, nil)
 		return nil
@@ -103,11 +103,11 @@ func unused(ctx context.Context, l *logbook, name string, version int) error {
 		len(open), name, version, strings.Join(open[:min(len(open), openNamed)], ", "), name, version)
 }
 
-// deleteDefinition writes the tombstone.
+// deleteDefinition writes a tombstone for a definition.
 func deleteDefinition(ctx context.Context, cfg kafka.Config, name string, version int) error {
 	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
 		key := events.DefinitionKey(name, version)
-		if u := writtenUnder(all, name, version); u.first == nil {
+		if u := findVersions(all, name, version); u.first == nil {
 			return nil, exit(exitNotFound, "there is no definition %s; `waybill workflow list` shows those in the log", key)
 		}
 		return []events.Record{definitionRecord(cfg.Namespace, key, nil)}, nil

@@ -40,10 +40,10 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		produce(t, cfg, definitionRecord(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
 		// Its tasks can still be forked under it, and looked at beside it.
 		waybill(exitOK, "flowchart", "workflow", "graph", "race/1", "--format", "mermaid")
-		waybill(exitUsage, "is of workflow pay, and the definition is of race", "replay", "fork", "good-7", "--workflow", "race/1")
+		waybill(exitUsage, "belongs to workflow pay, but the definition to race", "replay", "fork", "good-7", "--workflow", "race/1")
 		waybill(exitNotFound, "race/2", "replay", "fork", "good-7", "--workflow", "race/2")
 		waybill(exitOK, "race/1", "replay", "plan", "--workflow", "race/1")
-		if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and had another body") {
+		if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and its tasks still use its other body") {
 			t.Errorf("another body: %v", err)
 		}
 		if err := applyDefinition(t.Context(), cfg, d); err != nil {

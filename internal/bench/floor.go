@@ -18,13 +18,13 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// Floor is what the floor showed.
+// Floor is the result of the floor.
 type Floor struct {
 	Tasks          int       `json:"tasks"`
 	Seconds        float64   `json:"duration_seconds"`
 	TasksPerSecond float64   `json:"tasks_per_second"`
 	PerTask        int       `json:"records_per_task"`
-	Moved          int64     `json:"records"` // the same for all tasks, the warm-up included: as counted
+	Moved          int64     `json:"records"` // of all tasks, with the warm-up, as counted
 	EventBytes     float64   `json:"event_bytes"`
 	CPUSeconds     float64   `json:"cpu_seconds"`
 	Transactions   int64     `json:"transactions"`
@@ -34,33 +34,33 @@ type Floor struct {
 	Task           Quantiles `json:"task"`
 }
 
-// floor is one run of it.
+// floor is one run of the floor.
 type floor struct {
 	o       *Options
 	load    *Load
-	site    *site
+	env     *environment
 	orders  *orders
 	tally   *tally
 	scripts []*script
 	slots   chan struct{}
 	watch   *observer
 	moved   atomic.Int64 // records written and, where in a transaction, committed
-	// all are the records of all tasks; allMoved is closed when as many were moved.
+	// all is the number of records of all tasks. allMoved is closed when that many were moved.
 	all      int64
 	allMoved chan struct{}
 }
 
-// move counts n records that were written. It is safe for concurrent use.
-func (f *floor) move(n int64) {
+// recordMoved counts n records that were written. It is safe for concurrent use.
+func (f *floor) recordMoved(n int64) {
 	if sum := f.moved.Add(n); sum >= f.all && sum-n < f.all {
 		close(f.allMoved)
 	}
 }
 
-// awaitAll waits until the records of all tasks were moved. A task counts as ended at its last event,
-// and replies of parallel steps may be processed after that: a script has them in the order of another run.
-func (f *floor) awaitAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// awaitAllMoved waits until the records of all tasks were moved. A task counts as ended at its last event, but
+// replies of parallel steps may be processed after that: a script has them in the order of another run.
+func (f *floor) awaitAllMoved(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	for {
 		select {
@@ -76,37 +76,36 @@ func (f *floor) awaitAll(ctx context.Context) error {
 	}
 }
 
-// runFloor moves the records of the load's tasks through a broker of its own, or
-// through a namespace of its own.
+// runFloor moves the records of the load's tasks through its own broker, or its own namespace.
 func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, scripts []*script) (result *Floor, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f := &floor{o: o, load: &o.Load, orders: newOrders(minPayload), tally: newTally(&o.Load), scripts: scripts, allMoved: make(chan struct{})}
 	f.all = int64(f.load.all() * scripts[0].records)
-	if f.site, err = openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log}); err != nil {
+	if f.env, err = openEnvironment(environmentOptions{dir: dir, cluster: o.Cluster, log: o.Log}); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.site.close()) }()
+	defer func() { err = errors.Join(err, f.env.close()) }()
 	d, err := f.load.Definition() // for its agents' topics
 	if err != nil {
 		return nil, err
 	}
-	if err := f.site.prepare(ctx, f.load.Partitions, d); err != nil {
+	if err := f.env.prepare(ctx, f.load.Partitions, d); err != nil {
 		return nil, err
 	}
 	for _, s := range scripts {
-		s.moveTo(ns, f.site.cfg.Namespace)
+		s.renameTopics(ns, f.env.cfg.Namespace)
 	}
 	if f.load.Inflight > 0 {
 		f.slots = make(chan struct{}, f.load.Inflight)
 	}
-	admin, err := kafka.OpenAdmin(f.site.cfg)
+	admin, err := kafka.OpenAdmin(f.env.cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer admin.Close()
-	if f.watch, err = observe(ctx, f.site, admin, f.orders, f.tally, f.slots); err != nil {
+	if f.watch, err = observe(ctx, f.env, admin, f.orders, f.tally, f.slots); err != nil {
 		return nil, err
 	}
 	defer f.watch.start(ctx)()
@@ -122,8 +121,8 @@ func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, 
 	return result, nil
 }
 
-// moveTo names the topics of another namespace.
-func (s *script) moveTo(from, to events.Namespace) {
+// renameTopics moves a script to another namespace.
+func (s *script) renameTopics(from, to events.Namespace) {
 	move := func(r *kgo.Record) { r.Topic = string(to) + r.Topic[len(from):] }
 	move(s.submission)
 	for _, r := range s.replies {
@@ -136,9 +135,9 @@ func (s *script) moveTo(from, to events.Namespace) {
 	}
 }
 
-// run runs the floor's roles for as long as drive takes.
+// run runs the floor's roles while drive runs.
 func (f *floor) run(ctx context.Context, drive func(context.Context) error) error {
-	stores, err := openFloorStores(filepath.Join(f.site.dir, "state"))
+	stores, err := openFloorStores(filepath.Join(f.env.dir, "state"))
 	if err != nil {
 		return err
 	}
@@ -164,8 +163,8 @@ func (f *floor) run(ctx context.Context, drive func(context.Context) error) erro
 	return errors.Join(err, stores.close())
 }
 
-// ended is the error of a client whose time is over: none.
-func ended(ctx context.Context, err error) error {
+// unlessCancelled returns err, or nil if ctx has ended.
+func unlessCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -173,24 +172,24 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error) {
-	if err := f.joined(ctx, admin); err != nil {
+	if err := f.awaitJoined(ctx, admin); err != nil {
 		return nil, err
 	}
-	producer, err := f.site.client(produceOptions()...)
+	producer, err := f.env.client(produceOptions()...)
 	if err != nil {
 		return nil, err
 	}
 	defer producer.Close()
-	if err := f.part(ctx, producer, "floor's warm-up", 0, f.load.Warmup); err != nil {
+	if err := f.runPart(ctx, producer, "floor's warm-up", 0, f.load.Warmup); err != nil {
 		return nil, err
 	}
 	runtime.GC()
-	before, seenBefore, began := f.site.meter.read(), f.watch.count(), f.tally.now()
-	if err := f.part(ctx, producer, "floor", f.load.Warmup, f.load.all()); err != nil {
+	before, seenBefore, began := f.env.meter.read(), f.watch.count(), f.tally.now()
+	if err := f.runPart(ctx, producer, "floor", f.load.Warmup, f.load.all()); err != nil {
 		return nil, err
 	}
-	used, took := f.site.meter.read().since(before), time.Duration(f.watch.lastEnd.Load()-began)
-	if err := f.awaitAll(ctx); err != nil {
+	used, took := f.env.meter.read().since(before), time.Duration(f.watch.lastEnd.Load()-began)
+	if err := f.awaitAllMoved(ctx); err != nil {
 		return nil, err
 	}
 	tasks, seen := f.load.Tasks, f.watch.count().since(seenBefore)
@@ -199,29 +198,29 @@ func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error)
 		Bytes: used.plainBytes, WireBytes: used.wireBytes, Task: quantiles(&f.tally.task)}, nil
 }
 
-func (f *floor) joined(ctx context.Context, admin *kafka.Admin) error {
-	ns := f.site.cfg.Namespace
+func (f *floor) awaitJoined(ctx context.Context, admin *kafka.Admin) error {
+	ns := f.env.cfg.Namespace
 	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
 	for i := range min(len(agents), f.load.Steps) {
 		groups = append(groups, ns.AgentGroup(agents[i]))
 	}
-	return joined(ctx, admin, groups)
+	return awaitGroupsStable(ctx, admin, groups)
 }
 
-// part submits some tasks and waits until all have ended.
-func (f *floor) part(ctx context.Context, producer *kgo.Client, what string, from, to int) error {
-	g := &generator{tally: f.tally, slots: f.slots, pace: f.load.atRate()}
+// runPart submits some tasks and waits until all have ended.
+func (f *floor) runPart(ctx context.Context, producer *kgo.Client, what string, from, to int) error {
+	g := &generator{tally: f.tally, slots: f.slots, dueAfter: f.load.dueAtRate()}
 	g.write = func(ctx context.Context, n int) {
 		s := f.scripts[n%len(f.scripts)]
 		r := *s.submission
 		r.Key = []byte(f.orders.id(n))
 		producer.Produce(ctx, &r, func(_ *kgo.Record, err error) {
-			f.move(1)
-			g.written(n, err)
+			f.recordMoved(1)
+			g.recordWritten(n, err)
 		})
 	}
 	g.flush = producer.Flush
-	p := &phase{generator: g, watch: f.watch, progress: f.o.progress, patience: patience}
+	p := &phase{generator: g, watch: f.watch, progress: f.o.progress, stallTimeout: stallTimeout}
 	if err := p.run(ctx, what, from, to); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// The floor's clients have the settings of Waybill's.
+// The floor's clients have the same settings as Waybill's.
 const (
 	floorCommitEvery = 200 * time.Millisecond
 	floorSaveEvery   = time.Second
@@ -37,11 +37,10 @@ func groupOptions(group string, topics ...string) []kgo.Opt {
 		kgo.HeartbeatInterval(floorHeartbeat)}
 }
 
-// worker is the skeleton of a scheduler's worker: poll, write what follows, commit,
-// keep what ended.
+// worker is the skeleton of a scheduler's worker: it polls, writes the outputs, commits, and stores ended tasks.
 func (f *floor) worker(ctx context.Context, number int, db *pebble.DB) error {
-	ns := f.site.cfg.Namespace
-	opts := append(f.site.cfg.ClientOptions(), produceOptions()...)
+	ns := f.env.cfg.Namespace
+	opts := append(f.env.cfg.ClientOptions(), produceOptions()...)
 	opts = append(opts, groupOptions(ns.SchedulerGroup(), ns.InboxTopics()...)...)
 	opts = append(opts, kgo.Balancers(kgo.RangeBalancer()), kgo.TransactionalID(string(ns)+"floor."+strconv.Itoa(number)),
 		kgo.TransactionTimeout(kafka.DefaultTransactionTimeout), kgo.ConcurrentTransactionsBackoff(5*time.Millisecond))
@@ -52,8 +51,8 @@ func (f *floor) worker(ctx context.Context, number int, db *pebble.DB) error {
 	defer session.Close()
 	l := &floorWorker{f: f, session: session, batch: db.NewBatch(), savedAt: time.Now()}
 	for ctx.Err() == nil {
-		if err := l.turn(ctx); err != nil {
-			return ended(ctx, fmt.Errorf("worker %d: %w", number, err))
+		if err := l.processBatch(ctx); err != nil {
+			return unlessCancelled(ctx, fmt.Errorf("worker %d: %w", number, err))
 		}
 	}
 	return l.batch.Close()
@@ -66,7 +65,8 @@ type floorWorker struct {
 	savedAt time.Time
 }
 
-func (l *floorWorker) turn(ctx context.Context) error {
+// processBatch polls records and processes them in one transaction.
+func (l *floorWorker) processBatch(ctx context.Context) error {
 	fetches := l.session.PollRecords(ctx, kafka.DefaultMaxPollRecords)
 	if err := fetches.Err0(); err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -88,7 +88,7 @@ func (l *floorWorker) turn(ctx context.Context) error {
 			return
 		}
 		s, stage := l.f.scripts[n%len(l.f.scripts)], 0
-		if r.Topic == l.f.site.cfg.Namespace.Inbox(events.Replies) {
+		if r.Topic == l.f.env.cfg.Namespace.Inbox(events.Replies) {
 			stage = numberOf(r) + 1
 		}
 		for _, o := range s.stages[stage] {
@@ -106,18 +106,17 @@ func (l *floorWorker) turn(ctx context.Context) error {
 		return fmt.Errorf("end a transaction: %w", err)
 	}
 	if !committed {
-		l.f.site.meter.rolled.Add(1)
+		l.f.env.meter.rolled.Add(1)
 		return nil
 	}
-	l.f.move(out)
-	l.f.site.meter.transactions.Add(1)
-	l.f.site.meter.committed.Add(out)
-	return l.keep(finished)
+	l.f.recordMoved(out)
+	l.f.env.meter.transactions.Add(1)
+	l.f.env.meter.committed.Add(out)
+	return l.storeFinished(finished)
 }
 
-// keep writes what the scheduler's store writes: each task once it has ended, in
-// batches.
-func (l *floorWorker) keep(finished []int) error {
+// storeFinished writes what the scheduler's store writes: each ended task, in batches.
+func (l *floorWorker) storeFinished(finished []int) error {
 	for _, n := range finished {
 		if err := l.batch.Set([]byte(l.f.orders.id(n)), l.f.scripts[n%len(l.f.scripts)].task, nil); err != nil {
 			return err
@@ -134,11 +133,11 @@ func (l *floorWorker) keep(finished []int) error {
 	return nil
 }
 
-// agent is the skeleton of an agent: a reply for each request.
+// agent is the skeleton of an agent: it writes a reply for each request.
 func (f *floor) agent(ctx context.Context, name string) error {
-	ns := f.site.cfg.Namespace
+	ns := f.env.cfg.Namespace
 	opts := append(produceOptions(), groupOptions(ns.AgentGroup(name), ns.Requests(name))...)
-	client, err := f.site.client(append(opts, kgo.AutoCommitInterval(floorCommitEvery))...)
+	client, err := f.env.client(append(opts, kgo.AutoCommitInterval(floorCommitEvery))...)
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", name, err)
 	}
@@ -164,24 +163,23 @@ func (f *floor) agent(ctx context.Context, name string) error {
 					f.watch.fail(fmt.Errorf("agent %s: reply: %w", name, err))
 					return
 				}
-				f.move(1)
+				f.recordMoved(1)
 			})
 		})
 	}
 }
 
-// flush waits until what was handed over is written.
+// flush waits until buffered records are written.
 func (f *floor) flush(client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), floorEndWithin)
 	defer cancel()
 	return client.Flush(ctx)
 }
 
-// supervisor is the skeleton of a supervisor: it reads the log, and keeps the
-// timers of what is open when it saves.
+// supervisor is the skeleton of a supervisor: it reads the log, and saves the timers of open tasks.
 func (f *floor) supervisor(ctx context.Context, db *pebble.DB) error {
-	ns := f.site.cfg.Namespace
-	client, err := f.site.client(append(groupOptions(ns.SupervisorGroup(), ns.Events()), kgo.DisableAutoCommit())...)
+	ns := f.env.cfg.Namespace
+	client, err := f.env.client(append(groupOptions(ns.SupervisorGroup(), ns.Events()), kgo.DisableAutoCommit())...)
 	if err != nil {
 		return fmt.Errorf("supervisor: %w", err)
 	}
@@ -190,7 +188,7 @@ func (f *floor) supervisor(ctx context.Context, db *pebble.DB) error {
 	for {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
-			return ended(ctx, fmt.Errorf("supervisor: poll: %w", err))
+			return unlessCancelled(ctx, fmt.Errorf("supervisor: poll: %w", err))
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			n, ok := f.orders.number(r.Key)
@@ -236,7 +234,7 @@ type floorStores struct{ tasks, deadlines *pebble.DB }
 
 func openFloorStores(dir string) (*floorStores, error) {
 	open := func(name string) (*pebble.DB, error) {
-		return pebble.Open(filepath.Join(dir, name), &pebble.Options{DisableWAL: true, MemTableSize: projections.DefaultMemtableBytes, Logger: silent{}})
+		return pebble.Open(filepath.Join(dir, name), &pebble.Options{DisableWAL: true, MemTableSize: projections.DefaultMemtableBytes, Logger: silentLogger{}})
 	}
 	tasks, err := open("tasks")
 	if err != nil {
@@ -251,11 +249,11 @@ func openFloorStores(dir string) (*floorStores, error) {
 
 func (s *floorStores) close() error { return errors.Join(s.tasks.Close(), s.deadlines.Close()) }
 
-// silent logs nothing of Pebble's chatter; what breaks it breaks a call, too.
-type silent struct{}
+// silentLogger discards Pebble's log. Failures also show as errors of calls.
+type silentLogger struct{}
 
-func (silent) Infof(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-func (silent) Fatalf(format string, args ...any) {
+func (silentLogger) Infof(string, ...any)  {}
+func (silentLogger) Errorf(string, ...any) {}
+func (silentLogger) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf("the floor's store: "+format, args...))
 }

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// histogramMax is the longest duration that is told from a longer one.
+	// histogramMax is the longest duration that is told apart from longer ones.
 	histogramMax = 24 * time.Hour
-	// histogramDigits are the decimal digits that a duration keeps: what is read
-	// from a histogram is at most 0.1 % above what was put in.
+	// histogramDigits is the number of decimal digits of a duration: values read from a histogram are at most 0.1
+	// % too high.
 	histogramDigits = 3
 )
 
@@ -22,7 +22,7 @@ type Histogram struct {
 	most   time.Duration
 }
 
-// Record counts a duration; one below zero counts as zero, one above histogramMax as that.
+// Record counts a duration. Negative ones count as zero, longer ones than histogramMax as that.
 func (h *Histogram) Record(d time.Duration) {
 	d = min(max(0, d), histogramMax)
 	h.mu.Lock()
@@ -36,7 +36,7 @@ func (h *Histogram) Record(d time.Duration) {
 	}
 }
 
-// Count is how many durations were recorded.
+// Count returns how many durations were recorded.
 func (h *Histogram) Count() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,15 +46,14 @@ func (h *Histogram) Count() uint64 {
 	return uint64(h.counts.TotalCount())
 }
 
-// Max is the longest duration, exactly.
+// Max returns the longest duration, exactly.
 func (h *Histogram) Max() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.most
 }
 
-// Quantile is a duration that the share q (0 to 1) of all doesn't exceed; 0 if
-// there are none.
+// Quantile returns a duration that the share q (0 to 1) of all doesn't exceed; 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -45,12 +45,12 @@ func TestNoCoordinatedOmission(t *testing.T) {
 		const rate, stuckAt = 1000, 100
 		l := &Load{Tasks: 2 * rate, Rate: rate}
 		tally := newTally(l)
-		g := &generator{tally: tally, pace: l.atRate(), flush: func(context.Context) error { return nil }}
+		g := &generator{tally: tally, dueAfter: l.dueAtRate(), flush: func(context.Context) error { return nil }}
 		g.write = func(_ context.Context, n int) {
 			if n == stuckAt {
 				time.Sleep(time.Second) // of the bubble's clock
 			}
-			g.written(n, nil)
+			g.recordWritten(n, nil)
 		}
 		if err := g.send(t.Context(), 0, l.Tasks); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestClosedLoopWaitsForRoom(t *testing.T) {
 		g.write = func(_ context.Context, n int) {
 			atOnce++
 			most = max(most, atOnce)
-			g.written(n, nil)
+			g.recordWritten(n, nil)
 			time.AfterFunc(time.Second, func() {
 				atOnce--
 				<-g.slots

@@ -10,23 +10,23 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Load is what the tasks are and how they come.
+// Load is the tasks of a run, and how they arrive.
 type Load struct {
-	Tasks  int `json:"tasks"`  // that are measured
-	Warmup int `json:"warmup"` // tasks before them, which aren't
+	Tasks  int `json:"tasks"`  // measured tasks
+	Warmup int `json:"warmup"` // tasks before them that aren't measured
 
 	Steps   int  `json:"steps"`
-	FanOut  bool `json:"fan_out"` // one step, then all but one beside each other, then one; else one after the other
-	Payload int  `json:"payload"` // bytes of a task's input, about
+	FanOut  bool `json:"fan_out"` // one step, then all but one in parallel, then one; otherwise one after the other
+	Payload int  `json:"payload"` // approximate bytes of a task's input
 
-	Inflight int     `json:"inflight"` // tasks at once; 0: as many as come (with a rate)
-	Rate     float64 `json:"rate"`     // tasks a second; 0: as fast as they end
+	Inflight int     `json:"inflight"` // maximum tasks in flight; 0: unbounded (with a rate)
+	Rate     float64 `json:"rate"`     // tasks per second; 0: as fast as they end
 
 	Partitions int32 `json:"partitions"`
 	Workers    int   `json:"workers"`
 
-	// TimeoutShare of the tasks has a step whose first attempt isn't answered, and
-	// UndoShare one whose last step is rejected, so that the task is undone.
+	// TimeoutShare is the share of tasks with a step whose first attempt isn't answered. UndoShare is the share of
+	// tasks whose last step is rejected, so that the task is undone.
 	TimeoutShare  float64       `json:"timeout_share"`
 	UndoShare     float64       `json:"undo_share"`
 	AttemptWithin time.Duration `json:"-"` // complete_within of an attempt
@@ -41,12 +41,12 @@ const (
 	maxRate    = 1_000_000.0
 )
 
-// DefaultLoad is what isn't said otherwise.
+// DefaultLoad returns the defaults.
 func DefaultLoad() Load {
 	return Load{Tasks: 50_000, Warmup: 5_000, Steps: 3, Payload: 300, Inflight: 2_000, Partitions: 12, Workers: 2, AttemptWithin: 10 * time.Second}
 }
 
-// Check says all that is wrong with a load.
+// Check returns all faults of a load.
 func (l *Load) Check() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -57,7 +57,7 @@ func (l *Load) Check() error {
 	fault(l.Tasks < 1 || l.Tasks > maxTasks, "tasks %d: 1 to %d", l.Tasks, maxTasks)
 	fault(l.Warmup < 0 || l.Warmup > maxTasks, "warmup %d: 0 to %d", l.Warmup, maxTasks)
 	fault(l.Steps < 1 || l.Steps > maxSteps, "steps %d: 1 to %d", l.Steps, maxSteps)
-	fault(l.FanOut && l.Steps < 3, "fan-out: %d steps; at least 3, of which the first and the last stand alone", l.Steps)
+	fault(l.FanOut && l.Steps < 3, "fan-out: %d steps; at least 3: the first and the last run alone", l.Steps)
 	fault(l.Payload < minPayload || l.Payload > maxPayload, "payload %d: %d to %d bytes", l.Payload, minPayload, maxPayload)
 	fault(l.Inflight < 0 || l.Inflight == 0 && l.Rate == 0, "inflight %d: at least 1, or a rate", l.Inflight)
 	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: 0 to %v tasks a second", l.Rate, maxRate)
@@ -70,10 +70,10 @@ func (l *Load) Check() error {
 	return errors.Join(faults...)
 }
 
-// all is how many tasks a run has.
+// all is the number of tasks of a run.
 func (l *Load) all() int { return l.Warmup + l.Tasks }
 
-// kind is what befalls a task.
+// kind is whether a task times out or is undone.
 type kind uint8
 
 const (
@@ -82,7 +82,7 @@ const (
 	isUndone
 )
 
-// kindOf spreads the shares over the tasks, the same way each time.
+// kindOf distributes the shares over the tasks, deterministically.
 func (l *Load) kindOf(n int) kind {
 	const golden = 2654435769 // 2^32 by the golden ratio: neighbours differ most
 	at := float64(uint32(n)*golden) / (1 << 32)
@@ -106,11 +106,11 @@ const (
 	backoff       = 200 * time.Millisecond
 )
 
-// agents are who the steps ask, in turn.
+// agents are the agents of the steps, in turn.
 var agents = []string{"bench-a", "bench-b", "bench-c"}
 
-// Definition is the workflow of the load: each step is given the task's id and
-// what the order holds, and can be undone.
+// Definition returns the workflow of the load. Each step gets the task's id and the submission's input, and can be
+// undone.
 func (l *Load) Definition() (*workflow.Definition, error) {
 	b := workflow.New(workflowName, 1).CompleteWithin(taskWithin).AttemptWithin(l.AttemptWithin).
 		Retry(workflow.Retry{MaxAttempts: maxAttempts, Backoff: workflow.Duration(backoff), Factor: 2})
@@ -122,7 +122,7 @@ func (l *Load) Definition() (*workflow.Definition, error) {
 	return b.Output(map[string]any{"result": "${ steps['" + stepID(l.Steps-1) + "'].output.result }"}).Build()
 }
 
-// undo is that of each step. A plan of hundreds of steps has no room for undos.
+// undo returns the undo of each step. A plan of hundreds of steps has no space for undos.
 func (l *Load) undo() *workflow.Undo {
 	if l.Steps > undoStepsMost {
 		return nil

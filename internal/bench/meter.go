@@ -17,8 +17,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// meter counts what the clients of this process write and what the workers commit.
-// It is a hook of every client.
+// meter counts what the clients of this process write and what the workers commit. It is a hook of all clients.
 type meter struct {
 	records, plainBytes, wireBytes  atomic.Int64 // written, before and after compression
 	transactions, committed, rolled atomic.Int64 // committed: records of transactions
@@ -33,7 +32,7 @@ func (m *meter) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, b
 	m.wireBytes.Add(int64(b.CompressedBytes))
 }
 
-// reading is what a meter shows at an instant.
+// reading is the state of a meter at an instant.
 type reading struct {
 	at                              time.Time
 	cpu                             time.Duration
@@ -46,13 +45,13 @@ func (m *meter) read() reading {
 		transactions: m.transactions.Load(), committed: m.committed.Load(), rolled: m.rolled.Load()}
 }
 
-// since is what was added from one reading to another; at stays.
+// since returns the difference of two readings; at is that of r.
 func (r reading) since(from reading) reading {
 	return reading{at: r.at, cpu: r.cpu - from.cpu, records: r.records - from.records, plainBytes: r.plainBytes - from.plainBytes,
 		wireBytes: r.wireBytes - from.wireBytes, transactions: r.transactions - from.transactions, committed: r.committed - from.committed, rolled: r.rolled - from.rolled}
 }
 
-// cpuTime is the processor time of all threads of the process so far.
+// cpuTime is the CPU time of all threads of the process so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -61,9 +60,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memory reads a line of the process's status in bytes: VmHWM is the most that
-// was resident, VmRSS what is now. 0: the system doesn't say.
-func memory(line string) int64 {
+// statusMemory reads a line of /proc/self/status, in bytes: VmHWM is the peak resident memory, VmRSS the current
+// one. 0: unknown.
+func statusMemory(line string) int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
@@ -101,8 +100,7 @@ func (l *countedWorker) Commit(ctx context.Context, out []events.Record) (bool, 
 	return committed, err
 }
 
-// sampler keeps all records of some tasks as they were written: the floor moves
-// the same. It is a hook of every client.
+// sampler keeps all records of some tasks, so that the floor can move the same ones. It is a hook of all clients.
 type sampler struct {
 	orders *orders
 	load   *Load

@@ -12,22 +12,20 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inputsDistinct is how many different inputs there are: enough that a batch
-// doesn't compress because its records are the same.
+// inputsDistinct is the number of different inputs, so that batches don't compress because of equal records.
 const inputsDistinct = 4096
 
 // idDigits is the width of a task's number in its id.
 const idDigits = 9
 
-// orders makes the submissions.
+// orders creates the submissions.
 type orders struct {
-	prefix string // of the ids of this run; of spread ones what they end with
+	prefix string // of the ids of this run; of spread ids their suffix
 	spread bool   // the ids have no order
 	inputs []json.RawMessage
 }
 
-// newOrders makes inputs of about so many bytes. They are the same each time, and
-// the ids are new.
+// newOrders creates inputs of about that many bytes. Inputs are deterministic, ids are unique.
 func newOrders(payload int) *orders {
 	o := &orders{prefix: uuid.NewString()[:8] + "-", inputs: make([]json.RawMessage, inputsDistinct)}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -37,8 +35,7 @@ func newOrders(payload int) *orders {
 	return o
 }
 
-// words are what the details of an order are made of: text that compresses as
-// text does.
+// words of the details of a submission: text that compresses like text.
 var words = strings.Fields("please leave at the front desk gate harbour road north second floor ring twice fragile glass keep upright " +
 	"invoice to office call before delivery not on monday gift wrap blue ribbon spare part serial batch customer returns pallet")
 
@@ -57,15 +54,14 @@ func input(rng *rand.Rand, payload int) json.RawMessage {
 	return json.RawMessage(b.String()[:max(len(head), payload-2)] + `"}`)
 }
 
-// spreadOrders are orders whose ids lie anywhere among those of other runs, as random ids do.
+// spreadOrders creates submissions whose ids are distributed among those of other runs, as random ids are.
 func spreadOrders(payload int) *orders {
 	o := newOrders(payload)
 	o.spread, o.prefix = true, "-"+o.prefix[:len(o.prefix)-1]
 	return o
 }
 
-// scatter turns a number into another, each into one of its own, and gather is its
-// inverse: neighbours lie far from each other.
+// scatterBy maps numbers to distinct numbers far apart, and gatherBy is the inverse.
 const (
 	scatterBy = 2654435769 // 2^32 by the golden ratio
 	gatherBy  = 340573321  // its inverse
@@ -83,7 +79,7 @@ func (o *orders) id(n int) string {
 	return o.prefix + strings.Repeat("0", max(0, idDigits-len(digits))) + digits
 }
 
-// number is the inverse of id; false: it is no task of this run.
+// number is the inverse of id; false: the task doesn't belong to this run.
 func (o *orders) number(id []byte) (int, bool) {
 	if o.spread {
 		if len(id) != scatterDigits+len(o.prefix) || string(id[scatterDigits:]) != o.prefix {

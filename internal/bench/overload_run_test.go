@@ -105,15 +105,15 @@ func (o *OverloadOptions) total(there bool) int {
 // pace is when a part's tasks come.
 func (o *OverloadOptions) pace(there bool) func(i int) time.Duration {
 	if !there {
-		return (&Load{Rate: awayShare * o.Capacity}).atRate()
+		return (&Load{Rate: awayShare * o.Capacity}).dueAtRate()
 	}
 	much, little := &Load{Rate: o.Times * o.Capacity}, &Load{Rate: afterShare * o.Capacity}
 	first := int(much.Rate * o.For.Seconds())
 	return func(i int) time.Duration {
 		if i < first {
-			return much.atRate()(i)
+			return much.dueAtRate()(i)
 		}
-		return o.For + little.atRate()(i-first)
+		return o.For + little.dueAtRate()(i-first)
 	}
 }
 
@@ -148,7 +148,7 @@ func RunOverload(ctx context.Context, o OverloadOptions) (*OverloadResult, error
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -182,12 +182,12 @@ type outstanding struct {
 }
 
 func (x *overload) run(ctx context.Context, dir string) (err error) {
-	s, err := openSite(siteOptions{dir: filepath.Join(dir, x.part.folder()), cluster: x.o.Cluster, log: x.o.Log})
+	s, err := openEnvironment(environmentOptions{dir: filepath.Join(dir, x.part.folder()), cluster: x.o.Cluster, log: x.o.Log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	x.result.Broker = s.kind()
+	x.result.Broker = s.brokerKind()
 	d, err := workflow.New(workflowName, 1).CompleteWithin(taskWithin).AttemptWithin(x.o.Load.AttemptWithin).
 		Retry(workflow.Retry{MaxAttempts: maxAttempts, Backoff: workflow.Duration(backoff), Factor: 2}).
 		Step(workflow.Step{ID: stepID(0), Agent: overloadAgent, Operation: "work", Input: map[string]any{"details": "${ input.details }"}}).Build()
@@ -204,8 +204,8 @@ func (x *overload) run(ctx context.Context, dir string) (err error) {
 	if x.part.Configured {
 		part.capacity = map[string]int{overloadAgent: x.o.configured()}
 	}
-	err = s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err = s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		return x.offer(ctx, s, n)
@@ -219,7 +219,7 @@ func (x *overload) run(ctx context.Context, dir string) (err error) {
 }
 
 // offer submits the tasks, and waits for all to end.
-func (x *overload) offer(ctx context.Context, s *site, n *instance.Instance) error {
+func (x *overload) offer(ctx context.Context, s *environment, n *instance.Instance) error {
 	x.part.Tasks = x.o.total(x.there)
 	orders, tally := newOrders(x.o.Load.Payload), newTally(&Load{Tasks: x.part.Tasks})
 	watch, err := observe(ctx, s, n.Admin, orders, tally, nil)
@@ -227,13 +227,13 @@ func (x *overload) offer(ctx context.Context, s *site, n *instance.Instance) err
 		return err
 	}
 	x.attempts = map[int]int{}
-	watch.also = x.take
+	watch.onEvent = x.take
 	stop := watch.start(ctx)
-	g := &generator{tally: tally, pace: x.o.pace(x.there), flush: n.Producer.Flush}
+	g := &generator{tally: tally, dueAfter: x.o.pace(x.there), flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
-		n.Producer.SendAsync(ctx, orders.submission(n.Kafka.Namespace, workflowName, number), func(_ events.Record, err error) { g.written(number, err) })
+		n.Producer.SendAsync(ctx, orders.submission(n.Kafka.Namespace, workflowName, number), func(_ events.Record, err error) { g.recordWritten(number, err) })
 	}
-	p := &phase{generator: g, watch: watch, progress: x.o.progress, patience: patience + x.o.Load.AttemptWithin}
+	p := &phase{generator: g, watch: watch, progress: x.o.progress, stallTimeout: stallTimeout + x.o.Load.AttemptWithin}
 	err = x.beside(ctx, n, func(ctx context.Context) error { return p.run(ctx, x.part.folder(), 0, x.part.Tasks) })
 	stop()
 	if err != nil {

@@ -12,56 +12,53 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Parked tasks are open and stay so: an agent was asked that nobody runs, and has a
-// day. Each has two armed timers, its own and its attempt's.
+// Parked tasks stay open: their agent doesn't exist, and has a day to answer. Each has two armed timers, its own
+// and its attempt's.
 const (
 	parkedWorkflow = "parked"
 	parkedAgent    = "bench-parked"
 	parkedTimers   = 2
-	// parkedInflight is how many submissions of parked tasks are on their way at
-	// once.
+	// parkedInflight is the maximum number of parked tasks that are being submitted.
 	parkedInflight = 5_000
 )
 
-// parkedDefinition is their workflow. A task whose time is over is undone, and has
-// nothing to undo: it ends.
+// parkedDefinition is their workflow. A task whose deadline passes is undone and, with nothing to undo, ends.
 func parkedDefinition() (*workflow.Definition, error) {
 	return workflow.New(parkedWorkflow, 1).CompleteWithin(taskWithin).AttemptWithin(taskWithin).
 		Step(workflow.Step{ID: stepID(0), Agent: parkedAgent, Operation: "work",
 			Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"}}).Build()
 }
 
-// parking is tasks that are to be parked.
-type parking struct {
-	site   *site
+// parkedTasks are tasks to be parked.
+type parkedTasks struct {
+	env    *environment
 	orders *orders
 	tally  *tally
 	load   Load
-	// completeBy is the complete-by that a task is submitted with; nil: none.
+	// completeBy is the complete-by of a submission; nil: none.
 	completeBy func(n int) time.Time
-	// also, if set, is shown every event of these tasks.
-	also  func(n int, what string, e *events.Event) error
-	watch *observer
-	stop  func()
+	// onEvent, if set, receives all events of these tasks.
+	onEvent func(n int, what string, e *events.Event) error
+	watch   *observer
+	stop    func()
 }
 
-// park begins to park so many tasks; fill does it.
-func (s *site) park(count, payload int) *parking {
-	p := &parking{site: s, orders: newOrders(payload), load: Load{Tasks: count, Inflight: parkedInflight}}
+// park prepares that many tasks; submit submits them.
+func (s *environment) park(count, payload int) *parkedTasks {
+	p := &parkedTasks{env: s, orders: newOrders(payload), load: Load{Tasks: count, Inflight: parkedInflight}}
 	p.tally = newTally(&p.load)
 	return p
 }
 
-// fill submits the tasks and returns when all wait for their agent. Until close,
-// their events are shown on.
-func (p *parking) fill(ctx context.Context, n *instance.Instance, progress func(what string, done, total int64)) error {
+// submit submits the tasks and returns when all wait for their agent. onEvent receives their events until close.
+func (p *parkedTasks) submit(ctx context.Context, n *instance.Instance, progress func(what string, done, total int64)) error {
 	slots := make(chan struct{}, p.load.Inflight)
 	if err := p.observe(ctx, n, slots); err != nil {
 		return err
 	}
 	g := &generator{tally: p.tally, slots: slots, flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
-		n.Producer.SendAsync(ctx, p.submission(number), func(_ events.Record, err error) { g.written(number, err) })
+		n.Producer.SendAsync(ctx, p.submission(number), func(_ events.Record, err error) { g.recordWritten(number, err) })
 	}
 	if err := p.run(ctx, g, progress); err != nil {
 		return fmt.Errorf("park %d tasks: %w", p.load.Tasks, err)
@@ -69,42 +66,42 @@ func (p *parking) fill(ctx context.Context, n *instance.Instance, progress func(
 	return nil
 }
 
-// observe looks at the tasks' events from now on, until close.
-func (p *parking) observe(ctx context.Context, n *instance.Instance, slots chan struct{}) error {
+// observe starts to observe the tasks' events, until close.
+func (p *parkedTasks) observe(ctx context.Context, n *instance.Instance, slots chan struct{}) error {
 	var err error
-	if p.watch, err = observe(ctx, p.site, n.Admin, p.orders, p.tally, slots); err != nil {
+	if p.watch, err = observe(ctx, p.env, n.Admin, p.orders, p.tally, slots); err != nil {
 		return err
 	}
-	p.watch.until = typeStarted
-	if p.also != nil {
-		p.watch.also = p.decode
+	p.watch.endType = typeStarted
+	if p.onEvent != nil {
+		p.watch.onEvent = p.decode
 	}
 	p.stop = p.watch.start(ctx)
 	return nil
 }
 
-// await returns when all tasks that were submitted wait for their agent.
-func (p *parking) await(ctx context.Context, progress func(what string, done, total int64)) error {
+// await returns when all submitted tasks wait for their agent.
+func (p *parkedTasks) await(ctx context.Context, progress func(what string, done, total int64)) error {
 	nothing := func(context.Context) error { return nil }
 	g := &generator{tally: p.tally, flush: nothing, write: func(context.Context, int) {}}
 	return p.run(ctx, g, progress)
 }
 
-func (p *parking) run(ctx context.Context, g *generator, progress func(what string, done, total int64)) error {
-	ph := &phase{generator: g, watch: p.watch, progress: progress, patience: patience}
+func (p *parkedTasks) run(ctx context.Context, g *generator, progress func(what string, done, total int64)) error {
+	ph := &phase{generator: g, watch: p.watch, progress: progress, stallTimeout: stallTimeout}
 	return ph.run(ctx, "open tasks", 0, p.load.Tasks)
 }
 
-func (p *parking) submission(number int) events.Record {
+func (p *parkedTasks) submission(number int) events.Record {
 	s := events.Submission{ID: p.orders.id(number), Workflow: parkedWorkflow, Input: p.orders.inputs[number%len(p.orders.inputs)]}
 	if p.completeBy != nil {
 		s.CompleteBy = p.completeBy(number)
 	}
-	return s.Record(p.site.cfg.Namespace, "waybill/bench")
+	return s.Record(p.env.cfg.Namespace, "waybill/bench")
 }
 
 // decode shows an event on.
-func (p *parking) decode(n int, what string, r *kgo.Record) error {
+func (p *parkedTasks) decode(n int, what string, r *kgo.Record) error {
 	if what == typeStarted {
 		return nil // known without
 	}
@@ -112,7 +109,7 @@ func (p *parking) decode(n int, what string, r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	return p.also(n, what, e)
+	return p.onEvent(n, what, e)
 }
 
 // decode reads the event in a record.
@@ -124,8 +121,8 @@ func decode(r *kgo.Record) (*events.Event, error) {
 	return events.ReadEvent(&rec)
 }
 
-// close ends what fill began.
-func (p *parking) close() {
+// close stops observing.
+func (p *parkedTasks) close() {
 	if p.stop != nil {
 		p.stop()
 	}

@@ -14,28 +14,28 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// RestoreOptions say what a scheduler is to restore.
+// RestoreOptions configure what a scheduler restores.
 type RestoreOptions struct {
 	Options
 	// Open is how many tasks of the log are open.
 	Open int
 }
 
-// RestoreResult is how long a scheduler takes to begin.
+// RestoreResult is how long a scheduler takes to start.
 type RestoreResult struct {
 	Broker  string  `json:"broker"`
 	Machine Machine `json:"machine"`
 	Load    Load    `json:"load"`
 	Events  int64   `json:"events"` // in the log
 	Open    int     `json:"open_tasks"`
-	// Empty is a scheduler with an empty disk, Store one with the store of before.
+	// Empty is a start with an empty disk, Store one with the existing store.
 	Empty         Restored `json:"from_empty_disk"`
 	Store         Restored `json:"from_store"`
 	Verified      bool     `json:"verified"`
 	VerifySeconds float64  `json:"verify_seconds"`
 }
 
-// Restored is one start of a scheduler. Times count from it.
+// Restored is one start of a scheduler. Times count from the start.
 type Restored struct {
 	Events           int64   `json:"events"`         // that were read; those of a partition that moved meanwhile, twice
 	Begun            int     `json:"restores_begun"` // of partitions
@@ -48,12 +48,11 @@ type Restored struct {
 	CPUOf            string  `json:"cpu_of"`
 }
 
-// probesEach is how many submissions wait in each partition for the scheduler that
-// starts: about.
+// probesEach is the approximate number of submissions that wait in each partition when the scheduler starts.
 const probesEach = 10
 
-// RunRestore fills a log, and starts a scheduler on it: once with an empty
-// disk, so from the newest snapshot if there is one, and once with its store.
+// RunRestore fills a log and starts a scheduler on it: once with an empty disk, so from the newest snapshot if
+// there is one, and once with its store.
 func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, err error) {
 	if err := o.Load.Check(); err != nil {
 		return nil, err
@@ -61,12 +60,12 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 	if o.Open < 0 || o.Open > maxTasks {
 		return nil, fmt.Errorf("open %d: 0 to %d", o.Open, maxTasks)
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
-	s, err := openSite(siteOptions{dir: dir, cluster: o.Cluster, log: o.Log})
+	s, err := openEnvironment(environmentOptions{dir: dir, cluster: o.Cluster, log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +74,10 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 		return nil, err
 	}
 	r := newRun(&o.Options)
-	if err := r.leave(ctx, s, o.Open); err != nil {
+	if err := r.writeLog(ctx, s, o.Open); err != nil {
 		return nil, err
 	}
-	result = &RestoreResult{Broker: s.kind(), Machine: machine(), Load: o.Load, Open: o.Open}
+	result = &RestoreResult{Broker: s.brokerKind(), Machine: machine(), Load: o.Load, Open: o.Open}
 	// The store first: the other start has to begin without it.
 	if result.Store, err = s.restoreOnce(ctx, &o.Options, nil); err != nil {
 		return nil, fmt.Errorf("start from the store: %w", err)
@@ -101,22 +100,22 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 
 func (o *Options) probes() int { return probesEach * int(o.Load.Partitions) }
 
-// leave runs the load and parks tasks, for a log to be restored from.
-func (r *run) leave(ctx context.Context, s *site, open int) error {
-	r.site = s
+// writeLog runs the load and parks tasks, to create a log to be restored.
+func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
+	r.env = s
 	o := *r.o
 	o.Profile = nil // of the restore, not of this
 	r.o = &o
 	part := r.roles()
 	part.parked, part.index = true, false
 	p := s.park(open, r.o.Load.Payload)
-	return s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	return s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		defer p.close()
 		if open > 0 {
-			if err := p.fill(ctx, n, r.o.progress); err != nil {
+			if err := p.submit(ctx, n, r.o.progress); err != nil {
 				return err
 			}
 		}
@@ -124,9 +123,8 @@ func (r *run) leave(ctx context.Context, s *site, open int) error {
 	})
 }
 
-// restoreOnce starts a scheduler that finds submissions waiting, and returns when
-// it has decided all of them.
-func (s *site) restoreOnce(ctx context.Context, o *Options, profile func() (func() error, error)) (Restored, error) {
+// restoreOnce starts a scheduler with waiting submissions, and returns when it has decided all of them.
+func (s *environment) restoreOnce(ctx context.Context, o *Options, profile func() (func() error, error)) (Restored, error) {
 	p := s.park(o.probes(), o.Load.Payload)
 	w := &restoreWatch{}
 	var began time.Time
@@ -156,21 +154,21 @@ func (s *site) restoreOnce(ctx context.Context, o *Options, profile func() (func
 		w.cpu = cpuTime
 		return nil
 	}
-	err := s.serve(ctx, part, func(ctx context.Context, _ *instance.Instance) error {
+	err := s.runRoles(ctx, part, func(ctx context.Context, _ *instance.Instance) error {
 		defer p.close()
 		return p.await(ctx, o.progress)
 	})
 	if err = errors.Join(err, stop()); err != nil {
 		return Restored{}, err
 	}
-	return w.restored(began, cpu, cpuOf(s)), nil
+	return w.result(began, cpu, cpuOf(s)), nil
 }
 
-// restoreWatch notes when what happened to a scheduler that starts.
+// restoreWatch records the progress of a starting scheduler.
 type restoreWatch struct {
 	mu       sync.Mutex
 	cpu      func() time.Duration
-	assigned time.Time // the first partition is read
+	assigned time.Time // first read of a partition
 	first    time.Time // the first commit of a decision
 	last     time.Time // the last partition was read
 	used     time.Duration
@@ -178,7 +176,7 @@ type restoreWatch struct {
 	begun    int
 }
 
-func (w *restoreWatch) begins() {
+func (w *restoreWatch) recordBegin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.assigned.IsZero() {
@@ -187,14 +185,14 @@ func (w *restoreWatch) begins() {
 	w.begun++
 }
 
-func (w *restoreWatch) read(n int64) {
+func (w *restoreWatch) recordRead(n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events += n
 	w.last, w.used = time.Now(), w.cpu()
 }
 
-func (w *restoreWatch) committed() {
+func (w *restoreWatch) recordCommit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.first.IsZero() {
@@ -202,7 +200,7 @@ func (w *restoreWatch) committed() {
 	}
 }
 
-func (w *restoreWatch) restored(began time.Time, cpu time.Duration, of string) Restored {
+func (w *restoreWatch) result(began time.Time, cpu time.Duration, of string) Restored {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	used := w.used - cpu
@@ -223,10 +221,9 @@ type watchedHistory struct {
 	watch *restoreWatch
 }
 
-// Read reads, and tells the watch. The last event that a store has comes once more, to be
-// compared, and isn't counted.
+// Read reads and records progress. The last event of a store is read once more, for comparison, and isn't counted.
 func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (int64, error) {
-	h.watch.begins()
+	h.watch.recordBegin()
 	n := int64(0)
 	if from > 0 {
 		n--
@@ -235,11 +232,11 @@ func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from i
 		n += int64(len(rs))
 		return fn(rs)
 	})
-	h.watch.read(max(0, n))
+	h.watch.recordRead(max(0, n))
 	return next, err
 }
 
-// firstWorker notes the first commit.
+// firstWorker records the first commit.
 type firstWorker struct {
 	scheduler.Log
 	watch *restoreWatch
@@ -249,7 +246,7 @@ type firstWorker struct {
 func (l *firstWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	if committed {
-		l.watch.committed()
+		l.watch.recordCommit()
 	}
 	return committed, err
 }

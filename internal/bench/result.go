@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Result is what a run showed. Durations are in the unit that ends their names.
+// Result is the result of a run. Durations are in the unit that ends their names.
 type Result struct {
 	Broker  string  `json:"broker"` // embedded or kafka
 	Load    Load    `json:"load"`
@@ -92,8 +92,8 @@ func (s seen) since(from seen) seen {
 	return seen{s.events - from.events, s.bytes - from.bytes, s.processed, s.undone, s.expired}
 }
 
-// cpuOf says whose processor time it is.
-func cpuOf(s *site) string {
+// cpuOf says whose CPU time was measured.
+func cpuOf(s *environment) string {
 	if s.broker != nil {
 		return "roles, agents, load generator and broker: all are in this process"
 	}
@@ -104,12 +104,12 @@ func newResult(r *run, used reading, seen seen, took time.Duration) *Result {
 	s := took.Seconds()
 	tasks := r.o.Load.Tasks
 	return &Result{
-		Broker: r.site.kind(), Load: r.o.Load, Machine: machine(),
+		Broker: r.env.brokerKind(), Load: r.o.Load, Machine: machine(),
 		Tasks: tasks, Processed: seen.processed, Undone: seen.undone, TimedOut: seen.expired, Seconds: s, TasksPerSecond: float64(tasks) / s,
 		Events: seen.events, EventsPerSecond: float64(seen.events) / s, EventBytes: ratio(seen.bytes, seen.events),
 		Records: used.records, RecordsPerSecond: float64(used.records) / s, Bytes: used.plainBytes, BytesPerSecond: float64(used.plainBytes) / s, WireBytes: used.wireBytes,
 		Latency:    Latency{quantiles(&r.tally.ack), quantiles(&r.tally.hop), quantiles(&r.tally.task)},
-		CPUSeconds: used.cpu.Seconds(), CPUOf: cpuOf(r.site), CPUPerTask: used.cpu.Seconds() * 1e6 / float64(tasks), PeakMemory: memory("VmHWM"),
+		CPUSeconds: used.cpu.Seconds(), CPUOf: cpuOf(r.env), CPUPerTask: used.cpu.Seconds() * 1e6 / float64(tasks), PeakMemory: statusMemory("VmHWM"),
 		Transactions: used.transactions, TransactionsPerSecond: float64(used.transactions) / s, MeanRecords: ratio(used.committed, used.transactions), RolledBack: used.rolled,
 	}
 }
@@ -121,7 +121,7 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-// holdAgainst adds the floor.
-func (r *Result) holdAgainst(f *Floor) {
+// compareWithFloor adds the floor.
+func (r *Result) compareWithFloor(f *Floor) {
 	r.Floor, r.FloorPerSecond, r.FloorRatio = f, f.TasksPerSecond, r.TasksPerSecond/f.TasksPerSecond
 }

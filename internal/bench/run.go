@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// patience is how long a run waits for anything to happen.
-	patience = 60 * time.Second
-	// tellEvery is how often the progress is told.
-	tellEvery = 100 * time.Millisecond
-	fetchWait = 250 * time.Millisecond
+	// stallTimeout is how long a run may make no progress.
+	stallTimeout = 60 * time.Second
+	// progressEvery is the interval of progress reports.
+	progressEvery = 100 * time.Millisecond
+	fetchWait     = 250 * time.Millisecond
 )
 
-// Options say what to measure, and where.
+// Options configure what is measured, and where.
 type Options struct {
 	Load Load
-	// Cluster is measured in a namespace of its own, which is deleted at the end;
-	// nil: an embedded broker in this process.
+	// Cluster is measured in its own namespace, which is deleted at the end; nil: an embedded broker in this
+	// process.
 	Cluster *kafka.Config
-	// Dir holds the embedded broker's log and the projections, in folders that
-	// don't exist yet; empty: a temporary folder, which goes at the end.
+	// Dir holds the embedded broker's log and the projections, in folders that don't exist yet; empty: a temporary
+	// folder, which is deleted at the end.
 	Dir string
-	// Floor runs the floor as well.
+	// Floor also runs the floor.
 	Floor bool
-	// NoIndex leaves the timelines out.
+	// NoIndex runs no index.
 	NoIndex bool
-	Log     *slog.Logger // nil: nothing is logged
-	// Progress is told how far each part is; nil: nobody is told.
+	Log     *slog.Logger // nil: no log
+	// Progress receives the progress of each part; may be nil.
 	Progress func(what string, done, total int64)
-	// Profile, if set, brackets the measured part: it is called when that begins,
-	// and what it returns when that ends.
+	// Profile, if set, is called when the measured part starts; the function that it returns is called when it
+	// ends.
 	Profile func() (stop func() error, err error)
 
 	// damage, if set, changes events before they are verified: a test shows that
@@ -57,24 +57,24 @@ func (o *Options) progress(what string, done, total int64) {
 	}
 }
 
-// Run measures a load, and verifies the log. An error is that of the run, or that
-// its log doesn't keep what is promised (*BrokenError); there is no result then.
+// Run measures a load and verifies the log. The error is that of the run, or a *BrokenError if its log breaks a
+// promise; then there is no result.
 func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.Load.Check(); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	r := newRun(&o)
 	r.sampler = newSampler(r.orders, &o.Load)
-	if err := r.waybill(ctx, dir); err != nil {
+	if err := r.measureRoles(ctx, dir); err != nil {
 		return nil, err
 	}
 	if o.Floor {
-		scripts, err := r.sampler.complete()
+		scripts, err := r.sampler.buildScripts()
 		if err != nil {
 			return nil, fmt.Errorf("the floor: %w", err)
 		}
@@ -82,22 +82,22 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("the floor: %w", err)
 		}
-		r.result.holdAgainst(floor)
+		r.result.compareWithFloor(floor)
 	}
 	return r.result, nil
 }
 
-// folder is where a run keeps its files.
-func folder(given string) (dir string, remove func(), err error) {
+// runDir returns the folder of a run.
+func runDir(given string) (dir string, remove func(), err error) {
 	if given == "" {
 		if dir, err = os.MkdirTemp("", "waybill-bench-"); err != nil {
 			return "", nil, err
 		}
 		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
 	}
-	for _, name := range slices.Concat([]string{"kafka", "state", "floor", beside}, timerFolders) {
+	for _, name := range slices.Concat([]string{"kafka", "state", "floor", secondLogDir}, timerFolders) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
-			return "", nil, fmt.Errorf("%s holds a folder %s already; a bench begins with an empty one", given, name)
+			return "", nil, fmt.Errorf("%s already has a folder %s; name an empty directory", given, name)
 		}
 	}
 	return given, func() {}, os.MkdirAll(given, 0o700)
@@ -109,45 +109,45 @@ type run struct {
 	orders  *orders
 	tally   *tally
 	sampler *sampler
-	site    *site
+	env     *environment
 	watch   *observer
 	result  *Result
 	// also, if set, is shown every event of the run's tasks.
-	also func(n int, what string, r *kgo.Record) error
+	onEvent func(n int, what string, r *kgo.Record) error
 }
 
 func newRun(o *Options) *run {
 	return &run{o: o, orders: newOrders(o.Load.Payload), tally: newTally(&o.Load)}
 }
 
-// roles are all that `waybill up` has, with agents that answer at once.
+// roles returns all roles of `waybill up`, with agents that answer at once.
 func (r *run) roles() roles {
 	w := &workers{&r.o.Load, r.orders, r.tally}
 	return roles{workers: r.o.Load.Workers, supervisor: true, index: !r.o.NoIndex, agents: w.handlers(), concurrency: w.concurrency()}
 }
 
-// waybill measures the roles and verifies the log.
-func (r *run) waybill(ctx context.Context, dir string) (err error) {
+// measureRoles measures the roles and verifies the log.
+func (r *run) measureRoles(ctx context.Context, dir string) (err error) {
 	l := &r.o.Load
 	var hooks []kafka.Hook
 	if r.o.Floor {
 		hooks = append(hooks, r.sampler)
 	}
-	if r.site, err = openSite(siteOptions{dir: dir, cluster: r.o.Cluster, log: r.o.Log, hooks: hooks}); err != nil {
+	if r.env, err = openEnvironment(environmentOptions{dir: dir, cluster: r.o.Cluster, log: r.o.Log, hooks: hooks}); err != nil {
 		return err
 	}
-	r.sampler.ns = r.site.cfg.Namespace
-	defer func() { err = errors.Join(err, r.site.close()) }()
+	r.sampler.ns = r.env.cfg.Namespace
+	defer func() { err = errors.Join(err, r.env.close()) }()
 	d, err := l.Definition()
 	if err != nil {
 		return err
 	}
-	if err := r.site.prepare(ctx, l.Partitions, d); err != nil {
+	if err := r.env.prepare(ctx, l.Partitions, d); err != nil {
 		return err
 	}
 	part := r.roles()
-	err = r.site.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err = r.env.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		return r.measure(ctx, n)
@@ -155,12 +155,12 @@ func (r *run) waybill(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	r.result.VerifySeconds, err = r.site.verify(ctx, r.o, l.ends())
+	r.result.VerifySeconds, err = r.env.verify(ctx, r.o, l.ends())
 	r.result.Verified = err == nil
 	return err
 }
 
-// measure sends the warm-up and waits for its end, and then what is measured.
+// measure runs the warm-up, and then the measured tasks.
 func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	l := &r.o.Load
 	var slots chan struct{}
@@ -168,12 +168,12 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 		slots = make(chan struct{}, l.Inflight)
 	}
 	var err error
-	if r.watch, err = observe(ctx, r.site, n.Admin, r.orders, r.tally, slots); err != nil {
+	if r.watch, err = observe(ctx, r.env, n.Admin, r.orders, r.tally, slots); err != nil {
 		return err
 	}
-	r.watch.also = r.also
+	r.watch.onEvent = r.onEvent
 	defer r.watch.start(ctx)()
-	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, patience: patience + l.AttemptWithin}
+	p := &phase{generator: r.generator(n, slots), watch: r.watch, progress: r.o.progress, stallTimeout: stallTimeout + l.AttemptWithin}
 	if err := p.run(ctx, "warm-up", 0, l.Warmup); err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	if err != nil {
 		return err
 	}
-	before, seenBefore, began := r.site.meter.read(), r.watch.count(), r.tally.now()
+	before, seenBefore, began := r.env.meter.read(), r.watch.count(), r.tally.now()
 	if err := p.run(ctx, "tasks", l.Warmup, l.all()); err != nil {
 		return errors.Join(err, stop())
 	}
-	used, took := r.site.meter.read().since(before), time.Duration(r.watch.lastEnd.Load()-began)
+	used, took := r.env.meter.read().since(before), time.Duration(r.watch.lastEnd.Load()-began)
 	if err := stop(); err != nil {
 		return err
 	}
@@ -201,12 +201,12 @@ func (r *run) profile() (stop func() error, err error) {
 	return r.o.Profile()
 }
 
-// generator writes the submissions as an application in Go does.
+// generator writes submissions as a Go application does.
 func (r *run) generator(n *instance.Instance, slots chan struct{}) *generator {
-	g := &generator{tally: r.tally, slots: slots, pace: r.o.Load.atRate(), flush: n.Producer.Flush}
+	g := &generator{tally: r.tally, slots: slots, dueAfter: r.o.Load.dueAtRate(), flush: n.Producer.Flush}
 	g.write = func(ctx context.Context, number int) {
 		rec := r.orders.submission(n.Kafka.Namespace, workflowName, number)
-		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.written(number, err) })
+		n.Producer.SendAsync(ctx, rec, func(_ events.Record, err error) { g.recordWritten(number, err) })
 	}
 	return g
 }

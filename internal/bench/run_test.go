@@ -260,13 +260,13 @@ func TestAtLevel(t *testing.T) {
 	first := []OpenLevel{round(100, 50, 10), round(200, 25, 20), round(400, 10, 30)}
 	rounds := []OpenLevel{round(110, 45, 1000), round(240, 20, 3000), round(420, 9, 2000)}
 	rounds[0].ParkCPU = 7
-	x := atLevel(rounds, first)
+	x := summarizeLevel(rounds, first)
 	if x.CPURatio != 1.1 || x.ThroughputRatio != 0.9 || x.RolesMemory != 2000 || x.Bounded != 1000 || x.Result.CPUPerTask != 240 || x.ParkCPU != 7 {
 		t.Errorf("%+v", x)
 	}
-	base := atLevel(first, first)
+	base := summarizeLevel(first, first)
 	base.Open = 0
-	if x.weighed(&base); base.CPURatio != 1 || x.PerTask != (2000-20)/100. || x.PerTaskUnbounded != x.PerTask-(1000-10)/100. {
+	if x.computePerTask(&base); base.CPURatio != 1 || x.PerTask != (2000-20)/100. || x.PerTaskUnbounded != x.PerTask-(1000-10)/100. {
 		t.Errorf("%+v beside %+v", x, base)
 	}
 }

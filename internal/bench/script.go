@@ -9,12 +9,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// samplesMost bounds how many tasks are sampled: enough that neighbours in a batch
-// differ as they do in Waybill.
+// samplesMost bounds the sampled tasks. It is large enough that neighbours in a batch differ as they do in
+// Waybill.
 const samplesMost = 512
 
-// newSampler samples the end of the warm-up, or of all where there is none: by then
-// every role is at work.
+// newSampler samples the end of the warm-up, or of all tasks without one: by then every role is busy.
 func newSampler(o *orders, l *Load) *sampler {
 	end := l.Warmup
 	if end == 0 {
@@ -24,21 +23,21 @@ func newSampler(o *orders, l *Load) *sampler {
 	return &sampler{orders: o, load: l, from: end - count, count: count, tasks: make([][]events.Record, count)}
 }
 
-// script is the records of one task, by what leads to them: the submission to the
-// outputs of stage 0, reply i to those of stage i+1.
+// script is the records of one task by their cause: the submission leads to the outputs of stage 0, reply i to
+// those of stage i+1.
 type script struct {
 	submission *kgo.Record
 	replies    []*kgo.Record
 	stages     [][]*kgo.Record
 	records    int
 
-	task   []byte // as the scheduler's store keeps it when it has ended
-	timers []byte // as the supervisor's keeps them while it is open
+	task   []byte // as the scheduler's store has it once it has ended
+	timers []byte // as the supervisor's store has them while the task is open
 }
 
-// complete makes scripts of what was sampled. Tasks of the shares are left out, and
-// those whose transaction was rolled back once: their records were written twice.
-func (s *sampler) complete() ([]*script, error) {
+// buildScripts creates scripts from the sampled tasks. It leaves out tasks of the shares, and tasks whose
+// transaction was aborted once, since their records were written twice.
+func (s *sampler) buildScripts() ([]*script, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var scripts []*script
@@ -55,7 +54,7 @@ func (s *sampler) complete() ([]*script, error) {
 		scripts = append(scripts, sc)
 	}
 	if len(scripts) == 0 {
-		return nil, fmt.Errorf("none of %d sampled tasks can be played again (the last: %w); sample more with a longer warm-up", len(s.tasks), last)
+		return nil, fmt.Errorf("none of %d sampled tasks can be replayed (the last: %w); sample more with a longer warm-up", len(s.tasks), last)
 	}
 	return scripts, nil
 }
@@ -72,7 +71,7 @@ func newScript(ns events.Namespace, rs []events.Record, steps int) (*script, err
 	}
 	sc := b.script
 	if sc.submission == nil || b.replied != steps || b.task == nil || !b.task.State.Terminal() {
-		return nil, fmt.Errorf("%d records make no whole task", len(rs))
+		return nil, fmt.Errorf("%d records are not a complete task", len(rs))
 	}
 	sc.task, sc.timers, sc.records = b.task.Encode(), b.timers, len(rs)
 	return sc, nil
@@ -99,7 +98,7 @@ func (b *scriptBuilder) add(r *events.Record) error {
 	b.seen[r.Topic+id] = true
 	switch r.Topic {
 	case b.ns.Inbox(events.Tasks):
-		b.script.submission = played(r, 0)
+		b.script.submission = playedRecord(r, 0)
 		return nil
 	case b.ns.Inbox(events.Replies):
 		return b.reply(r)
@@ -119,7 +118,7 @@ func (b *scriptBuilder) add(r *events.Record) error {
 }
 
 func (b *scriptBuilder) output(r *events.Record, number int) {
-	b.script.stages[b.stage] = append(b.script.stages[b.stage], played(r, number))
+	b.script.stages[b.stage] = append(b.script.stages[b.stage], playedRecord(r, number))
 }
 
 func (b *scriptBuilder) reply(r *events.Record) error {
@@ -127,12 +126,12 @@ func (b *scriptBuilder) reply(r *events.Record) error {
 	if err != nil {
 		return err
 	}
-	b.script.replies[step] = played(r, step)
+	b.script.replies[step] = playedRecord(r, step)
 	b.replied++
 	return nil
 }
 
-// requestStep is the number of the step that a request or reply is of.
+// requestStep is the number of the step of a request or reply.
 func requestStep(r *events.Record) (int, error) {
 	id, _ := r.Header(events.HeaderRequest)
 	_, ref, _, err := events.ParseRequest(id)
@@ -146,8 +145,8 @@ func requestStep(r *events.Record) (int, error) {
 	return step, nil
 }
 
-// event finds the stage of an event: that of its cause, which is the submission or
-// the reply of the step that the cause's first event completes.
+// event finds the stage of an event: that of its cause, which is the submission, or the reply that completed a
+// step.
 func (b *scriptBuilder) event(r *events.Record) error {
 	ceType, _ := r.Header(events.HeaderType)
 	t, e, err := events.FoldRecord(b.task, r)
@@ -174,12 +173,12 @@ func (b *scriptBuilder) event(r *events.Record) error {
 	return nil
 }
 
-// numberDigits is how the number of a step is written into the ce_id of a record
-// that is played: whoever reads it knows by it what follows.
+// numberDigits is how many digits of the step's number are written into the ce_id of a replayed record, so that
+// its reader knows what follows.
 const numberDigits = 3
 
-// played is a record as the floor writes it: of the same sizes and headers.
-func played(r *events.Record, number int) *kgo.Record {
+// playedRecord is a record as the floor writes it, of the same sizes and headers.
+func playedRecord(r *events.Record, number int) *kgo.Record {
 	out := &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: make([]kgo.RecordHeader, len(r.Headers))}
 	for i, h := range r.Headers {
 		out.Headers[i] = kgo.RecordHeader(h)
@@ -192,7 +191,7 @@ func played(r *events.Record, number int) *kgo.Record {
 	return out
 }
 
-// numberOf is the number in a record that was played.
+// numberOf is the number in a replayed record.
 func numberOf(r *kgo.Record) int {
 	for i := range r.Headers {
 		if r.Headers[i].Key != events.HeaderID {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// tally is when what happened to each task. It is safe for concurrent use.
+// tally records what happened to each task, and when. It is safe for concurrent use.
 type tally struct {
 	load  *Load
-	began time.Time // all instants are nanoseconds since
+	began time.Time // all instants are nanoseconds since then
 
 	intended []atomic.Int64 // when the submission was to be sent
 	ended    []atomic.Bool
-	first    []atomic.Int64 // when an agent was called first, and last
+	first    []atomic.Int64 // when an agent was first called, and last
 	last     []atomic.Int64
 
 	ack, hop, task Histogram
@@ -26,18 +26,18 @@ func newTally(l *Load) *tally {
 
 func (t *tally) now() int64 { return int64(time.Since(t.began)) }
 
-// measured: the task is past the warm-up.
-func (t *tally) measured(n int) bool { return n >= t.load.Warmup && n < t.load.all() }
+// isMeasured reports whether a task belongs to the measured part.
+func (t *tally) isMeasured(n int) bool { return n >= t.load.Warmup && n < t.load.all() }
 
-func (t *tally) acked(n int) {
-	if t.measured(n) {
+func (t *tally) recordAck(n int) {
+	if t.isMeasured(n) {
 		t.ack.Record(time.Duration(t.now() - t.intended[n].Load()))
 	}
 }
 
-// called: an agent's handler was called for the first attempt of a step. The hop
-// counts from the call of the last step that this one waited for.
-func (t *tally) called(n, step int) {
+// recordCall records the call of a handler for the first attempt of a step. The hop counts from the call of the
+// last step that this one waited for.
+func (t *tally) recordCall(n, step int) {
 	now := t.now()
 	if step == 0 {
 		t.first[n].Store(now)
@@ -49,18 +49,18 @@ func (t *tally) called(n, step int) {
 		from = t.first[n].Load()
 	}
 	t.last[n].Store(now)
-	if t.measured(n) {
+	if t.isMeasured(n) {
 		t.hop.Record(time.Duration(now - from))
 	}
 }
 
-// done: a reader has the last event of a task, at an instant. It reports whether
-// that is news.
-func (t *tally) done(n int, at int64) bool {
+// recordEnd records when a reader received the last event of a task. It reports false if the end was recorded
+// already.
+func (t *tally) recordEnd(n int, at int64) bool {
 	if n < 0 || n >= len(t.ended) || t.ended[n].Swap(true) {
 		return false
 	}
-	if t.measured(n) {
+	if t.isMeasured(n) {
 		t.task.Record(time.Duration(at - t.intended[n].Load()))
 	}
 	return true

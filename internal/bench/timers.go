@@ -11,20 +11,19 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// TimersOptions say how many deadlines there are.
+// TimersOptions configure the deadlines.
 type TimersOptions struct {
 	Options
-	Armed int // timers that wait while the rest happens
+	Armed int // timers that stay armed meanwhile
 	Burst int // timers that are due at one instant
-	// Spread timers are due one after the other, at Rate a second.
+	// Spread timers are due one after the other, Rate per second.
 	Spread int
 	Rate   float64
-	// Within is how long the burst's tasks may take to be submitted: their instant
-	// is fixed before.
+	// Within is the time to submit the tasks of the burst: its instant is fixed in advance.
 	Within time.Duration
 }
 
-// TimersResult is what deadlines cost, and how late they are.
+// TimersResult is the cost of deadlines, and their lateness.
 type TimersResult struct {
 	Broker  string  `json:"broker"`
 	Machine Machine `json:"machine"`
@@ -32,8 +31,7 @@ type TimersResult struct {
 	// Without and With are the same load without a supervisor and with one.
 	Without *Result `json:"without_supervisor"`
 	With    *Result `json:"with_supervisor"`
-	// CPUShare is the part of the processor time that arming and disarming takes,
-	// and RateShare the part of the throughput.
+	// CPUShare is the share of CPU time that arming and disarming takes, RateShare that of the throughput.
 	CPUShare  float64 `json:"cpu_share"`
 	RateShare float64 `json:"throughput_share"`
 
@@ -61,21 +59,21 @@ func (o *TimersOptions) check() error {
 	return o.Load.Check()
 }
 
-// RunTimers measures what timers cost and how late they fire. Lateness is from a
-// timer's due to the instant of the decision that it led to. Each part has a log of
-// its own: a supervisor would first read what was written before it started.
+// RunTimers measures the cost and lateness of timers. Lateness is from a timer's due time to the instant of the
+// resulting decision. Each part has its own log, since a supervisor first reads what was written before it
+// started.
 func RunTimers(ctx context.Context, o TimersOptions) (*TimersResult, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	dir, remove, err := folder(o.Dir)
+	dir, remove, err := runDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	t := &timers{o: &o, result: &TimersResult{Machine: machine(), Load: o.Load, Armed: o.Armed}}
-	for part, run := range []func(context.Context, *site) (map[events.TaskState]int, error){t.without, t.with, t.fire} {
-		if err := t.alone(ctx, filepath.Join(dir, timerFolders[part]), run); err != nil {
+	for part, run := range []func(context.Context, *environment) (map[events.TaskState]int, error){t.measureWithout, t.measureWith, t.measureFiring} {
+		if err := t.runPart(ctx, filepath.Join(dir, timerFolders[part]), run); err != nil {
 			return nil, err
 		}
 	}
@@ -95,15 +93,15 @@ type timers struct {
 	result *TimersResult
 }
 
-// alone runs a part on a site of its own, and verifies what it left: run says how
-// many tasks are in which states.
-func (t *timers) alone(ctx context.Context, dir string, run func(context.Context, *site) (map[events.TaskState]int, error)) (err error) {
-	s, err := openSite(siteOptions{dir: dir, cluster: t.o.Cluster, log: t.o.Log})
+// runPart runs a part in an environment of its own, and verifies its log: run returns the expected states of
+// tasks.
+func (t *timers) runPart(ctx context.Context, dir string, run func(context.Context, *environment) (map[events.TaskState]int, error)) (err error) {
+	s, err := openEnvironment(environmentOptions{dir: dir, cluster: t.o.Cluster, log: t.o.Log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	t.result.Broker = s.kind()
+	t.result.Broker = s.brokerKind()
 	if err := s.prepareAll(ctx, &t.o.Load); err != nil {
 		return err
 	}
@@ -116,26 +114,26 @@ func (t *timers) alone(ctx context.Context, dir string, run func(context.Context
 	return err
 }
 
-func (t *timers) without(ctx context.Context, s *site) (map[events.TaskState]int, error) {
-	result, err := t.load(ctx, s, false)
+func (t *timers) measureWithout(ctx context.Context, s *environment) (map[events.TaskState]int, error) {
+	result, err := t.measureLoad(ctx, s, false)
 	t.result.Without = result
 	return t.o.Load.ends(), err
 }
 
-func (t *timers) with(ctx context.Context, s *site) (map[events.TaskState]int, error) {
-	result, err := t.load(ctx, s, true)
+func (t *timers) measureWith(ctx context.Context, s *environment) (map[events.TaskState]int, error) {
+	result, err := t.measureLoad(ctx, s, true)
 	t.result.With = result
 	return t.o.Load.ends(), err
 }
 
 // load measures the load with a supervisor or without.
-func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, error) {
+func (t *timers) measureLoad(ctx context.Context, s *environment, supervisor bool) (*Result, error) {
 	r := newRun(&t.o.Options)
-	r.site = s
+	r.env = s
 	part := r.roles()
 	part.supervisor, part.index = supervisor, false
-	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		return r.measure(ctx, n)
@@ -143,11 +141,11 @@ func (t *timers) load(ctx context.Context, s *site, supervisor bool) (*Result, e
 	return r.result, err
 }
 
-// fire arms timers, and has some of them fire.
-func (t *timers) fire(ctx context.Context, s *site) (map[events.TaskState]int, error) {
+// measureFiring arms timers, and measures some that fire.
+func (t *timers) measureFiring(ctx context.Context, s *environment) (map[events.TaskState]int, error) {
 	part := roles{workers: t.o.Load.Workers, parked: true, supervisor: true}
-	err := s.serve(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.joined(ctx, n); err != nil {
+	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
+		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
 		}
 		return t.armAndFire(ctx, s, n)
@@ -155,12 +153,12 @@ func (t *timers) fire(ctx context.Context, s *site) (map[events.TaskState]int, e
 	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, events.StateUndone: (t.o.Burst + t.o.Spread) / parkedTimers}, err
 }
 
-// armAndFire arms what is to wait, and then what is to fire.
-func (t *timers) armAndFire(ctx context.Context, s *site, n *instance.Instance) error {
+// armAndFire arms the timers that stay armed, and then those that fire.
+func (t *timers) armAndFire(ctx context.Context, s *environment, n *instance.Instance) error {
 	began := time.Now()
 	if t.o.Armed > 0 {
 		p := s.park(t.o.Armed/parkedTimers, t.o.Load.Payload)
-		err := p.fill(ctx, n, t.o.progress)
+		err := p.submit(ctx, n, t.o.progress)
 		p.close()
 		if err != nil {
 			return err
@@ -168,14 +166,14 @@ func (t *timers) armAndFire(ctx context.Context, s *site, n *instance.Instance) 
 	}
 	t.result.ArmedSeconds = time.Since(began).Seconds()
 	due := events.Millis(n.Clock.Now().Add(t.o.Within))
-	spread, err := t.lateness(ctx, s, n, t.o.Spread/parkedTimers, func(i int) time.Time {
+	spread, err := t.measureLateness(ctx, s, n, t.o.Spread/parkedTimers, func(i int) time.Time {
 		return events.Millis(due.Add(time.Duration(float64(parkedTimers*i) * float64(time.Second) / t.o.Rate)))
 	})
 	if err != nil {
 		return fmt.Errorf("timers one after the other: %w", err)
 	}
 	due = events.Millis(n.Clock.Now().Add(t.o.Within))
-	burst, err := t.lateness(ctx, s, n, t.o.Burst/parkedTimers, func(int) time.Time { return due })
+	burst, err := t.measureLateness(ctx, s, n, t.o.Burst/parkedTimers, func(int) time.Time { return due })
 	if err != nil {
 		return fmt.Errorf("timers at once: %w", err)
 	}
@@ -183,9 +181,8 @@ func (t *timers) armAndFire(ctx context.Context, s *site, n *instance.Instance) 
 	return nil
 }
 
-// lateness submits tasks whose time is over at an instant, and looks at how long
-// after it their timers fire.
-func (t *timers) lateness(ctx context.Context, s *site, n *instance.Instance, count int, due func(i int) time.Time) (*Histogram, error) {
+// measureLateness submits tasks with deadlines, and measures how late their timers fire.
+func (t *timers) measureLateness(ctx context.Context, s *environment, n *instance.Instance, count int, due func(i int) time.Time) (*Histogram, error) {
 	h := &Histogram{}
 	if count == 0 {
 		return h, nil
@@ -194,7 +191,7 @@ func (t *timers) lateness(ctx context.Context, s *site, n *instance.Instance, co
 	fired := make(chan struct{})
 	left := parkedTimers * count
 	p.completeBy = due
-	p.also = func(i int, _ string, e *events.Event) error {
+	p.onEvent = func(i int, _ string, e *events.Event) error {
 		if e.Cause.Inbox != events.Recoveries {
 			return nil
 		}
@@ -207,18 +204,18 @@ func (t *timers) lateness(ctx context.Context, s *site, n *instance.Instance, co
 		return nil
 	}
 	defer p.close()
-	if err := p.fill(ctx, n, t.o.progress); err != nil {
+	if err := p.submit(ctx, n, t.o.progress); err != nil {
 		return nil, fmt.Errorf("%w (a task whose time is over before it begins is never at work: give --within more)", err)
 	}
 	if late := n.Clock.Now().Sub(due(0)); late > 0 {
 		return nil, fmt.Errorf("the first was due %s before all were armed: give --within more than %s", late.Round(time.Millisecond), t.o.Within)
 	}
-	return h, p.until(ctx, fired, due(count-1))
+	return h, p.awaitFired(ctx, fired, due(count-1))
 }
 
-// until waits for what is to fire, and a while longer than it may take.
-func (p *parking) until(ctx context.Context, fired <-chan struct{}, due time.Time) error {
-	late := time.NewTimer(time.Until(due) + patience)
+// awaitFired waits until all timers fired, for at most stallTimeout after the last one was due.
+func (p *parkedTasks) awaitFired(ctx context.Context, fired <-chan struct{}, due time.Time) error {
+	late := time.NewTimer(time.Until(due) + stallTimeout)
 	defer late.Stop()
 	for {
 		select {
@@ -229,7 +226,7 @@ func (p *parking) until(ctx context.Context, fired <-chan struct{}, due time.Tim
 				return err
 			}
 		case <-late.C:
-			return fmt.Errorf("%s after the last was due, some have not fired", patience)
+			return fmt.Errorf("%s after the last was due, some have not fired", stallTimeout)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

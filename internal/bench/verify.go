@@ -14,31 +14,28 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// verifyAtOnce is how many partitions are verified at once. Each takes memory for
-// its tasks.
-const verifyAtOnce = 2
+// verifyConcurrency is how many partitions are verified at once. Each takes memory for its tasks.
+const verifyConcurrency = 2
 
-// BrokenError is a log that doesn't keep what is promised, or doesn't hold what
-// the run did.
+// BrokenError says that a log breaks a promise, or doesn't contain what the run did.
 type BrokenError struct{ Faults []string }
 
 func (e *BrokenError) Error() string {
 	return fmt.Sprintf("the log doesn't verify, so there is no result; %d faults, the first:\n  %s", len(e.Faults), strings.Join(e.Faults[:min(len(e.Faults), 10)], "\n  "))
 }
 
-// verify holds the log against what is promised, and against how many tasks it
-// must have in which states, and returns the seconds that this took: they are no
-// part of what was measured.
-func (s *site) verify(ctx context.Context, o *Options, want map[events.TaskState]int) (float64, error) {
+// verify checks the log, and how many tasks are in which states. It returns the duration in seconds, which isn't
+// part of what is measured.
+func (s *environment) verify(ctx context.Context, o *Options, want map[events.TaskState]int) (float64, error) {
 	began := time.Now()
-	v := &verification{site: s, partitions: o.Load.Partitions, damage: o.damage, progress: o.progress, states: map[events.TaskState]int{}}
+	v := &verification{env: s, partitions: o.Load.Partitions, damage: o.damage, progress: o.progress, states: map[events.TaskState]int{}}
 	if err := v.run(ctx); err != nil {
 		return 0, fmt.Errorf("verify the log: %w", err)
 	}
 	for _, state := range events.TaskStates {
-		v.expect("tasks "+string(state), v.states[state], want[state])
+		v.expectCount("tasks "+string(state), v.states[state], want[state])
 	}
-	v.expect("dead letters", v.dead, 0)
+	v.expectCount("dead letters", v.dead, 0)
 	if len(v.faults) > 0 {
 		return 0, &BrokenError{v.faults}
 	}
@@ -46,7 +43,7 @@ func (s *site) verify(ctx context.Context, o *Options, want map[events.TaskState
 	return time.Since(began).Seconds(), nil
 }
 
-// ends is how the tasks of the load must end.
+// ends returns how many tasks of the load end in which state.
 func (l *Load) ends() map[events.TaskState]int {
 	want := map[events.TaskState]int{}
 	for n := range l.all() {
@@ -59,10 +56,10 @@ func (l *Load) ends() map[events.TaskState]int {
 	return want
 }
 
-// verification is one reading of the log, partition by partition: so memory goes
-// with the tasks of a few.
+// verification is one pass over the log, partition by partition, so that memory is needed for a few partitions
+// only.
 type verification struct {
-	site       *site
+	env        *environment
 	partitions int32
 	damage     func(*events.Record)
 	progress   func(what string, done, total int64)
@@ -75,30 +72,30 @@ type verification struct {
 	states map[events.TaskState]int
 }
 
-func (v *verification) expect(what string, got, want int) {
+func (v *verification) expectCount(what string, got, want int) {
 	if got != want {
 		v.faults = append(v.faults, fmt.Sprintf("the log holds %d %s, the run made %d", got, what, want))
 	}
 }
 
 func (v *verification) run(ctx context.Context) error {
-	reader, err := kafka.OpenRestorer(v.site.cfg, nil)
+	reader, err := kafka.OpenRestorer(v.env.cfg, nil)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(verifyAtOnce)
+	g.SetLimit(verifyConcurrency)
 	for p := range v.partitions {
 		g.Go(func() error { return v.partition(ctx, reader, p) })
 	}
 	return g.Wait()
 }
 
-// partition verifies one: the inboxes first, the dead letters last, since what was
-// consumed when the events were read has left its dead letter by then.
+// partition verifies one: the inboxes first and the dead letters last, since inputs that were consumed when the
+// events were read have their dead letters by then.
 func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p int32) error {
-	ns := v.site.cfg.Namespace
+	ns := v.env.cfg.Namespace
 	c := verify.New(verify.Options{Namespace: ns, Partitions: v.partitions, Inputs: true, Whole: true})
 	in := kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}
 	for i := range events.Inboxes {
@@ -126,11 +123,11 @@ func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p 
 	if err != nil {
 		return err
 	}
-	v.add(c.Finish(time.Now()), dead)
+	v.addReport(c.Finish(time.Now()), dead)
 	return nil
 }
 
-// readInbox feeds what is left of a partition of an inbox.
+// readInbox feeds the remaining records of a partition of an inbox.
 func readInbox(ctx context.Context, reader *kafka.Restorer, c *verify.Checker, ns events.Namespace, i events.Inbox, p int32) error {
 	first := int64(-1)
 	next, err := reader.ReadAll(ctx, ns.Inbox(i), kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}, func(rs []events.Record) error {
@@ -152,7 +149,7 @@ func readInbox(ctx context.Context, reader *kafka.Restorer, c *verify.Checker, n
 	return nil
 }
 
-func (v *verification) add(r *verify.Report, dead int) {
+func (v *verification) addReport(r *verify.Report, dead int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range r.Faults {

@@ -7,15 +7,14 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// workers are the agents' handlers: they answer at once, but for the shares of the
-// load that are to time out or to be undone.
+// workers are the agents' handlers. They answer at once, except for the shares that time out or are undone.
 type workers struct {
 	load   *Load
 	orders *orders
 	tally  *tally
 }
 
-// outcome is what every step gives.
+// outcome is the output of every step.
 var outcome = json.RawMessage(`{"result":"r-1042","accepted":true}`)
 
 // Handle implements agent.Handler.
@@ -29,7 +28,7 @@ func (w *workers) Handle(ctx context.Context, r agent.Request) (any, error) {
 		return outcome, nil
 	}
 	if r.Attempt == 1 {
-		w.tally.called(n, step)
+		w.tally.recordCall(n, step)
 	}
 	switch last := w.load.Steps - 1; {
 	case w.load.kindOf(n) == timesOut && step == last/2 && r.Attempt == 1:
@@ -41,7 +40,7 @@ func (w *workers) Handle(ctx context.Context, r agent.Request) (any, error) {
 	return outcome, nil
 }
 
-// handlers are those of all agents.
+// handlers returns the handlers of all agents.
 func (w *workers) handlers() map[string]agent.Handler {
 	hs := map[string]agent.Handler{}
 	for i := range min(len(agents), w.load.Steps) {
@@ -50,7 +49,7 @@ func (w *workers) handlers() map[string]agent.Handler {
 	return hs
 }
 
-// concurrency is enough for those that keep their place until their time is over.
+// concurrency is large enough for handlers that block until their deadline.
 func (w *workers) concurrency() int {
 	if w.load.TimeoutShare > 0 {
 		return agent.ConcurrencyMax

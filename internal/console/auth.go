@@ -15,14 +15,14 @@ import (
 	"unicode"
 )
 
-// Role says what the holder of a token may do. Each may what those before it may.
+// Role is what the holder of a token may do. Each role includes the previous ones.
 type Role int
 
 // The roles.
 const (
-	Viewer    Role = iota + 1 // asks
-	Submitter                 // submits orders
-	Operator                  // commands tasks
+	Viewer    Role = iota + 1 // reads
+	Submitter                 // submits tasks
+	Operator                  // sends commands to tasks
 )
 
 var roleNames = map[string]Role{"viewer": Viewer, "submitter": Submitter, "operator": Operator}
@@ -37,21 +37,20 @@ func (r Role) String() string {
 }
 
 const (
-	tokenLeastBytes   = 16
+	tokenMinBytes     = 16
 	tokenFileMaxLines = 10_000
-	nobody            = "console" // who commands where no tokens are asked for
+	localName         = "console" // who commands where no tokens are asked for
 )
 
-// Tokens are the bearer tokens that a console accepts. Only their digests are
-// kept. It is safe for concurrent use.
-type Tokens struct{ now atomic.Pointer[[]heldToken] }
+// Tokens are the bearer tokens that a console accepts. Only their digests are kept. It is safe for concurrent use.
+type Tokens struct{ current atomic.Pointer[[]heldToken] }
 
-// Replace takes over other tokens: those that aren't among them are refused from now on, and their streams end.
-func (t *Tokens) Replace(with *Tokens) { t.now.Store(with.now.Load()) }
+// Replace replaces all tokens. Removed tokens are rejected from now on, and their streams end.
+func (t *Tokens) Replace(with *Tokens) { t.current.Store(with.current.Load()) }
 
-// has reports whether a caller's token is still there.
-func (t *Tokens) has(who caller) bool {
-	return slices.ContainsFunc(*t.now.Load(), func(h heldToken) bool {
+// contains reports whether a caller's token is still accepted.
+func (t *Tokens) contains(who caller) bool {
+	return slices.ContainsFunc(*t.current.Load(), func(h heldToken) bool {
 		return h.name == who.name && h.role >= who.role && h.digest == who.digest
 	})
 }
@@ -62,9 +61,8 @@ type heldToken struct {
 	role   Role
 }
 
-// ParseTokens reads a file of tokens: lines of a role, a name for the log, and
-// the token, of at least 16 bytes; # at the begin of a word begins a comment, so a token may hold one. An error names
-// the line, never a token.
+// ParseTokens reads a file of tokens. A line has a role, a name for the log, and the token, of at least 16 bytes.
+// A # at the start of a word starts a comment, so a token may contain one. Errors name the line, never a token.
 func ParseTokens(in io.Reader) (*Tokens, error) {
 	var all []heldToken
 	lines := bufio.NewScanner(in)
@@ -83,13 +81,13 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		if !ok {
 			return nil, fmt.Errorf("line %d: there is no role %q; it is viewer, submitter or operator", n, fields[0])
 		}
-		if len(fields[2]) < tokenLeastBytes {
-			return nil, fmt.Errorf("line %d: the token has less than %d bytes", n, tokenLeastBytes)
+		if len(fields[2]) < tokenMinBytes {
+			return nil, fmt.Errorf("line %d: the token has less than %d bytes", n, tokenMinBytes)
 		}
 		held := heldToken{sha256.Sum256([]byte(fields[2])), fields[1], role}
 		for _, other := range all {
 			if other.digest == held.digest {
-				return nil, fmt.Errorf("line %d: the token of %s is that of %s too", n, held.name, other.name)
+				return nil, fmt.Errorf("line %d: %s has the same token as %s", n, held.name, other.name)
 			}
 		}
 		if all = append(all, held); len(all) > tokenFileMaxLines {
@@ -100,25 +98,25 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("it holds no token; a line is a role (viewer, submitter or operator), a name, and a token")
+		return nil, fmt.Errorf("the file has no token; a line is a role (viewer, submitter or operator), a name, and a token")
 	}
 	t := &Tokens{}
-	t.now.Store(&all)
+	t.current.Store(&all)
 	return t, nil
 }
 
-// caller is who asks.
+// caller is who sent a request.
 type caller struct {
 	name   string
 	role   Role
 	digest [sha256.Size]byte // of its token
 }
 
-// find compares with every token, so that the time it takes tells nothing.
+// find compares a token with every known one, so that its duration reveals nothing.
 func (t *Tokens) find(token string) (caller, bool) {
 	digest := sha256.Sum256([]byte(token))
 	var found *heldToken
-	held := *t.now.Load()
+	held := *t.current.Load()
 	for i := range held {
 		if subtle.ConstantTimeCompare(held[i].digest[:], digest[:]) == 1 {
 			found = &held[i]
@@ -130,59 +128,60 @@ func (t *Tokens) find(token string) (caller, bool) {
 	return caller{name: found.name, role: found.role, digest: found.digest}, true
 }
 
-// guard finds out who asks, and refuses what wasn't meant for this console.
-func (c *Console) guard(r *http.Request) (caller, error) {
-	if err := c.guardHost(r); err != nil {
+// authenticate returns the caller of a request. It rejects requests that weren't meant for this console.
+func (c *Console) authenticate(r *http.Request) (caller, error) {
+	if err := c.checkHost(r); err != nil {
 		return caller{}, err
 	}
-	if err := c.guardSystem(r); err != nil {
+	if err := c.checkSystem(r); err != nil {
 		return caller{}, err
 	}
 	if c.cfg.Tokens == nil {
-		return c.unnamed(r)
+		return c.localCaller(r)
 	}
 	sent := r.Header.Values("Authorization")
 	if len(sent) == 0 { // a page that has no token yet; it guesses none, so it doesn't count as a failure
 		return caller{}, unauthorized("send a header Authorization: Bearer TOKEN")
 	}
 	if len(sent) != 1 {
-		return caller{}, c.denied(r, fmt.Sprintf("send one header Authorization: Bearer TOKEN; %d were sent", len(sent)))
+		return caller{}, c.authFailure(r, fmt.Sprintf("send one header Authorization: Bearer TOKEN; %d were sent", len(sent)))
 	}
 	scheme, token, _ := strings.Cut(sent[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return caller{}, c.denied(r, "send a header Authorization: Bearer TOKEN")
+		return caller{}, c.authFailure(r, "send a header Authorization: Bearer TOKEN")
 	}
 	who, ok := c.cfg.Tokens.find(strings.TrimSpace(token))
 	if !ok {
-		return caller{}, c.denied(r, "the token isn't one of this console's")
+		return caller{}, c.authFailure(r, "the token isn't one of this console's")
 	}
 	return who, nil
 }
 
-// proxyHeaders are what proxies add to what they pass on.
+// proxyHeaders are headers that proxies add to forwarded requests.
 var proxyHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
 
-// unnamed is who asks a console without tokens: whoever is on this machine. What comes through a proxy only seems to.
-func (c *Console) unnamed(r *http.Request) (caller, error) {
+// localCaller is the caller at a console without tokens: a user of this machine. Requests through a proxy only
+// look local and are rejected.
+func (c *Console) localCaller(r *http.Request) (caller, error) {
 	for _, name := range proxyHeaders {
 		if r.Header.Get(name) != "" {
-			return caller{}, misdirected("it comes through a proxy (%s): a console that others reach needs --tokens", name)
+			return caller{}, wrongHost("the request came through a proxy (%s): a console behind a proxy needs --tokens", name)
 		}
 	}
 	if c.cfg.LoopbackOperator {
-		return caller{name: nobody, role: Operator}, nil
+		return caller{name: localName, role: Operator}, nil
 	}
-	return caller{name: nobody, role: Viewer}, nil
+	return caller{name: localName, role: Viewer}, nil
 }
 
-// guardHost keeps pages of the web from using a browser that can reach a console
-// on loopback: by a name of theirs that leads there, or by a request of their own.
-func (c *Console) guardHost(r *http.Request) error {
+// checkHost prevents web pages of other origins from using a browser that can reach a console on loopback, be it
+// by DNS rebinding or by cross-origin requests.
+func (c *Console) checkHost(r *http.Request) error {
 	if c.cfg.Tokens == nil && !loopbackHost(r.Host) {
-		return misdirected("it answers for loopback only, not for %q; call it by 127.0.0.1, or give it tokens", printable(r.Host))
+		return wrongHost("this console serves loopback only, not %q; call it as 127.0.0.1, or start it with --tokens", printable(r.Host))
 	}
 	if err := c.origins.Check(r); err != nil {
-		return forbidden("requests of pages from elsewhere (Origin %q) aren't answered; behind a proxy name its address with --trusted-origin", printable(r.Header.Get("Origin")))
+		return forbidden("requests from pages of other origins (Origin %q) are rejected; behind a proxy, start the console with its origin as --trusted-origin", printable(r.Header.Get("Origin")))
 	}
 	if c.cfg.Tokens != nil { // a page elsewhere has no token to read anything with
 		return nil
@@ -190,7 +189,7 @@ func (c *Console) guardHost(r *http.Request) error {
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host != r.Host {
-			return forbidden("requests of pages from elsewhere (Origin %q) aren't answered", printable(origin))
+			return forbidden("requests from pages of other origins (Origin %q) are rejected", printable(origin))
 		}
 	}
 	return nil
@@ -208,7 +207,7 @@ func loopbackHost(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// printable is what others wrote, without what a terminal or a log would act on.
+// printable replaces characters that a terminal or a log might interpret. It cuts long texts.
 func printable(s string) string {
 	const most = 200
 	if len(s) > most {

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// WorkflowView is a version of a workflow, and what its tasks are doing.
+// WorkflowView is a version of a workflow, with counts of its tasks.
 type WorkflowView struct {
 	Workflow string                     `json:"workflow"`
 	Version  int                        `json:"version"`
@@ -25,10 +25,10 @@ type workflowList struct {
 	Incomplete []Incomplete   `json:"incomplete"`
 }
 
-// workflows lists what was applied, and what tasks there are of. A version that has
-// tasks is there though its definition isn't any more.
+// workflows lists the applied versions with their tasks. A version that has tasks is listed even if it was
+// deleted.
 func (c *call) workflows() (any, error) {
-	if err := c.knows(); err != nil {
+	if err := c.checkParams(); err != nil {
 		return nil, err
 	}
 	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
@@ -43,17 +43,17 @@ func (c *call) workflows() (any, error) {
 		v := of(w.Name, w.Version)
 		v.Steps, v.Agents = w.Steps, w.Agents
 	}
-	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for key, states := range counts.Workflows {
 			name, version := cutVersion(key)
-			add(of(name, version).Tasks, states)
+			addCounts(of(name, version).Tasks, states)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := c.incomplete(progress, nil)
+	lacks, err := c.incompletePartitions(progress, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,17 +78,18 @@ func cutVersion(key string) (name string, version int) {
 	return key, 0
 }
 
-func add(sum, more map[events.TaskState]int64) {
+func addCounts(sum, more map[events.TaskState]int64) {
 	for state, n := range more {
 		sum[state] += n
 	}
 }
 
-// eachCounts gives fn what is counted of each partition that is read. progress is how far they were read before.
-func (c *call) eachCounts(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]index.Progress, err error) {
+// countPartitions passes the counters of each partition that is being read to fn. progress is how far the
+// partitions were read before.
+func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next int64)) (progress map[int32]index.Progress, err error) {
 	progress = c.cfg.Index.Progress()
-	ps := begun(progress)
-	if err := c.cfg.Index.Fresh(c.r.Context(), ps...); err != nil {
+	ps := startedPartitions(progress)
+	if err := c.cfg.Index.Flush(c.r.Context(), ps...); err != nil {
 		return nil, err
 	}
 	for _, p := range ps {
@@ -107,10 +108,9 @@ type AgentView struct {
 	Partitions int32  `json:"partitions"` // of its request topic
 	Members    int    `json:"members"`    // processes that read its requests
 	Lag        int64  `json:"lag"`        // offsets: requests that aren't finished, taken or not, and the markers between
-	InFlight   int64  `json:"in_flight"`  // tasks of which it has an attempt, as the events have it
-	// Circuit is the worst of all downstreams of all members, closed, half-open or open, as
-	// their commits say; unknown where none says it: no member that has worked, or members
-	// that aren't Waybill's.
+	InFlight   int64  `json:"in_flight"`  // tasks with a running attempt of this agent, according to events
+	// Circuit is the worst circuit of all downstreams of all members: closed, half-open or open, as their commits
+	// report it. It is unknown if none reports it: members that haven't worked yet, or that aren't Waybill's.
 	Circuit string `json:"circuit"`
 }
 
@@ -121,7 +121,7 @@ type agentList struct {
 }
 
 func (c *call) agents() (any, error) {
-	if err := c.knows(); err != nil {
+	if err := c.checkParams(); err != nil {
 		return nil, err
 	}
 	list, err := c.cfg.Cluster.Agents(c.r.Context())
@@ -129,7 +129,7 @@ func (c *call) agents() (any, error) {
 		return nil, unavailable("the agents: %v", err)
 	}
 	reflected, inFlight := map[int32]int64{}, map[string]int64{}
-	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
 		for agent, n := range counts.Agents {
 			inFlight[agent] += n
@@ -141,25 +141,25 @@ func (c *call) agents() (any, error) {
 	for i := range list {
 		list[i].InFlight = inFlight[list[i].Agent]
 	}
-	lacks, err := c.incomplete(progress, nil)
+	lacks, err := c.incompletePartitions(progress, nil)
 	return &agentList{list, asOf(reflected), lacks}, err
 }
 
 // PartitionView is a partition.
 type PartitionView struct {
 	Partition int32   `json:"partition"`
-	Owner     *string `json:"owner"` // by the last claim
+	Owner     *string `json:"owner"` // according to the latest claim
 	Epoch     uint64  `json:"epoch"`
-	// Scheduler has the partition now, by Kafka; null: none. Until it has written something it
-	// isn't the owner. SchedulerRestored is how much it has read of what it must read
-	// before it acts, from 0 to 1.
+	// Scheduler is the member to which Kafka has assigned the partition; null: none. It isn't the owner until it
+	// has written something. SchedulerRestored is how much it has read of what it must read before it acts, from 0
+	// to 1.
 	Scheduler         *string  `json:"scheduler"`
 	SchedulerRestored *float64 `json:"scheduler_restored"`
 
 	Lag       int64   `json:"lag"`   // inputs that the scheduler hasn't consumed
 	Tasks     int64   `json:"tasks"` // ever
 	OpenTasks int64   `json:"open_tasks"`
-	OldestDue *string `json:"oldest_due"` // the earliest timer that is armed
+	OldestDue *string `json:"oldest_due"` // the earliest armed timer
 	// Restored is how much of the partition the index has read, from 0 to 1.
 	Restored float64     `json:"restored"`
 	AsOf     events.AsOf `json:"as_of"`
@@ -172,7 +172,7 @@ type partitionList struct {
 }
 
 func (c *call) partitions() (any, error) {
-	if err := c.knows(); err != nil {
+	if err := c.checkParams(); err != nil {
 		return nil, err
 	}
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
@@ -181,13 +181,13 @@ func (c *call) partitions() (any, error) {
 	}
 	l := &partitionList{Partitions: []PartitionView{}}
 	read := c.cfg.Index.Progress()
-	progress, err := c.eachCounts(func(p int32, counts projections.Counts, next int64) {
+	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		l.Partitions = append(l.Partitions, partitionView(p, counts, next, read[p], scheduling[p]))
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.Incomplete, err = c.incomplete(progress, nil)
+	l.Incomplete, err = c.incompletePartitions(progress, nil)
 	return l, err
 }
 

@@ -13,32 +13,32 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Config is what a console is made of.
+// Config configures a console.
 type Config struct {
-	ClusterID  string // Kafka's
+	ClusterID  string // of the Kafka cluster
 	Namespace  events.Namespace
 	Partitions int32
-	Source     string // ce_source of what it writes
-	History    bool   // the namespace was imported: what would write to it is refused
+	Source     string // ce_source of its records
+	History    bool   // the namespace was imported: commands and submissions are rejected
 
 	Index   Index
 	Log     Log
 	Cluster Cluster
-	// Tokens that are accepted; nil: it answers on loopback only, and whoever is there may look.
+	// Tokens that are accepted. nil: it serves loopback only, and every local user may read.
 	Tokens *Tokens
-	// LoopbackOperator, without Tokens: whoever is there may submit and command too.
+	// LoopbackOperator: without Tokens, local users may also submit and command.
 	LoopbackOperator bool
-	// TrustedOrigins are scheme://host[:port] of proxies before it, whose pages may post.
+	// TrustedOrigins are the origins (scheme://host[:port]) of proxies whose pages may send POST requests.
 	TrustedOrigins []string
-	// Denied is told of failed authentications; may be nil. It is called concurrently.
+	// Denied receives failed authentications; may be nil. It is called concurrently.
 	Denied func(Denial)
-	// Clock is this machine's time; nil: time.Now.
+	// Clock is the clock of this machine; nil: time.Now.
 	Clock func() time.Time
-	// Health answers probes, without a token; nil: there are none.
+	// Health answers probes, which need no token; nil: no probes are served.
 	Health http.Handler
-	// Now is the time, the brokers' where they keep it.
+	// Now returns the brokers' time, if they keep it.
 	Now func() time.Time
-	// Failed is told of errors that are the console's own; may be nil.
+	// Failed receives internal errors of the console; may be nil.
 	Failed func(r *http.Request, err error)
 }
 
@@ -52,50 +52,50 @@ const (
 	controlMaxBytes = events.MaxSubmissionBytes
 )
 
-// patience is how long a console waits. Tests have less of it.
-type patience struct {
-	read    time.Duration // for a request, with its body
-	answer  time.Duration // for an answer to be made; but for streams
-	control time.Duration // for a scheduler to answer a command
-	turn    time.Duration // for room to read a topic through
-	write   time.Duration // for a client to take an answer
+// timeouts bound what a console waits for. Tests use shorter ones.
+type timeouts struct {
+	read      time.Duration // to receive a request with its body
+	answer    time.Duration // to compute an answer, except streams
+	control   time.Duration // for a scheduler to answer a command
+	topicRead time.Duration // for a free slot to read a topic
+	write     time.Duration // for a client to receive an answer
 }
 
-var usualPatience = patience{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, turn: 10 * time.Second, write: 60 * time.Second}
+var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second}
 
-// probePaths are what a platform asks of any role.
+// probePaths are the probes that platforms call.
 var probePaths = []string{"/healthz", "/readyz", "/startupz"}
 
-// Console answers for the orders. It is safe for concurrent use.
+// Console serves the HTTP API. It is safe for concurrent use.
 type Console struct {
-	cfg     Config
-	within  patience
-	mux     *http.ServeMux
-	streams chan struct{} // bounds how many are open
-	origins *http.CrossOriginProtection
-	denials denials
-	viewers viewers
-	reads   chan struct{} // bounds how many read a topic through
-	looks   chan struct{} // bounds how many look for a submission that waits
+	cfg                Config
+	timeouts           timeouts
+	mux                *http.ServeMux
+	streamSlots        chan struct{} // bounds the open streams
+	origins            *http.CrossOriginProtection
+	denials            denials
+	streamCounts       streamCounts
+	topicReadSlots     chan struct{} // bounds the requests that read a whole topic
+	waitingLookupSlots chan struct{} // bounds the requests that look for a waiting submission
 
-	ending context.Context
-	end    context.CancelFunc
-	open   sync.WaitGroup // streams
+	closing       context.Context
+	cancelStreams context.CancelFunc
+	openStreams   sync.WaitGroup // streams
 }
 
-// CheckOrigin says what is wrong with an origin that is to be trusted.
+// CheckOrigin returns what is wrong with a trusted origin, or nil.
 func CheckOrigin(origin string) error {
 	return http.NewCrossOriginProtection().AddTrustedOrigin(origin)
 }
 
-// New makes a console. Close ends its streams. Origins that CheckOrigin refuses aren't trusted.
+// New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, within: usualPatience, mux: http.NewServeMux(), streams: make(chan struct{}, streamsMax), reads: make(chan struct{}, topicReadsMax),
-		looks: make(chan struct{}, waitingLooksMax), origins: http.NewCrossOriginProtection()}
+	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
+		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
-	c.ending, c.end = context.WithCancel(context.Background())
+	c.closing, c.cancelStreams = context.WithCancel(context.Background())
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.serve(route))
 	}
@@ -109,22 +109,22 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends the streams, and returns when they have ended.
+// Close ends the streams and waits for their end.
 func (c *Console) Close() {
-	c.end()
-	c.open.Wait()
+	c.cancelStreams()
+	c.openStreams.Wait()
 }
 
-// server is what a console is served by.
+// server returns the HTTP server of the console.
 func (c *Console) server() *http.Server {
-	return &http.Server{Handler: c, ReadHeaderTimeout: headerWithin, ReadTimeout: c.within.read, IdleTimeout: idleWithin, MaxHeaderBytes: headerMaxBytes}
+	return &http.Server{Handler: c, ReadHeaderTimeout: headerWithin, ReadTimeout: c.timeouts.read, IdleTimeout: idleWithin, MaxHeaderBytes: headerMaxBytes}
 }
 
-// Serve answers on a listener until ctx ends.
+// Serve serves a listener until ctx ends.
 func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
 	server := c.server()
 	stopped := context.AfterFunc(ctx, func() {
-		c.end()
+		c.cancelStreams()
 		within, cancel := context.WithTimeout(context.Background(), shutdownWithin)
 		defer cancel()
 		if server.Shutdown(within) != nil {
@@ -143,20 +143,20 @@ func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
 // ServeHTTP answers a request.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	c.system().Mark(h)
+	c.system().SetHeaders(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if _, pattern := c.mux.Handler(r); pattern == "" {
-		c.fail(w, r, c.unknown(r))
+		c.fail(w, r, c.routeError(r))
 		return
 	}
 	c.mux.ServeHTTP(w, r)
 }
 
-// unknown says what is wrong with a request that no route is for.
-func (c *Console) unknown(r *http.Request) error {
-	if _, err := c.guard(r); err != nil {
+// routeError returns what is wrong with a request that matches no route.
+func (c *Console) routeError(r *http.Request) error {
+	if _, err := c.authenticate(r); err != nil {
 		return err
 	}
 	var methods []string
@@ -168,7 +168,7 @@ func (c *Console) unknown(r *http.Request) error {
 		}
 	}
 	if len(methods) > 0 {
-		return badMethod("%s takes %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
+		return badMethod("%s accepts %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
 	}
 	if strings.HasPrefix(r.URL.Path, api+"/tasks/") {
 		return notFound("there is no %s; a slash in a task's id is %%2F, and the ids . and .. are %%2E and %%2E%%2E; %s lists what there is", printable(r.URL.Path), openAPIPath)
@@ -179,24 +179,24 @@ func (c *Console) unknown(r *http.Request) error {
 // call is a request that is being answered.
 type call struct {
 	*Console
-	w       http.ResponseWriter
-	r       *http.Request
-	who     caller
-	reading bool // it has room among those that read a topic through, until it is answered
+	w            http.ResponseWriter
+	r            *http.Request
+	who          caller
+	readingTopic bool // it holds a topicReadSlots slot until it is answered
 }
 
-// serve is the handler of a route.
+// serve returns the handler of a route.
 func (c *Console) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := c.guard(r)
+		who, err := c.authenticate(r)
 		if err == nil && who.role < route.role {
-			err = c.lacks(who, route.role)
+			err = c.roleError(who, route.role)
 		}
 		if err == nil && route.stream && r.Method == http.MethodHead {
-			err = badMethod("%s is a stream, which has no end: GET it", printable(r.URL.Path))
+			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
 		}
 		if err == nil && r.Method == http.MethodPost {
-			err = c.writable()
+			err = c.checkWritable()
 		}
 		if err == nil && r.Method == http.MethodPost {
 			err = checkJSON(r)
@@ -206,12 +206,12 @@ func (c *Console) serve(route route) http.Handler {
 			return
 		}
 		if !route.stream {
-			ctx, cancel := context.WithTimeout(r.Context(), c.within.answer)
+			ctx, cancel := context.WithTimeout(r.Context(), c.timeouts.answer)
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
 		asked := &call{Console: c, w: w, r: r, who: who}
-		defer asked.over()
+		defer asked.releaseSlots()
 		answer, err := route.answer(asked)
 		switch {
 		case err != nil:
@@ -222,25 +222,25 @@ func (c *Console) serve(route route) http.Handler {
 	})
 }
 
-// lacks says what a caller would need.
-func (c *Console) lacks(who caller, role Role) error {
+// roleError says which role a caller lacks.
+func (c *Console) roleError(who caller, role Role) error {
 	if c.cfg.Tokens == nil {
-		return forbidden("this console only shows: it runs without --tokens, and without --allow-loopback-operator")
+		return forbidden("this console is read-only: it runs without --tokens and without --allow-loopback-operator")
 	}
 	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
-// answered is an answer with a status of its own.
-type answered struct {
+// response is an answer with its own status.
+type response struct {
 	status   int
 	location string
 	body     any
 }
 
-// write writes an answer, which it doesn't hold for longer than a client may take to take it.
+// write writes an answer. A client that receives it too slowly is cut off (timeouts.write).
 func (c *Console) write(w http.ResponseWriter, answer any) {
 	status := http.StatusOK
-	if a, ok := answer.(*answered); ok {
+	if a, ok := answer.(*response); ok {
 		status, answer = a.status, a.body
 		if a.location != "" {
 			w.Header().Set("Location", a.location)
@@ -248,23 +248,22 @@ func (c *Console) write(w http.ResponseWriter, answer any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	c.inTime(w, func() {
+	c.withWriteDeadline(w, func() {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(answer) // whoever is gone needs no answer
+		_ = e.Encode(answer) // the client may have disconnected
 	})
 }
 
-// inTime writes an answer within the time that a client may take to take it.
-func (c *Console) inTime(w http.ResponseWriter, write func()) {
+// withWriteDeadline calls write, whose writes must end within timeouts.write.
+func (c *Console) withWriteDeadline(w http.ResponseWriter, write func()) {
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Now().Add(c.within.write)) // fails only where the connection has ended
+	_ = out.SetWriteDeadline(time.Now().Add(c.timeouts.write)) // fails only where the connection has ended
 	write()
 	_ = out.SetWriteDeadline(time.Time{}) // it is the connection's, and would be that of the next answer
 }
 
-// fail answers with a problem. What isn't one is the console's own fault, and is
-// told to whoever runs it.
+// fail answers with a problem. Other errors are internal ones and are passed to Config.Failed.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var p *Problem
 	switch {
@@ -272,10 +271,10 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
 		// answer without a word would be taken for a good one, if anybody took it.
-		unavailable("the request was cut off before it was answered").write(w, r)
+		unavailable("the request was cancelled before it was answered").write(w, r)
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		p = unavailable("no answer within %s: %v", c.within.answer, err)
+		p = unavailable("no answer within %s: %v", c.timeouts.answer, err)
 	default:
 		p = internal("%v", err)
 	}
@@ -285,15 +284,15 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w, r)
 }
 
-// writable refuses what nobody would take.
-func (c *Console) writable() error {
+// checkWritable rejects writes to an imported namespace, which has no scheduler.
+func (c *Console) checkWritable() error {
 	if c.cfg.History {
-		return forReading("the namespace %s holds what `waybill import` brought: no scheduler runs there, to take an order or a command", c.cfg.Namespace)
+		return readOnly("the namespace %s was created by `waybill import` and is read-only: it has no scheduler", c.cfg.Namespace)
 	}
 	return nil
 }
 
-// checkJSON refuses what a form of a web page could send.
+// checkJSON rejects content types that an HTML form can send.
 func checkJSON(r *http.Request) error {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {

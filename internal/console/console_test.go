@@ -98,20 +98,21 @@ func TestTaskAnswers(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/nobody", ""), http.StatusNotFound)
 }
 
-// A submission that no scheduler has taken is no task yet, and who asks is told where it waits.
+// A submission that no scheduler has consumed is no task. The error says where it waits.
 func TestSubmissionThatWaits(t *testing.T) {
 	w := newWorld(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
 	s := w.console(t, nil)
 	for _, what := range []string{"", "/why", "/timeline"} {
-		const want = `task "early" isn't taken by a scheduler yet: its submission waits at waybill.tasks/1/30, behind 7 others`
+		const want = `task "early" was not consumed by a scheduler yet: its submission waits at waybill.tasks/1/30, behind 7 others`
 		if p := problem(t, ask(t, s, http.MethodGet, api+"/tasks/early"+what, ""), http.StatusNotFound); !strings.HasPrefix(p.Detail, want) {
 			t.Errorf("%s: %s", what, p.Detail)
 		}
 	}
 }
 
-// So many look for submissions that wait at once. Who comes then gets the 404 without that, and lists go on meanwhile.
+// Lookups of waiting submissions are bounded. Further requests get a 404 without a lookup, and lists are not
+// affected.
 func TestLooksForSubmissionsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
@@ -120,14 +121,14 @@ func TestLooksForSubmissionsAreBounded(t *testing.T) {
 	s := w.console(t, nil)
 	early := func() reply { return ask(t, s, http.MethodGet, api+"/tasks/early", "") }
 	var asking sync.WaitGroup
-	for range waitingLooksMax {
+	for range waitingLookupsMax {
 		asking.Go(func() {
 			if r := early(); r.status != http.StatusNotFound || !strings.Contains(r.body, "its submission waits") {
 				t.Errorf("%d %s", r.status, r.body)
 			}
 		})
 	}
-	for range waitingLooksMax {
+	for range waitingLookupsMax {
 		<-looking
 	}
 	if got := problem(t, early(), http.StatusNotFound).Detail; !strings.Contains(got, `there is no task "early"`) {
@@ -197,8 +198,7 @@ func walk(t *testing.T, w *world, consoles []server, filter string, size int) (i
 	return nil
 }
 
-// Pages of any size hold each task that the filter lets through once, in order, from
-// one console, and from two, whichever is asked for the next.
+// Pages of any size contain each matching task once, in order, from one console or alternating between two.
 func TestPages(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.console(t, nil), w.console(t, nil)
@@ -223,7 +223,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Whichever console is asked for a task answers: each knows all of them.
+// Any console answers requests about any task.
 func TestAnyConsoleAnswers(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
@@ -241,7 +241,7 @@ func TestAnyConsoleAnswers(t *testing.T) {
 	}
 }
 
-// An id that would be a step in a path is asked for as the API writes it.
+// An id that would be a relative path segment is requested in the API's encoding.
 func TestIDsOfDots(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -263,7 +263,7 @@ func TestClusterAnswers(t *testing.T) {
 	}
 	sum := map[events.TaskState]int64{}
 	for _, v := range get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {
-		add(sum, v.Tasks)
+		addCounts(sum, v.Tasks)
 	}
 	for state, n := range sum {
 		if n == 0 {
@@ -295,8 +295,8 @@ func TestClusterAnswers(t *testing.T) {
 	}
 }
 
-// Pages of dead letters are the list, whatever comes while somebody turns them, and however
-// many of them are of one instant.
+// The pages of dead letters add up to the list, whatever arrives meanwhile, and however many have the same
+// instant.
 func TestDeadlettersPageByPage(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -326,7 +326,7 @@ func TestDeadlettersPageByPage(t *testing.T) {
 	}
 }
 
-// Whoever has an offset waits until the answer reflects it, and isn't kept for ever.
+// A request with min_offset waits until the answer reflects it, for a bounded time.
 func TestMinOffset(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	w := newWorld(t)
@@ -363,7 +363,7 @@ func TestMinOffset(t *testing.T) {
 	}
 }
 
-// A command is written as the one who commands it has it, and answered.
+// A command is written with the caller's name, and answered.
 func TestCommands(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -381,13 +381,13 @@ func TestCommands(t *testing.T) {
 			t.Fatalf("%s: %d %s", verb, r.status, r.body)
 		}
 		readDocument(t).fits(t, http.MethodPost, api+"/tasks/{id}/"+verb, r)
-		var got commanded
+		var got commandResult
 		if err := json.Unmarshal([]byte(r.body), &got); err != nil || got.Seq != task.Seq || got.RequestID != "r-1" ||
 			got.AsOf == nil || got.AsOf.Offset != strconv.FormatInt(w.last(task.ID).Offset+1, 10) {
 			t.Errorf("%s: %s, %v", verb, r.body, err)
 		}
 		_, in, err := events.DecodeInput(events.Controls, &w.written[len(w.written)-1])
-		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != nobody || x.RequestID != "r-1" {
+		if x := in.(*events.Control); err != nil || string(x.Command) != verb || x.Why != "a test" || x.Who != "" || x.Claimed != localName || x.RequestID != "r-1" {
 			t.Errorf("%s wrote %+v, %v", verb, in, err)
 		}
 	}
@@ -408,8 +408,8 @@ func TestCommands(t *testing.T) {
 	problem(t, ask(t, s, http.MethodPost, api+"/tasks/nobody/undo", `{"reason":"x"}`), http.StatusNotFound)
 }
 
-// The same order again is answered with what became of it, another under its id is
-// refused, and neither runs anything twice: that is the scheduler's to see to.
+// A repeated submission is answered with the task's state, another one with its id is refused. Neither runs
+// anything twice, which the scheduler ensures.
 func TestSubmit(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -426,7 +426,7 @@ func TestSubmit(t *testing.T) {
 	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
 	problem(t, r, http.StatusConflict)
 	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))
-	var got submitted
+	var got submitResult
 	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusCreated || got.ID != id || got.State != w.tasks[id].State ||
 		got.AsOf == nil || r.header.Get("Location") != api+"/tasks/"+url.PathEscape(id) {
 		t.Errorf("%d %s, %v", r.status, r.body, err)
@@ -441,7 +441,7 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// A workflow is unknown only after what was applied was read to its end, as it is to schedulers.
+// A workflow is unknown only after the definitions were read to their end, as for schedulers.
 func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -458,8 +458,8 @@ func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 	problem(t, submit("late"), http.StatusConflict)
 }
 
-// Alerts of holds come from the index, whoever is asked and whatever their topic still
-// has; those that no event is of come from the topic, once.
+// Alerts of holds come from the index of any console, whatever their topic still has. Alerts without an event come
+// from the topic, once.
 func TestAlerts(t *testing.T) {
 	w := newWorld(t)
 	held, open := 0, 0
@@ -525,7 +525,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// A console of an imported history answers all questions, and takes nothing.
+// A console of an imported history answers all reads and rejects writes.
 func TestHistoryIsForReading(t *testing.T) {
 	w := newWorld(t)
 	w.history = true

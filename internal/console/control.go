@@ -15,21 +15,21 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seenWithin is how long a write is waited for to be seen by the index, and what was applied by
-// the console. A write that takes longer is answered without as_of.
-const seenWithin = 5 * time.Second
+// indexedWithin bounds the wait for the index to apply a write, and for the workflow definitions. A write that
+// takes longer is answered without as_of.
+const indexedWithin = 5 * time.Second
 
-// submitted is the answer to a submission.
-type submitted struct {
+// submitResult is the answer to a submission.
+type submitResult struct {
 	ID    string           `json:"id"`
-	State events.TaskState `json:"state,omitempty"` // absent: no scheduler has taken it yet
+	State events.TaskState `json:"state,omitempty"` // absent: no scheduler has consumed it yet
 	AsOf  *events.AsOf     `json:"as_of"`           // null: likewise
 }
 
-// submit writes an order, which is that of `waybill.tasks`. The same again changes
-// nothing: the id is the idempotency key.
+// submit writes a submission in the format of `waybill.tasks`. Repeating it changes nothing: the id is the
+// idempotency key.
 func (c *call) submit() (any, error) {
-	if err := c.knows(); err != nil {
+	if err := c.checkParams(); err != nil {
 		return nil, err
 	}
 	body, err := c.body(bodyMaxBytes)
@@ -50,41 +50,41 @@ func (c *call) submit() (any, error) {
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
-		return nil, unavailable("the order may not have been written; submit it again, it isn't run twice: %v; `waybill doctor` says what is wrong", err)
+		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
 	}
-	answer := &answered{http.StatusAccepted, api + TaskPath(id), &submitted{ID: id}}
-	s := c.seen(id, p, 1)
+	answer := &response{http.StatusAccepted, api + TaskPath(id), &submitResult{ID: id}}
+	s := c.awaitIndexed(id, p, 1)
 	if s == nil {
 		return answer, nil
 	}
 	if same, err := c.sameOrder(id, p, order); err != nil {
 		return nil, err
 	} else if !same {
-		return nil, refused("a task %q is there already, with another body; it is %s", printable(id), s.State)
+		return nil, refused("a task %q with another body exists already; its state is %s", printable(id), s.State)
 	}
 	answer.status = http.StatusCreated
-	answer.body = &submitted{ID: id, State: s.State, AsOf: s.asOf}
+	answer.body = &submitResult{ID: id, State: s.State, AsOf: s.asOf}
 	return answer, nil
 }
 
-// checkWorkflow refuses an order of a workflow that wasn't applied. Which were is read as they
-// come: so before one is unknown they are read to their end.
+// checkWorkflow rejects a submission of a workflow that wasn't applied. Before it rejects, it reads the
+// definitions to their end.
 func (c *call) checkWorkflow(order *events.Submission) error {
-	if c.knowsWorkflow(order.Workflow, order.Version) {
+	if c.hasWorkflow(order.Workflow, order.Version) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
+	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
-		return unavailable("whether there is a workflow %q can't be told now: %v", printable(order.Workflow), err)
+		return unavailable("can't check whether workflow %q exists: %v", printable(order.Workflow), err)
 	}
-	if !c.knowsWorkflow(order.Workflow, order.Version) {
+	if !c.hasWorkflow(order.Workflow, order.Version) {
 		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
 	}
 	return nil
 }
 
-func (c *Console) knowsWorkflow(name string, version int) bool {
+func (c *Console) hasWorkflow(name string, version int) bool {
 	for _, w := range c.cfg.Cluster.Workflows() {
 		if w.Name == name && (version == 0 || version == w.Version) {
 			return true
@@ -93,7 +93,7 @@ func (c *Console) knowsWorkflow(name string, version int) bool {
 	return false
 }
 
-// sameOrder reports whether the task that is there is of this order.
+// sameOrder reports whether the existing task was created by this submission.
 func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
 	found, _, err := c.cfg.Index.Find(p, id)
 	if err != nil || len(found.Places) == 0 {
@@ -101,14 +101,14 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	}
 	first, damage, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
-	case errors.Is(err, ErrAway):
-		return false, unavailable("the order was written, and whether a task %q was there already can't be told: %v; submit it again, it isn't run twice", printable(id), err)
+	case errors.Is(err, ErrUnavailable):
+		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", printable(id), err)
 	case err != nil:
 		return false, err
 	case len(damage) > 0:
-		return false, unreadable("the order was written, and whether a task %q was there already with another body can't be told: %v", printable(id), damage[0].Err)
+		return false, unreadable("the submission was written, but can't check whether task %q existed already with another body: %v", printable(id), damage[0].Err)
 	case len(first) != 1:
-		return false, unreadable("the first event of task %q isn't in the log any more", printable(id))
+		return false, unreadable("the first event of task %q is no longer in the log", printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {
@@ -118,15 +118,15 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	return ok && received.Digest == order.Digest(), nil
 }
 
-// sighting is a task as the index sees it.
-type sighting struct {
+// indexedTask is a task as of the index.
+type indexedTask struct {
 	State events.TaskState
 	asOf  *events.AsOf
 }
 
-// seen waits until the index has seen an event of a task. nil: not in time.
-func (c *call) seen(id string, p int32, seq uint64) *sighting {
-	ctx, cancel := context.WithTimeout(c.r.Context(), seenWithin)
+// awaitIndexed waits until the index has applied an event of a task. nil: not within indexedWithin.
+func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
+	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
 	defer cancel()
 	news, stop := c.cfg.Index.Subscribe()
 	defer stop()
@@ -136,8 +136,8 @@ func (c *call) seen(id string, p int32, seq uint64) *sighting {
 			return nil
 		}
 		if sum := found.Summary; sum != nil && sum.Seq >= seq {
-			s := &sighting{State: sum.State}
-			if offset, ok := placeOf(found.Places, seq); ok {
+			s := &indexedTask{State: sum.State}
+			if offset, ok := offsetOf(found.Places, seq); ok {
 				s.asOf = &events.AsOf{Partition: p, Offset: strconv.FormatInt(offset+1, 10)}
 			}
 			return s
@@ -150,7 +150,7 @@ func (c *call) seen(id string, p int32, seq uint64) *sighting {
 	}
 }
 
-// body reads the body of a request, of at most so many bytes.
+// body reads the body of a request, of at most that many bytes.
 func (c *call) body(most int64) ([]byte, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
 	var large *http.MaxBytesError
@@ -163,7 +163,7 @@ func (c *call) body(most int64) ([]byte, error) {
 		return nil, badRequest("the body is empty")
 	}
 	if err := events.CheckJSON(raw); err != nil {
-		return nil, badRequest("the body is no JSON that can be used: %v", err)
+		return nil, badRequest("the body is not valid JSON: %v", err)
 	}
 	return raw, nil
 }
@@ -178,14 +178,14 @@ type command struct {
 	Output    json.RawMessage `json:"output"`
 }
 
-// commanded is the answer to an operator's command.
-type commanded struct {
+// commandResult is the answer to an operator's command.
+type commandResult struct {
 	Task      string           `json:"task"`
 	Command   events.Command   `json:"command"`
 	RequestID string           `json:"request_id"`
-	Seq       uint64           `json:"seq"` // of the event that it led to
+	Seq       uint64           `json:"seq"` // of the resulting event
 	State     events.TaskState `json:"state"`
-	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't seen it yet
+	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't applied it yet
 }
 
 func (c *call) cancel() (any, error) {
@@ -210,16 +210,16 @@ func (c *call) release() (any, error) {
 			return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
 		}
 		if b.As == string(events.StepCompleted) && b.Output == nil {
-			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null says that there is none`)
+			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
 		}
 		return &events.Control{Command: events.Release, Step: b.Step, As: events.StepState(b.As), Output: b.Output}, nil
 	}, "step", "as", "output")
 }
 
-// control sends a command, and waits for the scheduler's answer. fields are those
-// of its body beside reason and request_id.
+// control sends a command and waits for the scheduler's answer. fields are allowed in its body besides reason and
+// request_id.
 func (c *call) control(build func(*command) (*events.Control, error), fields ...string) (any, error) {
-	if err := c.knows(); err != nil {
+	if err := c.checkParams(); err != nil {
 		return nil, err
 	}
 	id := c.r.PathValue("id")
@@ -239,19 +239,19 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
-	x.Task, x.By = id, c.by(b)
+	x.Task, x.By = id, c.operatorOf(b)
 	record := x.Record(c.cfg.Namespace, c.cfg.Source)
 	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
 		return nil, unprocessable("%v", err)
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), c.within.control)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.timeouts.control)
 	defer cancel()
 	a, err := c.cfg.Log.Control(ctx, x, record)
 	switch {
-	case errors.Is(err, ErrUnwritten):
-		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` says what is wrong", x.RequestID, err)
+	case errors.Is(err, ErrNotAcknowledged):
+		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` shows what is wrong", x.RequestID, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
-		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.within.control, x.RequestID)
+		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.timeouts.control, x.RequestID)
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
 	case !a.Accepted && a.State == "":
@@ -259,15 +259,15 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 	case !a.Accepted:
 		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
 	}
-	done := &commanded{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
-	if s := c.seen(id, p, a.Seq); s != nil {
+	done := &commandResult{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
+	if s := c.awaitIndexed(id, p, a.Seq); s != nil {
 		done.AsOf = s.asOf
 	}
 	return done, nil
 }
 
-// by is who commands: by the token, or without tokens whoever is on this machine.
-func (c *call) by(b *command) events.By {
+// operatorOf is who sends a command: the name of the token, or without tokens a local user.
+func (c *call) operatorOf(b *command) events.By {
 	by := events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
 	if c.cfg.Tokens == nil {
 		by.Who, by.Claimed = "", c.who.name
@@ -277,18 +277,18 @@ func (c *call) by(b *command) events.By {
 
 // readCommand reads the body of a command.
 func readCommand(raw []byte, fields []string) (*command, error) {
-	if err := onlyFields(raw, append(fields, "reason", "request_id")); err != nil {
+	if err := checkFields(raw, append(fields, "reason", "request_id")); err != nil {
 		return nil, err
 	}
 	b := &command{}
 	err := json.Unmarshal(raw, b)
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
-		return nil, badRequest("the body: %s is a %s, and has to be a %s", wrong.Field, wrong.Value, wrong.Type)
+		return nil, badRequest("the body: %s is a %s, must be a %s", wrong.Field, wrong.Value, wrong.Type)
 	} else if err != nil {
-		return nil, badRequest("the body is no JSON that can be used: %v", err)
+		return nil, badRequest("the body is not valid JSON: %v", err)
 	}
 	if b.Reason == "" {
-		return nil, badRequest(`say why, for the log: "reason"`)
+		return nil, badRequest(`"reason" is missing: it is written to the log`)
 	}
 	if b.RequestID == "" {
 		id, err := uuid.NewV7()
@@ -300,15 +300,15 @@ func readCommand(raw []byte, fields []string) (*command, error) {
 	return b, nil
 }
 
-// onlyFields refuses fields that nothing would come of.
-func onlyFields(raw []byte, known []string) error {
+// checkFields rejects unknown fields.
+func checkFields(raw []byte, known []string) error {
 	var body map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &body); err != nil || body == nil {
 		return badRequest("the body is no JSON object")
 	}
 	for name := range body {
 		if !slices.Contains(known, name) {
-			return badRequest("there is no field %q in the body; there is %q", printable(name), known)
+			return badRequest("unknown field %q in the body; known: %q", printable(name), known)
 		}
 	}
 	return nil

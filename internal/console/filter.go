@@ -13,17 +13,16 @@ import (
 
 const (
 	filterMaxBytes = 1024
-	// filterLabelsMax bounds the labels of a filter: each is looked up by itself.
+	// filterLabelsMax bounds the labels of a filter: each needs a lookup.
 	filterLabelsMax = 4
 )
 
-// filterTerms says what a filter is made of.
+// filterTerms lists the terms of a filter.
 const filterTerms = "state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, agent:AGENT, " +
 	"since:10m (or an instant), until:10m (or an instant), due_within:5m"
 
-// parseFilter reads a filter: terms as in `state:error workflow:order/2
-// label:region="far east"`, all of which must hold. now is what durations count
-// back from.
+// parseFilter parses a filter: terms as in `state:error workflow:order/2 label:region="far east"`, which are
+// combined by AND. Durations count back from now.
 func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	var f projections.Filter
 	if len(text) > filterMaxBytes {
@@ -37,10 +36,10 @@ func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	for _, term := range terms {
 		name, value, ok := strings.Cut(term, ":")
 		if !ok || value == "" {
-			return f, fmt.Errorf("%q is no term; a filter is made of %s", term, filterTerms)
+			return f, fmt.Errorf("%q is not a term; terms are %s", term, filterTerms)
 		}
 		if seen[name] && name != "label" {
-			return f, fmt.Errorf("%s is there twice; states are given as state:A,B", name)
+			return f, fmt.Errorf("%s is given twice; several states are written as state:A,B", name)
 		}
 		seen[name] = true
 		if err := addTerm(&f, name, value, now); err != nil {
@@ -50,13 +49,13 @@ func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	return f, nil
 }
 
-// Term writes a term of a filter, so that its value is read as it is.
+// Term writes a term of a filter. It quotes the value.
 func Term(name, value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name+":"+value) + `"`
 }
 
-// splitTerms splits at spaces outside of double quotes, which it takes away. Within them
-// a quote or a backslash that follows a backslash stands for itself.
+// splitTerms splits at spaces outside of double quotes, and removes the quotes. Within quotes a backslash escapes
+// a quote or a backslash.
 func splitTerms(text string) (terms []string, err error) {
 	var term strings.Builder
 	quoted, begun := false, false
@@ -117,7 +116,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 			f.Labels = map[string]string{}
 		}
 		if old, twice := f.Labels[key]; twice && old != v {
-			return fmt.Errorf("label:%s: a task has one value of a label, and %q is asked for too", value, old)
+			return fmt.Errorf("label:%s: a label has one value, but %q is asked for too", value, old)
 		}
 		if f.Labels[key] = v; len(f.Labels) > filterLabelsMax {
 			return fmt.Errorf("at most %d labels in a filter", filterLabelsMax)
@@ -127,9 +126,9 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 	case "agent":
 		f.Agent = value
 	case "since":
-		f.Since, err = parseBack(name, value, now)
+		f.Since, err = parsePastTime(name, value, now)
 	case "until":
-		f.Until, err = parseBack(name, value, now)
+		f.Until, err = parsePastTime(name, value, now)
 	case "due_within":
 		d, derr := time.ParseDuration(value)
 		if derr != nil || d <= 0 {
@@ -137,13 +136,13 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		}
 		f.DueBefore = now.Add(d)
 	default:
-		return fmt.Errorf("there is no term %q; a filter is made of %s", name, filterTerms)
+		return fmt.Errorf("unknown term %q; terms are %s", name, filterTerms)
 	}
 	return err
 }
 
-// parseBack reads a duration back from now, or an instant.
-func parseBack(name, value string, now time.Time) (time.Time, error) {
+// parsePastTime parses a duration before now, or an instant.
+func parsePastTime(name, value string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}

@@ -40,8 +40,8 @@ func TestFilter(t *testing.T) {
 
 func TestFilterRefuses(t *testing.T) {
 	for text, why := range map[string]string{
-		"error":                    "is no term",
-		"state:":                   "is no term",
+		"error":                    "is not a term",
+		"state:":                   "is not a term",
 		"state:broken":             "one of",
 		"state:error state:undone": "twice",
 		"workflow:order/0":         "version from 1",
@@ -56,11 +56,11 @@ func TestFilterRefuses(t *testing.T) {
 		"due_within:-1s":             "positive",
 		`label:a="b`:                 "isn't closed",
 		`label:a="b\"`:               "isn't closed",
-		"colour:red":                 "no term",
+		"colour:red":                 "unknown term",
 		"state:error\x00":            "control characters",
 		"state:error\nx":             "control characters",
 		strings.Repeat("x", 1025):    "at most 1024 bytes",
-		"1 OR 1=1":                   "is no term",
+		"1 OR 1=1":                   "is not a term",
 		"workflow:order;state:error": "",
 	} {
 		f, err := parseFilter(text, noon)
@@ -80,13 +80,13 @@ func TestPageTokens(t *testing.T) {
 	place := projections.Cursor{Submitted: noon.UnixMilli(), Task: "orders/2026/é\""}
 	p := &page{text: "state:error", now: noon}
 	text := p.next(&place)
-	got, err := parseToken(text, p.text)
+	got, err := parsePageToken(text, p.text)
 	if err != nil || got.cursor() != place || got.Now != noon.UnixMilli() {
 		t.Fatalf("%+v, %v; want %+v", got, err, place)
 	}
 	for _, place := range []projections.Cursor{ // just before tasks with ids as long as they may be, and with a space at their end
 		{Submitted: 1, Task: strings.Repeat("a", events.MaxTaskIDBytes-1) + "`\U0010ffff"}, {Submitted: 1, Task: "a\x1f\U0010ffff"}} {
-		if got, err := parseToken(p.next(&place), p.text); err != nil || got.cursor() != place {
+		if got, err := parsePageToken(p.next(&place), p.text); err != nil || got.cursor() != place {
 			t.Errorf("%+v, %v; want %+v", got, err, place)
 		}
 	}
@@ -97,7 +97,7 @@ func TestPageTokens(t *testing.T) {
 		{pageToken{Filter: filterDigest(p.text), Now: 1, Submitted: 1, Task: strings.Repeat("a", placeMaxBytes+1)}.String(), p.text},
 		{pageToken{Filter: filterDigest(p.text), Submitted: 1, Task: "a"}.String(), p.text},
 	} {
-		if _, err := parseToken(c.token, c.filter); err == nil {
+		if _, err := parsePageToken(c.token, c.filter); err == nil {
 			t.Errorf("%.60q was taken for a token of %q", c.token, c.filter)
 		}
 	}
@@ -142,11 +142,11 @@ func FuzzPageToken(f *testing.F) {
 	f.Add((&page{text: "", now: noon}).next(&projections.Cursor{Submitted: 5, Task: "a"}), "")
 	f.Add("eyJmIjoiIn0", "state:error")
 	f.Fuzz(func(t *testing.T, text, filter string) {
-		got, err := parseToken(text, filter)
+		got, err := parsePageToken(text, filter)
 		if err != nil {
 			return
 		}
-		again, err := parseToken(got.String(), filter)
+		again, err := parsePageToken(got.String(), filter)
 		if err != nil || again != got {
 			t.Errorf("%q: %+v, again %+v, %v", text, got, again, err)
 		}
@@ -154,14 +154,14 @@ func FuzzPageToken(f *testing.F) {
 }
 
 func FuzzNoticeToken(f *testing.F) {
-	f.Add(tokenText(noticeToken{"of", noon.UnixMilli(), noticePlace{5, true, 3, 9}}), "of")
+	f.Add(encodeToken(noticeToken{"of", noon.UnixMilli(), noticePlace{5, true, 3, 9}}), "of")
 	f.Add("eyJxIjoiIn0", "")
 	f.Fuzz(func(t *testing.T, text, question string) {
 		got, err := parseNoticeToken(text, question)
 		if err != nil {
 			return
 		}
-		again, err := parseNoticeToken(tokenText(got), question)
+		again, err := parseNoticeToken(encodeToken(got), question)
 		if err != nil || again != got {
 			t.Errorf("%q: %+v, again %+v, %v", text, got, again, err)
 		}

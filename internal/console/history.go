@@ -14,23 +14,22 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// history is a task's events, read by their offsets.
+// history is the events of a task, read at their offsets.
 type history struct {
 	id        string
 	topic     string
 	partition int32
 	next      int64 // the offset that it reflects
 	owner     string
-	// records are in the order of the log. In the place of one that can't be read, as lost says, stands one with no more
-	// than its offset.
+	// records are in the order of the log. An unreadable one is represented by its offset only; see lost.
 	records []events.Record
 	lost    map[int64]error // by offset; nil: none
-	ended   bool            // the task has, by what the index read, which may be more than can be read now
+	ended   bool            // the task has ended according to the index, which may have read more than can be read now
 }
 
 // history reads the events of the task that a request is about.
 func (c *call) history() (*history, error) {
-	if err := c.knows("min_offset"); err != nil {
+	if err := c.checkParams("min_offset"); err != nil {
 		return nil, err
 	}
 	id := c.r.PathValue("id")
@@ -45,11 +44,11 @@ func (c *call) history() (*history, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.read(id, p)
+	return c.readHistory(id, p)
 }
 
-// minOffset reads min_offset of a question about one task, which is in a partition: an
-// offset, or the log's end as of now.
+// minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
+// log.
 func (c *call) minOffset(p int32) (int64, error) {
 	text := c.r.URL.Query().Get("min_offset")
 	switch text {
@@ -57,8 +56,8 @@ func (c *call) minOffset(p int32) (int64, error) {
 		return 0, nil
 	case logEnd:
 		ends, err := c.ends()
-		if err == nil && !known(ends, p) {
-			err = c.lacking(c.noLeader(c.cfg.Index.Progress(), p))
+		if err == nil && !contains(ends, p) {
+			err = c.incompleteError(c.withoutLeader(c.cfg.Index.Progress(), p))
 		}
 		return ends[p], err
 	}
@@ -69,10 +68,10 @@ func (c *call) minOffset(p int32) (int64, error) {
 	return offset, nil
 }
 
-// logEnd, as min_offset, is where the log ends when it is asked.
+// logEnd, as min_offset, is the end of the log at the time of the request.
 const logEnd = "end"
 
-// ends is where each partition of events ends now, of those of which the brokers say it.
+// ends returns the current ends of the partitions of events, as far as brokers report them.
 func (c *call) ends() (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
 	if err != nil {
@@ -81,20 +80,20 @@ func (c *call) ends() (map[int32]int64, error) {
 	return ends, nil
 }
 
-// known reports whether something is known of a partition.
-func known[T any](of map[int32]T, p int32) bool {
+// contains reports whether a map has an entry for a partition.
+func contains[T any](of map[int32]T, p int32) bool {
 	_, is := of[p]
 	return is
 }
 
-// read reads the events of a task.
-func (c *call) read(id string, p int32) (*history, error) {
+// readHistory reads the events of a task.
+func (c *call) readHistory(id string, p int32) (*history, error) {
 	found, begun, err := c.cfg.Index.Find(p, id)
 	switch {
 	case err != nil:
 		return nil, err
 	case !begun:
-		return nil, c.incompleteTask(p)
+		return nil, c.notReadError(p)
 	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
@@ -108,14 +107,14 @@ func (c *call) read(id string, p int32) (*history, error) {
 	}
 	var damage []Damage
 	switch h.records, damage, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
-	case errors.Is(err, ErrAway):
-		return nil, unavailable("the events of task %q: %v; `waybill doctor` says what else is wrong", printable(id), err)
+	case errors.Is(err, ErrUnavailable):
+		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
 	h.damaged(damage, offsets)
 	if len(h.records) < len(offsets) {
-		return nil, unreadable("of the %d events of task %q the log has %d", len(offsets), printable(id), len(h.records))
+		return nil, unreadable("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), printable(id), len(h.records))
 	}
 	return h, nil
 }
@@ -139,7 +138,7 @@ func (h *history) damaged(damage []Damage, offsets []int64) {
 	slices.SortFunc(h.records, func(a, b events.Record) int { return cmp.Compare(a.Offset, b.Offset) })
 }
 
-// line is a record as a timeline has it; an error: it is no event, or can't be read.
+// line converts a record to a line of a timeline. It fails if the record is unreadable or no event.
 func (h *history) line(r *events.Record) (events.Line, error) {
 	if err := h.lost[r.Offset]; err != nil {
 		return events.Line{}, err
@@ -147,14 +146,15 @@ func (h *history) line(r *events.Record) (events.Line, error) {
 	return events.TimelineLine(r)
 }
 
-// waitingLooksMax bounds how many look for a submission at once: each may read many records. Who comes then is told that
-// there is no such task, and not whether its submission waits.
-const waitingLooksMax = 2
+// waitingLookupsMax bounds the concurrent lookups of waiting submissions: each may read many records. Further
+// requests are told that there is no such task, without a lookup.
+const waitingLookupsMax = 2
 
-// noTask says that a task isn't there, or that it isn't known whether it is, or that its submission waits.
+// noTask returns the error for a missing task: it doesn't exist, the index is behind, or its submission is still
+// waiting.
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
-		e := incomplete("nothing is known of task %q yet: its partition %d has been read to offset %d of %d", printable(id), p, at.Next, at.End)
+		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
 		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
@@ -162,17 +162,17 @@ func (c *call) noTask(id string, p int32) error {
 		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	}
 	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
+	case c.waitingLookupSlots <- struct{}{}:
+		defer func() { <-c.waitingLookupSlots }()
 	default:
 		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	}
 	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
 	switch {
 	case err != nil:
-		return notFound("there is no task %q, and whether its submission waits can't be told: %v", printable(id), err)
+		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
 	case w != nil:
-		return notFound("%s", w.Says(id))
+		return notFound("%s", w.Describe(id))
 	}
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
@@ -193,7 +193,7 @@ func (h *history) fold() (task *events.Task, poison *poisoned, err error) {
 		break
 	}
 	if task == nil {
-		return nil, nil, unreadable("the first event of task %q can't be used: %s; %s/timeline shows those that can be read", printable(h.id), poison, api+TaskPath(h.id))
+		return nil, nil, unreadable("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), poison, api+TaskPath(h.id))
 	}
 	return task, poison, nil
 }
@@ -219,8 +219,8 @@ type taskView struct {
 	Poison *Poison `json:"poison,omitempty"`
 }
 
-// task shows a task. One whose history can't be read to its end is shown as of the
-// last event that could, and that is said.
+// task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
+// with the unreadable one.
 func (c *call) task() (any, error) {
 	h, err := c.history()
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *call) task() (any, error) {
 	return v, nil
 }
 
-// timelineView is a task's timeline.
+// timelineView is the timeline of a task.
 type timelineView struct {
 	Task  string        `json:"task"`
 	Lines []events.Line `json:"lines"`
@@ -267,7 +267,7 @@ func (h *history) asOf() events.AsOf {
 	return events.AsOf{Partition: h.partition, Offset: strconv.FormatInt(h.next, 10)}
 }
 
-// why says why a task doesn't advance.
+// why returns why a task doesn't advance.
 func (c *call) why() (any, error) {
 	h, err := c.history()
 	if err != nil {
@@ -293,7 +293,7 @@ func (c *call) why() (any, error) {
 	return replay.Explain(task, &since, poison.String(), agents, now), nil
 }
 
-// export is the task's events, as `waybill export` writes them.
+// export returns the events of a task in the format of `waybill export`.
 func (c *call) export() (any, error) {
 	h, err := c.history()
 	if err != nil {
@@ -301,7 +301,7 @@ func (c *call) export() (any, error) {
 	}
 	for i := range h.records {
 		if why := h.lost[h.records[i].Offset]; why != nil {
-			return nil, unreadable("an export of task %q would lack an event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
+			return nil, unreadable("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
 		}
 	}
 	var body bytes.Buffer
@@ -317,12 +317,12 @@ func (c *call) export() (any, error) {
 	}
 	c.w.Header().Set("Content-Type", "application/jsonl")
 	c.w.WriteHeader(http.StatusOK)
-	c.inTime(c.w, func() { _, _ = body.WriteTo(c.w) }) // whoever is gone needs no answer
+	c.withWriteDeadline(c.w, func() { _, _ = body.WriteTo(c.w) }) // the client may have disconnected
 	return nil, nil
 }
 
-// placeOf is where an event of a task stands.
-func placeOf(places []projections.Place, seq uint64) (offset int64, ok bool) {
+// offsetOf is the offset of an event of a task.
+func offsetOf(places []projections.Place, seq uint64) (offset int64, ok bool) {
 	for _, at := range places {
 		if at.Seq == seq {
 			return at.Offset, true

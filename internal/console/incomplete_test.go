@@ -30,7 +30,7 @@ func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
 	}
 }
 
-// Every answer about all partitions says what it lacks while the console restores, and why.
+// Every answer about all partitions says what it lacks during a restore, and why.
 func TestListsWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for path, got := range incompleteLists(t, w, s) {
@@ -51,7 +51,7 @@ func TestListsWhileRestoring(t *testing.T) {
 	}
 }
 
-// A task of a partition that isn't read yet isn't said not to be there: the error says what the answer would lack.
+// A task of a partition that isn't read yet doesn't count as missing: the error says what the answer would lack.
 func TestTasksWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for i := range 40 {
@@ -69,7 +69,7 @@ func TestTasksWhileRestoring(t *testing.T) {
 	}
 }
 
-// Who asks for what a partition holds isn't answered without it.
+// A request with min_offset isn't answered without the partition.
 func TestMinOffsetWhileRestoring(t *testing.T) {
 	suite.NeedAll(t, "seconds of waiting on the machine's own clock")
 	_, s := restoringWorld(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A partition that no broker leads is nothing to a question about a task of another one. What it
-// keeps from being known is said.
+// A partition without a leader doesn't affect requests about tasks of other partitions. Answers that lack it say
+// so.
 func TestPartitionWithoutALeader(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -29,7 +29,7 @@ func TestPartitionWithoutALeader(t *testing.T) {
 		t.Errorf("a task of another partition: %d %s", r.status, r.body)
 	}
 	r := ask(t, s, http.MethodGet, api+TaskPath(there)+"?min_offset=end", "")
-	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1 ") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
+	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
 		t.Errorf("a task of that partition: %s", r.body)
 	}
 	for _, end := range []string{"", "?min_offset=end"} {
@@ -48,8 +48,8 @@ func lacksLeaders(lacks []Incomplete, leaderless []int32) bool {
 	return slices.EqualFunc(lacks, leaderless, func(i Incomplete, p int32) bool { return i.Partition == p && i.Why == NoLeader })
 }
 
-// Lists up to the log's end have what can be told, and name what can't: of a partition that lost its leader since it was
-// read, and of one that never had one.
+// Lists with min_offset=end have what is readable and name what isn't: a partition that has lost its leader, and
+// one that never had one.
 func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	for _, read := range [][]int32{{0, 1, 2, 3}, {0, 2, 3}} {
 		w := newWorld(t)
@@ -71,7 +71,7 @@ func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// The stream of all events has those of the other partitions, and of this one what comes when a broker leads it.
+// The stream of all events continues with the other partitions, and with this one once it has a leader.
 func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -101,7 +101,7 @@ func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// What isn't read, because no broker leads it, is said to be that: to ask again is no use.
+// The error says that a partition isn't read because it has no leader, so that repeating the request doesn't help.
 func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -110,17 +110,17 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 		if events.Partition([]byte(id), w.partitions) != 1 {
 			continue
 		}
-		if p := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1 ") {
+		if p := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") {
 			t.Error(p.Detail)
 		}
 		return
 	}
 }
 
-// Brokers that give nothing of a task's events are a matter of the brokers: 503, with what they are about.
+// If brokers don't deliver the events of a task, the answer is 503 with the reason.
 func TestTaskThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
-	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrAway) }
+	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	s := w.console(t, nil)
 	path := api + TaskPath(w.some(t, events.StateProcessed).ID)
 	for _, what := range []string{"", "/timeline", "/why", "/export", "/events"} {
@@ -130,16 +130,16 @@ func TestTaskThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An order that was written, and of which the brokers don't give the first event, isn't the console's fault, nor another
-// order's.
+// If a submission was written but brokers don't deliver the task's first event, that is neither an internal error
+// nor a conflict.
 func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateProcessed)
 	order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
 	s := w.console(t, nil)
-	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrAway) }
+	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusServiceUnavailable)
-	if !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
+	if !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "no broker leads partition 1") {
 		t.Error(p.Detail)
 	}
 }

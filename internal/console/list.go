@@ -18,17 +18,16 @@ import (
 // taskList is a page of tasks.
 type taskList struct {
 	Tasks []events.SummaryView `json:"tasks"`
-	// NextPageToken continues the list; empty: there is no more. A page can be
-	// short, or empty, and not the last: then the work of a page was bounded.
+	// NextPageToken continues the list; empty: there is no more. A page can be short or empty without being the
+	// last: the work for a page is bounded.
 	NextPageToken string        `json:"next_page_token"`
 	AsOf          []events.AsOf `json:"as_of"`
 	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
-// tasks answers with a page of the tasks that a filter lets through, the newest
-// first.
+// tasks returns a page of the tasks that match a filter, the newest first.
 func (c *call) tasks() (any, error) {
-	if err := c.knows("filter", "page_size", "page_token", "min_offset"); err != nil {
+	if err := c.checkParams("filter", "page_size", "page_token", "min_offset"); err != nil {
 		return nil, err
 	}
 	p, err := c.page()
@@ -44,11 +43,11 @@ func (c *call) tasks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed, err := c.cfg.Index.List(ctx, begun(progress), p.filter, p.after, p.size)
+	listed, err := c.cfg.Index.List(ctx, startedPartitions(progress), p.filter, p.after, p.size)
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := c.incomplete(progress, leaderless)
+	lacks, err := c.incompletePartitions(progress, leaderless)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +58,12 @@ func (c *call) tasks() (any, error) {
 	return l, nil
 }
 
-// page reads what is asked for.
+// page parses the parameters of a list.
 func (c *call) page() (*page, error) {
 	q := c.r.URL.Query()
 	p := &page{text: q.Get("filter"), now: c.cfg.Now(), size: pageDefault}
 	if text := q.Get("page_token"); text != "" {
-		t, err := parseToken(text, p.text)
+		t, err := parsePageToken(text, p.text)
 		if err != nil {
 			return nil, badRequest("page_token: %v", err)
 		}
@@ -84,9 +83,8 @@ func (c *call) page() (*page, error) {
 	return p, nil
 }
 
-// knows refuses parameters that nothing would come of, and those that are there
-// twice.
-func (c *call) knows(names ...string) error {
+// checkParams rejects unknown and repeated parameters.
+func (c *call) checkParams(names ...string) error {
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
 		return badRequest("the query can't be read: %v", err)
@@ -94,17 +92,16 @@ func (c *call) knows(names ...string) error {
 	for name, values := range q {
 		switch {
 		case !slices.Contains(names, name):
-			return badRequest("there is no parameter %q here; there is %s", printable(name), cmp.Or(strings.Join(names, ", "), "none"))
+			return badRequest("unknown parameter %q; known: %s", printable(name), cmp.Or(strings.Join(names, ", "), "none"))
 		case len(values) > 1:
-			return badRequest("the parameter %s is there %d times", name, len(values))
+			return badRequest("the parameter %s is given %d times", name, len(values))
 		}
 	}
 	return nil
 }
 
-// minOffsets reads min_offset of a list: PARTITION:OFFSET, several with commas, or the
-// log's end as of now, of all partitions. leaderless are those of which the end can't be told, since no broker
-// leads them.
+// minOffsets parses min_offset of a list: PARTITION:OFFSET, separated by commas, or the current end of all
+// partitions. leaderless are partitions whose end is unknown because they have no leader.
 func (c *call) minOffsets() (floor map[int32]int64, leaderless []int32, err error) {
 	text := c.r.URL.Query().Get("min_offset")
 	switch text {
@@ -115,7 +112,7 @@ func (c *call) minOffsets() (floor map[int32]int64, leaderless []int32, err erro
 			return nil, nil, err
 		}
 		for p := range c.cfg.Partitions {
-			if !known(floor, p) {
+			if !contains(floor, p) {
 				leaderless = append(leaderless, p)
 			}
 		}
@@ -128,7 +125,7 @@ func (c *call) minOffsets() (floor map[int32]int64, leaderless []int32, err erro
 	return floor, nil, nil
 }
 
-// parseOffsets reads PARTITION:OFFSET, several with commas.
+// parseOffsets parses PARTITION:OFFSET, separated by commas.
 func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 	offsets := map[int32]int64{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -142,14 +139,14 @@ func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 			return nil, fmt.Errorf("there is no partition %d; there are %d, from 0", p, partitions)
 		}
 		if _, twice := offsets[int32(p)]; twice {
-			return nil, fmt.Errorf("partition %d is there twice", p)
+			return nil, fmt.Errorf("partition %d is given twice", p)
 		}
 		offsets[int32(p)] = offset
 	}
 	return offsets, nil
 }
 
-// formatOffsets is the inverse of parseOffsets, without partitions of which nothing came yet.
+// formatOffsets is the inverse of parseOffsets. It omits partitions without a record.
 func formatOffsets(offsets map[int32]int64) string {
 	parts := make([]string, 0, len(offsets))
 	for p, offset := range offsets {
@@ -162,7 +159,8 @@ func formatOffsets(offsets map[int32]int64) string {
 	return strings.Join(parts, ",")
 }
 
-// await brings partitions up to date, and to the offsets that are asked for. progress is how far they were read then.
+// await waits until partitions were applied up to the given offsets, and saves them. progress is how far they were
+// read then.
 func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[int32]index.Progress, err error) {
 	for p, offset := range floor {
 		if err := c.awaitOffset(ctx, p, offset); err != nil {
@@ -170,27 +168,27 @@ func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[i
 		}
 	}
 	progress = c.cfg.Index.Progress()
-	return progress, c.cfg.Index.Fresh(ctx, begun(progress)...)
+	return progress, c.cfg.Index.Flush(ctx, startedPartitions(progress)...)
 }
 
-// awaitOffset waits until a partition was read to an offset, unless it isn't read yet.
+// awaitOffset waits until a partition was applied up to an offset. It fails if the partition isn't being read yet.
 func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
-	if !known(c.cfg.Index.Progress(), p) {
-		return c.incompleteTask(p)
+	if !contains(c.cfg.Index.Progress(), p) {
+		return c.notReadError(p)
 	}
 	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
 	defer cancel()
-	err := c.cfg.Index.Reach(within, p, offset)
+	err := c.cfg.Index.AwaitOffset(within, p, offset)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
-		e := incomplete("partition %d has not been read to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
+		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
 		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
 	return err
 }
 
-// asOf is what an answer reflects, by partition.
+// asOf lists the offsets that an answer reflects, by partition.
 func asOf(offsets map[int32]int64) []events.AsOf {
 	list := make([]events.AsOf, 0, len(offsets))
 	for p, next := range offsets {

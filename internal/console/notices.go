@@ -13,33 +13,32 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// topicReadsMax bounds the answers that are made of a topic, read through, at once: each holds a
-// page, and what came since it was cut, until it is written.
+// topicReadsMax bounds the concurrent requests that read a whole topic. Each holds up to two pages in memory until
+// it is answered.
 const topicReadsMax = 4
 
-// readsTopic waits for room to read a topic. The room is kept until the request is answered.
-func (c *call) readsTopic() error {
-	within, cancel := context.WithTimeout(c.r.Context(), c.within.turn)
+// acquireTopicRead waits for a slot to read a topic. The call holds it until it is answered.
+func (c *call) acquireTopicRead() error {
+	within, cancel := context.WithTimeout(c.r.Context(), c.timeouts.topicRead)
 	defer cancel()
 	select {
-	case c.reads <- struct{}{}:
-		c.reading = true
+	case c.topicReadSlots <- struct{}{}:
+		c.readingTopic = true
 		return nil
 	case <-within.Done():
-		return unavailable("%d lists of alerts or dead letters are being read, as many as may be", topicReadsMax)
+		return unavailable("%d lists of alerts or dead letters are being read, the maximum; retry later", topicReadsMax)
 	}
 }
 
-// over gives back what a call that is answered has.
-func (c *call) over() {
-	if c.reading {
-		<-c.reads
+// releaseSlots releases the slots of a call that was answered.
+func (c *call) releaseSlots() {
+	if c.readingTopic {
+		<-c.topicReadSlots
 	}
 }
 
-// AlertView is an alert. One with a Seq is that of an event of its task, and Partition
-// and Offset are where that stands in events; else they are those of the record on the
-// topic of alerts.
+// AlertView is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
+// event; otherwise they are those of the record in the topic of alerts.
 type AlertView struct {
 	At        *string `json:"at"`
 	Task      string  `json:"task,omitempty"`
@@ -49,14 +48,13 @@ type AlertView struct {
 	Message   string  `json:"message"`
 	Partition int32   `json:"partition"`
 	Offset    string  `json:"offset"`
-	// EndedAt is when the task was held no more, and EndedBy the type of the event that
-	// says so; absent: it is held, or nothing is known of an end.
+	// EndedAt is when the hold ended, and EndedBy the type of the event that ended it. Absent: the task is still
+	// held, or no end is known.
 	EndedAt *string `json:"ended_at,omitempty"`
 	EndedBy string  `json:"ended_by,omitempty"`
 }
 
-// ViewAlert shows an alert that a record holds. One without an instant gets the
-// record's.
+// ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
 func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 	if a.At.IsZero() {
 		a.At = r.Time
@@ -65,14 +63,14 @@ func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
-// viewHold shows an alert that the index keeps.
+// viewHold converts an alert of the index.
 func viewHold(a *projections.Alert) AlertView {
 	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
 func (v *AlertView) bytes() int {
-	return noticeLeastBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
+	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
 }
 
 type alertList struct {
@@ -84,10 +82,9 @@ type alertList struct {
 	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
-// alerts answers with those of held tasks, from the index, which knows whether they are
-// open, and with those that no event is of, from their topic.
+// alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
 func (c *call) alerts() (any, error) {
-	if err := c.knows("since", "limit", "open", "page_token", "min_offset"); err != nil {
+	if err := c.checkParams("since", "limit", "open", "page_token", "min_offset"); err != nil {
 		return nil, err
 	}
 	asked, err := c.window("open")
@@ -106,7 +103,7 @@ func (c *call) alerts() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := c.cfg.Index.Alerts(begun(progress), q)
+	held, err := c.cfg.Index.Alerts(startedPartitions(progress), q)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +120,7 @@ func (c *call) alerts() (any, error) {
 		}
 		leaderless = append(leaderless, of...)
 	}
-	lacks, err := c.incomplete(progress, leaderless)
+	lacks, err := c.incompletePartitions(progress, leaderless)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +128,11 @@ func (c *call) alerts() (any, error) {
 	return alertList{list, left, next, asOf(held.AsOf), lacks}, nil
 }
 
-// alertQuery reads open. Without since open alerts of any age are asked for.
+// alertQuery parses open. Without since, open alerts of any age are listed.
 func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
 	q = projections.AlertQuery{PastSince: asked.since, Limit: asked.limit}
 	if asked.after != nil {
-		q.After = asked.after.ofHolds()
+		q.After = asked.after.alertPlace()
 	}
 	values := c.r.URL.Query()
 	if values.Get("since") != "" {
@@ -151,10 +148,10 @@ func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
 	return q, nil
 }
 
-// alertsOfNoEvent adds those that no event is of: of definitions and topics that can't be
-// used. leaderless are partitions of which there may be more.
+// alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
+// leaderless are partitions that may have more.
 func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leaderless []int32, err error) {
-	if err := c.readsTopic(); err != nil {
+	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
 	leaderless, err = c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
@@ -171,8 +168,8 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 	return leaderless, nil
 }
 
-// DeadletterView is a record that could not be used. Value is the original, as far
-// as it was kept: as text where it is UTF-8, else in base64, as the encoding says.
+// DeadletterView is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
+// or else base64, according to Encoding.
 type DeadletterView struct {
 	At        *string           `json:"at"`
 	Reason    string            `json:"reason"`
@@ -189,7 +186,7 @@ type DeadletterView struct {
 }
 
 func (d *DeadletterView) bytes() int {
-	n := noticeLeastBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
+	n := noticeBaseBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
 	for name, value := range d.Headers {
 		n += jsonBytes(name, value) + len(`"":"",`)
 	}
@@ -204,7 +201,7 @@ type deadletterList struct {
 }
 
 func (c *call) deadletters() (any, error) {
-	if err := c.knows("since", "limit", "reason", "page_token"); err != nil {
+	if err := c.checkParams("since", "limit", "reason", "page_token"); err != nil {
 		return nil, err
 	}
 	asked, err := c.window("reason")
@@ -220,7 +217,7 @@ func (c *call) deadletters() (any, error) {
 			return nil, badRequest("reason %q: one of %v, or several with commas", printable(reason), events.Reasons)
 		}
 	}
-	if err := c.readsTopic(); err != nil {
+	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
 	found := newest[DeadletterView]{window: asked}
@@ -240,7 +237,7 @@ func (c *call) deadletters() (any, error) {
 	return deadletterList{list, left, next, lacks}, nil
 }
 
-// ViewDeadletter shows a record of the dead letters.
+// ViewDeadletter converts a record of the dead letters.
 func ViewDeadletter(r *events.Record) DeadletterView {
 	d := DeadletterView{At: events.InstantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
 	for _, h := range r.Headers {

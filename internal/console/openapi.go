@@ -10,4 +10,4 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-func (c *call) openAPI() (any, error) { return json.RawMessage(openAPI), c.knows() }
+func (c *call) openAPI() (any, error) { return json.RawMessage(openAPI), c.checkParams() }

@@ -55,7 +55,7 @@ func readDocument(t testing.TB) *document {
 	return d
 }
 
-// The document has each route with the role that it needs, and no other.
+// The document has exactly the routes, with their roles.
 func TestOpenAPIHasTheRoutes(t *testing.T) {
 	d := readDocument(t)
 	want, got := []string{}, []string{}
@@ -74,8 +74,7 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 	}
 }
 
-// The parameters in the document are those that a route takes: any other is refused
-// by name, and these aren't.
+// The document has exactly the parameters that a route accepts.
 func TestOpenAPIHasTheParameters(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -93,7 +92,7 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 			}
 		}
 		r := ask(t, s, http.MethodGet, path+"?surprise=1", "")
-		_, list, _ := strings.Cut(problem(t, r, http.StatusBadRequest).Detail, "here; there is ")
+		_, list, _ := strings.Cut(problem(t, r, http.StatusBadRequest).Detail, "; known: ")
 		if want := strings.Join(known, ", "); !sameWords(list, want) {
 			t.Errorf("%s: takes %q, the document has %q", path, list, want)
 		}
@@ -109,8 +108,7 @@ func sameWords(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// Whoever takes min_offset takes what its pattern in the document has, the log's end
-// among it, and refuses what it doesn't.
+// min_offset accepts exactly what its pattern in the document allows.
 func TestOpenAPIHasTheOffsets(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)

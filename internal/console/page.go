@@ -17,29 +17,29 @@ import (
 const (
 	pageDefault = 50
 	pageMax     = 1000
-	// tokenMaxBytes is more than the longest token takes: a place, in base64
-	// within JSON, whose escapes make six bytes of one.
+	// tokenMaxBytes exceeds the longest token: a place in base64 within JSON, whose escapes turn one byte into
+	// six.
 	tokenMaxBytes = 4096
-	// placeMaxBytes is how long the text of a place can be. A page that ends by its bound of work
-	// ends just before a task: behind its id, cut short and made less by a character.
+	// placeMaxBytes bounds the text of a place. A page that reaches its bound of work ends just before a task. Its
+	// place is then the task's id, shortened and decremented by one character.
 	placeMaxBytes = events.MaxTaskIDBytes + utf8.UTFMax
 )
 
-// pageToken continues a list. It holds the place, and of the filter what has to
-// stay the same: its text, and the instant that its durations count from.
+// pageToken continues a list. It contains the place, a digest of the filter, and the instant that durations count
+// from.
 type pageToken struct {
 	Filter    string `json:"f"` // digest of the text
 	Now       int64  `json:"n"` // Unix ms
 	Submitted int64  `json:"s"` // Unix ms, of the last task
-	Task      string `json:"t"` // its id, or a text between two ids: no id needs to be like it
+	Task      string `json:"t"` // an id, or a text between two ids
 }
 
-var errToken = errors.New("this is no page token of this filter: pass the next_page_token of the page before, with its filter, as they are")
+var errToken = errors.New("the page token doesn't belong to this filter: pass next_page_token of the previous page with the same filter, unchanged")
 
-func (t pageToken) String() string { return tokenText(t) }
+func (t pageToken) String() string { return encodeToken(t) }
 
-// tokenText is a token as it is given to who asks. It isn't secret, and isn't believed.
-func tokenText(t any) string {
+// encodeToken encodes a token for clients. It is neither secret nor trusted.
+func encodeToken(t any) string {
 	text, err := json.Marshal(t)
 	if err != nil {
 		panic(fmt.Sprintf("console: a page token that is no JSON: %v", err)) // numbers and strings
@@ -47,8 +47,8 @@ func tokenText(t any) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// readToken is the inverse of tokenText.
-func readToken(text string, into any) error {
+// decodeToken is the inverse of encodeToken.
+func decodeToken(text string, into any) error {
 	if len(text) > tokenMaxBytes {
 		return errToken
 	}
@@ -62,19 +62,19 @@ func readToken(text string, into any) error {
 	return nil
 }
 
-// parseToken reads a token that continues the list of a filter.
-func parseToken(text, filter string) (pageToken, error) {
-	t, err := parseTokenOf(text)
+// parsePageToken parses a token that continues the list of a filter.
+func parsePageToken(text, filter string) (pageToken, error) {
+	t, err := decodePageToken(text)
 	if err == nil && t.Filter != filterDigest(filter) {
 		err = errToken
 	}
 	return t, err
 }
 
-// parseTokenOf reads a token, of whatever filter.
-func parseTokenOf(text string) (pageToken, error) {
+// decodePageToken parses a token of any filter.
+func decodePageToken(text string) (pageToken, error) {
 	var t pageToken
-	if err := readToken(text, &t); err != nil || t.Task == "" || len(t.Task) > placeMaxBytes || t.Now <= 0 || t.Submitted < 0 {
+	if err := decodeToken(text, &t); err != nil || t.Task == "" || len(t.Task) > placeMaxBytes || t.Now <= 0 || t.Submitted < 0 {
 		return t, errToken
 	}
 	return t, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// A record of a task that is no event hides nothing of the others: a timeline names it beside them, and the
-// task is shown as it was before it, and said to be.
+// An unreadable record of a task doesn't hide others: the timeline names it, and the task is shown as of the event
+// before.
 func TestTaskWithWhatIsNoEvent(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
 		w := newWorld(t)
@@ -59,7 +59,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 	}
 }
 
-// A record that doesn't say which event it is is told of in its place, too.
+// A record without an event type is reported in its place, too.
 func TestTaskWithWhatHasNoName(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateUndone)
@@ -122,7 +122,7 @@ func TestTaskWithWhatIsDamaged(t *testing.T) {
 				t.Errorf("the task: %s", p.Detail)
 			}
 			order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
-			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the order was written") || !strings.Contains(p.Detail, "its checksum is another") {
+			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "its checksum is another") {
 				t.Errorf("the same order: %s", p.Detail)
 			}
 		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Poison == nil || shown.Poison.Offset != offset {
@@ -131,8 +131,7 @@ func TestTaskWithWhatIsDamaged(t *testing.T) {
 	}
 }
 
-// A task that has ended is over, though what ended it can't be read any more: its stream ends, and who has all isn't told
-// to come again.
+// A task has ended even if its last event is unreadable: its stream ends, and clients don't reconnect.
 func TestTaskStreamOfADamagedEnd(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateUndone)

@@ -12,19 +12,19 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// Index is the index of this process, of all partitions. It is safe for concurrent use.
+// Index is the index of this process, over all partitions. It is safe for concurrent use.
 type Index interface {
-	// Fresh brings what a query sees of partitions up to what was read.
-	Fresh(ctx context.Context, ps ...int32) error
-	// Reach returns when everything of a partition below an offset was read: Find
-	// has it, and what Fresh brings up to date.
-	Reach(ctx context.Context, p int32, offset int64) error
-	// Find is what is known of a task, as of what was read; not begun: nothing of the partition was read by this process.
+	// Flush saves what was applied, so that List, Counts and Alerts reflect it.
+	Flush(ctx context.Context, ps ...int32) error
+	// AwaitOffset returns once everything of a partition below an offset was applied, so that Find reflects it.
+	AwaitOffset(ctx context.Context, p int32, offset int64) error
+	// Find returns a task as of what was applied. begun is false if this process hasn't started to read the
+	// partition.
 	Find(p int32, task string) (f projections.Found, begun bool, err error)
-	// Progress is how far each partition was read, without those of which no broker has said where they end.
+	// Progress returns how far each partition was read. Partitions whose end no broker has reported are missing.
 	Progress() map[int32]index.Progress
-	// Subscribe has a channel told, perhaps once for several, when something was
-	// read.
+	// Subscribe returns a channel that receives a value after records were applied. Several applications may be
+	// merged.
 	Subscribe() (news <-chan struct{}, cancel func())
 
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
@@ -32,13 +32,13 @@ type Index interface {
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
 }
 
-// ErrAway is wrapped by errors of a Log where brokers don't give what was asked for, at the moment: mostly
-// because none leads a partition.
-var ErrAway = errors.New("it can't be read now")
+// ErrUnavailable is wrapped by errors of a Log if brokers don't deliver records at the moment, mostly because a
+// partition has no leader.
+var ErrUnavailable = errors.New("brokers deliver no records at the moment")
 
-// ErrUnwritten is wrapped by errors of a Log where no broker has acknowledged what was to be written: it may be in the log, or
+// ErrNotAcknowledged is wrapped by errors of a Log if no broker acknowledged a record. It may be in the log, or
 // not.
-var ErrUnwritten = errors.New("no broker has acknowledged it")
+var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
 // Damage is a part of a partition of events that can't be read, because it isn't as it was written.
 type Damage struct {
@@ -46,76 +46,76 @@ type Damage struct {
 	Err        error // says so
 }
 
-// Log is the log of the namespace. It is safe for concurrent use.
+// Log reads and writes the topics of the namespace. It is safe for concurrent use.
 type Log interface {
 	// ReadAt returns the committed events at some offsets, in order, and what is damaged of them: that is left
 	// out. It waits some seconds for brokers that give nothing (ErrAway).
 	ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, damage []Damage, err error)
-	// Ends is where each partition of events ends, of those of which the brokers say it.
+	// Ends returns the end of each partition of events, except those whose end no broker reports.
 	Ends(ctx context.Context) (map[int32]int64, error)
-	// Settled is below what of each partition of events every transaction has ended, of those of which the
-	// brokers say it: what is committed from now on is at or past it.
+	// Settled returns, for each partition of events, the offset below which every transaction has ended. Later
+	// commits are at or above it. Partitions whose offset no broker reports are missing.
 	Settled(ctx context.Context) (map[int32]int64, error)
-	// Follow reads the events of some partitions from offsets on, or FromEnd.
+	// Follow reads the events of some partitions from offsets, or from FromEnd.
 	Follow(from map[int32]int64) (Stream, error)
-	// Alerts and Deadletters give fn the records of their topics since an instant. leaderless are
-	// partitions that no broker leads at the moment.
+	// Alerts and Deadletters pass the records of their topics since an instant to fn. leaderless are partitions
+	// without a leader, whose records are missing.
 	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
 	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
-	// Waiting is a task's submission that no scheduler has taken yet; nil: none is known.
+	// Waiting returns a task's submission that no scheduler has consumed yet; nil: none is known.
 	Waiting(ctx context.Context, id string) (*Waiting, error)
-	// Submit writes a submission, and returns when it is acknowledged. It waits some seconds for that (ErrUnwritten).
+	// Submit writes a submission and returns once it is acknowledged, or after some seconds (ErrNotAcknowledged).
 	Submit(ctx context.Context, r events.Record) error
 	// Control writes a control, as Submit does, and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }
 
-// FromEnd, in place of an offset, is where a partition ends when it is first found: of one that no broker leads, to which
-// nothing is written until then.
+// FromEnd, as an offset, is the end of a partition when it is first reached. It is used for partitions without a
+// leader: nothing is written to them until then.
 const FromEnd = -1
 
-// Waiting is a submission that no scheduler has taken yet.
+// Waiting is a submission that no scheduler has consumed yet.
 type Waiting struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	Before    int64 // submissions before it in its partition
+	Before    int64 // number of unconsumed submissions before it in its partition
 }
 
-// Says tells a person of it.
-func (w *Waiting) Says(id string) string {
-	return fmt.Sprintf("task %q isn't taken by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` says what holds them up",
+// Describe returns a message for users.
+func (w *Waiting) Describe(id string) string {
+	return fmt.Sprintf("task %q was not consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
 		printable(id), w.Topic, w.Partition, w.Offset, w.Before)
 }
 
-// Stream is events as they come. One goroutine polls it.
+// Stream delivers new events. One goroutine polls it.
 type Stream interface {
-	// Poll returns what came, nothing after a while.
+	// Poll returns new events, or none after a while.
 	Poll(ctx context.Context) ([]events.Record, error)
 	Close()
 }
 
-// Cluster is what Kafka knows of who is there. It is safe for concurrent use.
+// Cluster is what Kafka knows about schedulers and agents. It is safe for concurrent use.
 type Cluster interface {
-	// Agents lists those that have a request topic, by name.
+	// Agents lists the agents that have a request topic, by name.
 	Agents(ctx context.Context) ([]AgentView, error)
-	// Agent is what is known of one.
+	// Agent returns the state of one agent.
 	Agent(ctx context.Context, name string) (replay.AgentState, error)
-	// Scheduling is how each partition is scheduled.
+	// Scheduling returns the scheduler and lag of each partition.
 	Scheduling(ctx context.Context) (map[int32]Scheduling, error)
 	// Workflows lists the definitions that were applied, by name and version.
 	Workflows() []Workflow
-	// ReadWorkflows returns when all that was applied before the call is in Workflows.
+	// ReadWorkflows returns once Workflows has everything that was applied before the call.
 	ReadWorkflows(ctx context.Context) error
 }
 
-// Scheduling is how a partition is scheduled.
+// Scheduling is the scheduler and lag of a partition.
 type Scheduling struct {
 	Lag int64 // inputs that no scheduler has consumed
-	// Scheduler is the one that Kafka has given the partition to; empty: none.
+	// Scheduler is the member to which Kafka has assigned the partition; empty: none.
 	Scheduler string
-	// Restored is how much of the partition that one has read of what it must before it
-	// acts, from 0 to 1. It says so while that takes long; else it is 1.
+	// Restored is how much of the partition it has read of what it must read before it acts, from 0 to 1. It is
+	// below 1 only while a restore takes long.
 	Restored float64
 }
 

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A platform probes a console by the pod's address and without a token; whoever
-// asks for anything else still needs one.
+// Platforms probe a console by the pod's address and without a token. Other requests need a token.
 func TestProbesNeedNoToken(t *testing.T) {
 	tokens, err := ParseTokens(strings.NewReader("viewer vera 0123456789abcdef0123\n"))
 	if err != nil {

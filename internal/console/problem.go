@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Problem is an error as RFC 9457 has it.
+// Problem is an error according to RFC 9457.
 type Problem struct {
 	Type     string `json:"type"`
 	Title    string `json:"title"`
 	Status   int    `json:"status"`
 	Detail   string `json:"detail"`
 	Instance string `json:"instance,omitempty"`
-	// Incomplete is what an answer would lack, of a problem that is about that.
+	// Incomplete is what the answer would lack, if that is the problem.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
 
 	retryAfter int // seconds; 0: none
@@ -23,39 +23,39 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
-// noTaskAdvice is what is said of a task that isn't there to who asks over HTTP.
+// noTaskAdvice is added for HTTP clients if a task doesn't exist.
 const noTaskAdvice = "; " + api + "/tasks lists those that are, " + api + "/deadletters what was refused"
 
-// NoTask is what a problem says if it is that the task that was asked about isn't there. It is without
-// where to look: a tool has other words for that than paths.
+// NoTask reports whether the problem is that the task doesn't exist. what is the detail without noTaskAdvice,
+// since tools give their own.
 func (p *Problem) NoTask() (what string, is bool) { return strings.CutSuffix(p.Detail, noTaskAdvice) }
 
-// The problems, by what the last part of their type says.
+// The kinds of problem, by the last part of their type.
 var (
-	badRequest    = problemOf(http.StatusBadRequest, "bad_request", "The request can't be understood")
-	unauthorized  = problemOf(http.StatusUnauthorized, "unauthorized", "A token is needed")
+	badRequest    = problemOf(http.StatusBadRequest, "bad_request", "Invalid request")
+	unauthorized  = problemOf(http.StatusUnauthorized, "unauthorized", "Authentication required")
 	forbidden     = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
-	notFound      = problemOf(http.StatusNotFound, "not_found", "Not there")
-	badMethod     = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Not with this method")
+	notFound      = problemOf(http.StatusNotFound, "not_found", "Not found")
+	badMethod     = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed")
 	refused       = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
-	forReading    = problemOf(http.StatusConflict, "for_reading", "A history is for reading")
+	readOnly      = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only")
 	tooLarge      = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
 	notJSON       = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
-	misdirected   = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not the host that this console answers for")
+	wrongHost     = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console")
 	otherSystem   = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
 	tooMany       = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
-	unprocessable = problemOf(http.StatusUnprocessableEntity, "unusable", "It can't be used")
+	unprocessable = problemOf(http.StatusUnprocessableEntity, "unusable", "Invalid submission or command")
 	unreadable    = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
-	internal      = problemOf(http.StatusInternalServerError, "internal", "It failed")
-	unavailable   = problemOf(http.StatusServiceUnavailable, "unavailable", "Not now")
-	incomplete    = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would lack something")
+	internal      = problemOf(http.StatusInternalServerError, "internal", "Internal error")
+	unavailable   = problemOf(http.StatusServiceUnavailable, "unavailable", "Unavailable")
+	incomplete    = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would be incomplete")
 	noAnswer      = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
 )
 
-// problemTypes begins the type of each problem.
+// problemTypes is the prefix of the types.
 const problemTypes = "urn:waybill:problem:"
 
-// problemOf makes a kind of problem: a function of what is said in detail.
+// problemOf defines a kind of problem. It returns a constructor that takes the detail.
 func problemOf(status int, name, title string) func(format string, args ...any) *Problem {
 	return func(format string, args ...any) *Problem {
 		p := &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
@@ -82,5 +82,5 @@ func (p *Problem) write(w http.ResponseWriter, r *http.Request) {
 		h.Set("WWW-Authenticate", `Bearer realm="waybill"`)
 	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(said) // whoever is gone needs no answer
+	_ = json.NewEncoder(w).Encode(said) // the client may have disconnected
 }

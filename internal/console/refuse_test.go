@@ -24,8 +24,7 @@ func someTokens(t testing.TB) *Tokens {
 	return tokens
 }
 
-// What is asked wrongly is refused with a problem that says what is wrong, whatever it
-// is, and nothing is written.
+// Invalid requests are rejected with a problem that says what is wrong, and nothing is written.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -49,12 +48,12 @@ func TestRefusals(t *testing.T) {
 		{get, api + "/tasks/%ff%fe", "", 400, "UTF-8", nil},
 		{get, api + "/tasks/" + strings.Repeat("x", 257), "", 400, "256", nil},
 		{get, api + "/tasks/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "", 404, "no task", nil},
-		{"DELETE", api + "/tasks/" + id, "", 405, "takes GET", nil},
-		{"PUT", api + "/tasks", "{}", 405, "takes GET and POST", nil},
-		{"TRACE", api + "/tasks", "", 405, "takes GET and POST", nil},
-		{get, api + "/tasks/" + id + "/undo", "", 405, "takes POST", nil},
+		{"DELETE", api + "/tasks/" + id, "", 405, "accepts GET", nil},
+		{"PUT", api + "/tasks", "{}", 405, "accepts GET and POST", nil},
+		{"TRACE", api + "/tasks", "", 405, "accepts GET and POST", nil},
+		{get, api + "/tasks/" + id + "/undo", "", 405, "accepts POST", nil},
 		// Queries.
-		{get, api + "/tasks?state=error", "", 400, `no parameter "state"`, nil},
+		{get, api + "/tasks?state=error", "", 400, `unknown parameter "state"`, nil},
 		{get, api + "/tasks?filter=a&filter=b", "", 400, "2 times", nil},
 		{get, api + "/tasks?filter=%zz", "", 400, "can't be read", nil},
 		{get, api + "/tasks?filter=state:error;drop", "", 400, "can't be read", nil},
@@ -74,12 +73,12 @@ func TestRefusals(t *testing.T) {
 		{get, api + "/deadletters?reason=bad_json,none", "", 400, "one of", nil},
 		{get, api + "/deadletters?reason=none", "", 400, "one of", nil},
 		{get, api + "/alerts?page_token=AAAA", "", 400, "page token", nil},
-		{get, api + "/deadletters?page_token=" + tokenText(noticeToken{Question: "of another", Now: 1}), "", 400, "page token", nil},
+		{get, api + "/deadletters?page_token=" + encodeToken(noticeToken{Question: "of another", Now: 1}), "", 400, "page token", nil},
 		{get, api + "/events?after=0:99999999", "", 400, "past the log's end", nil},
 		{get, api + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: 1'; --"}},
 		{get, api + "/tasks/" + id + "/events", "", 400, "an id that this stream gave", []string{"Last-Event-ID: x"}},
 		// Bodies.
-		{post, api + "/tasks", `{"id":"a","workflow":"order"`, 400, "no JSON", nil},
+		{post, api + "/tasks", `{"id":"a","workflow":"order"`, 400, "not valid JSON", nil},
 		{post, api + "/tasks", "", 400, "empty", nil},
 		{post, api + "/tasks", "\xff\xfe", 400, "UTF-8", nil},
 		{post, api + "/tasks", `{"id":"a","workflow":"nobody"}`, 422, "no workflow", nil},
@@ -88,15 +87,15 @@ func TestRefusals(t *testing.T) {
 		{post, api + "/tasks", `{"id":"a","workflow":"order","reply_to":"waybill.events"}`, 422, "namespace", nil},
 		{post, api + "/tasks", `{"id":"a","workflow":"order","reply_to":"no topic!"}`, 422, "can't be a topic's name", nil},
 		{post, api + "/tasks", `{"id":"a","workflow":"order","reply_to":"` + strings.Repeat("x", events.MaxReplyToBytes+1) + `"}`, 422, "at most 249", nil},
-		{post, api + "/tasks", `[` + strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000) + `]`, 400, "no JSON", nil},
+		{post, api + "/tasks", `[` + strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000) + `]`, 400, "not valid JSON", nil},
 		{post, api + "/tasks", `{"id":"a","workflow":"order","input":"` + strings.Repeat("x", bodyMaxBytes) + `"}`, 413, "at most 524288 bytes", nil},
 		{post, api + "/tasks", `id=a&workflow=order`, 415, "Content-Type", []string{"Content-Type: application/x-www-form-urlencoded"}},
 		{post, api + "/tasks", `{"id":"a","workflow":"order"}`, 415, "Content-Type", []string{"Content-Type: text/plain"}},
 		{post, api + "/tasks/" + id + "/undo", `{}`, 400, "reason", nil},
-		{post, api + "/tasks/" + id + "/undo", `{"reason":"x","force":true}`, 400, `no field "force"`, nil},
+		{post, api + "/tasks/" + id + "/undo", `{"reason":"x","force":true}`, 400, `unknown field "force"`, nil},
 		{post, api + "/tasks/" + id + "/undo", `["reason"]`, 400, "no JSON object", nil},
 		{post, api + "/tasks/" + id + "/undo", `null`, 400, "no JSON object", nil},
-		{post, api + "/tasks/" + id + "/cancel", `{"reason":"x","keep":"yes"}`, 400, "keep is a string, and has to be a bool", nil},
+		{post, api + "/tasks/" + id + "/cancel", `{"reason":"x","keep":"yes"}`, 400, "keep is a string, must be a bool", nil},
 		{post, api + "/tasks/" + id + "/release", `{"reason":"x","step":"charge","as":"failed"}`, 400, `"as"`, nil},
 		{post, api + "/tasks/" + id + "/release", `{"reason":"x","step":"charge","as":"completed"}`, 400, `"output": null`, nil},
 		{post, api + "/tasks/" + id + "/undo", `{"reason":"` + strings.Repeat("x", 5000) + `"}`, 422, "why", nil},
@@ -120,7 +119,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Requests that no client would send end, with an error of HTTP.
+// Malformed HTTP requests end with an HTTP error.
 func TestBrokenRequests(t *testing.T) {
 	s := newWorld(t).console(t, nil)
 	for text, want := range map[string]string{
@@ -136,8 +135,8 @@ func TestBrokenRequests(t *testing.T) {
 	}
 }
 
-// Who has no token, or another's, is told so; each role may what it may, in every
-// route; and the log says who it was.
+// A missing or unknown token is rejected, each role may do exactly what it may on every route, and records name
+// the caller.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, someTokens(t))
@@ -187,7 +186,7 @@ func TestTokenFilesRefused(t *testing.T) {
 		"viewer vera":                 "line 1 has 2 words",
 		"admin vera 0123456789abcdef": "no role \"admin\"",
 		"viewer vera short":           "line 1: the token has less",
-		"viewer a 0123456789abcdef\noperator b 0123456789abcdef": "line 2: the token of b is that of a too",
+		"viewer a 0123456789abcdef\noperator b 0123456789abcdef": "line 2: b has the same token as a",
 	} {
 		if _, err := ParseTokens(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "0123456789abcdef") {
 			t.Errorf("%q: %v, want %q", text, err, why)
@@ -199,7 +198,7 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add("viewer vera 0123456789abcdef\n# x\noperator o 0123456789abcdefg")
 	f.Fuzz(func(t *testing.T, text string) {
 		tokens, err := ParseTokens(strings.NewReader(text))
-		if err == nil && len(*tokens.now.Load()) == 0 {
+		if err == nil && len(*tokens.current.Load()) == 0 {
 			t.Errorf("%q: no token, and no error", text)
 		}
 	})

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// route is one thing that can be asked for.
+// route is an operation of the API.
 type route struct {
 	method, path string
-	role         Role // at least
-	stream       bool // it has no end of its own
+	role         Role // required role
+	stream       bool // it doesn't end by itself
 	answer       func(*call) (any, error)
 }
 
@@ -19,8 +19,8 @@ const (
 	openAPIPath = api + "/openapi.json"
 )
 
-// TaskPath is where a task is, below the API's own path. PathEscape leaves dots, and the ids "." and
-// ".." would be steps in the path.
+// TaskPath is the path of a task below the API's own. PathEscape keeps dots, so the ids "." and ".." would be
+// relative path segments.
 func TaskPath(id string) string {
 	name := url.PathEscape(id)
 	if id == "." || id == ".." {
@@ -29,7 +29,7 @@ func TaskPath(id string) string {
 	return "/tasks/" + name
 }
 
-// routes are all there is. The OpenAPI document is held against them by a test.
+// routes are all operations. A test compares them with the OpenAPI document.
 var routes = []route{
 	{http.MethodGet, api + "/tasks", Viewer, false, (*call).tasks},
 	{http.MethodPost, api + "/tasks", Submitter, false, (*call).submit},

@@ -20,7 +20,7 @@ func configured(t *testing.T, change func(*Config)) *Console {
 	cfg := s.Config.Handler.(*Console).cfg
 	change(&cfg)
 	c := New(cfg)
-	c.within.control = time.Millisecond // no scheduler answers
+	c.timeouts.control = time.Millisecond // no scheduler answers
 	t.Cleanup(c.Close)
 	return c
 }
@@ -60,7 +60,7 @@ func TestTokenWithAHash(t *testing.T) {
 	}
 }
 
-// Other tokens count from then on, and those that are gone are refused.
+// Replaced tokens are accepted from then on, removed ones rejected.
 func TestTokensAreReplaced(t *testing.T) {
 	c := configured(t, func(*Config) {})
 	with, err := ParseTokens(strings.NewReader("viewer nina fedcba9876543210"))
@@ -79,8 +79,8 @@ func TestTokensAreReplaced(t *testing.T) {
 	}
 }
 
-// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound. Whoever has a token
-// is answered all the same: he may come through the same proxy.
+// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound.
+// Valid tokens of the same source are still accepted, since it may be a proxy.
 func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var all []Denial
@@ -91,7 +91,7 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	ask := func(from string, headers ...string) int {
 		return answers(c, http.MethodGet, api+"/workflows", from, headers...).Code
 	}
-	for i := range failuresMost {
+	for i := range failuresMax {
 		if code := ask("10.0.0.1:99", bearer+"guess"); code != http.StatusUnauthorized {
 			t.Fatalf("failure %d is answered with %d", i, code)
 		}
@@ -118,23 +118,23 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 			t.Errorf("a token is in the log: %+v", d)
 		}
 	}
-	if last := all[len(all)-1]; len(all) != failuresMost+3 || logged != 3 || last.Others != failuresMost || last.Source != "10.0.0.1" {
+	if last := all[len(all)-1]; len(all) != failuresMax+3 || logged != 3 || last.Others != failuresMax || last.Source != "10.0.0.1" {
 		t.Errorf("%d failures were counted and %d logged; the last is %+v", len(all), logged, last)
 	}
-	for i := range 2 * sourcesMost {
+	for i := range 2 * sourcesMax {
 		ask("10.1."+string(rune('0'+i%10))+"."+time.Duration(i).String()+":1", bearer+"guess")
 	}
-	if n := len(c.denials.sources); n > sourcesMost {
+	if n := len(c.denials.sources); n > sourcesMax {
 		t.Errorf("%d sources are remembered", n)
 	}
 }
 
-// A request without a token is a page that asks for one, not a guess: however many come from one address, each is answered
-// with 401, none is counted, and the page asks for a token. It does so too where the address is throttled.
+// A request without a token is a page that needs one, not a guess. Each is answered with 401 and not counted, also
+// if the address is throttled.
 func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	denied := 0
 	c := configured(t, func(cfg *Config) { cfg.Denied = func(Denial) { denied++ } })
-	for i := range 2 * failuresMost {
+	for i := range 2 * failuresMax {
 		if code := answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1").Code; code != http.StatusUnauthorized {
 			t.Fatalf("request %d is answered with %d", i, code)
 		}
@@ -148,8 +148,7 @@ func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	}
 }
 
-// Without tokens whoever is on the machine may look. He may command if that is allowed, and nobody may who comes through a
-// proxy.
+// Without tokens local users may read. They may send commands if that is allowed, but not through a proxy.
 func TestLoopbackOperator(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		c := configured(t, func(cfg *Config) { cfg.Tokens, cfg.LoopbackOperator = nil, allowed })
@@ -171,7 +170,8 @@ func TestLoopbackOperator(t *testing.T) {
 	}
 }
 
-// Behind a proxy that passes on another Host a page of the console posts as it does without one. Pages of others don't.
+// Behind a proxy that forwards another Host, the console's page may send POST requests, and pages of other origins
+// may not.
 func TestPostsBehindAProxy(t *testing.T) {
 	c := configured(t, func(cfg *Config) { cfg.TrustedOrigins = []string{"https://waybill.example"} })
 	for _, tt := range []struct {
@@ -194,9 +194,9 @@ func TestPostsBehindAProxy(t *testing.T) {
 	}
 }
 
-// One token can't take all streams.
+// One token can't occupy all streams.
 func TestStreamsOfOneToken(t *testing.T) {
-	var v viewers
+	var v streamCounts
 	for range callerStreamsMax {
 		if !v.add("vera", callerStreamsMax) {
 			t.Fatal("there is no room")

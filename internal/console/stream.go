@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// streamsMax bounds the streams that are open at once: each reads the log.
+	// streamsMax bounds the open streams: each reads the log.
 	streamsMax = 64
-	// callerStreamsMax bounds those of one caller, so that nobody takes them all.
+	// callerStreamsMax bounds the open streams of one caller, so that no caller takes them all.
 	callerStreamsMax = 16
 	streamBeatEvery  = 15 * time.Second
-	// streamWriteWithin is how long a reader may take to take what was sent.
+	// streamWriteWithin bounds how long a client may take to receive what was sent.
 	streamWriteWithin = 30 * time.Second
 	lastEventID       = "Last-Event-ID"
 )
 
-// stream is one answer in Server-Sent Events.
+// stream is an answer in Server-Sent Events.
 type stream struct {
 	*call
-	out  *http.ResponseController
-	beat time.Time
+	out       *http.ResponseController
+	lastWrite time.Time
 }
 
-// viewers count the open streams of each caller. It is safe for concurrent use.
-type viewers struct {
+// streamCounts counts the open streams of each caller. It is safe for concurrent use.
+type streamCounts struct {
 	mu   sync.Mutex
 	open map[string]int
 }
 
-// add counts one more of a caller's; false: there are as many as there may be.
-func (v *viewers) add(name string, most int) bool {
+// add counts one more stream of a caller. It returns false if the caller has the maximum.
+func (v *streamCounts) add(name string, most int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.open == nil {
@@ -53,7 +53,7 @@ func (v *viewers) add(name string, most int) bool {
 	return true
 }
 
-func (v *viewers) remove(name string) {
+func (v *streamCounts) remove(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.open[name]--; v.open[name] == 0 {
@@ -61,34 +61,34 @@ func (v *viewers) remove(name string) {
 	}
 }
 
-// openStream begins an answer without an end. The release is to be called at it.
+// openStream starts a streaming answer. release must be called at its end.
 func (c *call) openStream() (s *stream, ctx context.Context, release func(), err error) {
 	most := streamsMax
 	if c.cfg.Tokens != nil {
 		most = callerStreamsMax
 	}
-	if !c.viewers.add(c.who.name, most) {
-		return nil, nil, nil, unavailable("%d streams of %s are open, as many as one token may have", most, c.who.name)
+	if !c.streamCounts.add(c.who.name, most) {
+		return nil, nil, nil, unavailable("%d streams of %s are open, the maximum of a token", most, c.who.name)
 	}
 	select {
-	case c.streams <- struct{}{}:
+	case c.streamSlots <- struct{}{}:
 	default:
-		c.viewers.remove(c.who.name)
-		return nil, nil, nil, unavailable("%d streams are open, as many as there may be", streamsMax)
+		c.streamCounts.remove(c.who.name)
+		return nil, nil, nil, unavailable("%d streams are open, the maximum", streamsMax)
 	}
-	c.open.Add(1)
+	c.openStreams.Add(1)
 	ctx, cancel := context.WithCancel(c.r.Context())
-	stop := context.AfterFunc(c.ending, cancel)
+	stop := context.AfterFunc(c.closing, cancel)
 	return &stream{call: c, out: http.NewResponseController(c.w)}, ctx, func() {
 		stop()
 		cancel()
-		<-c.streams
-		c.viewers.remove(c.who.name)
-		c.open.Done()
+		<-c.streamSlots
+		c.streamCounts.remove(c.who.name)
+		c.openStreams.Done()
 	}, nil
 }
 
-// begin sends the head.
+// begin sends the headers.
 func (s *stream) begin() error {
 	if err := s.out.SetReadDeadline(time.Time{}); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *stream) send(text []byte) error {
 	if _, err := s.w.Write(text); err != nil {
 		return err
 	}
-	s.beat = time.Now()
+	s.lastWrite = time.Now()
 	return s.out.Flush()
 }
 
@@ -148,14 +148,13 @@ func appendPoison(dst *bytes.Buffer, r *events.Record, why error) error {
 	return err
 }
 
-// oneLine is a name of others' making without what would end a field.
+// oneLine replaces line breaks, which would end a field.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
-// revoked reports whether the caller's token was removed since it asked.
-func (c *call) revoked() bool { return c.cfg.Tokens != nil && !c.cfg.Tokens.has(c.who) }
+// tokenRevoked reports whether the caller's token was removed since the request.
+func (c *call) tokenRevoked() bool { return c.cfg.Tokens != nil && !c.cfg.Tokens.contains(c.who) }
 
-// follow sends what comes until the client goes, the console ends, or take says
-// that there is nothing more to come.
+// follow sends new events until the client disconnects, the console closes, or take reports the end.
 func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffer, *events.Record) (done bool, err error)) error {
 	var text bytes.Buffer
 	for {
@@ -163,7 +162,7 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 		if err != nil {
 			return err
 		}
-		if s.revoked() {
+		if s.tokenRevoked() {
 			return nil
 		}
 		text.Reset()
@@ -175,7 +174,7 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 			}
 			done = done || ended
 		}
-		if text.Len() == 0 && time.Since(s.beat) > streamBeatEvery {
+		if text.Len() == 0 && time.Since(s.lastWrite) > streamBeatEvery {
 			text.WriteString(": \n\n")
 		}
 		if text.Len() > 0 {
@@ -189,17 +188,16 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 	}
 }
 
-// ended makes an error of a stream that has begun nothing to answer: the client
-// comes again with the last id.
-func (s *stream) ended(err error) (any, error) {
-	if err != nil && s.r.Context().Err() == nil && s.ending.Err() == nil && s.cfg.Failed != nil {
+// endStream handles the error of a stream whose headers were sent. The client reconnects with its last id.
+func (s *stream) endStream(err error) (any, error) {
+	if err != nil && s.r.Context().Err() == nil && s.closing.Err() == nil && s.cfg.Failed != nil {
 		s.cfg.Failed(s.r, fmt.Errorf("a stream ended: %w", err))
 	}
 	return nil, nil
 }
 
-// taskEvents streams the events of a task, from its first, until it has ended; of an imported history, those that
-// there are. The id of each is its offset. A record that is no event is told of in its place.
+// taskEvents streams the events of a task from its first one until it has ended; of an imported history, the
+// existing ones. Ids are offsets. An unreadable record is reported in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
 	if text := c.r.Header.Get(lastEventID); text != "" {
@@ -215,11 +213,11 @@ func (c *call) taskEvents() (any, error) {
 	last := h.records[len(h.records)-1]
 	switch {
 	case last.Offset > after:
-	case h.ended, endsTask(&last):
+	case h.ended, isTaskEnd(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
 	case c.cfg.History:
-		return nil, forReading("the namespace %s holds what `waybill import` brought: nothing more comes of task %q", c.cfg.Namespace, printable(h.id))
+		return nil, readOnly("the namespace %s was created by `waybill import`: task %q gets no further events", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
@@ -232,33 +230,33 @@ func (c *call) taskEvents() (any, error) {
 	}
 	defer from.Close()
 	if err := s.begin(); err != nil {
-		return s.ended(err)
+		return s.endStream(err)
 	}
 	take := func(text *bytes.Buffer, r *events.Record) (bool, error) {
 		if string(r.Key) != h.id || r.Offset <= after {
-			return endsTask(r) && string(r.Key) == h.id, nil
+			return isTaskEnd(r) && string(r.Key) == h.id, nil
 		}
 		line, err := h.line(r)
 		if err != nil {
 			return false, appendPoison(text, r, err)
 		}
-		return endsTask(r), appendEvent(text, strconv.FormatInt(r.Offset, 10), line)
+		return isTaskEnd(r), appendEvent(text, strconv.FormatInt(r.Offset, 10), line)
 	}
 	over := false
 	var text bytes.Buffer
 	for i := range h.records {
 		if over, err = take(&text, &h.records[i]); err != nil {
-			return s.ended(err)
+			return s.endStream(err)
 		}
 	}
 	if err := s.send(text.Bytes()); err != nil || over || h.ended || c.cfg.History {
-		return s.ended(err)
+		return s.endStream(err)
 	}
-	return s.ended(s.follow(ctx, from, take))
+	return s.endStream(s.follow(ctx, from, take))
 }
 
-// endsTask reports whether a record is an event, and a task's last.
-func endsTask(r *events.Record) bool {
+// isTaskEnd reports whether a record is the last event of a task.
+func isTaskEnd(r *events.Record) bool {
 	name, _, err := events.EventName(r)
 	if err != nil {
 		return false
@@ -271,10 +269,10 @@ func endsTask(r *events.Record) bool {
 	return false
 }
 
-// events streams the events of all partitions, from now on, or from where
-// Last-Event-ID or after say. The id of each is where to go on in every partition.
+// events streams the events of all partitions from now on, or from Last-Event-ID or after. Each id names the
+// position in every partition.
 func (c *call) events() (any, error) {
-	if err := c.knows("after"); err != nil {
+	if err := c.checkParams("after"); err != nil {
 		return nil, err
 	}
 	// Not from the end on: what stands before it, in a transaction that goes on, is still to come.
@@ -283,7 +281,7 @@ func (c *call) events() (any, error) {
 		return nil, unavailable("where the committed events end: %v", err)
 	}
 	for p := range c.cfg.Partitions {
-		if !known(from, p) {
+		if !contains(from, p) {
 			from[p] = FromEnd
 		}
 	}
@@ -301,7 +299,7 @@ func (c *call) events() (any, error) {
 			return nil, err
 		}
 		for p, next := range places {
-			if known(ends, p) && next > ends[p] {
+			if contains(ends, p) && next > ends[p] {
 				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next
@@ -318,9 +316,9 @@ func (c *call) events() (any, error) {
 	}
 	defer tail.Close()
 	if err := s.begin(); err != nil {
-		return s.ended(err)
+		return s.endStream(err)
 	}
-	return s.ended(s.follow(ctx, tail, func(text *bytes.Buffer, r *events.Record) (bool, error) {
+	return s.endStream(s.follow(ctx, tail, func(text *bytes.Buffer, r *events.Record) (bool, error) {
 		from[r.Partition] = r.Offset + 1
 		if len(r.Key) == 0 {
 			return false, nil // of the partition, not of a task

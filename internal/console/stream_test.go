@@ -62,8 +62,8 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 	return came, resp.StatusCode
 }
 
-// A task's stream begins with its first event, and ends with its last. One that was
-// cut off goes on after the id that came last, and one that has all isn't begun again.
+// A task's stream starts with its first event and ends with its last. It resumes after the last received id, and a
+// complete one isn't started again.
 func TestTaskStream(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
@@ -99,7 +99,7 @@ func TestTaskStream(t *testing.T) {
 	}
 }
 
-// The stream of all events goes on at any of its ids without a gap or a repetition.
+// The stream of all events resumes at any of its ids without gaps or repetitions.
 func TestStream(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -139,8 +139,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// What stands before the end of the log and isn't committed yet comes when it is: the stream of all
-// events doesn't begin behind it.
+// Records before the end of the log that are not committed yet are streamed once they are committed.
 func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -169,7 +168,7 @@ func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 	}
 }
 
-// A stream has no end, so who asks for its head alone isn't given one: it would be open for as long as the connection.
+// HEAD of a stream is rejected: it would stay open as long as its connection.
 func TestHeadOfAStream(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -185,7 +184,7 @@ func TestHeadOfAStream(t *testing.T) {
 	}
 }
 
-// So many streams may be open, and no more; one that ends makes room.
+// Open streams are bounded. One that ends frees its slot.
 func TestStreamsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -197,8 +196,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
 }
 
-// Nothing comes in a namespace that was imported: a task's stream tells what there is, and who has all of it is told that
-// it is all.
+// In an imported namespace a task's stream has the existing events, and a client that has all of them gets an
+// error.
 func TestTaskStreamOfAHistory(t *testing.T) {
 	w := newWorld(t)
 	w.history = true
@@ -215,15 +214,14 @@ func TestTaskStreamOfAHistory(t *testing.T) {
 			t.Errorf("%d, %d events of %d", status, n, task.Seq)
 		}
 		r := ask(t, s, http.MethodGet, path, "", lastEventID+": "+last)
-		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "nothing more comes") {
+		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
 			t.Error(p.Detail)
 		}
 		w.document(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
 	}
 }
 
-// A record of a task that is no event is told of once, and what comes after it comes: before, it ended the
-// stream, and whoever came again met it again.
+// An unreadable record of a task is reported once, and later events follow.
 func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateError)

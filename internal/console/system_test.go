@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Every answer says which system it is of, once, whatever it is, and whoever has made it.
+// Every answer names its system once, whichever handler wrote it.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
@@ -27,13 +27,13 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	}
 	s := w.console(t, someTokens(t))
 	for _, headers := range [][]string{nil, {"Host: evil.example"}} {
-		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); Marked(r.header) != (System{"c", events.DefaultNamespace}) {
+		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); SystemOf(r.header) != (System{"c", events.DefaultNamespace}) {
 			t.Errorf("%d: %v", r.status, r.header)
 		}
 	}
 }
 
-// What is meant for another system is refused, and nothing of it is written.
+// Requests for another system are rejected, and nothing is written.
 func TestMeantForAnotherSystem(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)

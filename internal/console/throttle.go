@@ -9,20 +9,21 @@ import (
 
 // The bounds of failed authentications.
 const (
-	// failuresMost are as many as one source may have within failuresWithin; each further one is answered with 429. A valid token
-	// is taken all the same, for many people may come through one proxy.
-	failuresMost   = 20
+	// failuresMax bounds the failed authentications of one source within failuresWithin. Further ones are answered
+	// with 429. Valid tokens are still accepted, since a proxy may be the source of many users.
+	failuresMax    = 20
 	failuresWithin = time.Minute
-	// sourcesMost bounds how many sources are remembered. Past it the oldest is forgotten.
-	sourcesMost = 1024
+	// sourcesMax bounds the sources that are remembered. The oldest is evicted.
+	sourcesMax = 1024
 )
 
 // Denial is a failed authentication.
 type Denial struct {
-	Source string // the address that the connection comes from, without its port
+	Source string // address of the connection, without its port
 	Path   string
 	Reason string // never a token
-	// Log: it is to be logged: the first of its source within a minute. Others is how many came since the last that was.
+	// Log: it should be logged: it is the first of its source within a minute. Others counts those since the
+	// previous logged one.
 	Log    bool
 	Others int
 }
@@ -34,12 +35,12 @@ type denials struct {
 }
 
 type deniedSource struct {
-	since  time.Time // the window's begin
+	since  time.Time // start of the window
 	count  int       // in the window
-	others int       // since the last that was logged
+	others int       // since the previous logged one
 }
 
-// add counts a failure. over: the source has had more than it may have.
+// add counts a failure. over: the source has exceeded failuresMax.
 func (d *denials) add(source string, now time.Time) (log bool, others int, over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +49,7 @@ func (d *denials) add(source string, now time.Time) (log bool, others int, over 
 	}
 	s := d.sources[source]
 	if s == nil {
-		d.makeRoom()
+		d.evictOldest()
 		s = &deniedSource{}
 		d.sources[source] = s
 	}
@@ -59,12 +60,12 @@ func (d *denials) add(source string, now time.Time) (log bool, others int, over 
 		s.others++
 	}
 	s.count++
-	return log, others, s.count > failuresMost
+	return log, others, s.count > failuresMax
 }
 
-// makeRoom forgets the source whose window began first, if there are as many as may be.
-func (d *denials) makeRoom() {
-	if len(d.sources) < sourcesMost {
+// evictOldest forgets the source with the oldest window if sourcesMax is reached.
+func (d *denials) evictOldest() {
+	if len(d.sources) < sourcesMax {
 		return
 	}
 	oldest := ""
@@ -76,24 +77,24 @@ func (d *denials) makeRoom() {
 	delete(d.sources, oldest)
 }
 
-// denied counts a failed authentication, and is its problem.
-func (c *Console) denied(r *http.Request, reason string) error {
+// authFailure counts a failed authentication and returns its problem.
+func (c *Console) authFailure(r *http.Request, reason string) error {
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
 	}
-	log, others, over := c.denials.add(source, c.now())
+	log, others, over := c.denials.add(source, c.clockNow())
 	if c.cfg.Denied != nil {
 		c.cfg.Denied(Denial{Source: source, Path: printable(r.URL.Path), Reason: reason, Log: log, Others: others})
 	}
 	if over {
-		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMost, source, failuresWithin)
+		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMax, source, failuresWithin)
 	}
 	return unauthorized("%s", reason)
 }
 
-// now is this machine's time: what it bounds is between two requests.
-func (c *Console) now() time.Time {
+// clockNow is this machine's time. It measures time between requests.
+func (c *Console) clockNow() time.Time {
 	if c.cfg.Clock != nil {
 		return c.cfg.Clock()
 	}

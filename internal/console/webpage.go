@@ -12,22 +12,22 @@ import (
 // where the API wants it.
 const (
 	pageFiles = "/web/"
-	// pagePolicy lets the page load and ask nothing but this console, and run nothing that isn't in its files: what
-	// others wrote stays text even where the page made markup of it.
+	// pagePolicy lets the page load from and call this console only, and run only its own files. Text of others
+	// stays text even if the page made markup of it.
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-// pageKinds are the types of the page's files, by what their names end with.
+// pageKinds are the content types of the page's files, by suffix.
 var pageKinds = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 
 //go:embed web
 var web embed.FS
 
-// page serves the web page's files.
+// page serves the files of the web page.
 func (c *Console) page() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := c.guardHost(r); err != nil {
+		if err := c.checkHost(r); err != nil {
 			c.fail(w, r, err)
 			return
 		}
@@ -45,6 +45,6 @@ func (c *Console) page() http.Handler {
 		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Content-Length", fmt.Sprint(len(content)))
 		w.WriteHeader(http.StatusOK)
-		c.inTime(w, func() { _, _ = w.Write(content) }) // whoever is gone needs no answer
+		c.withWriteDeadline(w, func() { _, _ = w.Write(content) }) // the client may have disconnected
 	})
 }

@@ -28,7 +28,7 @@ func pageOf(t *testing.T, path, host string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The page comes without a token: there is no order in it. It may load nothing, and ask nothing, but from its console.
+// The page needs no token, since it has no data. It may load from and call its console only.
 func TestPageComesWithoutAToken(t *testing.T) {
 	for file, kind := range map[string]string{"/": "text/html", "/web/main.js": "text/javascript", "/web/style.css": "text/css"} {
 		w := pageOf(t, file, "")
@@ -53,7 +53,7 @@ var (
 	sinks = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|javascript:`)
 )
 
-// What others wrote gets into the page as text, and the page needs only what is served with it.
+// Text of users is inserted as text, and the page needs only its own files.
 func TestPageMakesNoMarkupOfTexts(t *testing.T) {
 	files, err := fs.Glob(web, "web/*")
 	if err != nil || len(files) < 3 {

@@ -39,7 +39,7 @@ type world struct {
 	restoring  map[int32]int64 // where partitions end that aren't read yet to there
 	leaderless []int32         // partitions of all topics that no broker leads
 	unsettled  map[int32]int   // how many of the last records are of a transaction that goes on
-	within     patience
+	within     timeouts
 	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
 	damage     Damage                      // what can't be read of a partition, damagedIn
 	damagedIn  int32
@@ -73,7 +73,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
-		within: usualPatience, unsettled: map[int32]int{}}
+		within: defaultTimeouts, unsettled: map[int32]int{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
 		if r.Topic != ns.Events() {
@@ -157,7 +157,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 				w.failed(err)
 			}
 		}})
-	c.within = w.within
+	c.timeouts = w.within
 	server.Config = c.server()
 	server.Start()
 	t.Cleanup(func() {
@@ -177,7 +177,7 @@ type fakeIndex struct {
 	next map[int32]int64
 }
 
-func (a *fakeIndex) Fresh(context.Context, ...int32) error { return nil }
+func (a *fakeIndex) Flush(context.Context, ...int32) error { return nil }
 func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
 func (a *fakeIndex) Progress() map[int32]index.Progress {
 	progress := map[int32]index.Progress{}
@@ -207,10 +207,10 @@ func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool,
 		}
 	}
 	f.Places, f.Next, err = a.Store.Places(p, task)
-	return f, known(a.next, p), err
+	return f, contains(a.next, p), err
 }
 
-func (a *fakeIndex) Reach(ctx context.Context, p int32, offset int64) error {
+func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) error {
 	if a.next[p] >= offset {
 		return nil
 	}

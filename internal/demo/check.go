@@ -25,7 +25,7 @@ func CheckLedger(ledger []Entry, task func(id string) *events.Task, ids []string
 			l.Add(e)
 		}
 	}
-	faults := l.Twice()
+	faults := l.Duplicates()
 	for _, id := range ids {
 		if t := task(id); t != nil {
 			faults = append(faults, l.Check(t)...)

@@ -1,25 +1,25 @@
-// Package index knows all tasks of a namespace: the timelines and the task list. It is the one way in which questions
-// are answered. A console has one, and `waybill demo` too.
+// Package index keeps the timelines and the task list of all tasks of a namespace. The console and `waybill demo`
+// answer questions from it.
 //
 //	x := index.New(store, behind)
-//	log := ... // of all partitions, from x.Start on
+//	log := ... // all partitions, from x.StartOffset on
 //	err = x.Run(ctx, log, topic, nil)
 //
-//	x.Find(p, task)   a task as of what was read
-//	x.Reach(...)      waits until a partition was read to an offset
-//	x.Fresh(...)      saves what was read: List, Counts and Alerts then have it
+//	x.Find(p, task)      a task, as of what was applied
+//	x.AwaitOffset(...)   waits until a partition was applied up to an offset
+//	x.Flush(...)         saves what was applied, so that List, Counts and Alerts reflect it
 //
-// Run reads events of all partitions into the projection (projections.Timelines), which saves what it knows and the
-// offset that it reflects in one batch, every other second, or earlier on demand. An index on an empty disk reads the
-// whole log; Restored says when it has.
+// Run applies the events of all partitions to the projection (projections.Timelines). The projection saves its
+// state and the offset that it reflects in one batch, every 2 s or earlier on demand. An index on an empty disk
+// reads the whole log; Restored reports when that is done.
 //
 // # Guarantees
 //
-//   - What Find and the others say reflects all events of a partition below the offset that they name.
-//   - Whatever ends the process, the store is as of an offset, and reading goes on there.
+//   - An answer reflects all events of a partition below the offset that it names.
+//   - After any crash the store is consistent with one offset, and reading continues there.
 //
-// # What isn't
+// # Not guaranteed
 //
-//   - While a partition is restored, answers have what was read so far.
-//   - It isn't shared: two processes have two of them, which each read the log.
+//   - While a partition is being restored, answers lack what was not read yet.
+//   - An index is not shared: two processes have two, and each reads the log.
 package index

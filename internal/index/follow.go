@@ -11,30 +11,31 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// When the index saves by itself: by time, and by what a partition would write. A task that begins and
-// ends between two saves is written once; who asks doesn't wait for it (Index.Fresh).
 const (
+	// The index saves after this time, or when a partition has this many bytes of changes. A task that starts and
+	// ends between two saves is written once. Queries don't wait for this: they call Index.Flush.
 	saveEvery = 2 * time.Second
 	saveBytes = 2 << 20
 )
 
-// Log is what an index reads: committed events of all partitions, from where Start says. One goroutine polls it.
+// Log delivers the committed events of all partitions, from the offsets that StartOffset returned. One goroutine
+// polls it.
 type Log interface {
-	// Poll returns what came, nothing after a while. It is good until the next Poll, and an error is final.
+	// Poll returns new records, or none after a while. They are valid until the next Poll. An error is final.
 	Poll(ctx context.Context) ([]events.Record, error)
-	// Position is the offset after everything that Poll returned or passed over; HighWatermark is where the partition ended
-	// when it was first looked at, and Tail where it ended when it was asked for last. Not ok: it isn't known yet.
+	// Position is the offset after everything that Poll returned or skipped. HighWatermark is the partition's end
+	// when it was first looked up, Tail its end at the latest lookup. ok is false as long as the value is unknown.
 	Position(topic string, p int32) (offset int64, ok bool)
 	HighWatermark(topic string, p int32) (offset int64, ok bool)
 	Tail(topic string, p int32) (offset int64, ok bool)
 	Close()
 }
 
-// Start says where to begin reading a partition. It is called from the follower's goroutine.
-func (x *Index) Start(_ context.Context, _ string, p int32) (int64, bool, error) {
+// StartOffset returns the offset at which to start reading a partition. The goroutine of the follower calls it.
+func (x *Index) StartOffset(_ context.Context, _ string, p int32) (int64, bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if v := x.views[p]; v != nil { // it is asked again where the log has grown meanwhile
+	if v := x.views[p]; v != nil { // the follower asks again if the log has grown meanwhile
 		return v.Next(), true, nil
 	}
 	v, err := x.store.Timelines(p)
@@ -46,21 +47,21 @@ func (x *Index) Start(_ context.Context, _ string, p int32) (int64, bool, error)
 	return v.Next(), true, nil
 }
 
-// apply takes in what was polled.
+// apply applies polled records and notifies subscribers.
 func (x *Index) apply(at Log, topic string, records []events.Record) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.applyRecords(records); err != nil {
 		return err
 	}
-	if err := x.advance(at, topic); err != nil {
+	if err := x.updateProgress(at, topic); err != nil {
 		return err
 	}
 	if len(records) > 0 {
-		for c := range x.news {
+		for c := range x.subscribers {
 			select {
 			case c <- struct{}{}:
-			default: // told already
+			default: // a value is pending
 			}
 		}
 	}
@@ -93,8 +94,9 @@ func (x *Index) applyRecords(records []events.Record) error {
 	return nil
 }
 
-// advance notes how far the partitions are, and wakes who waits for it. It fails where a view is ahead of the log.
-func (x *Index) advance(at Log, topic string) error {
+// updateProgress records the positions of all partitions and wakes those who wait for one. It fails if a view is
+// ahead of the log.
+func (x *Index) updateProgress(at Log, topic string) error {
 	progress, leaderless := map[int32]Progress{}, map[int32]bool{}
 	for p, v := range x.views {
 		next, ok := at.Position(topic, p)
@@ -104,25 +106,25 @@ func (x *Index) advance(at Log, topic string) error {
 			}
 		}
 		began, known := at.HighWatermark(topic, p)
-		if !ok || !known { // how far it is isn't known
+		if !ok || !known { // its end is unknown
 			leaderless[p] = ok
 			continue
 		}
 		tail, _ := at.Tail(topic, p)
 		end := max(began, tail, next)
 		progress[p] = Progress{Next: next, End: end, Behind: next < end, Restoring: next < began}
-		x.behind(p, end-next)
+		x.reportBehind(p, end-next)
 	}
 	x.leaderless = leaderless
 	if !maps.Equal(progress, x.progress) {
 		x.progress = progress
-		close(x.passed)
-		x.passed = make(chan struct{})
+		close(x.progressed)
+		x.progressed = make(chan struct{})
 	}
 	return nil
 }
 
-// save saves some partitions; nil: all.
+// save saves the partitions that which selects; nil selects all.
 func (x *Index) save(which func(int32) bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +139,7 @@ func (x *Index) save(which func(int32) bool) error {
 	return nil
 }
 
-// close lets go of all partitions. The index may begin again.
+// close saves and closes all partitions. Run may be called again.
 func (x *Index) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,36 +147,37 @@ func (x *Index) close() {
 		if v.Save() == nil {
 			v.Close()
 		} else {
-			v.Discard() // the store says why, to whoever closes it
+			v.Discard() // closing the store reports the error
 		}
 	}
 	clear(x.views)
 	x.progress, x.leaderless = map[int32]Progress{}, nil
 }
 
-// Run reads a log of all partitions, which began at Start, until ctx ends or the log fails, and closes it. The index may begin again then. A
-// turn that hangs isn't waited for. observe, which may be nil, is shown every record.
+// Run applies a log of all partitions, which starts at StartOffset, until ctx ends or the log fails. It closes the
+// log. Run may be called again afterwards. If the loop hangs, Run returns without waiting for it. observe, if not
+// nil, receives all records.
 func (x *Index) Run(ctx context.Context, log Log, topic string, observe func([]events.Record)) error {
-	return x.watch(func() error {
+	return x.watchLoop(func() error {
 		defer log.Close()
 		return x.follow(ctx, log, topic, observe)
 	})
 }
 
-// watch runs a loop, and lets go of all partitions at its end.
-func (x *Index) watch(loop func() error) error {
+// watchLoop runs loop and then closes all partitions. It returns early if the loop hangs.
+func (x *Index) watchLoop(loop func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := loop()
-		x.watchdog.Begin()
+		x.loop.Begin()
 		x.close()
-		x.watchdog.End()
+		x.loop.End()
 		ended <- err
 	}()
-	return x.watchdog.Watch("index", ended)
+	return x.loop.Watch("index", ended)
 }
 
-// follow reads the log until ctx ends.
+// follow applies the log until ctx ends.
 func (x *Index) follow(ctx context.Context, from Log, topic string, observe func([]events.Record)) error {
 	saved := time.Now()
 	for {
@@ -182,7 +185,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 		if err != nil {
 			return err
 		}
-		x.watchdog.Begin()
+		x.loop.Begin()
 		err = x.apply(from, topic, records)
 		if err == nil && observe != nil {
 			observe(records)
@@ -191,7 +194,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 			err = x.save(nil)
 			saved = time.Now()
 		}
-		x.watchdog.End()
+		x.loop.End()
 		if err != nil {
 			return err
 		}

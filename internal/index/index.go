@@ -11,72 +11,70 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// Index is what a process knows of all tasks of all partitions: the
-// timelines and the task list. Answers come from its Store, which has what was saved,
-// every other second; Fresh and Wait say when that is enough. It may be used by several
-// goroutines.
+// Index holds the timelines and the task list of all partitions. List, Counts and Alerts answer from its Store,
+// which has what was saved; Flush and AwaitSaved bring the Store up to date. It is safe for concurrent use.
 type Index struct {
 	store *projections.Store
 
-	mu       sync.Mutex // guards what follows; held while records are applied and saved
+	mu       sync.Mutex // guards the fields below; held while records are applied and saved
 	views    map[int32]*projections.Timelines
 	progress map[int32]Progress
-	// leaderless are those that are read, and of which no broker has said where they end.
-	leaderless map[int32]bool
-	passed     chan struct{} // closed, and another made, when the progress has changed
-	news       map[chan struct{}]bool
+	// leaderless are partitions that are followed, but whose end no broker has reported.
+	leaderless  map[int32]bool
+	progressed  chan struct{} // closed and replaced when progress changes
+	subscribers map[chan struct{}]bool
 
-	saves sync.Mutex // guards next
-	next  *save      // that has not begun; nil: nobody waits for one
-	one   chan struct{}
+	saves    sync.Mutex    // guards nextSave
+	nextSave *save         // has not started yet; nil: nobody waits for one
+	saving   chan struct{} // semaphore: one save at a time
 
-	behind   func(p int32, offsets int64) // is told how far a partition is behind
-	watchdog watchdog.Loop                // of the loop that reads the log
+	reportBehind func(p int32, offsets int64) // receives how far a partition is behind the log
+	loop         watchdog.Loop                   // the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
 type Progress struct {
 	Next      int64 // everything below is applied
-	End       int64 // the end of the log, when it was last seen
-	Behind    bool  // there is more than what is applied
-	Restoring bool  // it hasn't been read to where it ended when this process began to read it
+	End       int64 // the end of the log, as of the latest lookup
+	Behind    bool  // the log has records that are not applied yet
+	Restoring bool  // not yet read up to where the log ended when this process started reading it
 }
 
-// save is a save that is to come, and who waits for it.
+// save is a future save, shared by all callers of Flush that wait for it.
 type save struct {
-	of   map[int32]bool
-	done chan struct{}
-	err  error
+	partitions map[int32]bool
+	done       chan struct{}
+	err        error
 }
 
-// New is an index that keeps what it knows in a store. behind is told how far partitions are behind.
+// New creates an index that keeps its state in a store. behind receives how far each partition is behind the log.
 func New(store *projections.Store, behind func(p int32, offsets int64)) *Index {
 	return &Index{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
-		passed: make(chan struct{}), news: map[chan struct{}]bool{}, one: make(chan struct{}, 1), behind: behind}
+		progressed: make(chan struct{}), subscribers: map[chan struct{}]bool{}, saving: make(chan struct{}, 1), reportBehind: behind}
 }
 
-// ErrStore is wrapped where the store has failed: trying again doesn't help.
+// ErrStore is wrapped if the store failed. Retrying doesn't help.
 var ErrStore = errors.New("the store of the index failed")
 
-// List, Counts and Alerts answer from what was saved: Fresh first saves what was read.
+// List, Counts and Alerts answer from what was saved. Call Flush first to include what was applied.
 
-// List is a page of tasks of some partitions.
+// List returns a page of tasks of some partitions.
 func (x *Index) List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error) {
 	return x.store.List(ctx, ps, f, after, limit)
 }
 
-// Counts are what is counted of a partition, and the offset that they reflect.
+// Counts returns the counters of a partition and the offset that they reflect.
 func (x *Index) Counts(p int32) (projections.Counts, int64, error) { return x.store.Counts(p) }
 
-// Alerts are those of held tasks of some partitions.
+// Alerts returns the alerts of held tasks of some partitions.
 func (x *Index) Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error) {
 	return x.store.Alerts(ps, q)
 }
 
-// Loop is the one that reads the log, for who watches it.
-func (x *Index) Loop() *watchdog.Loop { return &x.watchdog }
+// Loop returns the loop that reads the log, so that a watchdog can check it.
+func (x *Index) Loop() *watchdog.Loop { return &x.loop }
 
-// Restored is how much of the partition was read, from 0 to 1.
+// Restored is the fraction of the partition that was read, from 0 to 1.
 func (p Progress) Restored() float64 {
 	if p.Next >= p.End {
 		return 1
@@ -84,16 +82,16 @@ func (p Progress) Restored() float64 {
 	return float64(p.Next) / float64(p.End)
 }
 
-// Progress says how far partitions have been read; one is missing until brokers have said where it
-// ends, which those can't that have no leader.
+// Progress returns how far each partition was read. A partition is missing until a broker has reported its end, so
+// one without a leader is missing.
 func (x *Index) Progress() map[int32]Progress {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return maps.Clone(x.progress)
 }
 
-// Restored reports whether a partition has been read to where it ended when this process began to read it. One that no broker leads isn't
-// waited for: there is nothing to read.
+// Restored reports whether a partition was read up to where it ended when this process started reading it. A
+// partition without a leader counts as restored: nothing can be read from it.
 func (x *Index) Restored(p int32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -101,20 +99,19 @@ func (x *Index) Restored(p int32) bool {
 	return known && !at.Restoring || x.leaderless[p]
 }
 
-// Fresh saves what these partitions have in memory, so that what was applied before the call
-// is in the store. Callers share a save: there is one at a time, and all who come while it
-// lasts wait for the next. The error is that of ctx, or why the
+// Flush saves these partitions, so that the store has what was applied before the call. Callers share saves: one
+// runs at a time, and callers that arrive during it wait for the next one. It returns the error of ctx, or why the
 // store failed.
-func (x *Index) Fresh(ctx context.Context, ps ...int32) error {
+func (x *Index) Flush(ctx context.Context, ps ...int32) error {
 	x.saves.Lock()
-	s := x.next
+	s := x.nextSave
 	if s == nil {
-		s = &save{of: map[int32]bool{}, done: make(chan struct{})}
-		x.next = s
-		go x.run(s)
+		s = &save{partitions: map[int32]bool{}, done: make(chan struct{})}
+		x.nextSave = s
+		go x.runSave(s)
 	}
 	for _, p := range ps {
-		s.of[p] = true
+		s.partitions[p] = true
 	}
 	x.saves.Unlock()
 	select {
@@ -125,19 +122,19 @@ func (x *Index) Fresh(ctx context.Context, ps ...int32) error {
 	}
 }
 
-// run does a save once the one before is over.
-func (x *Index) run(s *save) {
-	x.one <- struct{}{}
+// runSave performs a save once the previous one has ended.
+func (x *Index) runSave(s *save) {
+	x.saving <- struct{}{}
 	x.saves.Lock()
-	x.next = nil
+	x.nextSave = nil
 	x.saves.Unlock()
-	s.err = x.save(func(p int32) bool { return s.of[p] })
-	<-x.one
+	s.err = x.save(func(p int32) bool { return s.partitions[p] })
+	<-x.saving
 	close(s.done)
 }
 
-// Find is what is known of a task as of what was applied, saved or not; not begun: this process
-// hasn't begun to read the partition.
+// Find returns a task as of what was applied, saved or not. begun is false if this process hasn't started to read
+// the partition.
 func (x *Index) Find(p int32, task string) (f projections.Found, begun bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -150,22 +147,21 @@ func (x *Index) Find(p int32, task string) (f projections.Found, begun bool, err
 	return f, true, err
 }
 
-// Wait waits until everything of a partition below the offset is applied, then saves it: the
-// store then has it.
-func (x *Index) Wait(ctx context.Context, p int32, offset int64) error {
-	if err := x.Reach(ctx, p, offset); err != nil {
+// AwaitSaved waits until everything of a partition below the offset is applied, then saves it.
+func (x *Index) AwaitSaved(ctx context.Context, p int32, offset int64) error {
+	if err := x.AwaitOffset(ctx, p, offset); err != nil {
 		return err
 	}
-	return x.Fresh(ctx, p)
+	return x.Flush(ctx, p)
 }
 
-// Reach waits until everything of a partition below the offset is applied: Find then has it. The error is
-// that of ctx, and says how far it was.
-func (x *Index) Reach(ctx context.Context, p int32, offset int64) error {
+// AwaitOffset waits until everything of a partition below the offset is applied, so that Find reflects it. It
+// returns the error of ctx, with the offset that was reached.
+func (x *Index) AwaitOffset(ctx context.Context, p int32, offset int64) error {
 	for {
 		x.mu.Lock()
 		at, known := x.progress[p]
-		passed := x.passed
+		passed := x.progressed
 		x.mu.Unlock()
 		if known && at.Next >= offset {
 			return nil
@@ -174,28 +170,28 @@ func (x *Index) Reach(ctx context.Context, p int32, offset int64) error {
 		case <-passed:
 		case <-ctx.Done():
 			if !known {
-				return fmt.Errorf("index: partition %d isn't read yet: %w", p, ctx.Err())
+				return fmt.Errorf("index: partition %d is not being read yet: %w", p, ctx.Err())
 			}
-			return fmt.Errorf("index: partition %d is read up to offset %d, not %d: %w", p, at.Next, offset, ctx.Err())
+			return fmt.Errorf("index: partition %d was read up to offset %d, not to %d: %w", p, at.Next, offset, ctx.Err())
 		}
 	}
 }
 
-// Subscribe returns a channel that receives when records were applied, once for all that were since it was
-// last received from. cancel ends it.
+// Subscribe returns a channel that receives a value after records were applied. Several applications may be merged
+// into one value. cancel ends the subscription.
 func (x *Index) Subscribe() (news <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	x.mu.Lock()
-	x.news[c] = true
+	x.subscribers[c] = true
 	x.mu.Unlock()
 	return c, func() {
 		x.mu.Lock()
-		delete(x.news, c)
+		delete(x.subscribers, c)
 		x.mu.Unlock()
 	}
 }
 
-// Wipe empties a partition's store, of an index that doesn't run: it is restored from the log.
+// Wipe empties the store of a partition, which is then restored from the log. The index must not be running.
 func (x *Index) Wipe(p int32) error {
 	v, err := x.store.Timelines(p)
 	if err != nil {

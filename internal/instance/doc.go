@@ -1,7 +1,6 @@
-// Package instance is one process of roles: it wires scheduler, supervisor,
-// agents and the index to Kafka and to their stores. The binary runs it from flags,
-// the simulation in a bubble of virtual time, the chaos tests in processes that
-// they kill: all three run the same wiring, or they would prove something else.
+// Package instance runs roles in one process: it connects scheduler, supervisor, agents and the index to Kafka and
+// to their stores. The binary configures it from flags, the simulation runs it in virtual time, and the chaos
+// tests run it in processes that they kill. All three use the same wiring, so that tests exercise what ships.
 //
 //	n, err := instance.Open(ctx, kafkaConfig, instance.Config{...})
 //	defer n.Close()
@@ -9,18 +8,17 @@
 //		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, ObserveCapacity: true})
 //	})
 //
-// A role that loses its client begins anew by itself; Run ends only for what no
-// new client heals. Metrics and log lines are made from the roles' listeners,
-// here and nowhere else.
+// A role whose client fails restarts by itself. Run ends only for errors that no new client can fix. Metrics and
+// log lines are produced by the roles' listeners, in this package only.
 //
-// # What it holds
+// # Shared state
 //
-// One process has one connection's settings, one clock, one catalog of definitions and one producer,
-// which its roles share. Each role opens its own members of groups and its own store, a folder of
-// DataDir by the name of its view: tasks, deadlines, timelines. instance.go opens and closes all
-// that; roles.go and index.go start a role; metrics.go, flows.go and restoring.go are the listeners;
-// look.go is for commands that look at a system and run none of its roles.
+// The roles of a process share its connection settings, clock, definitions and producer. Each role opens its own
+// group members and its own store, a folder of DataDir named after its view: tasks, deadlines, timelines.
 //
-// Config.Seams are wrappers around what a role is given. Tests stand there (internal/chaos/point);
-// the product sets none.
+// instance.go opens and closes the shared parts; roles.go and index.go start a role. metrics.go, agent_gauges.go
+// and partition_status.go implement the listeners. stalls.go detects workers that make no progress. definitions.go
+// serves commands that read a namespace without running a role.
+//
+// Config.Seams are wrappers around the dependencies of a role. Only tests set them (internal/chaos/point).
 package instance

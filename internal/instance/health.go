@@ -16,47 +16,45 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// The paths of probes. They need no token.
+// Paths of probes. They need no token.
 const (
-	LivePath    = "/healthz"  // the loops of the roles move
-	ReadyPath   = "/readyz"   // all members have joined their groups, their partitions are restored, and nothing stops
-	StartedPath = "/startupz" // the roles have been started
+	LivePath    = "/healthz"  // no loop of a role hangs
+	ReadyPath   = "/readyz"   // all members have joined their groups, their partitions are restored, and the process isn't stopping
+	StartedPath = "/startupz" // all roles have been started
 )
 
-// How long a console goes on answering once it is told to stop, so that load balancers learn it: until drainProbes of
-// them were told, for drainMost at most. It doesn't wait if nobody has asked whether it is ready for drainUnasked.
+// A console that was told to stop keeps answering until load balancers have noticed: until drainProbes readiness
+// probes have failed, for at most drainMax. If no readiness probe came within drainProbedWithin, it stops at once.
 const (
-	drainProbes  = 3
-	drainMost    = 15 * time.Second
-	drainUnasked = time.Minute
+	drainProbes       = 3
+	drainMax          = 15 * time.Second
+	drainProbedWithin = time.Minute
 )
 
-// Health is what probes ask of a process. Liveness says nothing about brokers:
-// a restart doesn't bring them back.
+// Health answers probes about a process. Liveness ignores brokers: a restart doesn't bring them back.
 type Health struct {
-	mu       sync.Mutex
-	started  bool
-	stopping bool
-	asked    time.Time     // when it was asked last whether the process is ready
-	told     int           // probes that heard that it stops
-	drained  chan struct{} // closed when drainProbes were
-	loops    map[string]watchedLoop
-	members  map[string]*memberHealth
+	mu             sync.Mutex
+	started        bool
+	stopping       bool
+	readyProbedAt  time.Time     // time of the latest readiness probe
+	stoppingProbes int           // readiness probes that failed because the process is stopping
+	drained        chan struct{} // closed when stoppingProbes reaches drainProbes
+	loops          map[string]watchedLoop
+	members        map[string]*memberHealth
 }
 
-// watchedLoop is what a role does again and again.
+// watchedLoop is the main loop of a role.
 type watchedLoop interface {
-	// HungFor is how long it has stood still, if that is too long; 0: it moves.
+	// Hangs returns how long the loop has made no progress, if that is too long; 0: it is fine.
 	HungFor() time.Duration
 }
 
-// memberHealth is one membership of a group, or a reader of all partitions.
+// memberHealth is a member of a group, or a reader of all partitions.
 type memberHealth struct {
-	role    string // what restores its partitions
+	role    string // whose restored partitions count
 	joined  bool
-	waiting map[int32]bool // partitions that it has and can't work in yet
-	// caughtUp reports that a partition has been read to where it ended; nil: the
-	// role calls restored.
+	waiting map[int32]bool // assigned partitions that it can't work on yet
+	// caughtUp reports whether a partition was read up to where it ended. If nil, the role calls markRestored.
 	caughtUp func(p int32) bool
 }
 
@@ -64,29 +62,29 @@ func newHealth() *Health {
 	return &Health{drained: make(chan struct{}), loops: map[string]watchedLoop{}, members: map[string]*memberHealth{}}
 }
 
-// begun records that the roles have been started.
-func (h *Health) begun() {
+// markStarted records that the roles have been started.
+func (h *Health) markStarted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = true
 }
 
-// stops records that the process begins to stop: it is not ready any more, and lives until it has ended.
-func (h *Health) stops() {
+// markStopping records that the process is stopping: it isn't ready any more, and stays live until it has ended.
+func (h *Health) markStopping() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopping = true
 }
 
-// drain waits until load balancers know that the process stops.
+// drain waits until load balancers have noticed that the process is stopping.
 func (h *Health) drain() {
 	h.mu.Lock()
-	asked := !h.asked.IsZero() && time.Since(h.asked) < drainUnasked
+	asked := !h.readyProbedAt.IsZero() && time.Since(h.readyProbedAt) < drainProbedWithin
 	h.mu.Unlock()
 	if !asked {
 		return
 	}
-	within := time.NewTimer(drainMost)
+	within := time.NewTimer(drainMax)
 	defer within.Stop()
 	select {
 	case <-h.drained:
@@ -94,22 +92,22 @@ func (h *Health) drain() {
 	}
 }
 
-// probed records that it was asked whether the process is ready. It reports whether it stops.
-func (h *Health) probed() (stopping bool) {
+// recordReadyProbe records a readiness probe and reports whether the process is stopping.
+func (h *Health) recordReadyProbe() (stopping bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked = time.Now()
+	h.readyProbedAt = time.Now()
 	if !h.stopping {
 		return false
 	}
-	if h.told++; h.told == drainProbes {
+	if h.stoppingProbes++; h.stoppingProbes == drainProbes {
 		close(h.drained)
 	}
 	return true
 }
 
-// loop has a loop watched, in place of the one that had its name; nil: none.
-func (h *Health) loop(name string, l watchedLoop) {
+// watchLoop watches a loop under a name, in place of the previous one of that name; nil removes it.
+func (h *Health) watchLoop(name string, l watchedLoop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l == nil {
@@ -119,17 +117,17 @@ func (h *Health) loop(name string, l watchedLoop) {
 	h.loops[name] = l
 }
 
-// member declares a member that has not joined yet; opened again it is a new one.
-// caughtUp is asked about its partitions, if not nil.
-func (h *Health) member(role, name string, caughtUp func(p int32) bool) {
+// addMember declares a member that has not joined yet. It replaces a previous member of that name. If caughtUp
+// isn't nil, it decides when a partition is restored.
+func (h *Health) addMember(role, name string, caughtUp func(p int32) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.members[name] = &memberHealth{role: role, waiting: map[int32]bool{}, caughtUp: caughtUp}
 }
 
-// assigned records that a member has joined. Partitions that were added wait until
-// they are restored, or have caught up once.
-func (h *Health) assigned(name string, added, lost []int32) {
+// updateAssignment records that a member has joined. Added partitions wait until they are restored or have caught
+// up.
+func (h *Health) updateAssignment(name string, added, lost []int32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.members[name]
@@ -145,8 +143,8 @@ func (h *Health) assigned(name string, added, lost []int32) {
 	}
 }
 
-// left records that a member is in its group no more, until it has joined again.
-func (h *Health) left(name string) {
+// markLeft records that a member has left its group, until it joins again.
+func (h *Health) markLeft(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m := h.members[name]; m != nil {
@@ -155,8 +153,8 @@ func (h *Health) left(name string) {
 	}
 }
 
-// restored records that members of a role can work in a partition.
-func (h *Health) restored(role string, p int32) {
+// markRestored records that members of a role can work on a partition.
+func (h *Health) markRestored(role string, p int32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.members {
@@ -166,35 +164,35 @@ func (h *Health) restored(role string, p int32) {
 	}
 }
 
-// live is why a restart would help, or nil.
-func (h *Health) live() error {
+// livenessFault returns what a restart would fix, or nil.
+func (h *Health) livenessFault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(h.loops)) {
 		if d := h.loops[name].HungFor(); d > 0 {
-			faults = append(faults, fmt.Errorf("%s: its loop has not moved for %s", name, d.Round(time.Second)))
+			faults = append(faults, fmt.Errorf("%s: its loop has made no progress for %s", name, d.Round(time.Second)))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// startedUp is why the process isn't started, or nil.
-func (h *Health) startedUp() error {
+// startFault returns why the process isn't started, or nil.
+func (h *Health) startFault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.started {
-		return errors.New("the roles are being started")
+		return errors.New("the roles are still starting")
 	}
 	return nil
 }
 
-// ready is what the process still waits for, or nil.
-func (h *Health) ready() error {
-	if h.probed() {
-		return errors.New("the process stops")
+// readinessFault returns what the process still waits for, or nil.
+func (h *Health) readinessFault() error {
+	if h.recordReadyProbe() {
+		return errors.New("the process is stopping")
 	}
-	if err := h.startedUp(); err != nil {
+	if err := h.startFault(); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -208,19 +206,19 @@ func (h *Health) ready() error {
 		waiting := slices.Sorted(maps.Keys(m.waiting))
 		switch {
 		case !m.joined && m.caughtUp != nil:
-			faults = append(faults, fmt.Errorf("%s: it hasn't begun to read", name))
+			faults = append(faults, fmt.Errorf("%s: has not started reading", name))
 		case !m.joined:
-			faults = append(faults, fmt.Errorf("%s: it has not joined its group", name))
+			faults = append(faults, fmt.Errorf("%s: has not joined its group", name))
 		case len(waiting) > 0:
-			faults = append(faults, fmt.Errorf("%s: it restores partitions %v", name, waiting))
+			faults = append(faults, fmt.Errorf("%s: is restoring partitions %v", name, waiting))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// ServeHTTP answers probes: 200 and "ok", or 503 and why not.
+// ServeHTTP answers probes with 200 and "ok", or with 503 and the reasons.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ask := map[string]func() error{LivePath: h.live, ReadyPath: h.ready, StartedPath: h.startedUp}[r.URL.Path]
+	ask := map[string]func() error{LivePath: h.livenessFault, ReadyPath: h.readinessFault, StartedPath: h.startFault}[r.URL.Path]
 	if ask == nil {
 		http.NotFound(w, r)
 		return
@@ -232,18 +230,18 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
-	_, _ = fmt.Fprintln(w, text) // whoever asked may have gone
+	_, _ = fmt.Fprintln(w, text) // the client may have disconnected
 }
 
-// mount has a server answer probes.
+// mount registers the probes with a server.
 func (h *Health) mount(mux *http.ServeMux) {
 	for _, path := range []string{LivePath, ReadyPath, StartedPath} {
 		mux.Handle("GET "+path, h)
 	}
 }
 
-// watchedLog marks when a worker does something by itself: not while it waits for
-// brokers, which a restart doesn't bring back.
+// watchedLog tells the watchdog when a worker is busy. While it waits for brokers it isn't: a restart doesn't
+// bring them back.
 type watchedLog struct {
 	scheduler.Log
 	health *Health
@@ -251,18 +249,18 @@ type watchedLog struct {
 	loop   *watchdog.Loop
 }
 
-// watched begins to watch a worker that was opened.
-func (h *Health) watched(name string, log scheduler.Log) watchedLog {
+// watchWorker starts watching a worker that was opened.
+func (h *Health) watchWorker(name string, log scheduler.Log) watchedLog {
 	w := watchedLog{log, h, name, &watchdog.Loop{}}
 	w.loop.Begin()
-	h.loop(name, w.loop)
+	h.watchLoop(name, w.loop)
 	return w
 }
 
-// Close ends that.
+// Close stops watching and closes the log.
 func (w watchedLog) Close() {
-	w.health.loop(w.name, nil)
-	w.health.left(w.name)
+	w.health.watchLoop(w.name, nil)
+	w.health.markLeft(w.name)
 	w.Log.Close()
 }
 

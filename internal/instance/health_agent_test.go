@@ -66,7 +66,7 @@ func TestAgentLiveness(t *testing.T) {
 				for range 10 {
 					time.Sleep(15 * time.Second)
 					if hangs {
-						wantProbe(t, n.Health(), LivePath, http.StatusServiceUnavailable, "agent.shop: its loop has not moved for")
+						wantProbe(t, n.Health(), LivePath, http.StatusServiceUnavailable, "agent.shop: its loop has made no progress for")
 					} else {
 						wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
 					}

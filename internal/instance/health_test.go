@@ -32,35 +32,35 @@ func wantProbe(t *testing.T, h http.Handler, path string, status int, text strin
 	}
 }
 
-// A process is ready when each member has joined and each of its partitions is
-// restored; it lives as long as its loops move, whatever it waits for.
+// A process is ready when all members have joined and their partitions are restored. It is live while its loops
+// make progress, whatever it waits for.
 func TestHealth(t *testing.T) {
 	const no, yes = http.StatusServiceUnavailable, http.StatusOK
 	h := newHealth()
-	h.member("scheduler", "worker", nil)
+	h.addMember("scheduler", "worker", nil)
 	behind := map[int32]bool{1: true}
-	h.member("index", "index", func(p int32) bool { return !behind[p] })
-	wantProbe(t, h, StartedPath, no, "being started")
-	wantProbe(t, h, ReadyPath, no, "being started")
+	h.addMember("index", "index", func(p int32) bool { return !behind[p] })
+	wantProbe(t, h, StartedPath, no, "still starting")
+	wantProbe(t, h, ReadyPath, no, "still starting")
 	wantProbe(t, h, LivePath, yes, "ok")
-	h.begun()
+	h.markStarted()
 	wantProbe(t, h, StartedPath, yes, "ok")
-	wantProbe(t, h, ReadyPath, no, "worker: it has not joined its group")
-	h.assigned("index", []int32{0, 1}, nil)
-	h.assigned("worker", []int32{0, 1, 2}, nil)
-	wantProbe(t, h, ReadyPath, no, "worker: it restores partitions [0 1 2]")
-	h.restored("supervisor", 0) // another role's
-	h.restored("scheduler", 0)
-	h.assigned("worker", nil, []int32{2})
+	wantProbe(t, h, ReadyPath, no, "worker: has not joined its group")
+	h.updateAssignment("index", []int32{0, 1}, nil)
+	h.updateAssignment("worker", []int32{0, 1, 2}, nil)
+	wantProbe(t, h, ReadyPath, no, "worker: is restoring partitions [0 1 2]")
+	h.markRestored("supervisor", 0) // another role's
+	h.markRestored("scheduler", 0)
+	h.updateAssignment("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
-	h.restored("scheduler", 1)
-	wantProbe(t, h, ReadyPath, no, "index: it restores partitions [1]")
+	h.markRestored("scheduler", 1)
+	wantProbe(t, h, ReadyPath, no, "index: is restoring partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	behind[1] = true // under load it may be behind for a moment
 	wantProbe(t, h, ReadyPath, yes, "ok")
-	h.left("worker")
-	wantProbe(t, h, ReadyPath, no, "worker: it has not joined")
+	h.markLeft("worker")
+	wantProbe(t, h, ReadyPath, no, "worker: has not joined")
 	wantProbe(t, h, LivePath, yes, "ok")
 	wantProbe(t, h, "/", http.StatusNotFound, "")
 }
@@ -78,13 +78,12 @@ func (w waits) Poll(context.Context) ([]events.Record, error) {
 
 func (w waits) Close() {}
 
-// A loop that hangs fails the liveness probe before its process ends itself; one
-// that waits for brokers doesn't, however long.
+// A hanging loop fails the liveness probe before its process ends itself. A loop that waits for brokers doesn't.
 func TestLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth()
 		log := waits{release: make(chan struct{})}
-		watched := h.watched("worker", log)
+		watched := h.watchWorker("worker", log)
 		go func() { _, _ = watched.Poll(t.Context()) }()
 		time.Sleep(time.Hour)
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
@@ -92,12 +91,12 @@ func TestLiveness(t *testing.T) {
 		synctest.Wait()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 		time.Sleep(25 * time.Second)
-		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "worker: its loop has not moved for 25s")
+		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "worker: its loop has made no progress for 25s")
 		watched.Close()
 		wantProbe(t, h, LivePath, http.StatusOK, "ok")
 
 		var supervisor watchdog.Loop
-		h.loop("supervisor", &supervisor)
+		h.watchLoop("supervisor", &supervisor)
 		supervisor.Begin()
 		time.Sleep(25 * time.Second)
 		wantProbe(t, h, LivePath, http.StatusServiceUnavailable, "supervisor")
@@ -178,7 +177,7 @@ func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start fun
 	wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
 }
 
-// From the moment that a process begins to stop it isn't ready, for as long as what it does still needs; it lives.
+// A stopping process isn't ready, but live, until it has ended.
 func TestNotReadyOnceItStops(t *testing.T) {
 	for name, fails := range map[string]bool{"told to stop": false, "a role failed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +200,7 @@ func TestNotReadyOnceItStops(t *testing.T) {
 					cancel()
 				}
 				synctest.Wait()
-				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+				wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "is stopping")
 				wantProbe(t, n.Health(), LivePath, http.StatusOK, "ok")
 				close(release)
 				if !fails {
@@ -216,8 +215,8 @@ func TestNotReadyOnceItStops(t *testing.T) {
 	}
 }
 
-// A console answers for as long as load balancers need to learn that it stops, within a bound; where nobody asks it
-// stops at once.
+// A console answers until load balancers have noticed that it stops, within a bound. If nobody probes it, it stops
+// at once.
 func TestDrained(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -227,25 +226,25 @@ func TestDrained(t *testing.T) {
 		{"nobody asks", 0, 0, 0},
 		{"asked long ago", time.Hour, 0, 0},
 		{"asked every 2 s", time.Second, 2 * time.Second, 6 * time.Second},
-		{"asked no more", time.Second, 0, drainMost},
+		{"asked no more", time.Second, 0, drainMax},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &Instance{metrics: NewMetrics()}
-				n.metrics.health.begun()
+				n.metrics.health.markStarted()
 				if c.asked > 0 {
 					wantProbe(t, n.Health(), ReadyPath, http.StatusOK, "ok")
 				}
 				time.Sleep(c.asked)
 				ctx, stop := context.WithCancel(t.Context())
-				drained, cancel := n.Drained(ctx)
+				drained, cancel := n.DrainContext(ctx)
 				defer cancel()
 				begun := time.Now()
 				stop()
 				synctest.Wait()
 				for c.every > 0 && drained.Err() == nil {
 					time.Sleep(c.every)
-					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "stops")
+					wantProbe(t, n.Health(), ReadyPath, http.StatusServiceUnavailable, "is stopping")
 					synctest.Wait()
 				}
 				<-drained.Done()

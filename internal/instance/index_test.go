@@ -158,15 +158,14 @@ func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summa
 func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	l.t.Helper()
 	for p, end := range ends {
-		if err := a.Wait(l.t.Context(), p, end); err != nil {
+		if err := a.AwaitSaved(l.t.Context(), p, end); err != nil {
 			l.t.Fatal(err)
 		}
 	}
 }
 
-// TestIndexIsWaitedFor: what was written is in the list when Wait for it has returned, once for all who
-// ask at a time, also what is never saved by time; and one who asks for what isn't there is told
-// how far it is.
+// When AwaitSaved returns, what was written is in the list. Concurrent callers share a save. A caller that waits
+// for a missing offset gets the offset that was reached.
 func TestIndexIsWaitedFor(t *testing.T) {
 	l := newEventLog(t)
 	a := l.index(t.TempDir(), nil)
@@ -178,7 +177,7 @@ func TestIndexIsWaitedFor(t *testing.T) {
 		for range 4 {
 			asked.Go(func() {
 				for p, end := range ends {
-					if err := a.Wait(t.Context(), p, end); err != nil {
+					if err := a.AwaitSaved(t.Context(), p, end); err != nil {
 						t.Error(err)
 					}
 				}
@@ -206,7 +205,7 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	ctx, expired := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer expired()
 	at := a.Progress()[1].Next
-	if err := a.Wait(ctx, 1, at+1); err == nil || ctx.Err() == nil {
+	if err := a.AwaitSaved(ctx, 1, at+1); err == nil || ctx.Err() == nil {
 		t.Errorf("waited for what isn't there: %v", err)
 	}
 	c, _, err := a.Counts(1)
@@ -219,8 +218,8 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestIndexAnswersWhileItRebuilds: its directory is deleted, and while it reads the log again it
-// answers with what it has, says how far that is, and isn't ready. Another, whose disk is whole, is.
+// After its directory was deleted, an index answers while it reads the log again, reports its progress, and isn't
+// ready. Another index with an intact disk is ready.
 func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	l := newEventLog(t)
 	ends := l.write(1500, 9)
@@ -251,7 +250,7 @@ func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 		}
 	})
 	<-some
-	if status, why := a.ready(); status != http.StatusServiceUnavailable || !strings.Contains(why, "it restores partitions") {
+	if status, why := a.ready(); status != http.StatusServiceUnavailable || !strings.Contains(why, "is restoring partitions") {
 		t.Errorf("ready in the middle of a rebuild: %d %s", status, why)
 	}
 	other := l.index(whole, nil)
@@ -259,7 +258,7 @@ func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	if status, why := other.ready(); status != http.StatusOK {
 		t.Errorf("another isn't ready: %d %s", status, why)
 	}
-	if err := a.Fresh(t.Context(), everyPartition...); err != nil {
+	if err := a.Flush(t.Context(), everyPartition...); err != nil {
 		t.Fatal(err)
 	}
 	got, asOf := l.list(a, projections.Filter{})

@@ -27,69 +27,63 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// reachWithin is how long a command waits for the first answer of a broker.
+// reachWithin is how long a command waits for the first response of a broker.
 const reachWithin = 5 * time.Second
 
-// Instance is what the roles of one process share. Its fields are set by Open
-// and only read from then on.
+// Instance is what the roles of one process share. Open sets its fields; afterwards they are read only.
 type Instance struct {
 	Kafka      kafka.Config
 	Partitions int32
 	ClusterID  string
 	Name       string // of this process, in owners and ce_source
-	DataDir    string // empty: a temporary folder for what opens a store
-	History    bool   // the namespace was imported: nothing is to be written to it
+	DataDir    string // empty: a temporary folder, if a role needs a store
+	History    bool   // the namespace was imported: nothing may be written to it
 	Clock      *kafka.Clock
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
 
-	c       Config
-	catalog *catalog
-	metrics *Metrics
-	log     *slog.Logger
-	roles   *errgroup.Group
-	keeps   atomic.Bool // copies of deleted definitions
+	config       Config
+	catalog      *catalog
+	metrics      *Metrics
+	log          *slog.Logger
+	roles        *errgroup.Group
+	keepsDeleted atomic.Bool // whether copies of deleted definitions are written
 
 	mu        sync.Mutex
 	stores    []*projections.Store
-	temporary string // the folder that goes with the process, if one was made
+	temporary string // folder to be removed by Close, if one was created
 }
 
-// Config is what an instance is made of, besides the connection.
+// Config configures an instance, besides its connection.
 type Config struct {
-	// Name makes the instance a static member of its groups, so that a restart
-	// keeps its partitions; empty: dynamic members.
+	// Name makes the instance a static member of its groups, so that a restart keeps its partitions; empty:
+	// dynamic members.
 	Name string
-	// LeaveOnStop has a static member leave its groups when the instance stops, so
-	// that others take its partitions at once. Without it they wait for it to come
-	// back, for as long as its session lasts.
+	// LeaveOnStop makes a static member leave its groups when the instance stops, so that other members take over
+	// at once. Otherwise its partitions wait for its return, for at most the session timeout.
 	LeaveOnStop bool
-	// DataDir holds the projections; empty: a temporary folder, which goes
-	// with the instance.
+	// DataDir holds the projections; empty: a temporary folder, which is removed with the instance.
 	DataDir string
 	Metrics *Metrics
 	Log     *slog.Logger
-	// Session and Transaction are timeouts; FetchMaxWait is how long a fetch
-	// waits for something to come. 0: the defaults.
+	// Session and Transaction are timeouts. FetchMaxWait is how long a broker may delay an empty fetch. 0: the
+	// defaults.
 	Session, Transaction time.Duration
 	FetchMaxWait         time.Duration
-	// OwnClock: the broker keeps the timestamps of those who write, whose
-	// clocks are nobody's, so the process's own clock is the one to go by. So
-	// it is with the embedded broker.
+	// OwnClock makes the process use its own clock and not the brokers'. The embedded broker keeps the timestamps
+	// of its producers, so its clock says nothing.
 	OwnClock bool
-	// Reads: the process only reads events, so that it may open an imported history.
-	Reads bool
-	// Snapshots say when a scheduler writes those of its partitions. The zero
-	// value is good.
+	// ReadOnly: the process reads events only, so it may open an imported history.
+	ReadOnly bool
+	// Snapshots configures when a scheduler writes snapshots of its partitions. The zero value is a good default.
 	Snapshots projections.SnapshotOptions
-	// HotBytes bounds the open tasks that a scheduler keeps in memory; 0: the default.
+	// HotBytes bounds the open tasks that a scheduler keeps in memory, in bytes; 0: the default.
 	HotBytes int
 	Seams    Seams
 }
 
-// Seams are where a test stands between a role and what it uses, to stop or
-// kill it at a named point, or to give it another disk or clock. What is nil
-// changes nothing.
+// Seams wrap the dependencies of a role. Tests use them to stop or kill a role at a named point, or to replace the
+// disk or the clock. nil fields change nothing.
 type Seams struct {
 	Worker   func(scheduler.Log) scheduler.Log
 	History  func(scheduler.History) scheduler.History
@@ -99,19 +93,19 @@ type Seams struct {
 	FS       projections.FS
 	// Now is the wall clock of the process.
 	Now func() time.Time
-	// Standing is how often it is looked whether workers stand still.
-	Standing time.Duration
+	// StallCheckEvery is the interval of the checks for stalled workers; 0: the default.
+	StallCheckEvery time.Duration
 }
 
-// through is what a seam makes of a thing.
-func through[T any](seam func(T) T, thing T) T {
+// wrapped applies a seam; nil: it returns the thing unchanged.
+func wrapped[T any](seam func(T) T, thing T) T {
 	if seam == nil {
 		return thing
 	}
 	return seam(thing)
 }
 
-// catalog is the compiled definitions and the watch that feeds them.
+// catalog is the compiled definitions, and the watch that updates them.
 type catalog struct {
 	*scheduler.CompiledDefinitions
 	watch *kafka.Definitions
@@ -119,11 +113,11 @@ type catalog struct {
 
 func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadToEndNow(ctx) }
 
-// ErrUnreachable is wrapped where no broker answers.
+// ErrUnreachable is wrapped if no broker responds.
 var ErrUnreachable = errors.New("unreachable")
 
-// Reach fails early, and clearly, if no broker answers (ErrUnreachable), or none lets the client in.
-func Reach(ctx context.Context, admin *kafka.Admin) error {
+// CheckReachable fails early if no broker responds (ErrUnreachable) or the login is refused.
+func CheckReachable(ctx context.Context, admin *kafka.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if err := admin.Ping(ctx); errors.Is(err, kafka.ErrLogin) {
@@ -134,14 +128,13 @@ func Reach(ctx context.Context, admin *kafka.Admin) error {
 	return nil
 }
 
-// Open connects, and refuses to start where the topics aren't what their
-// format record says.
+// Open connects. It fails if the topics don't match their format record.
 func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	clock := kafka.NewClock()
 	if c.Seams.Now != nil {
 		clock = kafka.NewClockWith(c.Seams.Now)
 	}
-	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, c: c, metrics: c.Metrics, log: c.Log}
+	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, config: c, metrics: c.Metrics, log: c.Log}
 	if !c.OwnClock {
 		n.Kafka.Clock = clock
 	}
@@ -152,11 +145,11 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
 		return nil, err
 	}
-	if err := Reach(ctx, n.Admin); err != nil {
+	if err := CheckReachable(ctx, n.Admin); err != nil {
 		n.Admin.Close()
 		return nil, err
 	}
-	if err := n.learn(ctx); err != nil {
+	if err := n.checkFormat(ctx); err != nil {
 		n.Admin.Close()
 		return nil, err
 	}
@@ -168,9 +161,10 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	return n, nil
 }
 
-func (n *Instance) learn(ctx context.Context) error {
+// checkFormat checks the topics and sets what they say: Partitions, History and ClusterID.
+func (n *Instance) checkFormat(ctx context.Context) error {
 	check := n.Admin.CheckFormat
-	if n.c.Reads {
+	if n.config.ReadOnly {
 		check = n.Admin.CheckReadable
 	}
 	format, err := check(ctx)
@@ -182,8 +176,7 @@ func (n *Instance) learn(ctx context.Context) error {
 	return err
 }
 
-// processName names the process: the instance if it has a name, else something
-// that no other process has.
+// processName returns the configured name, or else one that is unique.
 func processName(instance string) string {
 	if instance != "" {
 		return instance
@@ -195,21 +188,20 @@ func processName(instance string) string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
 }
 
-// Run starts roles, and waits until one of them can't go on (its error), or ctx
-// ends (nil).
+// Run calls start, which starts the roles, and waits until one of them fails (its error) or ctx ends (nil).
 func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) error) error {
 	g, roles := errgroup.WithContext(ctx)
 	n.roles = g
 	if n.metrics != nil {
-		defer context.AfterFunc(roles, n.metrics.health.stops)()
+		defer context.AfterFunc(roles, n.metrics.health.markStopping)()
 	}
 	g.Go(func() error {
 		err := start(roles)
 		if err == nil && n.metrics != nil {
-			n.metrics.health.begun()
+			n.metrics.health.markStarted()
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // what was begun was cut off, and says so in its own words
+			return ctx.Err() // start was cancelled and may return any error
 		}
 		return err
 	})
@@ -220,12 +212,13 @@ func (n *Instance) Run(ctx context.Context, start func(ctx context.Context) erro
 	return err
 }
 
-// Drained is a context that ends some time after ctx: the instance isn't ready from the end of ctx on, and what
-// runs under Drained goes on until those that balance requests between instances know. Nobody waits if nobody asks.
-func (n *Instance) Drained(ctx context.Context) (context.Context, context.CancelFunc) {
+// DrainContext returns a context that ends some time after ctx. From the end of ctx on the instance isn't ready.
+// Servers under the returned context keep answering until load balancers have noticed. If nobody probes readiness,
+// it ends at once.
+func (n *Instance) DrainContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		n.metrics.health.stops()
+		n.metrics.health.markStopping()
 		n.metrics.health.drain()
 		cancel()
 	})
@@ -235,19 +228,19 @@ func (n *Instance) Drained(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// Go runs what belongs to the instance, from within Run: its error ends the rest.
+// Go runs fn as a part of the instance. It is called within Run. An error of fn stops the roles.
 func (n *Instance) Go(fn func() error) { n.roles.Go(fn) }
 
 // CountDenied counts a request to a console with an invalid token.
-func (n *Instance) CountDenied() { n.metrics.denied.Inc() }
+func (n *Instance) CountDenied() { n.metrics.consoleDenied.Inc() }
 
 // Health answers probes about the instance.
 func (n *Instance) Health() http.Handler { return n.metrics.health }
 
-// Logger is where what happens is told.
+// Logger returns the log of the instance.
 func (n *Instance) Logger() *slog.Logger { return n.log }
 
-// Close gives everything back. Nothing of the instance may be used any more.
+// Close releases everything. The instance may not be used afterwards.
 func (n *Instance) Close() {
 	if n.catalog != nil {
 		n.catalog.watch.Close()
@@ -255,20 +248,20 @@ func (n *Instance) Close() {
 	n.Producer.Close()
 	n.Admin.Close()
 	if n.temporary != "" {
-		// A temporary folder that can't be removed is the system's to sweep.
+		// If this fails, the system cleans its temporary folder.
 		_ = os.RemoveAll(n.temporary)
 	}
 }
 
-// follow starts to follow the definitions, if nobody did, and returns when they are
-// read. It is called within Run, which ends when they can't be followed any more.
-func (n *Instance) follow(ctx context.Context) error {
+// followDefinitions starts to follow the definitions, unless they are followed already, and returns once they are
+// read. It is called within Run, which ends if they can't be followed any more.
+func (n *Instance) followDefinitions(ctx context.Context) error {
 	if n.catalog != nil {
 		return n.catalog.ReadToEndNow(ctx)
 	}
-	c := &scheduler.CompiledDefinitions{Rejected: func(key string, err error) { n.rejectedDefinition(ctx, key, err) },
+	c := &scheduler.CompiledDefinitions{Rejected: func(key string, err error) { n.reportRejectedDefinition(ctx, key, err) },
 		Deleted: func(d *workflow.Definition) {
-			if n.keeps.Load() {
+			if n.keepsDeleted.Load() {
 				n.keepDefinition(ctx, d)
 			}
 		}}
@@ -281,7 +274,7 @@ func (n *Instance) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-watch.Done():
-			if err := watch.Err(); err != nil { // what is applied from now on would be unknown here
+			if err := watch.Err(); err != nil { // later definitions would be missed
 				return fmt.Errorf("follow the workflow definitions: %w", err)
 			}
 		}
@@ -290,9 +283,9 @@ func (n *Instance) follow(ctx context.Context) error {
 	return watch.ReadToEndNow(ctx)
 }
 
-// rejectedDefinition: what doesn't compile is ignored, with an alert.
-func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error) {
-	n.log.Warn("definition ignored", "key", key, "error", err)
+// reportRejectedDefinition logs a definition that doesn't compile and writes an alert. The definition is ignored.
+func (n *Instance) reportRejectedDefinition(ctx context.Context, key string, err error) {
+	n.log.Warn("definition doesn't compile and is ignored; fix it and apply it again", "key", key, "error", err)
 	if n.History {
 		return
 	}
@@ -304,10 +297,10 @@ func (n *Instance) rejectedDefinition(ctx context.Context, key string, err error
 	})
 }
 
-// keepDeleted has a scheduler keep what tasks began with: copies of the definitions that were deleted, and
-// that will be, are written under keys of their own. Compaction then leaves them.
-func (n *Instance) keepDeleted(ctx context.Context) {
-	if n.History || n.keeps.Swap(true) {
+// keepDeletedDefinitions writes copies of deleted definitions under keys of their own, now and in future. Their
+// tasks still need them after the topic is compacted.
+func (n *Instance) keepDeletedDefinitions(ctx context.Context) {
+	if n.History || n.keepsDeleted.Swap(true) {
 		return
 	}
 	for _, d := range n.catalog.DeletedWithoutCopy() {
@@ -316,13 +309,13 @@ func (n *Instance) keepDeleted(ctx context.Context) {
 }
 
 func (n *Instance) keepDefinition(ctx context.Context, d *workflow.Definition) {
-	n.log.Warn("definition was deleted; its tasks keep it, and new orders of it are refused", "key", d.Key())
+	n.log.Warn("definition was deleted; its open tasks keep using it, new submissions are refused", "key", d.Key())
 	key := events.KeptDefinition(d.Key())
 	r := events.Record{Topic: n.Kafka.Namespace.Definitions(), Partition: -1, Key: []byte(key), Value: d.Stored(),
 		Headers: events.CloudHeaders(events.TypeDefinition, n.source("scheduler"), key)}
 	n.Producer.SendAsync(ctx, r, func(_ events.Record, err error) {
 		if err != nil && ctx.Err() == nil {
-			n.log.Error("no copy of a deleted definition is kept: once the topic is compacted its open tasks lack it; apply it again", "key", d.Key(), "error", err)
+			n.log.Error("copy of a deleted definition not written; apply the definition again, or its open tasks lose it when the topic is compacted", "key", d.Key(), "error", err)
 		}
 	})
 }
@@ -331,35 +324,33 @@ func (n *Instance) source(role string) string {
 	return string(n.Kafka.Namespace) + role + "/" + n.Name
 }
 
-// member is a group instance id, if this process is to be a static member.
-func (n *Instance) member(role string) string {
-	if n.c.Name == "" {
+// memberID returns the group instance id of a role; empty: a dynamic member.
+func (n *Instance) memberID(role string) string {
+	if n.config.Name == "" {
 		return ""
 	}
-	return string(n.Kafka.Namespace) + role + "." + n.c.Name
+	return string(n.Kafka.Namespace) + role + "." + n.config.Name
 }
 
-// leavesOnStop is for a member that may close and open again while the roles
-// run: then it stays. ctx ends when they stop.
-func (n *Instance) leavesOnStop(ctx context.Context) func() bool {
-	return func() bool { return n.c.LeaveOnStop && ctx.Err() != nil }
+// leaveOnStop is for members that may be reopened while the roles run: they leave only when ctx, that of the
+// roles, has ended.
+func (n *Instance) leaveOnStop(ctx context.Context) func() bool {
+	return func() bool { return n.config.LeaveOnStop && ctx.Err() != nil }
 }
 
-// leaves is for a member that closes when it stops, or can't work: others are to
-// have its partitions.
-func (n *Instance) leaves() bool { return n.c.LeaveOnStop }
+// leaveOnClose is for members that close only when they stop or can't work: other members take over at once.
+func (n *Instance) leaveOnClose() bool { return n.config.LeaveOnStop }
 
-// store opens the projection store of a role; it is flushed and closed when
-// the roles end.
-func (n *Instance) store(ctx context.Context, view string) (*projections.Store, error) {
-	dir, err := n.folder()
+// openStore opens the projection store of a role. It is flushed and closed when the roles end.
+func (n *Instance) openStore(ctx context.Context, view string) (*projections.Store, error) {
+	dir, err := n.storeDir()
 	if err != nil {
 		return nil, err
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.c.Seams.FS, HotBytes: n.c.HotBytes, Snapshots: n.c.Snapshots, Listener: &projections.Listener{
-		Fatal:      func(err error) { n.log.Error("store stopped", "view", view, "error", err) },
-		Background: func(err error) { n.log.Warn("store", "view", view, "error", err) },
+	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Listener: &projections.Listener{
+		Fatal:      func(err error) { n.log.Error("store failed", "view", view, "error", err) },
+		Background: func(err error) { n.log.Warn("store reported a background error", "view", view, "error", err) },
 		Snapshot: func(p int32, of events.Snapshot) {
 			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)
 		},
@@ -374,13 +365,13 @@ func (n *Instance) store(ctx context.Context, view string) (*projections.Store, 
 		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
 			return err
 		}
-		return nil // by its role, which ends and says why
+		return nil // the role closed it and returns the reason
 	})
 	return s, nil
 }
 
-// folder is where the stores are.
-func (n *Instance) folder() (string, error) {
+// storeDir returns the folder of the stores. It creates a temporary one if none is configured.
+func (n *Instance) storeDir() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.DataDir != "" || n.temporary != "" {
@@ -394,7 +385,8 @@ func (n *Instance) folder() (string, error) {
 	return n.temporary, nil
 }
 
-// Stores are the stores of the roles that were started, for who measures them. One is closed when its role ends.
+// Stores returns the stores of the roles that were started, for measurements. A store is closed when its role
+// ends.
 func (n *Instance) Stores() []*projections.Store {
 	n.mu.Lock()
 	defer n.mu.Unlock()

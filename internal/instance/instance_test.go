@@ -22,7 +22,7 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 	n := &Instance{Kafka: kafka.Config{Namespace: events.DefaultNamespace}, DataDir: t.TempDir(), ClusterID: "c", Partitions: 1, log: slog.New(slog.DiscardHandler)}
 	why := errors.New("why")
 	err := n.Run(t.Context(), func(ctx context.Context) error {
-		s, err := n.store(ctx, projections.ViewTasks)
+		s, err := n.openStore(ctx, projections.ViewTasks)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func TestAnInterruptedStartIsNoFailure(t *testing.T) {
 func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
 	began, refused := 0, &kafka.TimeoutError{Err: errors.New("outside of the broker's bounds")}
-	err := n.again(t.Context(), "supervisor", func(context.Context) error {
+	err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 		began++
 		return fmt.Errorf("poll: %w", refused)
 	}, nil)
@@ -84,11 +84,11 @@ func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
 	began, outside := 0, &kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}
-	err := n.again(t.Context(), "supervisor", func(context.Context) error {
+	err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 		began++
 		return fmt.Errorf("poll: %w", outside)
 	}, nil)
-	if began != 1 || !errors.Is(err, outside) || !strings.Contains(err.Error(), "bring the topic back from a copy") {
+	if began != 1 || !errors.Is(err, outside) || !strings.Contains(err.Error(), "restore the topic from a copy") {
 		t.Errorf("begun %d times, then %v", began, err)
 	}
 }
@@ -102,7 +102,7 @@ func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
 			began, dropped := 0, []int32(nil)
-			err := n.again(t.Context(), "supervisor", func(context.Context) error {
+			err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 				if began++; began == 1 {
 					return fmt.Errorf("poll: %w", ahead)
 				}
@@ -125,9 +125,9 @@ func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
 		began, dropped, start := 0, map[int32]bool{}, time.Now()
-		err := n.again(t.Context(), "supervisor", func(context.Context) error {
+		err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 			began++
-			time.Sleep(2 * againMost) // of virtual time: it takes as long to join, perhaps
+			time.Sleep(2 * restartWaitMax) // of virtual time: it takes as long to join, perhaps
 			if len(dropped) == 2 {
 				return nil
 			}
@@ -136,14 +136,14 @@ func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 			dropped[p] = true
 			return nil
 		})
-		if began > 2*nothingTries+1 || time.Since(start) > 5*time.Minute || err != nil {
+		if began > 2*missingEventTries+1 || time.Since(start) > 5*time.Minute || err != nil {
 			t.Errorf("begun %d times in %s, then %v", began, time.Since(start), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{log: slog.New(slog.DiscardHandler)}
 		began := 0
-		err := n.again(t.Context(), "supervisor", func(context.Context) error {
+		err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 			if began++; began > 20 {
 				return nil
 			}

@@ -12,26 +12,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// How long the metrics wait until they are listened for again, after their listener broke; the wait
-// doubles.
+// Bounds of the wait before a failed listener is opened again. The wait doubles.
 const (
-	listenAgainLeast = 100 * time.Millisecond
-	listenAgainMost  = 30 * time.Second
+	reopenWaitMin = 100 * time.Millisecond
+	reopenWaitMax = 30 * time.Second
 )
 
-// Serve offers the metrics until ctx ends. It returns when it listens. A listener that breaks
-// later is replaced by another at the same address: orders don't depend on it.
+// Serve serves the metrics until ctx ends. It returns once it listens. A listener that fails later is opened again
+// at the same address: tasks don't depend on it.
 func (m *Metrics) Serve(ctx context.Context, addr string, log *slog.Logger) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen %s: %w; give another, port 0 for any", addr, err)
 	}
-	go m.keepServing(ctx, l, log)
+	go m.serveUntilDone(ctx, l, log)
 	return l.Addr(), nil
 }
 
-// keepServing serves until ctx ends.
-func (m *Metrics) keepServing(ctx context.Context, l net.Listener, log *slog.Logger) {
+// serveUntilDone serves until ctx ends.
+func (m *Metrics) serveUntilDone(ctx context.Context, l net.Listener, log *slog.Logger) {
 	mux := http.NewServeMux()
 	m.health.mount(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -39,22 +38,22 @@ func (m *Metrics) keepServing(ctx context.Context, l net.Listener, log *slog.Log
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // scrapes in flight may fail: the process ends
 	defer stop()
 	addr := l.Addr().String()
-	for wait := listenAgainLeast; ; wait = min(2*wait, listenAgainMost) {
+	for wait := reopenWaitMin; ; wait = min(2*wait, reopenWaitMax) {
 		err := s.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {
 			return
 		}
-		log.Error("the metrics are not served; their listener is opened again", "listen", addr, "error", err, "wait", wait)
-		_ = l.Close() // it is of no use
-		if l = listenAgain(ctx, addr, wait, log); l == nil {
+		log.Error("metrics listener failed; it is opened again", "listen", addr, "error", err, "wait", wait)
+		_ = l.Close()
+		if l = reopenListener(ctx, addr, wait, log); l == nil {
 			return
 		}
 	}
 }
 
-// listenAgain listens at an address after a wait, as often as it must; nil: ctx has ended.
-func listenAgain(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) net.Listener {
-	for ; ; wait = min(2*wait, listenAgainMost) {
+// reopenListener listens at an address after a wait, and retries until it succeeds; nil: ctx has ended.
+func reopenListener(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) net.Listener {
+	for ; ; wait = min(2*wait, reopenWaitMax) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -64,6 +63,6 @@ func listenAgain(ctx context.Context, addr string, wait time.Duration, log *slog
 		if err == nil {
 			return l
 		}
-		log.Error("the metrics can't be listened for", "listen", addr, "error", err)
+		log.Error("metrics listener can't be opened", "listen", addr, "error", err)
 	}
 }

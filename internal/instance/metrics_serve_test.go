@@ -22,7 +22,7 @@ func TestMetricsListenerThatBreaksIsReplaced(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		NewMetrics().keepServing(ctx, l, slog.New(slog.NewTextHandler(&log, nil)))
+		NewMetrics().serveUntilDone(ctx, l, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
 	scrape := func() bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)

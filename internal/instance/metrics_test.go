@@ -40,13 +40,13 @@ func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
 		}
 		return of
 	}
-	restoring := newRestoring(n)
-	s, v := n.schedulerListener(restoring), n.supervisorListener()
+	status := newPartitionStatus(n)
+	s, v := n.schedulerListener(status), n.supervisorListener()
 	s.Assigned(3)
 	n.metrics.snapshotAt.WithLabelValues("3").Set(1)
 	v.Assigned(4)
 	v.Armed(4, 5)
-	restoring.underWay(n.Kafka.Namespace.Events(), 3, 1, 10, nil)
+	status.restoreProgressed(n.Kafka.Namespace.Events(), 3, 1, 10, nil)
 	if got := strings.Join(measured(), ", "); got != "waybill_restore_remaining 3, waybill_snapshot_timestamp_seconds 3, waybill_timers_armed 4" {
 		t.Fatalf("measured: %s", got)
 	}
@@ -74,7 +74,7 @@ func allMetrics(t *testing.T) measured {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)
-	n.schedulerListener(newRestoring(n))
+	n.schedulerListener(newPartitionStatus(n))
 	n.supervisorListener()
 	n.agentListener("mailer")
 

@@ -32,7 +32,7 @@ func (d *droppedStores) WithAttrs([]slog.Attr) slog.Handler       { return d }
 func (d *droppedStores) WithGroup(string) slog.Handler            { return d }
 
 func (d *droppedStores) Handle(_ context.Context, r slog.Record) error {
-	if !strings.HasPrefix(r.Message, "the store of a partition has what the log hasn't committed") {
+	if !strings.HasPrefix(r.Message, "store of a partition is ahead of the log") {
 		return nil
 	}
 	d.mu.Lock()
@@ -152,9 +152,8 @@ func (l *eventLog) rollBack(keep func()) {
 	}
 }
 
-// TestStoresAheadOfTheLog: the log of the stores is gone, and another one has grown past their offsets before the roles are
-// back; or the last transactions were rolled back after they had been acknowledged, and nothing follows. Each role says so, drops
-// what it has of each partition, and restores it from the log.
+// The log was replaced and has grown past the stores' offsets, or its last acknowledged transactions were rolled
+// back. Each role reports it, drops its state of each partition, and restores it from the log.
 func TestStoresAheadOfTheLog(t *testing.T) {
 	t.Run("another log", func(t *testing.T) {
 		l := newEventLogOn(t, kafkatest.Embedded(t))
@@ -229,8 +228,8 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 	return true, c.Log.Abort(ctx) // neither is what it has read
 }
 
-// A commit is rolled back after it was acknowledged, while the scheduler goes on and nothing else comes. It finds that, drops what it
-// has accepted, and decides about the same records again: the log has it all once.
+// An acknowledged commit is rolled back while the scheduler runs and nothing follows. The scheduler detects it,
+// drops what it accepted, and decides the same records again: the log has each decision once.
 func TestCommitThatIsRolledBackLater(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)

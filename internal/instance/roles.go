@@ -19,136 +19,136 @@ import (
 
 // SchedulerOptions are the flags of a scheduler.
 type SchedulerOptions struct {
-	Workers         int            // transactional workers, at most as many as partitions count
-	MaxRunnable     int            // steps at work before submissions wait; 0: the default
-	AgentCapacity   map[string]int // requests that agents may have outstanding
-	ObserveCapacity bool           // find out that of the others; else any number
-	ReplyToPrefixes []string       // what a reply_to may begin with; none: anything
-	CreateReplyTo   bool           // create the topic of a reply_to that is missing
+	Workers         int            // transactional workers; more than there are partitions don't help
+	MaxRunnable     int            // steps that may run before submissions wait; 0: the default
+	AgentCapacity   map[string]int // how many requests may be outstanding, by agent
+	ObserveCapacity bool           // find the capacity of other agents by measurement; false: unlimited
+	ReplyToPrefixes []string       // allowed prefixes of a reply_to; empty: any
+	CreateReplyTo   bool           // create a missing reply_to topic
 }
 
 // StartScheduler runs a scheduler and its notifier until ctx ends.
 func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error {
 	for i := range max(1, min(o.Workers, int(n.Partitions))) {
-		n.metrics.health.member("scheduler", workerName(scheduler.WorkerOwner(n.Name, i)), nil)
+		n.metrics.health.addMember("scheduler", workerHealthName(scheduler.WorkerOwner(n.Name, i)), nil)
 	}
-	n.metrics.health.member("notifier", "notifier", nil)
-	if err := n.follow(ctx); err != nil {
+	n.metrics.health.addMember("notifier", "notifier", nil)
+	if err := n.followDefinitions(ctx); err != nil {
 		return fmt.Errorf("read the workflow definitions: %w", err)
 	}
-	n.keepDeleted(ctx)
-	store, err := n.store(ctx, projections.ViewTasks)
+	n.keepDeletedDefinitions(ctx)
+	store, err := n.openStore(ctx, projections.ViewTasks)
 	if err != nil {
 		return err
 	}
-	restoring := newRestoring(n)
-	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(restoring))
+	status := newPartitionStatus(n)
+	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(status))
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
-	restoring.committedEvents = func(ctx context.Context, p int32, offsets []int64) (map[int64]bool, int64, error) {
+	status.committedEvents = func(ctx context.Context, p int32, offsets []int64) (map[int64]bool, int64, error) {
 		return history.Committed(ctx, n.Kafka.Namespace.Events(), p, offsets)
 	}
-	listener := n.schedulerListener(restoring)
+	listener := n.schedulerListener(status)
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Workers: o.Workers, MaxRunnable: o.MaxRunnable,
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
-		OpenLog: restoring.openWorker, History: through(n.c.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		OpenLog: status.openWorker, History: wrapped(n.config.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
 	n.roles.Go(func() error {
-		restoring.run(ctx)
+		status.runReports(ctx)
 		return nil
 	})
 	n.roles.Go(func() error {
-		if err := (&standing{n: n, restoring: restoring}).run(ctx); err != nil {
+		if err := (&stallWatch{n: n, status: status}).run(ctx); err != nil {
 			return fmt.Errorf("scheduler: %w", err)
 		}
 		return nil
 	})
-	n.roles.Go(func() error { return n.notify(ctx, o, listener) })
+	n.roles.Go(func() error { return n.runNotifier(ctx, o, listener) })
 	n.roles.Go(func() error {
 		err := scheduler.Run(ctx, cfg)
 		history.Close()
 		if err != nil {
-			err = fmt.Errorf("scheduler: %w", n.remedied(err))
+			err = fmt.Errorf("scheduler: %w", n.withRemedy(err))
 		}
 		return errors.Join(err, closeStore(store))
 	})
 	return nil
 }
 
-// sessionTimeout is after how long the partitions of a silent scheduler are another's: its inboxes and
-// its notifications alike.
+// sessionTimeout is when the partitions of an unresponsive scheduler are reassigned, its inboxes and notifications
+// alike.
 func (n *Instance) sessionTimeout() time.Duration {
-	if n.c.Session > 0 {
-		return n.c.Session
+	if n.config.Session > 0 {
+		return n.config.Session
 	}
 	return kafka.DefaultSessionTimeout
 }
 
 func (n *Instance) transactionTimeout() time.Duration {
-	if n.c.Transaction > 0 {
-		return n.c.Transaction
+	if n.config.Transaction > 0 {
+		return n.config.Transaction
 	}
 	return kafka.DefaultTransactionTimeout
 }
 
-// openWorker opens a worker, and takes note of it.
-func (s *restoring) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+// openWorker opens and records a worker.
+func (s *partitionStatus) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
 	n := s.n
 	cfg := kafka.WorkerConfig{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
-		SessionTimeout: n.c.Session, TransactionTimeout: n.c.Transaction, FetchMaxWait: n.c.FetchMaxWait, Listener: n.workerListener(owner),
+		SessionTimeout: n.config.Session, TransactionTimeout: n.config.Transaction, FetchMaxWait: n.config.FetchMaxWait, Listener: n.workerListener(owner),
 		Committed: s.committedEvents,
 	}
-	if id := n.member("scheduler"); id != "" {
-		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leavesOnStop(ctx)
+	if id := n.memberID("scheduler"); id != "" {
+		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leaveOnStop(ctx)
 	}
-	s.observe(cfg.Listener)
+	s.wrapListener(cfg.Listener)
 	l, err := kafka.OpenWorker(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil *Worker in an interface
 	}
-	s.opened(owner, l)
-	return n.metrics.health.watched(workerName(owner), through(n.c.Seams.Worker, scheduler.Log(l))), nil
+	s.workerOpened(owner, l)
+	return n.metrics.health.watchWorker(workerHealthName(owner), wrapped(n.config.Seams.Worker, scheduler.Log(l))), nil
 }
 
-// observe takes note of which inboxes of a worker can't be read, and tells its listener.
-func (s *restoring) observe(l *kafka.WorkerListener) {
+// wrapListener makes a worker's listener also record read faults.
+func (s *partitionStatus) wrapListener(l *kafka.WorkerListener) {
 	assigned, damaged, position := l.Assigned, l.Damaged, l.Position
 	l.Assigned = func(added, lost []int32) {
-		s.readable(added) // before its positions are looked at
+		s.clearFaults(added) // before faults of its positions are reported
 		assigned(added, lost)
 	}
 	l.Damaged = func(topic string, p int32, err error) {
-		s.damaged(topic, p, err)
+		s.recordCorrupt(topic, p, err)
 		damaged(topic, p, err)
 	}
 	l.Position = func(at kafka.Position, fault kafka.PositionFault) {
 		if fault == kafka.PositionCut {
-			s.cutOff(at)
+			s.recordCut(at)
 		}
 		position(at, fault)
 	}
 }
 
-// workerName is what probes are told of a worker.
-func workerName(owner string) string { return "scheduler " + owner }
+// workerHealthName is the name of a worker in probes.
+func workerHealthName(owner string) string { return "scheduler " + owner }
 
 func (n *Instance) openTasks(store *projections.Store, p int32) (scheduler.Tasks, error) {
 	t, err := store.Tasks(p)
 	if err != nil {
 		return nil, err // not a nil *Tasks in an interface
 	}
-	if n.c.Seams.Tasks != nil {
-		return n.c.Seams.Tasks(p, t), nil
+	if n.config.Seams.Tasks != nil {
+		return n.config.Seams.Tasks(p, t), nil
 	}
 	return t, nil
 }
 
-func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *scheduler.Listener) error {
+func (n *Instance) runNotifier(ctx context.Context, o SchedulerOptions, listener *scheduler.Listener) error {
 	ns := n.Kafka.Namespace
 	outbox, err := kafka.OpenProducer(n.Kafka)
 	if err != nil {
@@ -157,9 +157,9 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	defer outbox.Close()
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
-			n.metrics.health.left("notifier") // until it has joined again
+			n.metrics.health.markLeft("notifier") // until it has joined again
 			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
-				InstanceID: n.member("notifier"), LeaveOnClose: n.leaves, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.c.FetchMaxWait,
+				InstanceID: n.memberID("notifier"), LeaveOnClose: n.leaveOnClose, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.config.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
 				return nil, err
@@ -178,8 +178,7 @@ func (n *Instance) notify(ctx context.Context, o SchedulerOptions, listener *sch
 	return nil
 }
 
-// closeWithin is how long the end of a process waits for its store: a disk that
-// hangs must not keep it, and with it what it owns, from ending. What was not
+// closeWithin bounds the wait for a store to close when the process ends, in case the disk hangs. What was not
 // flushed is read from the log again.
 const closeWithin = 15 * time.Second
 
@@ -196,13 +195,13 @@ func closeStore(store *projections.Store) error {
 
 // StartSupervisor runs a supervisor until ctx ends.
 func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) error {
-	n.metrics.health.member("supervisor", "supervisor", nil)
-	store, err := n.store(ctx, projections.ViewDeadlines)
+	n.metrics.health.addMember("supervisor", "supervisor", nil)
+	store, err := n.openStore(ctx, projections.ViewDeadlines)
 	if err != nil {
 		return err
 	}
 	n.roles.Go(func() error {
-		err := n.again(ctx, "supervisor", func(ctx context.Context) error { return n.supervise(ctx, store, sweep) }, func(p int32) error {
+		err := n.runRestarting(ctx, "supervisor", func(ctx context.Context) error { return n.runSupervisor(ctx, store, sweep) }, func(p int32) error {
 			v, err := store.Deadlines(p)
 			if err != nil {
 				return err
@@ -215,23 +214,23 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 	return nil
 }
 
-func (n *Instance) supervise(ctx context.Context, store *projections.Store, sweep time.Duration) error {
+func (n *Instance) runSupervisor(ctx context.Context, store *projections.Store, sweep time.Duration) error {
 	history, err := kafka.OpenReadOnlyRestorer(n.Kafka, nil)
 	if err != nil {
 		return err
 	}
 	defer history.Close()
 	var loop watchdog.Loop
-	n.metrics.health.loop("supervisor", &loop)
-	defer n.metrics.health.loop("supervisor", nil)
-	defer n.metrics.health.left("supervisor")
+	n.metrics.health.watchLoop("supervisor", &loop)
+	defer n.metrics.health.watchLoop("supervisor", nil)
+	defer n.metrics.health.markLeft("supervisor")
 	s, err := supervisor.New(supervisor.Config{Loop: &loop, Namespace: n.Kafka.Namespace, Source: n.source("supervisor"), Open: func(p int32) (supervisor.Deadlines, error) { return openDeadlines(store, p) },
-		History: history, Outbox: through(n.c.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
+		History: history, Outbox: wrapped(n.config.Seams.Outbox, supervisor.Outbox(n.Producer)), Clock: n.Clock, SweepInterval: sweep, Listener: n.supervisorListener()})
 	if err != nil {
 		return err
 	}
 	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
-		InstanceID: n.member("supervisor"), LeaveOnClose: n.leavesOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, IncludePrevious: true, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+		InstanceID: n.memberID("supervisor"), LeaveOnClose: n.leaveOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, IncludePrevious: true, SessionTimeout: n.config.Session, FetchMaxWait: n.config.FetchMaxWait,
 		ReuseBuffers: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
 		return err
@@ -248,22 +247,22 @@ func openDeadlines(store *projections.Store, p int32) (supervisor.Deadlines, err
 	return v, nil
 }
 
-// How a role that lost its client begins again.
+// How a role whose client failed is restarted.
 const (
-	againLeast = 200 * time.Millisecond
-	againMost  = 10 * time.Second
-	againTries = 30 // in a row, before the process ends with the reason
-	// nothingTries is how many readers find nothing where a store has its last event, before it counts as
-	// gone: one may have had in hand, of an assignment before, what comes behind it.
-	nothingTries = 3
+	restartWaitMin  = 200 * time.Millisecond
+	restartWaitMax  = 10 * time.Second
+	restartTriesMax = 30 // in a row; then the process ends with the error
+	// missingEventTries is how many readers must miss the last event of a store before it counts as gone. A reader
+	// of an earlier assignment may have consumed what follows it.
+	missingEventTries = 3
 )
 
-// again runs a role's loop, and begins again with fresh clients when it fails.
-// What no fresh client heals ends the process at once, with the reason, and what no waiting
-// heals after a while. A partition whose store is ahead of the log is emptied by drop, and restored.
-func (n *Instance) again(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
-	wait, tries := againLeast, 0
-	var nothing nothingThere
+// runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new
+// client can fix at once, refusals after refusedMax, and other errors after restartTriesMax. A store that is ahead of the log is emptied by
+// drop, and then restored.
+func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
+	wait, tries := restartWaitMin, 0
+	var nothing missingEvents
 	var refused refusedPeriod
 	for {
 		start := time.Now()
@@ -271,29 +270,29 @@ func (n *Instance) again(ctx context.Context, role string, loop func(context.Con
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(start) > againMost {
-			wait, tries = againLeast, 0
+		if time.Since(start) > restartWaitMax {
+			wait, tries = restartWaitMin, 0
 		}
-		p, ahead := aheadOfLog(err)
+		p, ahead := storeAheadOfLog(err)
 		if !ahead {
-			p, ahead = nothing.lasts(err)
+			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > againTries || refused.exceeded(err, time.Now()) || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
-			return fmt.Errorf("%s: %w", role, n.remedied(err))
+		if tries++; tries > restartTriesMax || refused.exceeded(err, time.Now()) || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
+			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
-			n.storeAhead(role, p, err)
+			n.reportStoreDropped(role, p, err)
 			if err := drop(p); err != nil {
 				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
 			}
 		} else {
-			n.log.Log(ctx, levelOf(err, slog.LevelWarn), "begins anew", "role", role, "error", err)
+			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "role failed and is restarted", "role", role, "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
-			wait = min(2*wait, againMost)
+			wait = min(2*wait, restartWaitMax)
 		}
 	}
 }
@@ -316,31 +315,31 @@ func (r *refusedPeriod) exceeded(err error, now time.Time) bool {
 	return !r.since.IsZero() && now.Sub(r.since) > refusedMax
 }
 
-// nothingThere counts, by the place of a store's last event, the readers that found nothing there.
-type nothingThere map[lastEvent]int
+// missingEvents counts the readers that didn't find the last event of a store, by its place.
+type missingEvents map[lastEvent]int
 
 type lastEvent struct {
 	partition int32
 	offset    int64
 }
 
-// lasts takes what a reader ended with, and reports whether no other will find anything either, and of which
-// partition. A store that has gone on meanwhile has another last event.
-func (n *nothingThere) lasts(err error) (p int32, lasts bool) {
+// persists counts err, and reports whether the event of that partition counts as gone. A store that has advanced
+// meanwhile has another last event.
+func (n *missingEvents) persists(err error) (p int32, lasts bool) {
 	other, is := errors.AsType[*projections.LogMismatchError](err)
 	if !is {
 		return 0, false
 	}
 	if *n == nil {
-		*n = nothingThere{}
+		*n = missingEvents{}
 	}
 	at := lastEvent{other.Partition, other.Offset}
 	(*n)[at]++
-	return at.partition, (*n)[at] >= nothingTries
+	return at.partition, (*n)[at] >= missingEventTries
 }
 
-// aheadOfLog reports whether a store has what the log hasn't committed, and of which partition.
-func aheadOfLog(err error) (p int32, ahead bool) {
+// storeAheadOfLog reports whether a store reflects records that the log hasn't committed, and of which partition.
+func storeAheadOfLog(err error) (p int32, ahead bool) {
 	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Ahead() {
 		return outside.Partition, true
 	}
@@ -353,20 +352,20 @@ func aheadOfLog(err error) (p int32, ahead bool) {
 	return 0, false
 }
 
-// outOfRange reports whether the log doesn't hold a position.
+// outOfRange reports whether the log doesn't contain a position.
 func outOfRange(err error) bool {
 	_, is := errors.AsType[*kafka.OffsetRangeError](err)
 	return is
 }
 
-// storeAhead tells of a store that is dropped.
-func (n *Instance) storeAhead(role string, p int32, why error) {
-	n.metrics.dropped.WithLabelValues(role).Inc()
-	n.log.Error("the store of a partition has what the log hasn't committed; it is dropped, and restored from the log", "role", role, "partition", p, "why", why)
+// reportStoreDropped counts and logs a store that is dropped.
+func (n *Instance) reportStoreDropped(role string, p int32, why error) {
+	n.metrics.storesDropped.WithLabelValues(role).Inc()
+	n.log.Error("store of a partition is ahead of the log; it is dropped and restored from the log", "role", role, "partition", p, "why", why)
 }
 
-// isPermanent reports whether the brokers don't take a timeout, another process has this one's name, or
-// a role hangs.
+// isPermanent reports whether retrying can't help: brokers refuse a timeout, another process has the same instance
+// name, or a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, twin := errors.AsType[*kafka.TwinError](err)
@@ -375,35 +374,34 @@ func isPermanent(err error) bool {
 	return refused || twin || stalled || is && denied.Permanent()
 }
 
-// remedied says what to do about a store that ends before the log begins.
-func (n *Instance) remedied(err error) error {
+// withRemedy adds what to do about a store that ends before the log starts.
+func (n *Instance) withRemedy(err error) error {
 	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Offset < outside.Start {
-		return fmt.Errorf("%w; what was before is deleted, and nothing here has read it: bring the topic back from a copy, or start with a --data-dir that has; "+
-			"`waybill topics check` says whether more will be lost", err)
+		return fmt.Errorf("%w; earlier records were deleted unread: restore the topic from a copy, or start with a --data-dir that has read them; "+
+			"`waybill topics check` shows whether more will be lost", err)
 	}
 	return err
 }
 
-// errStore is wrapped where a projection's store has failed: trying again
-// doesn't help.
+// errStore is wrapped if the store of a projection failed. Retrying doesn't help.
 var errStore = errors.New("the store failed")
 
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {
-	n.metrics.health.member("agent", "agent."+name, nil)
+	n.metrics.health.addMember("agent", "agent."+name, nil)
 	var live agent.Liveness
-	n.metrics.health.loop("agent."+name, &live)
+	n.metrics.health.watchLoop("agent."+name, &live)
 	n.roles.Go(func() error {
-		defer n.metrics.health.loop("agent."+name, nil)
+		defer n.metrics.health.watchLoop("agent."+name, nil)
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
 				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
-					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.member("agent." + name), LeaveOnClose: n.leaves, SessionTimeout: n.c.Session, FetchMaxWait: n.c.FetchMaxWait,
+					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.memberID("agent." + name), LeaveOnClose: n.leaveOnClose, SessionTimeout: n.config.Session, FetchMaxWait: n.config.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {
 					return nil, err
 				}
-				return through(n.c.Seams.Sessions, agent.Session(s)), nil
+				return wrapped(n.config.Seams.Sessions, agent.Session(s)), nil
 			},
 			Namespace: n.Kafka.Namespace, Source: n.source("agent/" + name), Clock: n.Clock.Now, Concurrency: concurrency, Breaker: breaker, Listener: n.agentListener(name),
 			Liveness: &live,
@@ -411,10 +409,10 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 	})
 }
 
-// confirmWithin bounds a look whether the log has what was accepted.
+// confirmWithin bounds a check of whether the log contains what was accepted.
 const confirmWithin = 10 * time.Second
 
-// confirmer is a scheduler.Config.Confirm.
+// confirmer implements scheduler.Config.Confirm.
 func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
 	topic := n.Kafka.Namespace.Events()
 	return func(ctx context.Context, p int32, accepted []scheduler.Accepted, all bool) (int64, *scheduler.Accepted, error) {
@@ -437,7 +435,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.DamagedError) {
 			for _, offset := range offsets {
 				if offset >= d.Offset && offset < d.Next {
-					found[offset] = time.Time{} // it is there, and whose it is can't be read
+					found[offset] = time.Time{} // it exists, but its time can't be read
 				}
 			}
 		})

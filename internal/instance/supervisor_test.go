@@ -140,9 +140,8 @@ func (h *told) count(part string) (n int) {
 	return n
 }
 
-// TestSupervisorBeginsWithASnapshot: on an empty disk a supervisor knows the timers of the scheduler's snapshot, and of
-// the events after it. It needs none of what is below: that isn't there any more. A snapshot of another log is
-// told, and not taken.
+// On an empty disk a supervisor gets the timers of the scheduler's snapshot and of the events after it. It needs
+// no earlier events, which may be deleted. A snapshot of another log is reported and not used.
 func TestSupervisorBeginsWithASnapshot(t *testing.T) {
 	l := newEventLog(t)
 	l.due = time.Now().Add(-time.Minute)

@@ -5,10 +5,9 @@ import (
 	"testing"
 )
 
-// mayImport is the table of who may import which packages of this module,
-// without tests. Who may import a library, and that roles never import one
-// another, is depguard's (.golangci.yml). A folder stands for itself; what isn't listed is refused until
-// it is decided and written down here.
+// mayImport lists the packages of this module that each folder may import, without tests. depguard
+// (.golangci.yml) checks imports of libraries and between roles. A folder that isn't listed is an error, so
+// that its imports are decided here.
 var mayImport = map[string][]string{
 	"":                            {"internal/kafka", "events", "agent", "workflow"},
 	"events":                      {},
@@ -46,7 +45,7 @@ var mayImport = map[string][]string{
 
 const everything = "*"
 
-// testOnly are libraries that no user's binary may hold.
+// testOnly are libraries that must not be linked into a user's binary.
 var testOnly = []string{"pgregory.net/rapid", "github.com/rogpeppe/go-internal", "testing"}
 
 func importFaults(f *file) []string {
@@ -62,11 +61,11 @@ func importFaults(f *file) []string {
 	return faults
 }
 
-// ownImport says why a package of this module may not be imported here.
+// ownImport returns why a file may not import a package of this module; "": it may.
 func ownImport(f *file, target string) string {
 	from := f.pkg
 	if f.test {
-		return "" // a test may look from outside
+		return "" // external tests may import more
 	}
 	owner, allowed := allowedImports(from)
 	if owner == "" && from != "" {
@@ -78,13 +77,13 @@ func ownImport(f *file, target string) string {
 		}
 	}
 	if within(target, owner) && owner != "" {
-		return "" // a package and what is below it
+		return "" // a package may import packages below it
 	}
 	return from + " may not import " + target + ": the code map allows " + strings.Join(allowed, ", ") +
 		". Define the interface that is needed where it is used, and let cmd/waybill wire it."
 }
 
-// allowedImports finds the row of a folder, or of the nearest one above.
+// allowedImports returns the row of a folder, or of its nearest listed parent.
 func allowedImports(folder string) (owner string, allowed []string) {
 	for at := folder; ; {
 		if a, ok := mayImport[at]; ok {
@@ -98,5 +97,5 @@ func allowedImports(folder string) (owner string, allowed []string) {
 	}
 }
 
-// TestImports holds the module against the table.
+// TestImports checks the module against mayImport.
 func TestImports(t *testing.T) { eachFile(t, importFaults) }

@@ -1,6 +1,5 @@
-// Package lint holds the rules of this module that no linter does; .golangci.yml
-// has the others. It has tests only. A failure says why the rule is there and
-// what to do instead.
+// Package lint tests rules of this module that no linter of .golangci.yml covers. A failure says why the rule
+// exists and what to do instead.
 package lint
 
 import (
@@ -33,13 +32,13 @@ type file struct {
 	fset *token.FileSet
 }
 
-// at is where a node stands, as a compiler would say it.
+// at returns the position of a node in the form of a compiler.
 func (f *file) at(n ast.Node) string {
 	p := f.fset.Position(n.Pos())
 	return f.path + ":" + strconv.Itoa(p.Line)
 }
 
-// parse reads one file as if it stood at p.
+// parse parses a file as if its path were p.
 func parse(p string, src []byte) (*file, error) {
 	fset := token.NewFileSet()
 	tree, err := parser.ParseFile(fset, p, src, parser.ParseComments|parser.SkipObjectResolution)
@@ -73,8 +72,8 @@ var sources = sync.OnceValues(func() ([]*file, error) {
 	return fs, err
 })
 
-// walk visits the files of the module, but not what isn't its source: testdata,
-// hidden folders, what a build downloads, other modules inside.
+// walk visits the source files of the module. It skips testdata, hidden folders, build downloads and nested
+// modules.
 func walk(visit func(p string) error) error {
 	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -109,7 +108,7 @@ func eachFile(t *testing.T, rule func(*file) []string) {
 		t.Fatal(err)
 	}
 	if len(files) < 20 {
-		t.Fatalf("%d files found: the rule proves nothing", len(files))
+		t.Fatalf("only %d files found", len(files))
 	}
 	for _, f := range files {
 		for _, fault := range rule(f) {
@@ -118,8 +117,8 @@ func eachFile(t *testing.T, rule func(*file) []string) {
 	}
 }
 
-// TestRulesCatch holds the rules themselves: each file of testdata says in its
-// first line where it stands and in "// want" comments what is found in it.
+// TestRulesCatch tests the rules: each file of testdata has its assumed path in the first line, and "// want"
+// comments with the expected faults.
 func TestRulesCatch(t *testing.T) {
 	rules := []func(*file) []string{importFaults, pureFaults}
 	names, err := filepath.Glob("testdata/*.txt")
@@ -170,7 +169,7 @@ func importPath(i *ast.ImportSpec) string {
 	return p
 }
 
-// within reports whether a folder is one of some, or below one.
+// within reports whether a folder is one of roots or below one.
 func within(folder string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return folder == r || strings.HasPrefix(folder, r+"/") })
 }

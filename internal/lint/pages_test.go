@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// unfinished marks what somebody meant to do.
+// unfinished matches marks of unfinished work.
 var unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
 
-// TestNoMarks holds what is no Go, where godox does: pages, scripts, definitions.
+// TestNoMarks checks pages, scripts and definitions. godox checks Go.
 func TestNoMarks(t *testing.T) {
 	kinds := []string{".md", ".yaml", ".yml", ".sh", ".py", ".toml", ".xml", ".properties", ".html", ".css", ".js"}
 	err := walk(func(p string) error {
@@ -25,7 +25,7 @@ func TestNoMarks(t *testing.T) {
 			return err
 		}
 		if m := unfinished.Find(data); m != nil {
-			t.Errorf("%s: %s: nobody comes back to it. Do it now, or write down in the docs what isn't there.", p, m)
+			t.Errorf("%s: %s: finish it now, or document the limitation.", p, m)
 		}
 		return nil
 	})
@@ -34,8 +34,8 @@ func TestNoMarks(t *testing.T) {
 	}
 }
 
-// TestStatesPage: the page of states names every state and every verb. That it
-// is what the tables make is held by the tests of package events.
+// TestStatesPage checks that the page of states names every state and every verb. The tests of package events
+// check that it is generated from the tables.
 func TestStatesPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/reference/states.md"))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// pureFiles is what .golangci.yml calls the pure files: forbidigo holds what
-// they call, and this file what forbidigo can't see.
+// pureFiles matches the pure files that .golangci.yml names. forbidigo checks their calls, and this file what
+// forbidigo can't check: go statements and channels.
 var pureFiles = sync.OnceValues(func() (*regexp.Regexp, error) {
 	src, err := os.ReadFile(filepath.Join(root, ".golangci.yml"))
 	if err != nil {
@@ -53,7 +53,7 @@ func pureFaults(f *file) []string {
 	return faults
 }
 
-// applies is the method that makes a file pure.
+// applies returns the Apply method that requires a file to be pure.
 func applies(f *file) *ast.FuncDecl {
 	for _, d := range f.ast.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "Apply" && fn.Recv != nil {
@@ -63,7 +63,7 @@ func applies(f *file) *ast.FuncDecl {
 	return nil
 }
 
-// TestPure holds the pure files.
+// TestPure checks the pure files.
 func TestPure(t *testing.T) {
 	eachFile(t, pureFaults)
 	files, err := sources()

@@ -1,6 +1,6 @@
 package mutation
 
-// flowMutations: how many requests an agent has, and which step is next.
+// flowMutations break the limits of requests per agent and the choice of the next step.
 var flowMutations = []mutation{
 	one("condition-of-who-waits", "scheduler.decider.startOrSkip",
 		`|| d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do)`, ``,

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// root is the module's root, from here.
+// root is the path of the module's root.
 var root = func() string {
 	dir, err := filepath.Abs("../..")
 	if err != nil {
@@ -21,7 +21,7 @@ var root = func() string {
 	return dir
 }()
 
-// mutate makes the mutated files, by their absolute paths.
+// mutate returns the mutated files by their absolute paths.
 func (m *mutation) mutate() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, e := range m.edits {
@@ -32,7 +32,7 @@ func (m *mutation) mutate() (map[string][]byte, error) {
 	return files, nil
 }
 
-// apply changes one of the files, or one of the module that isn't among them yet.
+// apply adds the changed file to files. Several edits may change the same file.
 func (e *edit) apply(files map[string][]byte) error {
 	path, src, from, to, err := e.find(files)
 	if err != nil {
@@ -53,7 +53,7 @@ func (e *edit) apply(files map[string][]byte) error {
 	return nil
 }
 
-// find is where the function, or what else is declared, is.
+// find returns the file and the range of the declaration.
 func (e *edit) find(files map[string][]byte) (path string, src []byte, from, to int, err error) {
 	slash := strings.LastIndexByte(e.in, '/') + 1
 	pkg, name, _ := strings.Cut(e.in[slash:], ".")
@@ -80,11 +80,10 @@ func (e *edit) find(files map[string][]byte) (path string, src []byte, from, to 
 			return path, src, fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset, nil
 		}
 	}
-	return "", nil, 0, 0, fmt.Errorf("there is no %s: name what does its work now", e.in)
+	return "", nil, 0, 0, fmt.Errorf("there is no %s: name its replacement", e.in)
 }
 
-// declared is the function F, the method T.F, or the constant, variable or type
-// that a file declares under a name.
+// declared returns the function F, the method T.F, or the constant, variable or type of that name in a file.
 func declared(f *ast.File, name string) (found ast.Node) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -124,8 +123,7 @@ type lexeme struct {
 	from, to int
 }
 
-// tokens are those of a text, without comments, and without the semicolons that
-// ends of lines are.
+// tokens returns the tokens of a text, without comments and automatic semicolons.
 func tokens(src []byte) (all []lexeme) {
 	file := token.NewFileSet().AddFile("", -1, len(src))
 	var s scanner.Scanner

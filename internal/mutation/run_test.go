@@ -1,20 +1,18 @@
-// Package mutation breaks the product on purpose, one place at a time, and
-// shows that a test notices: a promise that no test would miss is a wish.
+// Package mutation changes the product in one place at a time, and checks that a test fails. A guarantee
+// that no test checks could be lost unnoticed.
 //
-// The tree is never touched. Each mutation is an overlay of the compiler
-// (go help build, -overlay), and the tests that must fail are named. A mutation
-// counts as caught only where such a test ran and failed; what doesn't compile
-// proves nothing.
+// The tree is never changed. Each mutation is an overlay of the compiler (go help build, -overlay), and names
+// the tests that must fail. It is caught only if such a test ran and failed. A mutation that doesn't compile
+// is an error.
 //
-//	go test ./internal/mutation -v                       as many as begin within -for
+//	go test ./internal/mutation -v                       as many as start within -for
 //	go test ./internal/mutation -v -for 0                all
 //	go test ./internal/mutation -v -mutation undo-order  one, or several by comma
 //
-// Each builds a test binary, and all take ten minutes on two cores that do other
-// things too. So a plain run begins at another place each day, and says how many
-// of how many it tried.
+// Each mutation builds a test binary, and all take about ten minutes on two busy cores. So a plain run shuffles
+// them by the day, and reports how many it tried.
 //
-// table_test.go and the files beside it are the mutations.
+// table_test.go and flow_test.go hold the mutations.
 package mutation
 
 import (
@@ -45,34 +43,32 @@ import (
 
 var (
 	only   = flag.String("mutation", "", "try only the mutations of these names, separated by commas")
-	within = flag.Duration("for", 40*time.Second, "as many as begin within this, from another one on each day; 0: all")
+	within = flag.Duration("for", 40*time.Second, "start mutations within this time, in an order that changes daily; 0: all")
 )
 
-// mutation is one way to break the product.
+// mutation is one change that breaks the product.
 type mutation struct {
 	name  string
 	edits []edit
-	// pkg is the folder of the tests, and fail are those that must fail, and
-	// must pass without the mutation. TestA/b is a subtest.
+	// pkg is the folder of the tests. The tests of fail must fail with the mutation and pass without it;
+	// TestA/b is a subtest.
 	pkg  string
 	fail []string
 }
 
-// edit replaces code that occurs once in a function, wherever in its package that
-// is, and however it is laid out: in is scheduler.flow.next for the method next of
-// flow in the folder scheduler, or names a constant, a variable or a type.
+// edit replaces code that occurs exactly once in a declaration, independent of file and formatting. in is
+// folder.Type.Method, folder.Function, or the name of a constant, a variable or a type.
 type edit struct{ in, old, new string }
 
-// testsWithin bounds the run of one mutation's tests.
-const testsWithin = 2 * time.Minute
+// testsTimeout bounds the run of one mutation's tests.
+const testsTimeout = 2 * time.Minute
 
-// TestMutationsFitTheSource says at once which rows a change of the source has
-// made meaningless.
+// TestMutationsFitTheSource reports mutations that no longer fit the source. It runs none.
 func TestMutationsFitTheSource(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutations() {
 		if names[m.name] || m.name == "" || len(m.fail) == 0 {
-			t.Errorf("mutation %q: its name is taken, or it has none, or no test is to fail", m.name)
+			t.Errorf("mutation %q: the name is missing or duplicate, or no failing test is named", m.name)
 		}
 		names[m.name] = true
 		if _, err := m.mutate(); err != nil {
@@ -107,9 +103,9 @@ func testSource(t *testing.T, pkg string) string {
 
 // TestMutationsAreCaught applies mutations and runs their tests.
 func TestMutationsAreCaught(t *testing.T) {
-	suite.NeedAll(t, "much computing")
+	suite.NeedAll(t, "long computation")
 	all := mutations()
-	chosen := ofToday(all, time.Now())
+	chosen := shuffledByDay(all, time.Now())
 	switch {
 	case *only != "":
 		chosen = slices.DeleteFunc(all, func(m mutation) bool { return !slices.Contains(strings.Split(*only, ","), m.name) })
@@ -129,7 +125,7 @@ func TestMutationsAreCaught(t *testing.T) {
 			t.Run(strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
 				for m, ok := r.next(); ok; m, ok = r.next() {
-					t.Run(m.name, func(t *testing.T) { r.broken(t, &m) })
+					t.Run(m.name, func(t *testing.T) { r.checkFail(t, &m) })
 				}
 			})
 		}
@@ -138,7 +134,7 @@ func TestMutationsAreCaught(t *testing.T) {
 		for pkg, tests := range testsOf(r.tried) {
 			t.Run(pkg, func(t *testing.T) {
 				t.Parallel()
-				r.clean(t, pkg, tests)
+				r.checkPass(t, pkg, tests)
 			})
 		}
 	})
@@ -150,14 +146,14 @@ func TestMutationsAreCaught(t *testing.T) {
 	tally.Say(t, "%d mutations of %d caught; there are %d (-for 0 tries all)", len(r.caught), len(r.tried), len(all))
 }
 
-// ofToday has another one first each day: in some days all had their turn.
-func ofToday(ms []mutation, now time.Time) []mutation {
+// shuffledByDay shuffles the mutations by the day, so that bounded runs on several days cover all.
+func shuffledByDay(ms []mutation, now time.Time) []mutation {
 	rng := rand.New(rand.NewPCG(uint64(now.UTC().YearDay()), uint64(now.UTC().Year())))
 	rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
 	return ms
 }
 
-// testsOf are the tests of each package that take part.
+// testsOf returns the tests of each package that the mutations name.
 func testsOf(ms []mutation) map[string][]string {
 	tests := map[string][]string{}
 	for _, m := range ms {
@@ -171,14 +167,14 @@ func testsOf(ms []mutation) map[string][]string {
 }
 
 type results struct {
-	until  time.Time // no mutation begins past it; zero: never
+	until  time.Time // no mutation starts after it; zero: no limit
 	mu     sync.Mutex
 	left   []mutation
 	tried  []mutation
 	caught []string
 }
 
-// next is the mutation whose turn it is; none when all had theirs, or the time is over.
+// next returns the next mutation, or false if none is left or the time is over.
 func (r *results) next() (m mutation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,8 +186,8 @@ func (r *results) next() (m mutation, ok bool) {
 	return m, true
 }
 
-// clean: without any mutation the tests pass.
-func (r *results) clean(t *testing.T, pkg string, tests []string) {
+// checkPass checks that the tests pass without a mutation.
+func (r *results) checkPass(t *testing.T, pkg string, tests []string) {
 	t.Helper()
 	out, err := runTests(t, pkg, tests, nil)
 	for _, name := range tests {
@@ -201,8 +197,8 @@ func (r *results) clean(t *testing.T, pkg string, tests []string) {
 	}
 }
 
-// broken: with the mutation its tests fail.
-func (r *results) broken(t *testing.T, m *mutation) {
+// checkFail checks that the tests fail with the mutation.
+func (r *results) checkFail(t *testing.T, m *mutation) {
 	t.Helper()
 	replaced, err := m.mutate()
 	if err != nil {
@@ -211,11 +207,11 @@ func (r *results) broken(t *testing.T, m *mutation) {
 	began := time.Now()
 	out, err := runTests(t, m.pkg, m.fail, replaced)
 	if errors.Is(err, errBuild) {
-		t.Fatalf("the mutation doesn't compile: that catches nothing; adapt it\n%s", out)
+		t.Fatalf("the mutation doesn't compile; adapt it\n%s", out)
 	}
 	for _, name := range m.fail {
 		if v := verdict(out, name); v != "FAIL" {
-			t.Fatalf("with the mutation %s says %q: nothing holds what was broken; write the test that does\n%s", name, v, last(out, 4000))
+			t.Fatalf("with the mutation, the result of %s is %q, want FAIL; write a test that fails\n%s", name, v, tailOf(out, 4000))
 		}
 	}
 	r.mu.Lock()
@@ -225,7 +221,7 @@ func (r *results) broken(t *testing.T, m *mutation) {
 	r.caught = append(r.caught, line)
 }
 
-// verdict is what go test said of a test: PASS, FAIL, SKIP, or nothing.
+// verdict returns the result of a test in the output of go test: PASS, FAIL, SKIP, or "".
 func verdict(out []byte, name string) string {
 	said := regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): `+regexp.QuoteMeta(name)+` \(`).FindAllSubmatch(out, -1)
 	v := ""
@@ -237,7 +233,7 @@ func verdict(out []byte, name string) string {
 	return v
 }
 
-// failed are the tests that failed, without those that failed with a subtest.
+// failed returns the failed tests, without parents of failed subtests.
 func failed(out []byte) []string {
 	var names []string
 	for _, said := range regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) \(`).FindAllSubmatch(out, -1) {
@@ -248,12 +244,11 @@ func failed(out []byte) []string {
 	})
 }
 
-func last(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
+func tailOf(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
 
 var errBuild = errors.New("go test -c failed")
 
-// runTests builds the package's tests with files replaced, and runs some. The
-// tests' own failure is no error: the output says it.
+// runTests builds the package's tests with replaced files, and runs some. A failure of the tests isn't an error.
 func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]byte) ([]byte, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -282,18 +277,18 @@ func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]by
 	for i, name := range tests {
 		patterns[i] = "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testsWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), testsTimeout)
 	defer cancel()
-	args := []string{"-test.v", "-test.timeout", testsWithin.String(), "-test.run", strings.Join(patterns, "|")}
+	args := []string{"-test.v", "-test.timeout", testsTimeout.String(), "-test.run", strings.Join(patterns, "|")}
 	if strings.Contains(testSource(t, pkg), `"pgregory.net/rapid"`) {
-		args = append(args, "-rapid.nofailfile") // what it would keep is no fault of the product
+		args = append(args, "-rapid.nofailfile") // failures with a mutation must not be recorded
 	}
 	run := exec.CommandContext(ctx, binary, args...)
 	run.Dir = filepath.Join(root, pkg)
-	// The counts of a broken build are nobody's.
+	// Runs with mutations don't count in the tally.
 	run.Env = append(os.Environ(), tally.Env+"=", kafkatest.Env+"="+kafkatest.Off)
 	var out bytes.Buffer
 	run.Stdout, run.Stderr = &out, &out
-	_ = run.Run() // most are to fail
+	_ = run.Run() // the tests are expected to fail
 	return out.Bytes(), nil
 }

@@ -2,18 +2,17 @@ package mutation
 
 import "slices"
 
-// mutations are all there are, by what they break.
+// mutations returns all mutations.
 func mutations() []mutation {
 	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations)
 }
 
-// one is a mutation of one place.
+// one returns a mutation with one edit.
 func one(name, in, old, new, pkg string, fail ...string) mutation {
 	return mutation{name: name, edits: []edit{{in, old, new}}, pkg: pkg, fail: fail}
 }
 
-// kafkaMutations: what makes a worker's transaction one with its input, and its
-// owner the only one.
+// kafkaMutations break the atomicity of a worker's transactions and the fencing of its predecessors.
 var kafkaMutations = []mutation{
 	one("fence", "internal/kafka.Restorer.fenceOnce",
 		`r.fence(ctx, id)`, `error(nil)`,
@@ -78,8 +77,8 @@ var kafkaMutations = []mutation{
 	one("silence-is-an-open-transaction", "internal/kafka.partitionScan.awaitStable",
 		`if err != nil`, `if false`,
 		"internal/kafka", "TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted"),
-	one("restore-of-a-partition-that-went", "internal/instance.restoring.commit",
-		`_, newer := s.due[p]; !newer && s.owns(p, r.Member)`, `false`,
+	one("restore-of-a-partition-that-went", "internal/instance.partitionStatus.commitReports",
+		`_, newer := s.dueReports[p]; !newer && s.memberOwns(p, r.Member)`, `false`,
 		"internal/instance", "TestLongRestoresAreShown"),
 	one("restore-of-a-dead-member", "cmd/waybill.restoredBy",
 		`Member != member || r.Next`, `Next`,
@@ -128,7 +127,7 @@ func (l *Worker) flushMax()`},
 		"internal/kafka/embedded", "TestKilledInATransaction"),
 }
 
-// logMutations: the vocabulary, its fold and its rules.
+// logMutations break the events, their fold and its rules.
 var logMutations = []mutation{
 	one("budget", "events.Policy.Next",
 		`failures < p`, `failures <= p`,
@@ -148,7 +147,7 @@ var logMutations = []mutation{
 	one("sum-of-what-comes-while-held", "events.MayBeLast",
 		`before != nil && before.State == StateError`, `false`,
 		"internal/verify", "TestAnyChangedByteIsFound"),
-	one("changed-event-is-named", "internal/verify.Checker.changed",
+	one("changed-event-is-named", "internal/verify.Checker.checkHashes",
 		`t.open.offset`, `r.Offset`,
 		"internal/verify", "TestAnyChangedByteIsFound"),
 	one("gap-in-seq", "events.checkNext",
@@ -168,7 +167,7 @@ var logMutations = []mutation{
 		"scheduler", "TestTranscripts"),
 }
 
-// decisionMutations: what follows from an input.
+// decisionMutations break the decisions that follow from an input.
 var decisionMutations = []mutation{
 	one("reply-of-another-attempt", "scheduler.decider.handleReply",
 		`|| run.Attempt != r.Ref.Attempt`, ``,
@@ -220,7 +219,7 @@ var decisionMutations = []mutation{
 		"scheduler", "TestTranscripts"),
 }
 
-// tokenMutations: a reply decides the attempt whose token it has.
+// tokenMutations break the check that a reply carries its attempt's token.
 var tokenMutations = []mutation{
 	one("reply-without-a-token", "scheduler.decider.handleReply",
 		`r.Token == ""`, `false`,
@@ -239,7 +238,7 @@ var tokenMutations = []mutation{
 		"scheduler", "TestForgedRepliesAlertOnceAMinute"),
 }
 
-// workerMutations: the scheduler's loop.
+// workerMutations break the scheduler's loop.
 var workerMutations = []mutation{
 	one("brings-what-is-in-added-partitions", "scheduler.transaction.decideInput",
 		`r.Partition >= w.cfg.Partitions`, `false`,
@@ -285,7 +284,7 @@ var workerMutations = []mutation{
 		"scheduler", "TestClaimOnceForEachAssignment"),
 }
 
-// readerMutations: those who read the log, and the agents.
+// readerMutations break readers of the log, and agents.
 var readerMutations = []mutation{
 	{name: "offset-in-the-batch", pkg: "projections", fail: []string{"TestOffsetAndDataAreInOneBatch"}, edits: []edit{
 		{"projections.view.save", `b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
@@ -378,7 +377,7 @@ var readerMutations = []mutation{
 	one("line-that-was-changed", "internal/replay.sumsUp",
 		`== of,`, `== of || sum != "",`,
 		"internal/replay", "TestChangedLines"),
-	one("lost-event-of-who-cannot-be-told", "internal/replay.lost.of",
+	one("lost-event-of-who-cannot-be-told", "internal/replay.lossIndex.affecting",
 		`(t == nil || t.Open())`, `t == nil`,
 		"internal/replay", "TestWhatIsLostIsLeftOut"),
 	one("others-at-the-agent", "internal/replay.AgentState.behind",
@@ -387,38 +386,38 @@ var readerMutations = []mutation{
 	one("dead-letter-taken-by-its-owner", "internal/verify.Checker.takenAgain",
 		`p.claims[i].at > l.at`, `l.at > 0`,
 		"internal/verify", "TestInputsAndWhatTheyLedTo"),
-	one("waited-for-what-is-polled", "internal/index.Index.Reach",
+	one("waited-for-what-is-polled", "internal/index.Index.AwaitOffset",
 		`Next >= offset`, `End >= offset`,
 		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
 	one("who-may-command", "internal/console.Console.serve",
 		`< route.role`, `< Viewer`,
 		"internal/console", "TestTokens"),
-	one("whose-page-is-asked", "internal/console.Console.guardHost",
+	one("whose-page-is-asked", "internal/console.Console.checkHost",
 		`!= r.Host`, `== "?"`,
 		"internal/console", "TestRefusals"),
-	one("page-of-another-filter", "internal/console.parseToken",
+	one("page-of-another-filter", "internal/console.parsePageToken",
 		`!= filterDigest(filter)`, `== ""`,
 		"internal/console", "TestPageTokens"),
 	one("ready-before-restored", "internal/index.Index.Restored",
 		`&& !at.Restoring`, ``,
 		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
-	one("whole-while-restoring", "internal/console.call.incomplete",
+	one("whole-while-restoring", "internal/console.call.incompletePartitions",
 		`is && at.Restoring`, `is && at.Next < 0`,
 		"internal/console", "TestListsWhileRestoring"),
-	one("stream-that-worked", "cmd/waybill.breaks.last",
-		`|| !opened.IsZero() && ended.Sub(opened) > streamSteady`, ``,
+	one("stable-stream-resets-retries", "cmd/waybill.streamRetry.shouldGiveUp",
+		`|| !opened.IsZero() && ended.Sub(opened) > streamStableAfter`, ``,
 		"cmd/waybill", "TestBrokenStreams"),
-	one("page-without-end", "internal/console.newest.cut",
+	one("page-without-end", "internal/console.newest.trim",
 		`+next.bytes > noticesMaxBytes`, `< 0`,
 		"internal/console", "TestNewestIsBoundedInBytes", "TestLargeDeadletters"),
-	one("meant-for-another-system", "internal/console.Console.guardSystem",
+	one("meant-for-another-system", "internal/console.Console.checkSystem",
 		`(c.system())`, `(c.system()) && r == nil`,
 		"internal/console", "TestMeantForAnotherSystem"),
 	one("found-of-another-system", "cmd/waybill.findConsole",
 		`!= of`, `== (console.System{})`,
 		"cmd/waybill", "TestFindConsole"),
 	one("console-of-another-system", "cmd/waybill.apiClient.checkSystem",
-		`(c.system)`, `(c.system) || c.found`,
+		`(c.system)`, `(c.system) || c.discovered`,
 		"cmd/waybill", "TestCheckSystem"),
 	one("asked-before-caught-up", "supervisor.partition.due",
 		`!p.restored ||`, ``,

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// answer is what an agent answers to an attempt in a sandbox.
+// answer is an agent's answer to an attempt in a sandbox.
 type answer struct {
 	outcome events.Outcome // empty: nothing, the attempt expires
 	effect  events.Effect
@@ -21,7 +21,7 @@ type answer struct {
 	seq     uint64        // of the event that tells of it, if one does
 }
 
-// Assume is what is assumed of an attempt of which nothing is recorded.
+// Assume is what a fork assumes about attempts without a recorded answer.
 type Assume string
 
 // What can be assumed.
@@ -29,10 +29,10 @@ const (
 	AssumeCompleted Assume = "completed" // with the step's recorded output, else null
 	AssumeFailed    Assume = "failed"    // without an effect
 	AssumeRejected  Assume = "rejected"
-	AssumeSilent    Assume = "silent" // no answer, until the attempt's time is over
+	AssumeSilent    Assume = "silent" // no answer until the attempt's deadline
 )
 
-// Assumes are all of them.
+// Assumes lists all of them.
 var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSilent}
 
 // recording is what agents answered in the recorded history of a task.
@@ -44,19 +44,19 @@ type recording struct {
 	// unsent are the attempts that no agent was asked for, with the agent that had no topic.
 	unsent map[events.RequestRef]string
 	plan   *events.Plan
-	course course
+	course recordedTiming
 }
 
-// asked is who was asked for an attempt, and for what.
+// asked is the agent and the operation of an attempt.
 type asked struct{ agent, operation string }
 
 func newRecording() *recording {
 	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]begun{},
-		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: course{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
+		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
-// add takes in an event. An operator's release says nothing of an agent.
-func (r *recording) add(e *events.Event, hash string) {
+// addEvent records an event. An operator's release says nothing about an agent.
+func (r *recording) addEvent(e *events.Event, hash string) {
 	r.course.add(e, hash)
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
@@ -70,14 +70,14 @@ func (r *recording) add(e *events.Event, hash string) {
 			r.asked[ref] = asked{f.Agent, f.Operation}
 		}
 	case events.PhaseReplied:
-		r.replied(e, &a)
+		r.recordReply(e, &a)
 	case events.PhaseExpired:
-		r.answered(e, ref, answer{})
+		r.recordAnswer(e, ref, answer{})
 	}
 }
 
-// replied takes down what an agent replied, or that an attempt failed before it was asked.
-func (r *recording) replied(e *events.Event, a *events.About) {
+// recordReply records an agent's reply, or an attempt that failed before its request was sent.
+func (r *recording) recordReply(e *events.Event, a *events.About) {
 	ref := a.Ref()
 	says := answer{outcome: events.Outcome(a.Verb), from: a.Instance}
 	switch {
@@ -88,7 +88,7 @@ func (r *recording) replied(e *events.Event, a *events.About) {
 	}
 	if f, ok := e.Fact.(*events.AttemptFailed); ok {
 		if _, sent := r.started[ref]; !sent {
-			r.unsent[ref] = r.agent(ref)
+			r.unsent[ref] = r.agentOf(ref)
 			return
 		}
 		says.effect, says.later = f.Effect, f.RetryAfter
@@ -96,11 +96,11 @@ func (r *recording) replied(e *events.Event, a *events.About) {
 	if a.Verb == events.VerbCompleted && a.Kind == events.Do {
 		r.outputs[a.Step] = says.body
 	}
-	r.answered(e, ref, says)
+	r.recordAnswer(e, ref, says)
 }
 
-// agent is who was to be asked for an attempt; empty: the plan has no such run.
-func (r *recording) agent(ref events.RequestRef) string {
+// agentOf returns the agent of an attempt; empty: the plan has no such run.
+func (r *recording) agentOf(ref events.RequestRef) string {
 	if r.plan == nil {
 		return ""
 	}
@@ -112,9 +112,9 @@ func (r *recording) agent(ref events.RequestRef) string {
 	return name
 }
 
-// without takes the agents out that had no topic, as the log has it, when an attempt was to
-// be made that now is. It reports whether there are any: then it is decided without them.
-func (r *recording) without(made []*events.Event, agents map[string]int32) (any bool) {
+// removeUnlisted removes agents that had no request topic when an attempt was to start, according to the log. It
+// reports whether there are any; the decision is then made without them.
+func (r *recording) removeUnlisted(made []*events.Event, agents map[string]int32) (any bool) {
 	for _, e := range made {
 		f, ok := e.Fact.(*events.AttemptStarted)
 		if !ok {
@@ -128,9 +128,9 @@ func (r *recording) without(made []*events.Event, agents map[string]int32) (any 
 	return any
 }
 
-// answered takes down an answer, or the silence until the attempt's time was over. One that
-// was accepted was written within that time, however late a scheduler came to it.
-func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
+// recordAnswer records an answer, or the silence until the attempt's deadline. An accepted answer was written
+// before the deadline, however late the scheduler read it.
+func (r *recording) recordAnswer(e *events.Event, ref events.RequestRef, a answer) {
 	if a.body == nil {
 		a.body = json.RawMessage("null")
 	}
@@ -142,18 +142,18 @@ func (r *recording) answered(e *events.Event, ref events.RequestRef, a answer) {
 	r.answers[ref] = a
 }
 
-// answer is the recorded one to an attempt that has so much time, or what is assumed: of
-// one that was silent until its time was over nothing is recorded after that.
-func (r *recording) answer(ref events.RequestRef, within time.Duration, assume Assume) answer {
+// answerTo returns the recorded answer to an attempt with that much time, or the assumed one. Of an attempt that
+// was silent until its deadline, nothing later is recorded.
+func (r *recording) answerTo(ref events.RequestRef, within time.Duration, assume Assume) answer {
 	a, recorded := r.answers[ref]
 	if recorded && (a.outcome != "" || within <= a.written) {
 		return a
 	}
-	return r.assumed(ref, a.written, assume)
+	return r.assumedAnswer(ref, a.written, assume)
 }
 
-// assumed is what is assumed of an attempt, some time after it began.
-func (r *recording) assumed(ref events.RequestRef, after time.Duration, assume Assume) answer {
+// assumedAnswer returns the assumed answer to an attempt, some time after its start.
+func (r *recording) assumedAnswer(ref events.RequestRef, after time.Duration, assume Assume) answer {
 	a := answer{assumed: true, seq: math.MaxUint64, after: after, written: after, body: json.RawMessage("null")}
 	switch assume {
 	case AssumeCompleted:

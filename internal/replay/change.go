@@ -11,32 +11,30 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Change is one field of a task that an event changed, as JSON shows it
-// (events.TaskView): null where it was or is not there. Steps are named by their
-// id: steps.charge.state.
+// Change is a field of a task that an event changed, as JSON (events.TaskView); null if it is absent. Steps are
+// named by their id: steps.charge.state.
 type Change struct {
 	Path   string          `json:"path"`
 	Before json.RawMessage `json:"before"`
 	After  json.RawMessage `json:"after"`
 }
 
-// unsaid are fields that each event changes: they stand in its line.
-var unsaid = []string{"as_of", "updated_at"}
+// ignoredFields change with each event; its line has them.
+var ignoredFields = []string{"as_of", "updated_at"}
 
-// shown is a task as JSON shows it: its fields, and its steps by id. An event
-// mostly changes one step of perhaps a thousand, so that the others are kept as
-// they were encoded.
-type shown struct {
+// jsonState is a task as JSON: its fields, and its steps by id. Events mostly change one step of possibly a
+// thousand, so the encoding of the others is reused.
+type jsonState struct {
 	view  *events.TaskView
 	own   fields
 	steps fields
 }
 
-func show(v *events.TaskView, before *shown) *shown {
+func newJSONState(v *events.TaskView, before *jsonState) *jsonState {
 	bare := *v
 	bare.Steps = nil
-	s := &shown{view: v, own: object(encode(bare)), steps: make(fields, len(v.Steps))}
-	for _, name := range unsaid {
+	s := &jsonState{view: v, own: object(encode(bare)), steps: make(fields, len(v.Steps))}
+	for _, name := range ignoredFields {
 		delete(s.own, name)
 	}
 	for i := range v.Steps {
@@ -49,11 +47,11 @@ func show(v *events.TaskView, before *shown) *shown {
 	return s
 }
 
-// changes are what differs between two states of a task, in the order of the
-// paths' names; before is nil before the first event.
-func changes(before, after *shown) []Change {
+// changes returns the differences between two states of a task, sorted by path. before is nil before the first
+// event.
+func changes(before, after *jsonState) []Change {
 	if before == nil {
-		before = &shown{}
+		before = &jsonState{}
 	}
 	list := []Change{}
 	compare("", before.own, after.own, &list)
@@ -64,9 +62,9 @@ func changes(before, after *shown) []Change {
 // fields are the members of a JSON object.
 type fields map[string]json.RawMessage
 
-// structural are the objects of a view whose members are told one by one. What
-// others wrote (input, output, labels) is told whole.
-func structural(path string) bool {
+// isStructural reports whether the members of an object are compared one by one. Data of users (input, output,
+// labels) is compared as a whole.
+func isStructural(path string) bool {
 	depth := strings.Count(path, ".")
 	return strings.HasPrefix(path, "steps.") && (depth == 1 || depth == 2 && strings.HasSuffix(path, ".undo"))
 }
@@ -83,7 +81,7 @@ func compare(prefix string, before, after fields, list *[]Change) {
 		path, was, is := prefix+name, orNull(before[name]), orNull(after[name])
 		switch {
 		case bytes.Equal(was, is):
-		case structural(path) && is[0] == '{':
+		case isStructural(path) && is[0] == '{':
 			compare(path+".", object(was), object(is), list)
 		default:
 			*list = append(*list, Change{path, was, is})
@@ -91,7 +89,7 @@ func compare(prefix string, before, after fields, list *[]Change) {
 	}
 }
 
-// object is a JSON object as fields; nil of anything else.
+// object parses a JSON object; nil for anything else.
 func object(raw json.RawMessage) fields {
 	var f fields
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -100,8 +98,7 @@ func object(raw json.RawMessage) fields {
 	return f
 }
 
-// encode is v as JSON. A view always can be: what others wrote was checked when
-// it came.
+// encode marshals v, which can't fail: the data of users was checked when it was received.
 func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

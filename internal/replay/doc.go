@@ -1,27 +1,25 @@
-// Package replay answers from events what the log knows of the past. It reads no broker and
-// writes to none: records go in, from Kafka or from a file that Export wrote. Everything here is
-// a fold of events. What can't be folded is said to be so, with the reason, and never guessed.
+// Package replay computes, from events, what happened in the past. It does no I/O: records come from Kafka or from a
+// file that Writer wrote. All results are folds of events. What can't be folded is reported with the reason.
 //
 //	Stepper       the state of a task after each of its events, and what each changed
 //	Instant       the state of all tasks at an instant
-//	Explain       why a task doesn't advance, since when, and what would move it (why.go)
-//	Spans         what a timeline tells of time: how long an attempt waited, and worked
+//	Explain       why a task doesn't advance, since when, and what would unblock it (why.go)
+//	Spans         durations in a timeline: how long an attempt waited, and ran
 //	Fork          what would have become of a task under another definition
 //	Plan, Choice  the same for the tasks of a workflow, before a definition is applied (outlook.go)
-//	Writer, Reader  files of exported records, each line with its checksum (file.go, line.go, sum.go)
+//	Writer, Reader  files of exported records, each line with its checksum (file.go, line_parser.go, sum.go)
 //
-// # A fork
+// # Forks
 //
-// Fork is no model of the scheduler. A sandbox in a time that passes at once calls the
-// scheduler's own Decide and Policy.Next, and feeds them what comes next, until the task ends or
-// is held:
+// A fork doesn't model the scheduler. A sandbox in virtual time calls the scheduler's own Decide and Policy.Next, and
+// feeds them the next input until the task ends or is held:
 //
 //	for {
-//		the answer of an agent, as the log has it for this attempt (answer.go), or as is assumed
-//		or the timer that fires, when it did in the log (course.go), else when it is due
-//		or the start of what waited for its agent, when it began in the log (queued.go)
+//		the answer of an agent: the recorded one of this attempt (answer.go), or the assumed one
+//		or the timer that fires: when it did in the log (recorded_timing.go), else when it is due
+//		or the start of a step that waited for its agent: when it started in the log (queued.go)
 //	}
 //
-// So under its own definition a task goes as it went, event by event. What operators commanded
-// after the fork is left out: it was meant for another course.
+// So under its own definition a task has the same events as in the log. Commands of operators after the fork are left
+// out, since they were meant for another course.
 package replay

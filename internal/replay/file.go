@@ -16,22 +16,20 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// FileVersion is that of the format of exported files. A reader takes no other.
+// FileVersion is the version of the format of exported files. A reader accepts no other.
 const FileVersion = 1
 
-// lineMaxBytes bounds one record as a line: a record is below 1 MB, and quoting
-// makes at most six bytes of one.
+// lineMaxBytes bounds a record as a line: a record is below 1 MB, and escapes turn one byte into at most six.
 const lineMaxBytes = 8 << 20
 
-// Head is the first line of an exported file: where its records are from.
+// Head is the first line of an exported file: the origin of its records.
 type Head struct {
 	Version    int              `json:"waybill_export"`
 	Namespace  events.Namespace `json:"namespace"`
 	Partitions int32            `json:"partitions"` // of events
 }
 
-// headLine is the head as it is written. Builds that know nothing of what is added here, or in a
-// line, pass it over.
+// headLine is the head as it is written. Earlier builds ignore fields that are added here or in a line.
 type headLine struct {
 	Head
 	// Counted: the last line says how many records there are. In a file of an earlier build none
@@ -43,10 +41,10 @@ type headLine struct {
 	Sum string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
 }
 
-// Without is what an exported file lacks of what was asked for, because events couldn't be read. The zero value: nothing.
+// Without is what an exported file lacks because events were unreadable. The zero value: nothing.
 type Without struct {
 	Tasks []string `json:"left_out,omitempty"`
-	// Lost says what couldn't be read. Where it wasn't known of which tasks it is, others than Tasks may be of it.
+	// Lost describes what was unreadable. If its tasks are unknown, it may belong to tasks other than Tasks.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -58,9 +56,8 @@ func (w *Without) Error() string {
 	return what + ": " + strings.Join(w.Lost, "; ")
 }
 
-// line is a record of the events topic as a line of JSON. Key, value and headers
-// are the record's bytes as text, or as base64 where they aren't UTF-8: the chain
-// of prev is over the bytes.
+// line is a record of the events topic as a line of JSON. Key, value and headers are the record's bytes as text,
+// or as base64 if they aren't UTF-8, since the hash chain covers the bytes.
 type line struct {
 	Partition int32       `json:"partition"`
 	Offset    string      `json:"offset"`
@@ -73,8 +70,7 @@ type line struct {
 	Count     *int64      `json:"count,omitempty"`  // of all records; of the last alone
 }
 
-// Writer writes an exported file, which is whole once End has returned. One goroutine
-// uses it.
+// Writer writes an exported file, which is complete once End has returned. One goroutine uses it.
 type Writer struct {
 	out   *json.Encoder
 	head  headLine
@@ -82,7 +78,7 @@ type Writer struct {
 	count int64
 }
 
-// NewWriter begins a file. Its head is written with the first record, or by End.
+// NewWriter starts a file. Its head is written with the first record, or by End.
 func NewWriter(out io.Writer, h Head) *Writer {
 	h.Version = FileVersion
 	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h, Counted: true}}
@@ -90,13 +86,13 @@ func NewWriter(out io.Writer, h Head) *Writer {
 	return w
 }
 
-// LeaveOut has the head say what the file is without. It comes before the first record.
-func (w *Writer) LeaveOut(what Without) { w.head.Without = what }
+// SetWithout makes the head name what the file lacks. It must be called before the first record.
+func (w *Writer) SetWithout(what Without) { w.head.Without = what }
 
-// Write adds a record of the events topic, byte for byte. It keeps nothing of the caller's, and
-// what it writes is the record before.
+// Write adds a record of the events topic, byte for byte. It retains nothing of the caller's. It writes the
+// previous record.
 func (w *Writer) Write(r *events.Record) error {
-	if err := w.advance(); err != nil {
+	if err := w.writePending(); err != nil {
 		return err
 	}
 	w.last = lineOf(r)
@@ -104,17 +100,16 @@ func (w *Writer) Write(r *events.Record) error {
 	return nil
 }
 
-// End writes the last line, which says how many records there are. It is called once, and nothing
-// is written after it.
+// End writes the last line, which has the number of records. It is called once, after all records.
 func (w *Writer) End() error {
 	if w.last.Count = &w.count; w.count == 0 {
 		w.head.Count = &w.count
 	}
-	return w.advance()
+	return w.writePending()
 }
 
-// advance writes what came last.
-func (w *Writer) advance() error {
+// writePending writes the previous record.
+func (w *Writer) writePending() error {
 	if w.count == 0 {
 		w.head.Sum = hexSum(w.head.sum())
 		return w.out.Encode(&w.head)
@@ -163,29 +158,29 @@ type Reader struct {
 	// given; if not, Each ends with that error.
 	Changed func(*ChangedError)
 
-	head    headLine
-	changed *ChangedError // the head isn't as it was exported
-	lines   *bufio.Scanner
-	line    int
-	last    map[int32]int64 // offset, by partition
-	count   int64           // of records that came
-	said    int64           // of records, by the last line; notSaid: it hasn't come
+	head          headLine
+	changed       *ChangedError // the head isn't as it was exported
+	lines         *bufio.Scanner
+	line          int
+	last          map[int32]int64 // offset, by partition
+	count         int64           // of records that came
+	declaredCount int64           // number of records according to the last line; unknownCount: not read yet
 }
 
-// notSaid is the count of a line that isn't the last.
-const notSaid = -1
+// unknownCount is the count of a line that isn't the last.
+const unknownCount = -1
 
-// NewReader reads the head. An error says why the file is none.
+// NewReader reads the head. It fails if the file isn't an exported file.
 func NewReader(in io.Reader) (*Reader, error) {
-	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, said: notSaid}
+	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, declaredCount: unknownCount}
 	f.lines.Buffer(nil, lineMaxBytes)
 	return f, f.readHead()
 }
 
-// Head says where the records are from.
+// Head returns the origin of the records.
 func (f *Reader) Head() Head { return f.head.Head }
 
-// Without says what the file lacks, as it was exported; nil: nothing.
+// Without returns what the file lacked when it was exported; nil: nothing.
 func (f *Reader) Without() *Without {
 	if len(f.head.Tasks)+len(f.head.Lost) == 0 {
 		return nil
@@ -193,35 +188,35 @@ func (f *Reader) Without() *Without {
 	return &f.head.Without
 }
 
-// ChangedHead says that the head isn't as it was exported; nil: it is, or has no sum.
+// ChangedHead reports that the head differs from what was exported; nil: it doesn't, or it has no checksum.
 func (f *Reader) ChangedHead() *ChangedError { return f.changed }
 
-// Each gives fn the records that follow, with the topic that they have in the
-// head's namespace. Those of a partition must be in the order of their offsets.
-// An error names the line. A *CutError comes after all records that are left.
+// Each passes the following records to fn, with their topic in the head's namespace. Records of a partition must
+// be in the order of their offsets. Errors name the line. A *CutError is returned after all remaining records were
+// passed.
 func (f *Reader) Each(fn func(*events.Record) error) error {
-	if err := f.tell(f.changed); err != nil {
+	if err := f.reportChanged(f.changed); err != nil {
 		return err
 	}
 	for {
-		p, err := f.record()
+		p, err := f.nextRecord()
 		if err == nil {
-			if err := f.tell(p.changed); err != nil {
+			if err := f.reportChanged(p.changed); err != nil {
 				return err
 			}
 			err = fn(&p.r)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return f.whole()
+			return f.checkComplete()
 		case err != nil:
 			return fmt.Errorf("line %d: %w", f.line, err)
 		}
 	}
 }
 
-// tell tells of a line that isn't as it was exported, if it is one; it is the error where nobody is told.
-func (f *Reader) tell(changed *ChangedError) error {
+// reportChanged reports a changed line, if it is one. It returns it as an error if there is no callback.
+func (f *Reader) reportChanged(changed *ChangedError) error {
 	switch {
 	case changed == nil:
 		return nil
@@ -232,8 +227,8 @@ func (f *Reader) tell(changed *ChangedError) error {
 	return nil
 }
 
-// next is the next line that isn't blank; io.EOF after the last.
-func (f *Reader) next() ([]byte, error) {
+// nextLine reads the next line that isn't blank; io.EOF after the last.
+func (f *Reader) nextLine() ([]byte, error) {
 	for f.lines.Scan() {
 		f.line++
 		if b := bytes.TrimSpace(f.lines.Bytes()); len(b) > 0 {
@@ -248,7 +243,7 @@ func (f *Reader) next() ([]byte, error) {
 }
 
 func (f *Reader) readHead() error {
-	b, err := f.next()
+	b, err := f.nextLine()
 	if errors.Is(err, io.EOF) {
 		return errors.New("the file is empty: `waybill export` writes at least a first line")
 	}
@@ -270,7 +265,7 @@ func (f *Reader) readHead() error {
 		return fmt.Errorf("line %d: the namespace %q can't be one", f.line, h.Namespace)
 	}
 	if f.head.Count != nil {
-		f.said = *f.head.Count
+		f.declaredCount = *f.head.Count
 	}
 	intact, err := sumsUp(f.head.Sum, f.head.sum())
 	if err != nil {
@@ -291,42 +286,41 @@ type parsed struct {
 	r       events.Record
 	sum     string        // empty: it has none
 	count   int64         // that the line says; notSaid: none
-	changed *ChangedError // it isn't as it was exported
+	changed *ChangedError // it differs from what was exported
 }
 
-// record is the next.
-func (f *Reader) record() (*parsed, error) {
-	b, err := f.next()
+// nextRecord reads the next record.
+func (f *Reader) nextRecord() (*parsed, error) {
+	b, err := f.nextLine()
 	if err != nil {
 		return nil, err
 	}
 	p, err := f.head.parse(b, f.line)
 	if err == nil {
-		err = f.follows(&p)
+		err = f.checkOrder(&p)
 	}
 	return &p, err
 }
 
-// follows refuses a record that doesn't come after those of its partition, or that comes after
-// the last.
-func (f *Reader) follows(p *parsed) error {
-	if f.head.Counted && f.said != notSaid {
-		return fmt.Errorf("it follows the last line, which says that there are %d events", f.said)
+// checkOrder rejects a record that doesn't follow those of its partition, or that follows the last line.
+func (f *Reader) checkOrder(p *parsed) error {
+	if f.head.Counted && f.declaredCount != unknownCount {
+		return fmt.Errorf("it follows the last line, which says that there are %d events", f.declaredCount)
 	}
 	if last, seen := f.last[p.r.Partition]; seen && p.r.Offset <= last {
 		return fmt.Errorf("partition %d: offset %d after %d: records must stand in the log's order, each once", p.r.Partition, p.r.Offset, last)
 	}
 	f.last[p.r.Partition] = p.r.Offset
 	f.count++
-	f.said = p.count
+	f.declaredCount = p.count
 	return nil
 }
 
-// CutError says that a file isn't whole: lines are missing.
+// CutError says that a file is incomplete: lines are missing.
 type CutError struct {
 	Line int   // the last there is
 	Have int64 // records
-	Had  int64 // when it was exported; negative: the line that says so is missing, too
+	Had  int64 // when it was exported; negative: unknown, since the last line is missing
 }
 
 func (e *CutError) Error() string {
@@ -336,17 +330,17 @@ func (e *CutError) Error() string {
 	return fmt.Sprintf("lines are missing: it has %d events, and had %d when it was exported", e.Have, e.Had)
 }
 
-// whole is a *CutError if the file, which has been read to its end, isn't all that was written.
-func (f *Reader) whole() error {
-	if !f.head.Counted || f.said == f.count {
+// checkComplete returns a *CutError if the file, which was read to its end, is incomplete.
+func (f *Reader) checkComplete() error {
+	if !f.head.Counted || f.declaredCount == f.count {
 		return nil
 	}
-	return &CutError{f.line, f.count, f.said}
+	return &CutError{f.line, f.count, f.declaredCount}
 }
 
-// parse reads a line that is a record; number is the line's.
+// parse parses a line that is a record. number is that of the line.
 func (h *Head) parse(b []byte, number int) (p parsed, err error) {
-	p, ok := h.parseWritten(b)
+	p, ok := h.parseFast(b)
 	if !ok {
 		if p, err = h.parseJSON(b); err != nil {
 			return p, err
@@ -359,13 +353,13 @@ func (h *Head) parse(b []byte, number int) (p parsed, err error) {
 	return p, err
 }
 
-// parseJSON reads any line that is a record.
+// parseJSON parses any line that is a record.
 func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
 		return p, cutLine(b, err)
 	}
-	p.sum, p.count = l.Sum, notSaid
+	p.sum, p.count = l.Sum, unknownCount
 	if l.Count != nil {
 		if p.count = *l.Count; p.count < 0 {
 			return p, fmt.Errorf("a count of %d events", p.count)
@@ -375,7 +369,7 @@ func (h *Head) parseJSON(b []byte) (p parsed, err error) {
 	return p, err
 }
 
-// cutLine says more of a line that is no JSON, if it only lacks its end.
+// cutLine adds to the error of a line that isn't JSON whether only its end is missing.
 func cutLine(b []byte, err error) error {
 	var v json.RawMessage
 	if errors.Is(json.NewDecoder(bytes.NewReader(b)).Decode(&v), io.ErrUnexpectedEOF) {

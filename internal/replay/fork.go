@@ -21,10 +21,10 @@ const (
 	maxForkTurns = 100_000
 	// askAgain is how long after a recovery that changed nothing the next is asked
 	// for, in the sandbox's time.
-	askAgain = time.Second
+	retryEvery = time.Second
 )
 
-// Fork says how a task is to be run on.
+// Fork is how a task is to be rerun.
 type Fork struct {
 	// Program is the definition that it runs under from the fork on.
 	Program *workflow.Program
@@ -43,7 +43,7 @@ type ForkLine struct {
 	Assumed bool `json:"assumed,omitempty"`
 }
 
-// Forked is what became of a task in the sandbox.
+// Forked is the result of a task in the sandbox.
 type Forked struct {
 	Task    string           `json:"task"`
 	At      uint64           `json:"at"` // the last event that both have
@@ -59,18 +59,17 @@ type Forked struct {
 	View     events.TaskView `json:"task_after"`
 }
 
-// Run runs a task on under another definition, from a point of its recorded
-// history: the real scheduler's decisions and the real policies, in a time that
-// passes at once, with the agents' recorded answers where there are any, and with what
-// came late, as it did (course). It writes nothing. Commands of operators after the fork are left out: they were
-// given to another course. records are the task's own, from the first on.
+// Run forks a task's history. It uses the real scheduler's decisions and the real policies, in virtual time, with
+// the agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing.
+// Commands of operators after the fork are left out, since they were meant for another course. records are all
+// records of the task.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
 	if err := s.replay(records); err != nil {
 		return nil, err
 	}
-	s.begin()
+	s.switchToFork()
 	s.run()
 	if s.task == nil {
 		return nil, errors.New("the submission is refused under this definition")
@@ -100,15 +99,14 @@ type sandbox struct {
 	out       *Forked
 }
 
-// pending is an answer that comes.
+// pending is an answer that is still to arrive.
 type pending struct {
 	moment
 	written time.Time // at the latest
 	answer
 }
 
-// replay folds the history up to the fork, and takes down what agents answered in
-// all of it.
+// replay folds the history up to the fork, and records the agents' answers of the whole history.
 func (s *sandbox) replay(records []events.Record) error {
 	s.running = map[events.RequestRef]time.Time{}
 	history := make([]*events.Event, len(records))
@@ -117,10 +115,10 @@ func (s *sandbox) replay(records []events.Record) error {
 		if history[i], err = events.ReadEvent(&records[i]); err != nil {
 			return err
 		}
-		s.past.add(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
+		s.past.addEvent(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
 	}
-	s.past.course.end()
-	last, err := s.fork.last(history)
+	s.past.course.endRecording()
+	last, err := s.fork.lastShared(history)
 	if err != nil {
 		return err
 	}
@@ -141,15 +139,15 @@ func (s *sandbox) replay(records []events.Record) error {
 		if s.task, err = events.FoldEvent(s.task, e, r); err != nil {
 			return err
 		}
-		s.took(e)
+		s.trackEvent(e)
 		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq
 	}
 	return nil
 }
 
-// last is the seq of the last event that both courses have: the end of a decision,
-// at or before where the fork was asked for, or the task's first event.
-func (f Fork) last(history []*events.Event) (uint64, error) {
+// lastShared is the seq of the last event that both courses share: the end of a decision, at or before the
+// requested fork, or the task's first event.
+func (f Fork) lastShared(history []*events.Event) (uint64, error) {
 	switch n := len(history); {
 	case n == 0:
 		return 0, errors.New("the task's history has no event")
@@ -167,12 +165,12 @@ func (f Fork) last(history []*events.Event) (uint64, error) {
 	return last, nil
 }
 
-// sameDecision reports whether two events of a task that follow one another come of one input. An offset names
-// another input once its inbox was deleted and created again, and then another claim lies in between.
+// sameDecision reports whether two consecutive events of a task have the same input. If the inbox was deleted and
+// created again, an offset names another input; then there is another claim between the events.
 func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoch == b.Epoch }
 
-// took keeps what an event of either course means to timers and agents.
-func (s *sandbox) took(e *events.Event) {
+// trackEvent records what an event of either course means for timers and agents.
+func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
@@ -190,8 +188,8 @@ func (s *sandbox) took(e *events.Event) {
 	}
 }
 
-// begin goes from the recorded course to the fork's.
-func (s *sandbox) begin() {
+// switchToFork starts the forked course.
+func (s *sandbox) switchToFork() {
 	t := s.task
 	s.enqueue()
 	switch {
@@ -212,9 +210,8 @@ func (s *sandbox) begin() {
 	}
 }
 
-// migrate puts the task under the fork's definition: steps keep what they did, by
-// their ids; new ones are pending, and what isn't there any more is dropped. Armed
-// timers follow the new rules, from the instants at which they began.
+// migrate applies the fork's definition to the task. Steps with known ids keep their state, new ones are pending,
+// and others are dropped. Armed timers follow the new rules, counted from their original start.
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
 	def := s.fork.Program.Definition()
@@ -238,18 +235,18 @@ func (s *sandbox) migrate() {
 	s.rearm()
 	for ref, since := range s.running {
 		if _, ok := plan.Step(ref.Step); ok {
-			a := s.past.answer(ref, 0, s.fork.Assume) // its time stays what it was
-			s.expect(ref, since, a)
+			a := s.past.answerTo(ref, 0, s.fork.Assume) // its time stays what it was
+			s.scheduleAnswer(ref, since, a)
 		}
 	}
-	s.knowTokens()
+	s.setTokens()
 }
 
-// sandboxToken is the token of each attempt in a sandbox, where nobody forges replies.
+// sandboxToken is the token of all attempts in a sandbox, where replies can't be forged.
 const sandboxToken = "sandbox"
 
-// knowTokens gives each run the sandbox's token: of the recorded one the log has only the hash.
-func (s *sandbox) knowTokens() {
+// setTokens gives each run the sandbox's token. The log has only hashes of the recorded ones.
+func (s *sandbox) setTokens() {
 	t := s.task
 	for i := range t.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
@@ -267,7 +264,7 @@ func (s *sandbox) knowTokens() {
 	}
 }
 
-// rearm gives the armed timers the policies of the new plan.
+// rearm applies the policies of the new plan to the armed timers.
 func (s *sandbox) rearm() {
 	t, kept := s.task, s.timers.Armed[:0]
 	for _, a := range s.timers.Armed {
@@ -291,8 +288,8 @@ func (s *sandbox) rearm() {
 	s.timers.Armed = kept
 }
 
-// expect has the answer to an attempt come in its time.
-func (s *sandbox) expect(ref events.RequestRef, since time.Time, a answer) {
+// scheduleAnswer schedules the answer to an attempt.
+func (s *sandbox) scheduleAnswer(ref events.RequestRef, since time.Time, a answer) {
 	if a.outcome != "" {
 		s.answers[ref] = pending{moment{at: since.Add(a.after), seq: a.seq}, since.Add(a.written), a}
 	} else if a.assumed {
@@ -300,34 +297,33 @@ func (s *sandbox) expect(ref events.RequestRef, since time.Time, a answer) {
 	}
 }
 
-// ask has an attempt that begins answered as it was, if the same agent was asked for the same.
-func (s *sandbox) ask(f *events.AttemptStarted, e *events.Event) {
+// scheduleAttempt schedules the answer to an attempt that starts: the recorded one, if the same agent had the same
+// request.
+func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	if is, sent := s.past.asked[ref]; sent && is != (asked{f.Agent, f.Operation}) {
-		s.expect(ref, e.At, s.past.assumed(ref, 0, s.fork.Assume))
+		s.scheduleAnswer(ref, e.At, s.past.assumedAnswer(ref, 0, s.fork.Assume))
 		return
 	}
-	s.expect(ref, e.At, s.past.answer(ref, e.Due.Sub(e.At), s.fork.Assume))
+	s.scheduleAnswer(ref, e.At, s.past.answerTo(ref, e.Due.Sub(e.At), s.fork.Assume))
 }
 
-// run goes from what comes next to what comes next, until the task has ended, or is held and what the log
-// has of its attempts has come.
+// run takes step after step until the task has ended, or is held and nothing recorded is pending.
 func (s *sandbox) run() {
-	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.underWay()); turn++ {
+	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.hasPending()); turn++ {
 		if turn == maxForkTurns {
 			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
 			return
 		}
-		if err := s.turn(); err != nil {
+		if err := s.step(); err != nil {
 			s.out.Stalled = err.Error()
 			return
 		}
 	}
 }
 
-// underWay reports whether anything is to come to a task that is held: of attempts that run, what the log
-// tells of. Nothing is assumed any more.
-func (s *sandbox) underWay() bool {
+// hasPending reports whether recorded answers are pending for a held task. Nothing is assumed any more.
+func (s *sandbox) hasPending() bool {
 	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
 	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
@@ -336,8 +332,8 @@ func (s *sandbox) underWay() bool {
 	return len(s.answers) > 0 || len(s.timers.Armed) > 0
 }
 
-// turn takes the answer, the timer, or the start of what waited for its agent that comes first.
-func (s *sandbox) turn() error {
+// step takes the next answer, timer, or start of a waiting step, whichever comes first.
+func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
 	waits := s.firstStart()
@@ -349,37 +345,36 @@ func (s *sandbox) turn() error {
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		delete(s.answers, ref)
-		s.advance(reply.moment)
+		s.advanceTo(reply.moment)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, RetryAfter: reply.later, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
 	}
 	silent := timer.Policy.Timer == events.TimerAttempt && s.silent[attemptOf(timer)]
-	s.advance(fires)
+	s.advanceTo(fires)
 	ask := timer.Policy.Next(s.task.ID, timer.Slot.Step, timer.Slot.Kind, timer.Attempt, timer.Timer.Due, s.now)
 	if s.decide(timer.Recovery(s.task.ID, ask), silent) {
 		return nil
 	}
-	s.snoozed[timer.Timer.Seq] = s.now.Add(askAgain)
+	s.snoozed[timer.Timer.Seq] = s.now.Add(retryEvery)
 	return nil
 }
 
-// compare orders what comes: what is there by now is of one instant.
+// compare orders moments. Those that are not in the future are equal.
 func (s *sandbox) compare(a, b moment) int {
 	return cmp.Or(later(a.at, s.now).Compare(later(b.at, s.now)), cmp.Compare(a.seq, b.seq), cmp.Compare(a.rank, b.rank))
 }
 
-// advance goes to what comes.
-func (s *sandbox) advance(to moment) {
+// advanceTo advances the sandbox's time.
+func (s *sandbox) advanceTo(to moment) {
 	s.now, s.seq = later(s.now, to.at), to.seq
 }
 
-// attemptOf is the attempt that a timer is of, or was armed after.
+// attemptOf is the attempt that a timer belongs to, or after which it was armed.
 func attemptOf(a *events.Armed) events.RequestRef {
 	return events.RequestRef{Step: a.Slot.Step, Kind: a.Slot.Kind, Attempt: a.Attempt}
 }
 
-// firstAnswer is the one that comes first: of those of one instant, or that are there by now, the
-// one that the log has first.
+// firstAnswer returns the first pending answer. Among equal moments the order of the log decides.
 func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	for r, a := range s.answers {
 		if first == nil || cmp.Or(s.compare(a.moment, first.moment), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
@@ -389,14 +384,14 @@ func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
 	return ref, first
 }
 
-// firstTimer is the one that fires first. That of an attempt whose answer comes in time never does.
+// firstTimer returns the timer that fires first. The timer of an attempt that is answered in time doesn't fire.
 func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 	for i := range s.timers.Armed {
 		a := &s.timers.Armed[i]
 		if answer, comes := s.answers[attemptOf(a)]; comes && a.Policy.Timer == events.TimerAttempt && !answer.written.After(a.Timer.Due) {
 			continue
 		}
-		at := s.past.course.fires(a)
+		at := s.past.course.firesAt(a)
 		if until := s.snoozed[a.Timer.Seq]; until.After(at.at) {
 			at = moment{until, math.MaxUint64, unrecorded}
 		}
@@ -407,7 +402,7 @@ func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 	return first, fires
 }
 
-// decide has the scheduler decide. It reports whether anything happened.
+// decide makes the scheduler's decision. It reports whether anything happened.
 func (s *sandbox) decide(in events.Input, assumed bool) bool {
 	recovers, _ := in.(*events.Recovery)
 	return s.accept(s.protected(recovers, func(env *scheduler.Env) scheduler.Decision {
@@ -415,12 +410,12 @@ func (s *sandbox) decide(in events.Input, assumed bool) bool {
 	}), assumed)
 }
 
-// protected calls the scheduler, to decide on a recovery or on something else. A plan that was changed under a task can lead to a
-// transition that no log has, on which the scheduler panics: then the fork can't go
-// on, and that is its result.
+// protected calls the scheduler, to decide on a recovery or on another input. A plan that was changed under a task
+// can lead to a transition that no log has, on which the scheduler panics. The fork then ends with that as its
+// result.
 func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
-		Definitions: only{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
+		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
 		Token: func(string, events.RequestRef) string { return sandboxToken }}
 	for _, agent := range s.fork.Program.Definition().Agents() {
 		env.Requests[agent] = 1
@@ -431,13 +426,13 @@ func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.En
 		}
 	}()
 	d = decide(env)
-	for s.past.without(d.Events, env.Requests) {
+	for s.past.removeUnlisted(d.Events, env.Requests) {
 		d = decide(env)
 	}
 	return d
 }
 
-// accept takes in a decision. It reports whether anything happened.
+// accept applies a decision. It reports whether anything happened.
 func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 	if len(d.Events) == 0 {
 		return false
@@ -447,17 +442,17 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		s.out.Assumed++
 	}
 	for _, e := range d.Events {
-		s.took(e)
-		s.tell(e, assumed)
+		s.trackEvent(e)
+		s.appendLine(e, assumed)
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
-			s.ask(f, e)
+			s.scheduleAttempt(f, e)
 		}
 	}
 	return true
 }
 
-// tell writes an event of the forked course as a line of a timeline.
-func (s *sandbox) tell(e *events.Event, assumed bool) {
+// appendLine adds an event of the forked course as a line of a timeline.
+func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token means nothing to anybody
 		told, fact := *e, *f
 		fact.TokenHash = ""
@@ -472,8 +467,8 @@ func (s *sandbox) tell(e *events.Event, assumed bool) {
 	s.out.Forked = append(s.out.Forked, ForkLine{line, assumed})
 }
 
-// only is one definition, whatever is asked for.
-type only struct{ program *workflow.Program }
+// singleDefinition is a catalog that returns one definition for every name.
+type singleDefinition struct{ program *workflow.Program }
 
-func (o only) Program(string, int) (*workflow.Program, bool) { return o.program, true }
-func (o only) Applied(string, int) (*workflow.Program, bool) { return o.program, false }
+func (o singleDefinition) Program(string, int) (*workflow.Program, bool) { return o.program, true }
+func (o singleDefinition) Applied(string, int) (*workflow.Program, bool) { return o.program, false }

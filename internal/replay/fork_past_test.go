@@ -22,7 +22,7 @@ func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed boo
 			t.Errorf("from event %d on: without the commands of events %d; none came", at, got.LeftOut)
 		}
 		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
-			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, course(got), h.task.State, len(got.Recorded))
+			t.Errorf("from event %d on: %s, %d assumed: %s; it had ended %s after %d more events", at, got.State, got.Assumed, recordedTiming(got), h.task.State, len(got.Recorded))
 			continue
 		}
 		for i := range got.Forked {
@@ -68,8 +68,8 @@ func TestForkOfWhatWasNotSent(t *testing.T) {
 	got := fork(t, h, replay.Fork{Program: other, At: 1, Assume: replay.AssumeCompleted})
 	want := "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.completed charge/1?, " +
 		"step.started ship/1?, step.completed ship/1, task.processed"
-	if course(got) != want || got.Assumed != 1 {
-		t.Errorf("%s, %d assumed\nwant %s", course(got), got.Assumed, want)
+	if recordedTiming(got) != want || got.Assumed != 1 {
+		t.Errorf("%s, %d assumed\nwant %s", recordedTiming(got), got.Assumed, want)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestForkOfAResubmittedTask(t *testing.T) {
 	longer := program(t, strings.Replace(yaml, "complete_within: 10m", "complete_within: 20m", 1))
 	got := fork(t, h, replay.Fork{Program: longer, At: resumed, Assume: replay.AssumeSilent})
 	if got.State != events.StateProcessed || got.Assumed != 0 {
-		t.Errorf("%s, %d assumed: %s; want it processed, as it was", got.State, got.Assumed, course(got))
+		t.Errorf("%s, %d assumed: %s; want it processed, as it was", got.State, got.Assumed, recordedTiming(got))
 	}
 	if by, want := *got.View.CompleteBy, noon.Add(7200*time.Second+20*time.Minute).Format(events.TimeLayout); by != want {
 		t.Errorf("to be complete by %s, want %s", by, want)
@@ -135,7 +135,7 @@ func TestForkCountsWhatItUsed(t *testing.T) {
 		t.Fatalf("the task is %s", h.task.State)
 	}
 	if got := fork(t, h, replay.Fork{Program: program(t, yaml), At: 1, Assume: replay.AssumeSilent}); got.Assumed != 0 {
-		t.Errorf("%d assumed: %s", got.Assumed, course(got))
+		t.Errorf("%d assumed: %s", got.Assumed, recordedTiming(got))
 	}
 }
 
@@ -190,8 +190,8 @@ steps:
 
 	quick := strings.Replace(yaml, "a: {agent: stock", "a: {agent: mail", 1)
 	got := fork(t, h, replay.Fork{Program: program(t, quick), At: 1, Assume: replay.AssumeCompleted})
-	if want := "task.started, step.started a/1"; !strings.HasPrefix(course(got), want) || got.Stalled != "" {
-		t.Errorf("by another agent: %s, %s", course(got), got.Stalled)
+	if want := "task.started, step.started a/1"; !strings.HasPrefix(recordedTiming(got), want) || got.Stalled != "" {
+		t.Errorf("by another agent: %s, %s", recordedTiming(got), got.Stalled)
 	}
 }
 
@@ -235,8 +235,8 @@ func TestForkPastASilence(t *testing.T) {
 		replay.AssumeSilent:    "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.expired charge/1?, ",
 	} {
 		got := fork(t, h, replay.Fork{Program: longer, At: 1, Assume: assume})
-		if !strings.HasPrefix(course(got), want) {
-			t.Errorf("%s: %s\nwant %s...", assume, course(got), want)
+		if !strings.HasPrefix(recordedTiming(got), want) {
+			t.Errorf("%s: %s\nwant %s...", assume, recordedTiming(got), want)
 			continue
 		}
 		after := noon.Add(11 * time.Second) // no earlier than it had been silent for
@@ -249,8 +249,8 @@ func TestForkPastASilence(t *testing.T) {
 	}
 	shorter := program(t, strings.Replace(yaml, "complete_within: 10s", "complete_within: 5s", 1))
 	got := fork(t, h, replay.Fork{Program: shorter, At: 1, Assume: replay.AssumeCompleted})
-	if want := "step.started charge/1, step.expired charge/1, "; !strings.Contains(course(got), want) {
-		t.Errorf("%s\nwant %s", course(got), want)
+	if want := "step.started charge/1, step.expired charge/1, "; !strings.Contains(recordedTiming(got), want) {
+		t.Errorf("%s\nwant %s", recordedTiming(got), want)
 	}
 }
 
@@ -263,8 +263,8 @@ func TestForkWithAnotherAgent(t *testing.T) {
 		"operation": strings.Replace(yaml, "operation: charge", "operation: pay", 1),
 	} {
 		got := fork(t, h, replay.Fork{Program: program(t, other), At: 1, Assume: replay.AssumeCompleted})
-		if want := "step.completed reserve/1, step.started charge/1, step.completed charge/1?, "; got.State != events.StateProcessed || !strings.Contains(course(got), want) {
-			t.Errorf("another %s: %s: %s\nwant %s", what, got.State, course(got), want)
+		if want := "step.completed reserve/1, step.started charge/1, step.completed charge/1?, "; got.State != events.StateProcessed || !strings.Contains(recordedTiming(got), want) {
+			t.Errorf("another %s: %s: %s\nwant %s", what, got.State, recordedTiming(got), want)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestForkSaysWhatItLeavesOut(t *testing.T) {
 	if got.State != events.StateError || len(got.LeftOut) != 1 || got.LeftOut[0] != at+1 {
 		t.Errorf("%s, left out %d; want it held, and %d", got.State, got.LeftOut, at+1)
 	}
-	look, err := (&replay.Plan{Program: program(t, yaml), Assume: replay.AssumeSilent}).Look(h.records)
+	look, err := (&replay.Plan{Program: program(t, yaml), Assume: replay.AssumeSilent}).Evaluate(h.records)
 	if err != nil || look.Commands != 1 || !look.Changed {
 		t.Errorf("%+v, %v; want one command left out", look, err)
 	}

@@ -150,8 +150,10 @@ func failed(t *testing.T) *history {
 	return h
 }
 
-// course is a forked course as words.
-func course(f *replay.Forked) string {
+// recordedTiming is when the timers of a recorded task fired, and when steps that waited for their agent started.
+// Supervisors may be late and agents busy; neither follows from the definition. In a fork, unchanged timers and
+// starts happen when they did in the recording.
+func recordedTiming(f *replay.Forked) string {
 	var words []string
 	for _, l := range f.Forked {
 		w := strings.TrimSuffix(strings.TrimPrefix(l.Type, "waybill."), ".v1")
@@ -190,15 +192,15 @@ func TestForkWithMoreAttempts(t *testing.T) {
 	got := fork(t, h, replay.Fork{Program: more, At: 5, Assume: replay.AssumeCompleted})
 	want := "step.failed charge/1, step.waiting charge/1, step.started charge/2, step.completed charge/2?, " +
 		"step.started ship/1?, step.completed ship/1?, task.processed?"
-	if got.State != events.StateProcessed || got.Assumed != 2 || course(got) != want {
-		t.Errorf("%s, %d assumed: %s\nwant %s", got.State, got.Assumed, course(got), want)
+	if got.State != events.StateProcessed || got.Assumed != 2 || recordedTiming(got) != want {
+		t.Errorf("%s, %d assumed: %s\nwant %s", got.State, got.Assumed, recordedTiming(got), want)
 	}
 	if n := len(got.Recorded); n != len(h.records)-5 {
 		t.Errorf("%d recorded events after the fork, want %d", n, len(h.records)-5)
 	}
 	got = fork(t, h, replay.Fork{Program: more, At: 5, Assume: replay.AssumeFailed})
 	if got.State == events.StateProcessed {
-		t.Errorf("%s, though the other attempts fail: %s", got.State, course(got))
+		t.Errorf("%s, though the other attempts fail: %s", got.State, recordedTiming(got))
 	}
 }
 
@@ -212,7 +214,7 @@ func TestForkUnderTheSameDefinition(t *testing.T) {
 			t.Errorf("from event %d on: %s, %d assumed; want %s", at, got.State, got.Assumed, h.task.State)
 		}
 		if len(got.Forked) != len(got.Recorded) {
-			t.Errorf("from event %d on: %s, want %d events", at, course(got), len(got.Recorded))
+			t.Errorf("from event %d on: %s, want %d events", at, recordedTiming(got), len(got.Recorded))
 			continue
 		}
 		for i := range got.Forked {
@@ -262,7 +264,7 @@ func TestForkOfRecordedTasks(t *testing.T) {
 			forks++
 			if got.State != end.State || got.Assumed != 0 || got.Stalled != "" || len(got.Forked) != len(got.Recorded) {
 				t.Errorf("task %s from event %d on: %s, %d assumed, %s: %s; it had ended %s after %d events", id, at, got.State, got.Assumed,
-					got.Stalled, course(got), end.State, end.Seq)
+					got.Stalled, recordedTiming(got), end.State, end.Seq)
 			}
 		}
 	}
@@ -276,8 +278,8 @@ func TestForkIntoSilence(t *testing.T) {
 	h := failed(t)
 	got := fork(t, h, replay.Fork{Program: program(t, fmt.Sprintf(order, 2, 2, "")), At: 5, Assume: replay.AssumeSilent})
 	want := "step.failed charge/1, step.waiting charge/1, step.started charge/2, step.expired charge/2?, step.errored charge?, task.undoing?"
-	if !strings.HasPrefix(course(got), want) {
-		t.Errorf("%s\nwant %s ...", course(got), want)
+	if !strings.HasPrefix(recordedTiming(got), want) {
+		t.Errorf("%s\nwant %s ...", recordedTiming(got), want)
 	}
 }
 
@@ -296,8 +298,8 @@ steps:
 `)
 	got := fork(t, h, replay.Fork{Program: other, At: 5, Assume: replay.AssumeCompleted})
 	want := "step.started letter/1, step.completed letter/1?, task.processed?"
-	if course(got) != want || got.Assumed != 1 {
-		t.Errorf("%s, %d assumed\nwant %s", course(got), got.Assumed, want)
+	if recordedTiming(got) != want || got.Assumed != 1 {
+		t.Errorf("%s, %d assumed\nwant %s", recordedTiming(got), got.Assumed, want)
 	}
 }
 
@@ -316,7 +318,7 @@ func TestForkRefuses(t *testing.T) {
 	}
 	// It has ended: there is nothing to go on with, and nothing is made up.
 	if got := fork(t, h, replay.Fork{Program: p}); len(got.Forked) != 0 || got.State != events.StateUndone {
-		t.Errorf("from its end on: %s: %s", got.State, course(got))
+		t.Errorf("from its end on: %s: %s", got.State, recordedTiming(got))
 	}
 }
 

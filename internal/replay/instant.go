@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Instant folds the events of all tasks up to an instant, by their at. One
-// goroutine uses it; the events of a partition come in order.
+// Instant folds the events of all tasks up to an instant, by their at. One goroutine uses it. The events of a
+// partition come in order.
 type Instant struct {
 	at     time.Time
 	tasks  map[string]*instantTask
@@ -22,11 +22,11 @@ type Instant struct {
 	broken int
 	begun  map[int32]bool // partitions of which there is a record; nil: they aren't whole
 	cut    map[int32]string
-	gone   []Loss
+	losses []Loss
 	after  map[int32]int64 // by partition, the offset of the first event that is of later than at
 }
 
-// instantTask is a task, of which only the head is left when it has ended.
+// instantTask is a task, of which only the head is kept once it has ended.
 type instantTask struct {
 	partition int32
 	next      int64
@@ -46,21 +46,21 @@ type Owned struct {
 // maxInstantFaults bounds those that are kept.
 const maxInstantFaults = 100
 
-// NewInstant begins before the first event.
+// NewInstant creates an Instant without events.
 func NewInstant(at time.Time) *Instant {
 	return &Instant{at: at, tasks: map[string]*instantTask{}, parts: map[int32]*Owned{}, after: map[int32]int64{}}
 }
 
-// Lost says that a part of the log can't be read: a task that may have changed by it is left out. It may come before what
-// was read before it.
-func (in *Instant) Lost(at Loss) { in.gone = append(in.gone, at) }
+// Lost reports an unreadable part of the log. Tasks that it may have changed are left out. It may be called before
+// earlier records are added.
+func (in *Instant) Lost(at Loss) { in.losses = append(in.losses, at) }
 
-// WholeLog says that all is to come that the log has, so that a partition which doesn't begin with its first
-// owner has lost what came before.
+// WholeLog declares that the log is added from its start. A partition that doesn't start with its first owner then
+// counts as truncated.
 func (in *Instant) WholeLog() { in.begun, in.cut = map[int32]bool{}, map[int32]string{} }
 
-// begins notes where a partition's log begins.
-func (in *Instant) begins(r *events.Record, e *events.Event) {
+// recordStart records where a partition's log starts.
+func (in *Instant) recordStart(r *events.Record, e *events.Event) {
 	if in.begun == nil || in.begun[r.Partition] {
 		return
 	}
@@ -76,12 +76,12 @@ func (in *Instant) begins(r *events.Record, e *events.Event) {
 	}
 }
 
-// Add folds a record of the events topic, if it is of the time before. An event
-// that can't be folded leaves its task as it was, and is a fault.
+// Add folds a record of the events topic, if it is not later than the instant. An event that can't be folded
+// leaves its task unchanged and is a fault.
 func (in *Instant) Add(r *events.Record) {
-	r = apartFrom(r)
+	r = copyRecord(r)
 	e, err := events.ReadEvent(r)
-	in.begins(r, e)
+	in.recordStart(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
 		if _, past := in.after[r.Partition]; !past {
 			in.after[r.Partition] = r.Offset
@@ -89,10 +89,10 @@ func (in *Instant) Add(r *events.Record) {
 		return
 	}
 	in.events++
-	p := in.part(r.Partition)
+	p := in.partitionOf(r.Partition)
 	p.Offset = strconv.FormatInt(r.Offset+1, 10)
 	if err != nil {
-		in.spoil(string(r.Key), err)
+		in.recordFault(string(r.Key), err)
 		return
 	}
 	if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
@@ -113,14 +113,14 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	}
 	was := t.task != nil && t.task.Open()
 	if err := t.evolve(e, r); err != nil {
-		in.spoil(e.Task, err)
+		in.recordFault(e.Task, err)
 		return
 	}
 	switch is := t.task.Open(); {
 	case is && !was:
-		in.part(r.Partition).Open++
+		in.partitionOf(r.Partition).Open++
 	case was && !is:
-		in.part(r.Partition).Open--
+		in.partitionOf(r.Partition).Open--
 	}
 }
 
@@ -143,14 +143,14 @@ func head(t *events.Task) *events.Task {
 		Error: t.Error, Seq: t.Seq, Prev: t.Prev}
 }
 
-func (in *Instant) part(p int32) *Owned {
+func (in *Instant) partitionOf(p int32) *Owned {
 	if in.parts[p] == nil {
 		in.parts[p] = &Owned{Partition: p, Offset: "0"}
 	}
 	return in.parts[p]
 }
 
-func (in *Instant) spoil(task string, err error) {
+func (in *Instant) recordFault(task string, err error) {
 	if t := in.tasks[task]; t != nil {
 		t.fault = true
 	}
@@ -175,8 +175,8 @@ type InstantView struct {
 	Tasks   []events.TaskView `json:"tasks"`
 }
 
-// View is the result. wanted says which tasks are listed, the newest first; of
-// those that had ended, the input, the output and the steps are left out.
+// View returns the result. wanted selects the tasks to list, the newest first. Ended tasks are listed without
+// input, output and steps.
 func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	v := &InstantView{At: in.at.UTC().Format(events.TimeLayout), Events: in.events, States: map[events.TaskState]int{},
 		Faults: append([]string{}, in.faults...), Broken: in.broken, Partitions: []Owned{}, Tasks: []events.TaskView{}}
@@ -186,7 +186,7 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	for _, p := range slices.Sorted(maps.Keys(in.cut)) {
 		v.Missing = append(v.Missing, in.cut[p])
 	}
-	left := in.leaveOut(v)
+	left := in.omitLost(v)
 	var list []*instantTask
 	for _, t := range in.tasks {
 		if t.task == nil || left[t.task.ID] {
@@ -206,10 +206,10 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	return v
 }
 
-// leaveOut takes out of a view what may have changed by events that can't be read, and returns those tasks.
-func (in *Instant) leaveOut(v *InstantView) map[string]bool {
+// omitLost removes tasks that unreadable events may have changed from a view, and returns them.
+func (in *Instant) omitLost(v *InstantView) map[string]bool {
 	s := &Survey{tasks: map[string]*instantTask{}}
-	for _, at := range in.gone {
+	for _, at := range in.losses {
 		if first, past := in.after[at.Partition]; past && first < at.Offset {
 			continue // it was later
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Outlook is what a definition would mean to a task.
+// Outlook is the effect of a definition on a task.
 type Outlook struct {
 	Task string `json:"task"`
 	// At is the event from which on it was run: of an open task its last, of one
@@ -38,7 +38,7 @@ type Outlook struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// Plan says what a definition would mean to tasks: Look takes one after the other.
+// Plan evaluates the effect of a definition on tasks, one after the other.
 type Plan struct {
 	Program *workflow.Program
 	// Old is the definition that an open task has.
@@ -46,8 +46,8 @@ type Plan struct {
 	Assume Assume
 }
 
-// Look runs a task under both definitions. records are the task's own.
-func (p *Plan) Look(records []events.Record) (*Outlook, error) {
+// Evaluate runs a task under both definitions. records are all records of the task.
+func (p *Plan) Evaluate(records []events.Record) (*Outlook, error) {
 	s := NewStepper(Until{}, false)
 	for i := range records {
 		if _, err := s.Add(&records[i]); err != nil {
@@ -56,20 +56,19 @@ func (p *Plan) Look(records []events.Record) (*Outlook, error) {
 	}
 	t := s.Task()
 	if t.Open() {
-		return p.open(t, records)
+		return p.evaluateOpen(t, records)
 	}
 	f, err := Fork{Program: p.Program, At: 1, Assume: p.Assume}.Run(records)
 	if err != nil {
 		return nil, err
 	}
-	o := outlook(t, f)
+	o := newOutlook(t, f)
 	o.Otherwise = t.State
 	return o, nil
 }
 
-// open runs a task on under its own definition, too: nothing is recorded of what
-// comes.
-func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
+// evaluateOpen also runs an open task on under its current definition, since its future isn't recorded.
+func (p *Plan) evaluateOpen(t *events.Task, records []events.Record) (*Outlook, error) {
 	old, err := p.Old(t.Workflow, t.Version)
 	if err != nil {
 		return nil, err
@@ -85,17 +84,17 @@ func (p *Plan) open(t *events.Task, records []events.Record) (*Outlook, error) {
 	for i := range otherwise.Forked {
 		f.Recorded = append(f.Recorded, otherwise.Forked[i].Line)
 	}
-	o := outlook(t, f)
+	o := newOutlook(t, f)
 	o.Otherwise = otherwise.State
 	return o, nil
 }
 
-func outlook(t *events.Task, f *Forked) *Outlook {
+func newOutlook(t *events.Task, f *Forked) *Outlook {
 	o := &Outlook{Task: f.Task, At: f.At, Now: t.State, Then: f.State, Stalled: f.Stalled, Assumed: f.Assumed, Commands: len(f.LeftOut)}
-	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return waits(&l) }),
-		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return waits(&l.Line) })})
+	rows := Pairs(&Forked{Recorded: slices.DeleteFunc(slices.Clone(f.Recorded), func(l events.Line) bool { return isRetryWait(&l) }),
+		Forked: slices.DeleteFunc(slices.Clone(f.Forked), func(l ForkLine) bool { return isRetryWait(&l.Line) })})
 	for i := range rows {
-		if o.First = rows[i].alone(); o.First != nil {
+		if o.First = rows[i].single(); o.First != nil {
 			o.Changed, o.FirstIn = true, "otherwise"
 			if rows[i].Recorded == nil {
 				o.FirstIn = "then"
@@ -106,67 +105,66 @@ func outlook(t *events.Task, f *Forked) *Outlook {
 	return o
 }
 
-// waits reports whether an event begins the wait before another attempt.
-func waits(l *events.Line) bool {
+// isRetryWait reports whether an event starts the wait before another attempt.
+func isRetryWait(l *events.Line) bool {
 	return l.Type == (&events.AttemptWaiting{Kind: events.Do}).Type() || l.Type == (&events.AttemptWaiting{Kind: events.Undo}).Type()
 }
 
-// Choice collects the records of the tasks that a plan looks at: those of one
-// workflow that are open, or the last few that have ended. Partitions may be read in any
-// order, and mixed: what is chosen is the same. One goroutine uses it.
+// Choice collects the records of the tasks that a plan evaluates: the open tasks of a workflow, or the last ones
+// that ended. Partitions may be read in any order, and interleaved; the choice is the same. One goroutine uses it.
 type Choice struct {
 	workflow string
 	finished int
-	tasks    map[string]*chosen
-	ended    ends
+	tasks    map[string]*candidate
+	ended    endedHeap
 	broken   map[string]bool // before their end
 }
 
-// chosen is a task that may be looked at.
-type chosen struct {
+// candidate is a task that may be evaluated.
+type candidate struct {
 	task    *events.Task
 	records []events.Record
 	broken  bool // it has an event after its end
 }
 
-// ends is a heap of tasks that have ended, the one that ended first on top.
-type ends []*events.Task
+// endedHeap is a heap of ended tasks; the one that ended first is on top.
+type endedHeap []*events.Task
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return compareEnds(e[i], e[j]) < 0 }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(t any)        { *e = append(*e, t.(*events.Task)) }
-func (e *ends) Pop() any {
+func (e endedHeap) Len() int           { return len(e) }
+func (e endedHeap) Less(i, j int) bool { return compareEnds(e[i], e[j]) < 0 }
+func (e endedHeap) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *endedHeap) Push(t any)        { *e = append(*e, t.(*events.Task)) }
+func (e *endedHeap) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
 	return last
 }
 
-// compareEnds orders tasks by their last event's instant. Events of two partitions may be
-// of one instant, and no offset says which was first: then it is the id.
+// compareEnds orders tasks by the instant of their last event, and then by id, since offsets of two partitions
+// don't compare.
 func compareEnds(a, b *events.Task) int {
 	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// NewChoice takes the open tasks of a workflow, or the last so many that have ended.
+// NewChoice collects the open tasks of a workflow, or the last finished ones, that many.
 func NewChoice(name string, finished int) *Choice {
-	return &Choice{workflow: name, finished: finished, tasks: map[string]*chosen{}, broken: map[string]bool{}}
+	return &Choice{workflow: name, finished: finished, tasks: map[string]*candidate{}, broken: map[string]bool{}}
 }
 
-// Add takes in a record of the events topic. The records of a task come in order.
+// Add takes a record of the events topic. The records of a task come in order.
 func (c *Choice) Add(r *events.Record) {
 	id := string(r.Key)
 	if id == "" {
 		return
 	}
 	t := c.tasks[id]
-	r = apartFrom(r)
+	r = copyRecord(r)
 	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
 			return
 		}
-		t = &chosen{}
+		t = &candidate{}
 		c.tasks[id] = t
 	}
 	if t == nil {
@@ -183,23 +181,23 @@ func (c *Choice) Add(r *events.Record) {
 		c.broken[id] = true
 		delete(c.tasks, id)
 	default:
-		t.records = append(t.records, kept(r))
+		t.records = append(t.records, cloneRecord(r))
 		if !t.task.Open() {
 			c.end(t.task)
 		}
 	}
 }
 
-// apartFrom is a record whose value is its own: a task that is folded from it has parts of that, and
-// what was fetched with it isn't kept for their sake.
-func apartFrom(r *events.Record) *events.Record {
+// copyRecord returns a record with its own value. A task folded from it references the value, and must not keep
+// the whole fetch in memory.
+func copyRecord(r *events.Record) *events.Record {
 	own := *r
 	own.Value = bytes.Clone(r.Value)
 	return &own
 }
 
-// kept is a record on its own, of one whose value is so already.
-func kept(r *events.Record) events.Record {
+// cloneRecord returns a record of its own. Its value is a copy already.
+func cloneRecord(r *events.Record) events.Record {
 	k := *r
 	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
 	for i := range k.Headers {
@@ -208,7 +206,7 @@ func kept(r *events.Record) events.Record {
 	return k
 }
 
-// end forgets what isn't among the last that ended.
+// end drops the tasks that are not among the last that ended.
 func (c *Choice) end(t *events.Task) {
 	heap.Push(&c.ended, t)
 	if c.ended.Len() > c.finished {
@@ -216,15 +214,14 @@ func (c *Choice) end(t *events.Task) {
 	}
 }
 
-// Drop takes out a task, of which an event may be lost.
+// Drop removes a task of which an event may be lost.
 func (c *Choice) Drop(id string) {
 	delete(c.tasks, id)
 	delete(c.broken, id)
 }
 
-// Each calls fn with the records of each task that was chosen, in the order of their
-// ids or of their ends, and returns how many tasks were passed over because an event
-// of theirs can't be folded.
+// Each calls fn with the records of each chosen task, ordered by id or by end. It returns how many tasks were
+// skipped because one of their events can't be folded.
 func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err error) {
 	broken = len(c.broken)
 	for _, id := range c.ids() {

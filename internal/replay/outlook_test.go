@@ -56,7 +56,7 @@ steps:
 			}
 			return old, nil
 		}}
-		o, err := p.Look(tt.task.records)
+		o, err := p.Evaluate(tt.task.records)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue

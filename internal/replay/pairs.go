@@ -2,15 +2,14 @@ package replay
 
 import "github.com/waybill-run/waybill/events"
 
-// Pair is a row of two courses side by side: the same event in both, or one that
-// only one has.
+// Pair is a row of two aligned courses: the same event in both, or an event of one of them.
 type Pair struct {
 	Recorded *events.Line
 	Forked   *ForkLine
 }
 
-// alone is the event that only one of the courses has; nil: both do.
-func (p *Pair) alone() *events.Line {
+// single returns the event that only one course has; nil: both have it.
+func (p *Pair) single() *events.Line {
 	switch {
 	case p.Recorded == nil:
 		return &p.Forked.Line
@@ -20,16 +19,16 @@ func (p *Pair) alone() *events.Line {
 	return nil
 }
 
-// maxPairs bounds the table that Pairs fills; longer courses are put one after the
-// other from where they first differ.
+// maxPairs bounds the table that Pairs fills. Longer courses are listed one after the other, from their first
+// difference on.
 const maxPairs = 4 << 20
 
-// Pairs puts the courses of a fork side by side, so that as many of the same events
-// as can be stand in one row: same type, step and attempt.
+// Pairs aligns the courses of a fork so that as many equal events as possible (same type, step and attempt) are in
+// one row.
 func Pairs(f *Forked) []Pair {
 	a, b := f.Recorded, f.Forked
 	var rows []Pair
-	for len(a) > 0 && len(b) > 0 && same(&a[0], &b[0]) {
+	for len(a) > 0 && len(b) > 0 && sameEvent(&a[0], &b[0]) {
 		rows = append(rows, Pair{&a[0], &b[0]})
 		a, b = a[1:], b[1:]
 	}
@@ -42,18 +41,18 @@ func Pairs(f *Forked) []Pair {
 		}
 		return rows
 	}
-	return append(rows, aligned(a, b)...)
+	return append(rows, align(a, b)...)
 }
 
-// aligned is the longest common subsequence, with the rest around it.
-func aligned(a []events.Line, b []ForkLine) []Pair {
+// align computes the longest common subsequence, with the remaining events around it.
+func align(a []events.Line, b []ForkLine) []Pair {
 	length := make([][]int32, len(a)+1) // of the common subsequence of a[i:] and b[j:]
 	for i := range length {
 		length[i] = make([]int32, len(b)+1)
 	}
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
-			if same(&a[i], &b[j]) {
+			if sameEvent(&a[i], &b[j]) {
 				length[i][j] = length[i+1][j+1] + 1
 			} else {
 				length[i][j] = max(length[i+1][j], length[i][j+1])
@@ -64,7 +63,7 @@ func aligned(a []events.Line, b []ForkLine) []Pair {
 	i, j := 0, 0
 	for i < len(a) || j < len(b) {
 		switch {
-		case i < len(a) && j < len(b) && same(&a[i], &b[j]):
+		case i < len(a) && j < len(b) && sameEvent(&a[i], &b[j]):
 			rows = append(rows, Pair{&a[i], &b[j]})
 			i, j = i+1, j+1
 		case j == len(b) || i < len(a) && length[i+1][j] >= length[i][j+1]:
@@ -78,6 +77,6 @@ func aligned(a []events.Line, b []ForkLine) []Pair {
 	return rows
 }
 
-func same(a *events.Line, b *ForkLine) bool {
+func sameEvent(a *events.Line, b *ForkLine) bool {
 	return a.Type == b.Type && a.Step == b.Step && a.Attempt == b.Attempt
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// queuedStart is an attempt that had to wait for its agent, as the log has it: it begins no earlier
-// in a fork. What would have been free then is for no fork to know.
+// queuedStart is an attempt that had to wait for its agent, according to the log. In a fork it starts no earlier:
+// whether a slot would have been free is unknown.
 type queuedStart struct {
 	ref   events.RequestRef
 	agent string
 	moment
 }
 
-// sandboxSlots are the slots of a sandbox: any number, but for what waited.
+// sandboxSlots are the slots of a sandbox: unlimited, except for attempts that waited in the recording.
 type sandboxSlots struct {
 	*sandbox
-	recovers *events.Recovery // what is decided on; nil: something else
+	recovers *events.Recovery // the recovery that is being decided; nil: another input
 }
 
-// noRoom is less than any number of slots that a decision frees.
-const noRoom = math.MinInt32
+// noSlots is less than any number of slots that a decision can free.
+const noSlots = math.MinInt32
 
-// Free implements scheduler.Slots. A retry that is asked for is no step that Waits.
+// Free implements scheduler.Slots. A requested retry is not a step that Waits.
 func (s sandboxSlots) Free(string, string, time.Time) int {
 	if r := s.recovers; r != nil {
 		if i, ok := s.task.Plan.Step(r.Step); ok && s.Waits(s.task, i, r.Kind) {
-			return noRoom
+			return noSlots
 		}
 	}
 	return math.MaxInt32
@@ -44,7 +44,7 @@ func (s sandboxSlots) Waits(t *events.Task, step int, k events.Kind) bool {
 	})
 }
 
-// nextOf is the attempt that a run comes to next.
+// nextOf is the next attempt of a run.
 func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
 	ref := events.RequestRef{Step: t.Plan.Steps[step].ID, Kind: k, Attempt: 1}
 	if run := t.Run(step, k); run != nil {
@@ -83,7 +83,7 @@ func (s *sandbox) firstStart() (first *queuedStart) {
 // start begins an attempt that waited, now that it is its turn.
 func (s *sandbox) start(q queuedStart) {
 	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.ref == q.ref })
-	s.advance(q.moment)
+	s.advanceTo(q.moment)
 	step, _ := s.task.Plan.Step(q.ref.Step)
 	s.accept(s.protected(nil, func(env *scheduler.Env) scheduler.Decision {
 		return scheduler.Start(s.task.Clone(), step, q.ref.Kind, events.Cause{}, env)

@@ -73,7 +73,7 @@ type Stepper struct {
 	states bool
 	seq    uint64 // of the last record that has one
 	task   *events.Task
-	shown  *shown
+	shown  *jsonState
 	fault  string
 }
 
@@ -147,7 +147,7 @@ func (s *Stepper) fold(r *events.Record, step *Step) {
 		return
 	}
 	view := s.task.View(ownerOf(r), r.Partition, r.Offset+1)
-	now := show(&view, s.shown)
+	now := newJSONState(&view, s.shown)
 	step.Changes = changes(s.shown, now)
 	s.shown = now
 }

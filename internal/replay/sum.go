@@ -57,7 +57,7 @@ func hexSum(sum uint32) string { return fmt.Sprintf("%08x", sum) }
 
 // sum is over all that a head says.
 func (h *headLine) sum() uint32 {
-	count := int64(notSaid)
+	count := int64(unknownCount)
 	if h.Count != nil {
 		count = *h.Count
 	}

@@ -27,8 +27,8 @@ func (h *history) another() *history {
 	}
 }
 
-// An inbox was trimmed while it was read: some of its beginning came, then what was left from an offset on. What lay
-// between isn't known: that it isn't there is no fault, nor what became of it.
+// An inbox was trimmed while it was read. Records between the part that was read and the new start are unknown:
+// that they are missing is no fault.
 func TestInboxTrimmedWhileItWasRead(t *testing.T) {
 	stray := (&events.Submission{ID: "stray", Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
 	for _, tt := range []struct {
@@ -59,8 +59,8 @@ func TestInboxTrimmedWhileItWasRead(t *testing.T) {
 	}
 }
 
-// No agent wrote these late: an operator wrote a dead letter again, and a scheduler passed on what lay in the wrong
-// partition, where it was in time.
+// Replies that were redriven by an operator or forwarded by a scheduler don't count as late if the original was in
+// time.
 func TestRepliesThatOthersWriteLate(t *testing.T) {
 	reply := func(h *history) events.Record {
 		p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Completed, Body: []byte("{}")}

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// byOffset keeps what belongs to offsets of a partition. Those that are asked for one
-// after another lie close together, so most are found in the page of the one before,
-// without a search.
+// byOffset maps offsets of a partition to values. Consecutive lookups are mostly close together, so the page of
+// the previous one is checked first.
 type byOffset[T any] struct {
 	pages map[int64]*page[T] // by number
 	last  *page[T]           // the one of the offset before, if that had one
@@ -17,7 +16,7 @@ type byOffset[T any] struct {
 
 // A page is for 2^pageBits offsets.
 const (
-	pageBits = 7
+	pageBits = 7 // a page has 2^pageBits offsets
 	pageLen  = 1 << pageBits
 )
 
@@ -37,7 +36,7 @@ func (b *byOffset[T]) page(offset int64) *page[T] {
 	return b.last
 }
 
-// get is what belongs to an offset; nil: nothing.
+// get returns the value of an offset, or nil.
 func (b *byOffset[T]) get(offset int64) *T {
 	if pg := b.page(offset); pg != nil {
 		return pg.at[offset&(pageLen-1)]
@@ -45,7 +44,7 @@ func (b *byOffset[T]) get(offset int64) *T {
 	return nil
 }
 
-// put keeps x, instead of what belonged to the offset.
+// put sets the value of an offset.
 func (b *byOffset[T]) put(offset int64, x *T) {
 	pg := b.page(offset)
 	if pg == nil {
@@ -59,8 +58,8 @@ func (b *byOffset[T]) put(offset int64, x *T) {
 	*slot = x
 }
 
-// take is get, and forgets it.
-func (b *byOffset[T]) take(offset int64) *T {
+// remove returns the value of an offset, or nil, and removes it.
+func (b *byOffset[T]) remove(offset int64) *T {
 	x := b.get(offset)
 	if x == nil {
 		return nil
@@ -75,7 +74,7 @@ func (b *byOffset[T]) take(offset int64) *T {
 	return x
 }
 
-// all are those that are kept, by their offsets. Those that were given already may be taken meanwhile.
+// all iterates over the values in the order of their offsets. Values that were yielded may be removed meanwhile.
 func (b *byOffset[T]) all() iter.Seq2[int64, *T] {
 	return func(yield func(int64, *T) bool) {
 		for _, number := range slices.Sorted(maps.Keys(b.pages)) {

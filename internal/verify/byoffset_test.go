@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is kept by offset is what a map would keep, and is given in the order of offsets.
+// byOffset has the entries of a map, in the order of offsets.
 func TestByOffsetIsAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	is, want := newByOffset[int](), map[int64]*int{}
@@ -18,7 +18,7 @@ func TestByOffsetIsAMap(t *testing.T) {
 			is.put(offset, x)
 			want[offset] = x
 		case 2, 3:
-			if got := is.take(offset); got != want[offset] {
+			if got := is.remove(offset); got != want[offset] {
 				t.Fatalf("took %p of offset %d, want %p", got, offset, want[offset])
 			}
 			delete(want, offset)
@@ -37,7 +37,7 @@ func TestByOffsetIsAMap(t *testing.T) {
 			t.Fatalf("gave %p of offset %d, want %p", x, offset, want[offset])
 		}
 		order = append(order, offset)
-		is.take(offset)
+		is.remove(offset)
 	}
 	if !slices.Equal(order, slices.Sorted(maps.Keys(want))) {
 		t.Errorf("gave the offsets %v of %v", order, slices.Sorted(maps.Keys(want)))

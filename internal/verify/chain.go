@@ -7,10 +7,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// changed holds an event against the hashes: its own, where it has one, and that of the
-// event before, which it has. The fault names the event that isn't as it was written,
-// and where another tells of that, both; nil: none is known.
-func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Record) *Fault {
+// checkHashes checks an event's own hash, if it has one, and the hash of the previous event that it contains. The
+// fault names the event that was changed, or both events if either may have been changed; nil: no fault.
+func (c *Checker) checkHashes(p *partition, t *task, e *events.Event, r *events.Record) *Fault {
 	if t.broken {
 		return nil
 	}
@@ -38,8 +37,8 @@ func (c *Checker) changed(p *partition, t *task, e *events.Event, r *events.Reco
 	return nil
 }
 
-// claimed takes a claim over, and holds it against its own hash.
-func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
+// checkClaim applies a claim and checks its hash.
+func (c *Checker) checkClaim(p *partition, e *events.Event, r *events.Record) {
 	p.claim, p.sums, p.owner, p.source = r.Offset, e.Sum != "", "", ""
 	if err := c.reader.CheckSum(r); err != nil {
 		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
@@ -49,7 +48,7 @@ func (c *Checker) claimed(p *partition, e *events.Event, r *events.Record) {
 	if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 		p.owner = strings.Clone(f.Owner)
 	}
-	what := p.written(r)
+	what := p.checkOwner(r)
 	if id, _ := r.Header(events.HeaderID); what == "" && (e.Seq != e.Epoch || id != e.ID(r.Partition)) {
 		what = fmt.Sprintf("the claim of epoch %d is named %q", e.Epoch, id)
 	}

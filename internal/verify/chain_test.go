@@ -98,8 +98,7 @@ func with(records []events.Record, at int, value []byte) []events.Record {
 	return edited
 }
 
-// Whatever byte of whichever event is changed, also of the last one of a task, and of a
-// claim: that event is named.
+// Any changed byte of any event, also of the last one of a task and of a claim, is found, and the event is named.
 func TestAnyChangedByteIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	types, flips := map[string]bool{}, 0
@@ -128,8 +127,7 @@ func TestAnyChangedByteIsFound(t *testing.T) {
 	tally.Add(t, "changed bytes found", flips)
 }
 
-// A change in the middle is told with the event that says so, and a sum that was taken
-// away is missed.
+// A change in the middle is reported with the event that shows it, and a removed checksum is noticed.
 func TestWhatIsSaidOfAChange(t *testing.T) {
 	records := settledHistories(t)["processed"]
 	last := len(records) - 1
@@ -163,8 +161,7 @@ func TestWhatIsSaidOfAChange(t *testing.T) {
 	}
 }
 
-// A log of builds that wrote no sums is as good as it was; one that goes on with them,
-// too.
+// A log of builds without checksums is valid, also if it continues with checksums.
 func TestEventsWithoutSums(t *testing.T) {
 	o := Options{}
 	h := newHistory(t, o)

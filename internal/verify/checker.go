@@ -9,26 +9,24 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Options says what a Checker is to hold things against. The zero value checks
-// what needs no bound.
+// Options configures what a Checker checks. The zero value checks what needs no bounds and no complete feeds.
 type Options struct {
 	// Namespace; empty: the default one.
 	Namespace events.Namespace
-	// Partitions of the inboxes; 0: not known, and no record is misplaced.
+	// Partitions of the inboxes; 0: unknown, then no record counts as misplaced.
 	Partitions int32
-	// TopicIDs are those of the inboxes that are fed. An event whose cause is in another topic of
-	// the same name, which was deleted, isn't checked against what is fed; empty: not known.
+	// TopicIDs are those of the inboxes that are fed. An event whose cause is in an earlier topic of the same name
+	// isn't compared with them. Empty: unknown.
 	TopicIDs events.TopicIDs
-	// Since and Until narrow what is checked to the tasks whose first event was
-	// written between them, those instants included, with all that happened to
-	// them; zero: no bound. The log may then be fed from Since on.
+	// Since and Until restrict checks to tasks whose first event was written within these instants, inclusive,
+	// with all their later events. Zero: no bound. The log may then be fed from Since on.
 	Since, Until time.Time
 
-	// Keep keeps every task's whole state, for Task and Tasks. Without it, what
-	// has ended is kept in short.
+	// Keep retains the whole state of every task, for Task and Tasks. Otherwise ended tasks are kept in a short
+	// form.
 	Keep bool
-	// Faults bounds how many faults are kept; 0: MaxFaults. One who knows of
-	// faults that aren't the promises' own must see all to tell them apart.
+	// Faults bounds how many faults are kept; 0: MaxFaults. A caller that expects faults of its own needs all of
+	// them.
 	Faults int
 	// Inputs: records of the inboxes are fed, before the events or after.
 	Inputs bool
@@ -37,34 +35,32 @@ type Options struct {
 	// Deadletters: all dead letters are fed before Finish (P15, and P10 of
 	// submissions).
 	Deadletters bool
-	// Alerts: all alerts are fed before Finish (P1: a hold is visible).
+	// Alerts: all alerts are fed before Finish (P1: each hold has an alert).
 	Alerts bool
 	// Requests: all requests are fed before Finish (P10).
 	Requests bool
-	// Whole: events are fed to the end of a transaction before Finish (P10).
+	// Whole: the events that are fed end at the end of a transaction (P10).
 	Whole bool
 
-	// RecoverWithin is how long after its complete-by a task may take to leave
-	// processing, and after its due a timer to fire (P1); 0: not bounded.
+	// RecoverWithin bounds how long after its complete-by a task may leave processing, and how long after its due
+	// time a timer may fire (P1); 0: unbounded.
 	RecoverWithin time.Duration
-	// LatestBy is how late a timer may fire while nothing is disturbed (P16);
-	// 0: only measured.
+	// LatestBy bounds how late a timer may fire while nothing is disturbed (P16); 0: lateness is only measured.
 	LatestBy time.Duration
-	// EarliestBy is how long before its due the timestamp of what a timer led to
-	// may be (P16): the clocks of roles are estimates. 0: only its at is looked at.
+	// EarliestBy bounds how long before its due time the record timestamp of what a timer led to may be (P16),
+	// since clocks of roles are estimates. 0: only the event's own instant is checked.
 	EarliestBy time.Duration
-	// DrainWithin is how long after Quiet the lag may take to become 0 and the
-	// tasks to end (P14); 0: not bounded.
+	// DrainWithin bounds how long after Quiet the lag may take to reach 0 and the tasks to end (P14); 0:
+	// unbounded.
 	DrainWithin time.Duration
-	// ReplyTolerance is how long after complete-by a reply may be written (P17). Whether it was accepted is
-	// no matter of this: the order of the log decides that (P3).
+	// ReplyTolerance bounds how long after its complete-by a reply may be written (P17). Whether such a reply was
+	// accepted is checked separately, by the order of the log (P3).
 	ReplyTolerance time.Duration
-	// Exempt, if set, says of which replies nobody promised anything (P17): those
-	// of an agent that a test makes lie.
+	// Exempt, if set, selects replies that P17 doesn't cover: those of an agent that a test makes misbehave.
 	Exempt func(reply *events.Record) bool
 }
 
-// Fault is one broken promise.
+// Fault is a broken promise.
 type Fault struct {
 	Promise   string // P2, P11 ...
 	Task      string // empty: of no task
@@ -85,10 +81,10 @@ func (f Fault) String() string {
 	return s + f.What
 }
 
-// MaxFaults bounds what is kept: a broken log breaks everywhere.
+// MaxFaults bounds the faults that are kept: one cause can break every task.
 const MaxFaults = 100
 
-// faults are the first, and the number of all.
+// faults are the first faults, and the number of all.
 type faults struct {
 	list []Fault
 	all  int
@@ -102,26 +98,25 @@ func (fs *faults) add(f Fault) {
 	}
 }
 
-// Checker takes what was written and seen, and says what is broken. One
-// goroutine uses it.
+// Checker is fed what was written and observed, and reports broken promises. One goroutine uses it.
 type Checker struct {
 	o      Options
-	faults faults // that showed as things were fed
+	faults faults // found while feeding
 	events int
-	others int // events of tasks that aren't between Since and Until
+	others int // events of tasks that are not between Since and Until
 	reader events.EventReader
-	turn   turn // of the event that is looked at
+	turn   eventCheck // of the current event
 
 	parts  map[int32]*partition
 	tasks  map[string]*task
-	order  []*task // as they were first seen, so that faults come in one order
-	spare  []*open // of tasks that have ended, for those that begin
+	order  []*task // in order of first appearance, so that faults have a stable order
+	spare  []*open // of ended tasks, for reuse
 	timing timing
-	text   []byte // that is compared
+	text   []byte // scratch buffer for comparisons
 
 	inboxes  map[inboxPart]*inbox
-	blank    []input // room for those that come
-	met      lead    // the last that met its input
+	blank    []input // allocated in advance
+	met      lead    // the latest lead that was compared with its input
 	inputs   int
 	poison   int
 	dead     map[place]letter
@@ -132,13 +127,13 @@ type Checker struct {
 	alerted  map[string]bool
 	holds    []hold
 
-	late lateReplies // that were accepted
+	late lateReplies // accepted ones
 
 	ledger *Ledger
 	seen   seen
 }
 
-// New makes a checker that has seen nothing.
+// New creates a checker.
 func New(o Options) *Checker {
 	if o.Namespace == "" {
 		o.Namespace = events.DefaultNamespace
@@ -151,8 +146,7 @@ func New(o Options) *Checker {
 		ledger: NewLedger(), seen: newSeen()}
 }
 
-// Damaged says that records of a topic can't be read, for they aren't as they were written:
-// what they are of shows in their keys, as far as these can be read.
+// Damaged reports that records of a topic are unreadable. keys are their keys, as far as they are readable.
 func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []string, what string) {
 	f := Fault{Promise: "P2", Topic: strings.TrimPrefix(topic, string(c.o.Namespace)), Partition: partition, Offset: offset, What: what}
 	if len(keys) == 1 {
@@ -161,19 +155,18 @@ func (c *Checker) Damaged(topic string, partition int32, offset int64, keys []st
 	if p := c.parts[partition]; p != nil && f.Topic == topicEvents {
 		p.doing = decision{} // what it led to isn't all known
 	}
-	c.tell(f)
+	c.addHistoryFault(f)
 }
 
-// Incomplete says, when all has been fed, that it isn't all, or not as it was written. It comes before all
-// other faults, which may be for that.
+// Incomplete reports, after all feeds, that something could not be fed or was changed. It is listed before all
+// other faults, which may result from it.
 func (c *Checker) Incomplete(what string) {
 	c.faults.all++
 	c.faults.list = slices.Insert(c.faults.list, 0, Fault{Promise: "P2", What: what})
 	c.faults.list = c.faults.list[:min(len(c.faults.list), c.faults.most)]
 }
 
-// broken keeps a fault of a task's history: the first, since the rest follows
-// from it.
+// broken adds the first fault of a task's history. Later ones follow from it and are dropped.
 func (c *Checker) broken(t *task, promise string, r *events.Record, what string) {
 	c.brokenAt(t, Fault{promise, t.id, topicEvents, r.Partition, r.Offset, what})
 }
@@ -186,8 +179,8 @@ func (c *Checker) brokenAt(t *task, f Fault) {
 	c.faults.add(f)
 }
 
-// Task is the state of a task; nil if it wasn't seen, or has ended and isn't
-// kept. It is the checker's own: it changes with the next event.
+// Task returns the state of a task; nil if it is unknown, or has ended and isn't kept. The state belongs to the
+// checker and changes with the next event.
 func (c *Checker) Task(id string) *events.Task {
 	if t := c.tasks[id]; t != nil && t.open != nil {
 		return t.open.state
@@ -195,8 +188,7 @@ func (c *Checker) Task(id string) *events.Task {
 	return nil
 }
 
-// Tasks calls fn with the state of every task that is kept, in the order in
-// which they were first seen, until it returns false.
+// Tasks calls fn with the state of every kept task, in order of first appearance, until fn returns false.
 func (c *Checker) Tasks(fn func(*events.Task) bool) {
 	for _, t := range c.order {
 		if t.open != nil && t.open.state != nil && !fn(t.open.state) {
@@ -205,6 +197,5 @@ func (c *Checker) Tasks(fn func(*events.Task) bool) {
 	}
 }
 
-// Broken is how many faults have shown so far, without those that only Finish
-// can see.
+// Broken returns the number of faults so far, without those that only Finish can find.
 func (c *Checker) Broken() int { return c.faults.all }

@@ -40,8 +40,8 @@ func holds(t *testing.T, o Options, list []played) {
 	}
 }
 
-// One torn transaction breaks the promises of as many tasks as it had records, and
-// one who can tell such faults from others must be given all.
+// One torn transaction breaks the promises of as many tasks as it had records. A caller that tells such faults
+// apart needs all of them.
 func TestFaultsAreBounded(t *testing.T) {
 	const broken = MaxFaults + 1
 	for most, want := range map[int]int{0: MaxFaults, 7: 7, broken + 1: broken} {
@@ -55,8 +55,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// Each checker of the log is fed a history that breaks its promise, and must see
-// it; and ones that don't, which it must let pass.
+// Each checker finds a history that breaks its promise, and accepts histories that don't.
 func TestBrokenHistoriesAreCaught(t *testing.T) {
 	holds(t, whole, []played{
 		{"processed", "", func(h *history) { h.processed() }},

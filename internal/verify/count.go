@@ -8,8 +8,8 @@ import (
 
 // What happened is counted apart from the fold: the checkers must not lean on the code that they check.
 
-func (s *turn) completed() {
-	s.end()
+func (s *eventCheck) countCompleted() {
+	s.endAttempt()
 	if s.run.done = s.e.Seq; s.about.Kind == events.Undo {
 		s.mark(undone)
 	} else {
@@ -18,45 +18,45 @@ func (s *turn) completed() {
 	}
 }
 
-func (s *turn) rejected() {
-	s.end()
+func (s *eventCheck) countRejected() {
+	s.endAttempt()
 	s.run.rejected = true
-	s.errored()
+	s.countErrored()
 }
 
-func (s *turn) skipped() {
+func (s *eventCheck) countSkipped() {
 	if i, ok := s.t.plan.Step(s.about.Step); ok {
 		s.index = i
 		s.mark(skipped)
 	}
 }
 
-func (s *turn) expired() {
+func (s *eventCheck) countExpired() {
 	due := s.t.attempts[s.run.index].due
-	s.end()
-	s.failure(time.UnixMilli(due))
+	s.endAttempt()
+	s.countFailure(time.UnixMilli(due))
 	if s.about.Kind == events.Do {
 		s.mark(unknown)
 	}
 }
 
-func (s *turn) waits() {
+func (s *eventCheck) countWait() {
 	s.run.notBefore = s.e.Due
 	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok {
 		s.run.cooled = s.run.cooled || f.CoolDown
 	}
 }
 
-func (s *turn) mark(f flags) {
+func (s *eventCheck) mark(f flags) {
 	was := s.t.steps[s.index].flags
 	if !was.has(done) && f.has(done) {
 		s.t.open.done++
 	}
 	s.t.steps[s.index].flags = was | f
 }
-func (s *turn) unmark(f flags) { s.t.steps[s.index].flags &^= f }
+func (s *eventCheck) unmark(f flags) { s.t.steps[s.index].flags &^= f }
 
-func (s *turn) started() {
+func (s *eventCheck) countStarted() {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
 		return
@@ -75,8 +75,8 @@ func (s *turn) started() {
 	s.c.started(s.t, s.index, f)
 }
 
-// errored: a step is in error.
-func (s *turn) errored() {
+// countErrored counts a step that is now in error.
+func (s *eventCheck) countErrored() {
 	k, err := s.about.Kind, s.about.Error()
 	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
 	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
@@ -85,29 +85,29 @@ func (s *turn) errored() {
 	}
 }
 
-// settles: it isn't any more.
-func (s *turn) settles() {
+// countSettled counts a step that is no longer in error.
+func (s *eventCheck) countSettled() {
 	if s.t.steps[s.index].flags.has(erred) {
 		s.unmark(erred)
 		s.t.open.erred--
 	}
 }
 
-// end ends the running attempt.
-func (s *turn) end() {
+// endAttempt ends the running attempt.
+func (s *eventCheck) endAttempt() {
 	s.run.running, s.run.closed = false, s.e.Fact.Type()
 	a := &s.t.attempts[s.run.index]
 	a.ended, a.below = true, s.replied
 }
 
-// failed: of a running attempt, or of a request that couldn't be sent.
-func (s *turn) failed() {
+// countFailed counts a failure of a running attempt, or of a request that couldn't be sent.
+func (s *eventCheck) countFailed() {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	if !ok {
 		return
 	}
 	if s.run.running {
-		s.end()
+		s.endAttempt()
 	} else {
 		s.run.attempt, s.run.closed = f.Attempt, s.e.Fact.Type()
 		s.run.fresh++
@@ -117,17 +117,17 @@ func (s *turn) failed() {
 		base = s.e.At
 	}
 	if f.Deferred {
-		s.deferred(base)
+		s.countDeferred(base)
 	} else {
-		s.failure(base)
+		s.countFailure(base)
 	}
 	if f.Kind == events.Do && f.Effect != events.EffectNone {
 		s.mark(unknown)
 	}
 }
 
-// deferred: the agent did nothing and asked to be called later, which counts as no failure.
-func (s *turn) deferred(due time.Time) {
+// countDeferred counts an attempt whose agent did nothing and asked to be called later. It is no failure.
+func (s *eventCheck) countDeferred(due time.Time) {
 	r := s.run
 	r.cooled = false
 	r.fresh--
@@ -138,9 +138,9 @@ func (s *turn) deferred(due time.Time) {
 	}
 }
 
-// failure counts one: the next attempt may not begin before its backoff, from
-// the instant that its timer was due.
-func (s *turn) failure(due time.Time) {
+// countFailure counts a failure. The next attempt may not start before its backoff has passed since the timer was
+// due.
+func (s *eventCheck) countFailure(due time.Time) {
 	r := s.run
 	r.failures++
 	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
@@ -151,7 +151,7 @@ func (s *turn) failure(due time.Time) {
 	}
 }
 
-func (s *turn) released() {
+func (s *eventCheck) countReleased() {
 	i, ok := s.t.plan.Step(s.about.Step)
 	if !ok {
 		return
@@ -162,20 +162,20 @@ func (s *turn) released() {
 		return
 	}
 	s.unmark(unknown)
-	s.settles()
+	s.countSettled()
 	s.mark(handSettled)
 	s.t.open.run(i, events.Do).done = s.e.Seq
 }
 
-// resumed: what doesn't run starts afresh, of steps or of undos.
-func (s *turn) resumed() {
+// countResumed resets the failures of what doesn't run, of steps or of undos.
+func (s *eventCheck) countResumed() {
 	kind, over := events.Do, completed|handSettled
 	if s.t.open.state.Ending != "" {
 		kind, over = events.Undo, undone|handUndone
 	}
 	for i := range s.t.steps {
 		if s.index = i; kind == events.Do {
-			s.settles()
+			s.countSettled()
 		}
 		r := s.t.open.run(i, kind)
 		if r.running || s.t.steps[i].flags.has(over) {

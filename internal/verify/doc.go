@@ -1,51 +1,46 @@
-// Package verify holds the checkers of what Waybill promises (P1 to P18 and P24, in
-// docs/explanation/guarantees.md). They are pure: what was written and what was seen goes in,
-// what is broken comes out. Every ring of tests uses them, the demo, and
-// `waybill verify`.
+// Package verify checks what Waybill promises (P1 to P18 and P24, in docs/explanation/guarantees.md). It does no I/O:
+// it is fed what was written and observed, and reports what is broken. All kinds of tests, `waybill demo` and
+// `waybill verify` use it.
 //
-// A Checker is fed, by one goroutine, in any order between the kinds of feed,
-// but each partition of a topic in the order of its offsets, committed records
-// only:
+// One goroutine feeds a Checker. The kinds of feed may come in any order, but each partition of a topic is fed in the
+// order of its offsets, committed records only:
 //
 //	c := verify.New(verify.Options{Inputs: true, Ledger: true, LatestBy: 50 * time.Millisecond})
-//	c.EventsThere(p, next)   // of a system that runs, before its inboxes are read
-//	c.Input(r)               // inboxes, before the events where memory counts
+//	c.EventsThere(p, next)   // of a running system, before its inboxes are read
+//	c.Input(r)               // inboxes; before the events if memory matters
 //	c.Event(r)               // the log
-//	c.Request(r)             // what agents were asked
-//	c.Deadletter(r)          // what was refused
-//	c.Alert(r)               // what operators were told
+//	c.Request(r)             // requests to agents
+//	c.Deadletter(r)          // dead letters
+//	c.Alert(r)               // alerts
 //	c.Effect(e)              // the agents' ledger
-//	c.Acknowledged(id, at)   // submissions that the producer's broker took
+//	c.Acknowledged(id, at)   // acknowledged submissions
 //	c.Read(client, p, off)   // answers, with the offset that they name
 //	c.Digest(d)              // of projections, at the offset that they reflect
-//	c.Disturbed(p, from, to) // takeovers: timers may be late
+//	c.Disturbed(p, from, to) // takeovers, during which timers may be late
 //	c.Quiet(at)              // all faults are off
-//	c.Lag(at, n)             // records that nobody has consumed
+//	c.Lag(at, n)             // unconsumed records
 //	report := c.Finish(now)  // broker time
 //
-// What isn't fed is unknown, and never a fault: nothing is concluded from an
-// absence unless Options says that the feed is whole. Of an inbox it is known to
-// be whole from the first to the last offset that were fed: it is trimmed below.
+// What isn't fed is unknown, and is no fault. A missing record counts as a fault only if Options says that its feed is
+// complete. An inbox is known to be complete from the first to the last offset that were fed, since it is trimmed.
 //
-// Finish changes nothing. It may be asked for again after more was fed, so that
-// safety can be checked while faults go on, and liveness after Quiet.
+// Finish changes nothing and can be called again after further feeds. So safety can be checked while faults are
+// injected, and liveness after Quiet.
 //
-// A task has one fault of its history at most; what follows from it isn't told.
-// Faults of time (P16, P17) are told beside it. Report.Timeline collects, in a
-// second pass over the log, the events around the first broken task.
+// Only the first fault of a task's history is reported, since later ones follow from it. Faults of time (P16, P17) are
+// reported besides. Report.Timeline collects, in a second pass over the log, the events around the first broken task.
 //
-// Memory goes with tasks: some 500 bytes for one of three steps that has ended
-// (measured), unless Keep keeps them whole. Inputs are kept in short until they
-// have met the event that they led to; with InputsRead before the events, what
-// was trimmed or came later isn't waited for. A log too large for memory is checked partition
-// by partition, with a Checker for each.
+// Memory grows with the number of tasks: about 500 bytes for an ended task of three steps (measured), unless Keep
+// retains them. Inputs are kept in a short form until they were compared with their event. If InputsRead is called
+// before the events are fed, inputs that were trimmed or came later are not waited for. A log that exceeds the memory
+// is checked partition by partition, with a Checker for each.
 //
 // # Files
 //
-// checker.go is the door. history.go takes each event of the log: turn.go, course.go, arms.go,
-// undo.go and chain.go hold it against what is known of its task, before and after the fold. inbox.go
-// takes inputs, and meet.go holds each against the events that name it as their cause. request.go,
-// ledger.go, seen.go and timing.go take the rest. finish.go concludes what only the end can tell,
-// merge.go makes one checker of one for each partition. count.go counts attempts and failures apart
-// from the fold: the checkers must not lean on what they check.
+// checker.go has the API. history.go takes each event of the log; event_check.go, plan.go, timers.go, undo.go and
+// chain.go compare it with what is known of its task, before and after the fold. inbox.go takes inputs, and
+// input_match.go compares each with the event that names it as its cause. request.go, ledger.go, observations.go and
+// timing.go take the other feeds. finish.go checks what only the end can show. merge.go combines the checkers of
+// partitions. count.go counts attempts and failures independently of the fold: the checks must not rely on the code
+// that they check.
 package verify

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Report is what was found.
+// Report is the result of all checks.
 type Report struct {
 	Events, Tasks, Inputs, Requests, Deadletters, Effects, Acknowledged, Reads int
 
@@ -31,7 +31,7 @@ type Report struct {
 	Faults []Fault // the first Options.Faults: of the log in its order, then the rest
 }
 
-// String is the report on a few lines, the faults last.
+// String formats the report on a few lines, the faults last.
 func (r *Report) String() string {
 	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d poison), %d requests, %d dead letters, %d effects, %d acknowledged, "+
 		"%d reads, %d digests compared; recoveries: %d accepted, %d rejected; %d timers late by p50 %s, p99 %s, max %s (%d excused, %d due); %d late replies; %d faults",
@@ -44,42 +44,41 @@ func (r *Report) String() string {
 	return s
 }
 
-// Recoveries counts what became of recoveries (P4).
+// Recoveries counts the outcomes of recoveries (P4).
 type Recoveries struct {
 	Accepted int // timers that a recovery ended, one each
 	Rejected int // led to nothing, of those that were fed
 }
 
-// Lateness is how long after they were due timers fired (P16).
+// Lateness is how long after their due time timers fired (P16).
 type Lateness struct {
 	Timers        int
 	P50, P99, Max time.Duration
 }
 
-// Finish holds what was fed against what is promised, as of now by the brokers'
-// clock. It changes nothing, so that it can be asked for again.
+// Finish completes the checks as of now, by the brokers' clock. It changes nothing, so it can be called again.
 func (c *Checker) Finish(now time.Time) *Report {
 	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
 		Poison: c.poison, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
 	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
 	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
-	f.acknowledged()
+	f.checkAcknowledged()
 	for _, t := range c.order {
 		if t.open != nil && t.open.state == nil {
 			r.Tasks-- // no event of it could be used
 			continue
 		}
 		r.States[t.state]++
-		f.ends(t)
-		f.effects(t)
+		f.checkOpenTask(t)
+		f.checkEffects(t)
 	}
-	f.drained()
-	f.cutOff()
-	f.visible()
+	f.checkDrained()
+	f.reportCutDecisions()
+	f.checkAlerts()
 	f.inboxes()
-	f.requests()
-	f.strangers()
+	f.checkRequests()
+	f.checkUnknownEffects()
 	r.LateReplies, r.LatestReply = f.late.count, f.late.most
 	r.Recoveries.Accepted = c.timing.accepted
 	r.Excused = c.timing.finish(c.o.LatestBy, fs)
@@ -90,7 +89,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 	return r
 }
 
-// finish is one look at everything.
+// finish is one run of Finish.
 type finish struct {
 	c      *Checker
 	now    time.Time
@@ -99,9 +98,9 @@ type finish struct {
 	late   lateReplies
 }
 
-// acknowledged: what was acknowledged is there (P12).
-func (f *finish) acknowledged() {
-	waiting := f.unused()
+// checkAcknowledged checks that acknowledged submissions exist (P12).
+func (f *finish) checkAcknowledged() {
+	waiting := f.unusedSubmissions()
 	for _, a := range f.c.seen.acked {
 		if f.c.tasks[a.task] == nil && !waiting[a.task] {
 			f.faults.add(Fault{Promise: "P12", Task: a.task, What: "acknowledged at " + a.at.UTC().Format(events.TimeLayout) + ", and not in the log"})
@@ -109,9 +108,8 @@ func (f *finish) acknowledged() {
 	}
 }
 
-// unused are the tasks of submissions that nobody has consumed yet, or that
-// became dead letters.
-func (f *finish) unused() map[string]bool {
+// unusedSubmissions returns the tasks whose submissions weren't consumed yet or became dead letters.
+func (f *finish) unusedSubmissions() map[string]bool {
 	tasks := map[string]bool{}
 	for key, in := range f.c.inboxes {
 		if key.inbox != events.Tasks {
@@ -127,19 +125,19 @@ func (f *finish) unused() map[string]bool {
 	return tasks
 }
 
-// ends: a task that is open goes on by itself, within its time (P1), and within
-// the bound once all is quiet (P14).
-func (f *finish) ends(t *task) {
+// checkOpenTask checks that an open task can advance within its time (P1), and within the bound once all is quiet
+// (P14).
+func (f *finish) checkOpenTask(t *task) {
 	if t.broken {
 		return
 	}
 	if bound, since, ok := f.drainBy(t); ok {
 		switch by := since.Add(bound); {
 		case !t.settled() && f.now.After(by):
-			f.of(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
+			f.addTaskFault(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
 			return
 		case t.settled() && t.statusAt > by.UnixMilli():
-			f.of(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
+			f.addTaskFault(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
 		}
 	}
 	if t.settled() {
@@ -147,7 +145,7 @@ func (f *finish) ends(t *task) {
 	}
 	armed := t.open.timers.Armed
 	if len(armed) == 0 {
-		f.of(t, "P1", fmt.Sprintf("%s, and no timer is armed: nothing will ever happen", t.state))
+		f.addTaskFault(t, "P1", fmt.Sprintf("%s, and no timer is armed: nothing will ever happen", t.state))
 	}
 	for _, a := range armed {
 		late := f.now.Sub(a.Timer.Due)
@@ -156,13 +154,13 @@ func (f *finish) ends(t *task) {
 		}
 		f.report.Overdue++
 		if bound := f.c.o.RecoverWithin; bound > 0 && late > bound {
-			f.of(t, "P1", fmt.Sprintf("%s, and the timer of event %d has been due for %s; at most %s", t.state, a.Timer.Seq, late, bound))
+			f.addTaskFault(t, "P1", fmt.Sprintf("%s, and the timer of event %d has been due for %s; at most %s", t.state, a.Timer.Seq, late, bound))
 			return
 		}
 	}
 }
 
-// drainBy is how long after which instant a task has to be settled.
+// drainBy returns how long after which instant a task must be settled.
 func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool) {
 	since = f.c.seen.quiet
 	if f.c.o.DrainWithin == 0 || since.IsZero() {
@@ -174,13 +172,13 @@ func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool
 	return f.c.o.DrainWithin, since, true
 }
 
-// of tells a fault of a task that shows at the end.
-func (f *finish) of(t *task, promise, what string) {
+// addTaskFault adds a fault of a task that only the end shows.
+func (f *finish) addTaskFault(t *task, promise, what string) {
 	f.faults.add(Fault{Promise: promise, Task: t.id, Partition: t.partition, What: what})
 }
 
-// drained: with the faults off, the lag goes to 0 (P14).
-func (f *finish) drained() {
+// checkDrained checks that the lag reaches 0 after all faults are off (P14).
+func (f *finish) checkDrained() {
 	s, bound := &f.c.seen, f.c.o.DrainWithin
 	if bound == 0 || s.quiet.IsZero() || s.lagAt.IsZero() {
 		return
@@ -195,8 +193,8 @@ func (f *finish) drained() {
 	}
 }
 
-// visible: a hold has its alert (P1).
-func (f *finish) visible() {
+// checkAlerts checks that each hold has its alert (P1).
+func (f *finish) checkAlerts() {
 	if !f.c.o.Alerts {
 		return
 	}
@@ -207,8 +205,8 @@ func (f *finish) visible() {
 	}
 }
 
-// requests: a request and its attempt come together (P10).
-func (f *finish) requests() {
+// checkRequests checks that requests and attempts come in pairs (P10).
+func (f *finish) checkRequests() {
 	for _, id := range slices.Sorted(maps.Keys(f.c.requests)) {
 		x := f.c.requests[id]
 		task, _, _ := events.ParseRequestID(id)
@@ -222,17 +220,16 @@ func (f *finish) requests() {
 	for _, t := range f.c.order {
 		for i := range t.attempts {
 			if a := &t.attempts[i]; !a.asked && !t.broken {
-				f.of(t, "P10", fmt.Sprintf("attempt %d of step %q (undo: %v) has no request", a.number, t.plan.Steps[a.step].ID, a.undo))
+				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (undo: %v) has no request", a.number, t.plan.Steps[a.step].ID, a.undo))
 				break
 			}
 		}
 	}
 }
 
-// effects holds the ledger against a task (P6, P7). Of what an operator released
-// as undone his word counts, not the ledger: that the undo couldn't be done is
-// why he was asked.
-func (f *finish) effects(t *task) {
+// checkEffects compares a task with the ledger (P6, P7). For a step that an operator released as undone, the
+// operator's statement counts and not the ledger: operators release steps whose undo isn't possible.
+func (f *finish) checkEffects(t *task) {
 	if !f.c.o.Ledger || t.broken {
 		return
 	}
@@ -243,15 +240,15 @@ func (f *finish) effects(t *task) {
 				completed: s.flags.has(completed) && g == int(s.generation), back: t.takenBack() && p.Undo != nil,
 				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
 			if promise, what := f.c.ledger.check(x); what != "" {
-				f.of(t, promise, what)
+				f.addTaskFault(t, promise, what)
 			}
 		}
 	}
 }
 
-// strangers: an effect is of an attempt in the log, or of an operator who did it
-// by hand and released the step, and happens once (P7).
-func (f *finish) strangers() {
+// checkUnknownEffects checks that each effect happens once and belongs to an attempt in the log, or to a step that
+// an operator settled by hand and released (P7).
+func (f *finish) checkUnknownEffects() {
 	if !f.c.o.Ledger {
 		return
 	}
@@ -260,15 +257,15 @@ func (f *finish) strangers() {
 		if x.happened > 1 {
 			f.faults.add(Fault{Promise: "P7", What: fmt.Sprintf("%d effects under the key %s", x.happened, k)})
 		}
-		task, ref, ok := f.c.ofKey(k)
-		if t := f.c.tasks[task]; ok && x.happened > 0 && (t == nil || !t.broken && !t.began(ref) && !t.released(ref)) {
+		task, ref, ok := f.c.parseKey(k)
+		if t := f.c.tasks[task]; ok && x.happened > 0 && (t == nil || !t.broken && !t.wasRequested(ref) && !t.wasReleased(ref)) {
 			f.faults.add(Fault{Promise: "P7", Task: task, What: "an effect under the key " + k + ", and no attempt in the log"})
 		}
 	}
 }
 
-// ofKey is whose run an idempotency key is.
-func (c *Checker) ofKey(key string) (task string, ref events.RequestRef, ok bool) {
+// parseKey returns the run of an idempotency key.
+func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok bool) {
 	own := string(c.o.Namespace)
 	if len(key) < len(own) || key[:len(own)] != own {
 		return "", ref, false
@@ -279,16 +276,16 @@ func (c *Checker) ofKey(key string) (task string, ref events.RequestRef, ok bool
 	return task, ref, err == nil
 }
 
-// began reports whether a request of the run was sent.
-func (t *task) began(ref events.RequestRef) bool {
+// wasRequested reports whether a request of the run was sent.
+func (t *task) wasRequested(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && slices.ContainsFunc(t.attempts, func(a attempt) bool {
 		return int(a.step) == i && a.undo == (ref.Kind == events.Undo)
 	})
 }
 
-// released reports whether an operator settled the run.
-func (t *task) released(ref events.RequestRef) bool {
+// wasReleased reports whether an operator settled the run.
+func (t *task) wasReleased(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && ref.Kind == events.Do && t.steps[i].flags.has(handSettled)
 }

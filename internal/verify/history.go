@@ -9,7 +9,7 @@ import (
 
 const topicEvents = "events"
 
-// partition is what the checkers keep of a partition of events.
+// partition is the state of the checks of a partition of events.
 type partition struct {
 	state  events.PartitionState
 	next   [events.Inboxes]int64 // one more than the highest cause of each inbox
@@ -39,9 +39,9 @@ type partition struct {
 	claims []takeover
 }
 
-// Event takes the next record of a partition of events, and returns it decoded, which
-// holds until the next call; nil if it can't be read, which is a fault. Unless
-// Options.Keep is set, nothing of the record is kept.
+// Event checks the next record of a partition of events. It returns the decoded event, which is valid until the
+// next call, or nil if the record is unreadable, which is a fault. Nothing of the record is retained unless
+// Options.Keep is set.
 func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
 	p := c.part(r.Partition)
@@ -52,28 +52,28 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.unreadable(p, r, err)
 		return nil
 	}
-	t := c.known(p, e)
-	c.join(p, e)
-	p.recreate(e)
+	t := c.taskOf(p, e)
+	c.joinPartition(p, e)
+	p.resetRecreated(e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
 		p.state.At = e.At // told once, not of all that follows
 	}
 	before := p.next
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)
-	if !p.doing.holds(e) {
-		p.doing.end()
+	if !p.doing.contains(e) {
+		p.doing.close()
 		p.doing = decision{cause: e.Cause, queued: e.Queued}
 	}
 	if e.Task == "" {
-		c.claimed(p, e, r)
+		c.checkClaim(p, e, r)
 		p.claims = append(p.claims, takeover{millis(r.Time), before})
 		if what != "" {
 			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
 		}
 		return e
 	}
-	if t == nil && !c.between(e.Seq, r) {
+	if t == nil && !c.inTimeRange(e.Seq, r) {
 		c.others++
 		return e
 	}
@@ -86,23 +86,23 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		}
 	}
 	p.last = t
-	if changed := c.changed(p, t, e, r); changed != nil {
+	if changed := c.checkHashes(p, t, e, r); changed != nil {
 		c.brokenAt(t, *changed)
 	}
 	if what != "" {
 		c.broken(t, "P10", r, what)
 	}
-	if what := p.written(r); what != "" {
+	if what := p.checkOwner(r); what != "" {
 		c.broken(t, "P11", r, what)
 	}
-	c.whole(t, e, r)
+	c.checkPreviousDecision(t, e, r)
 	p.doing.task = t
 	c.ofTask(p, t, e, r, first)
 	return e
 }
 
-// recreate begins the positions of inboxes again that are other topics by a claim.
-func (p *partition) recreate(e *events.Event) {
+// resetRecreated resets the positions of inboxes that a claim names as recreated topics.
+func (p *partition) resetRecreated(e *events.Event) {
 	f, ok := e.Fact.(*events.PartitionClaimed)
 	if !ok {
 		return
@@ -120,14 +120,14 @@ func (p *partition) recreate(e *events.Event) {
 	}
 }
 
-// fed reports whether causes in an inbox are of the topic with an id; empty: that isn't known.
-func (p *partition) fed(inbox events.Inbox, id string) bool {
+// isSameTopic reports whether causes in an inbox belong to the topic with an id; empty: unknown.
+func (p *partition) isSameTopic(inbox events.Inbox, id string) bool {
 	is := p.state.TopicIDs[inbox]
 	return is == "" || id == "" || is == id
 }
 
-// written holds an event against the owner of its epoch, who alone may write it (P11).
-func (p *partition) written(r *events.Record) string {
+// checkOwner checks that an event was written by the owner of its epoch (P11).
+func (p *partition) checkOwner(r *events.Record) string {
 	if p.owner == "" {
 		return ""
 	}
@@ -148,9 +148,9 @@ func (p *partition) written(r *events.Record) string {
 	return fmt.Sprintf("it doesn't say who wrote it, and epoch %d is that of %q", p.state.Epoch, p.owner)
 }
 
-// known is the task of an event; nil: it wasn't seen. The id is kept once, and none
-// aliases the record. Events of a task often stand together.
-func (c *Checker) known(p *partition, e *events.Event) *task {
+// taskOf returns the task of an event, or nil if it is unknown. Its id doesn't alias the record. Consecutive
+// events often belong to the same task.
+func (c *Checker) taskOf(p *partition, e *events.Event) *task {
 	t := p.last
 	if t == nil || t.id != e.Task {
 		t = c.tasks[e.Task]
@@ -163,17 +163,16 @@ func (c *Checker) known(p *partition, e *events.Event) *task {
 	return t
 }
 
-// ranged reports whether only tasks of a time are looked at.
-func (c *Checker) ranged() bool { return !c.o.Since.IsZero() || !c.o.Until.IsZero() }
+// hasTimeRange reports whether only tasks of a time range are checked.
+func (c *Checker) hasTimeRange() bool { return !c.o.Since.IsZero() || !c.o.Until.IsZero() }
 
-// between reports whether an event begins a task that is looked at.
-func (c *Checker) between(seq uint64, r *events.Record) bool {
-	return !c.ranged() || seq == 1 && !r.Time.Before(c.o.Since) && (c.o.Until.IsZero() || !r.Time.After(c.o.Until))
+// inTimeRange reports whether an event starts a task that is checked.
+func (c *Checker) inTimeRange(seq uint64, r *events.Record) bool {
+	return !c.hasTimeRange() || seq == 1 && !r.Time.Before(c.o.Since) && (c.o.Until.IsZero() || !r.Time.After(c.o.Until))
 }
 
-// join takes the epoch of a partition from its first event, where the log isn't fed
-// from its start.
-func (c *Checker) join(p *partition, e *events.Event) {
+// joinPartition takes the epoch of a partition from its first event if the log isn't fed from its start.
+func (c *Checker) joinPartition(p *partition, e *events.Event) {
 	if c.o.Since.IsZero() || p.state.Epoch > 0 {
 		return
 	}
@@ -196,7 +195,7 @@ func (c *Checker) unreadable(p *partition, r *events.Record, why error) {
 	case t != nil:
 		c.broken(t, "P15", r, why.Error())
 		return
-	case id != "" && !c.between(seq, r):
+	case id != "" && !c.inTimeRange(seq, r):
 		c.others++
 		return
 	}
@@ -244,7 +243,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		return
 	}
 	s := &c.turn
-	*s = turn{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies], about: e.Fact.About()}
+	*s = eventCheck{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies], about: e.Fact.About()}
 	s.rule = ruleOf(&s.about)
 	if promise, what := s.before(); what != "" {
 		c.broken(t, promise, r, what)
@@ -260,9 +259,9 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		c.broken(t, promise, r, what)
 		return
 	}
-	s.goOn(&p.doing)
+	s.extendDecision(&p.doing)
 	if first {
-		c.led(p, s)
+		c.checkCause(p, s)
 	}
 	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)
@@ -285,9 +284,9 @@ func (c *Checker) room() *open {
 	return o
 }
 
-// EventsThere says up to where events of a partition were there before the inboxes were read. What events after
-// them show to be consumed may have been forwarded past what was read. It is called before the partition's events are
-// fed; without it all was consumed before.
+// EventsThere sets the offset up to which events of a partition existed before the inboxes were read. Inputs that
+// only later events show as consumed may have been forwarded beyond what was read. It is called before the
+// partition's events are fed. Without it, all events count as earlier.
 func (c *Checker) EventsThere(partition int32, next int64) {
 	p := c.part(partition)
 	p.there, p.running = next, true

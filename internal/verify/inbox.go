@@ -21,8 +21,7 @@ type place struct {
 	offset int64
 }
 
-// inbox is what the checkers keep of a partition of an inbox. What was fed is
-// forgotten as soon as it has met the event that it led to.
+// inbox is the state of a partition of an inbox. Inputs are dropped once they were compared with their event.
 type inbox struct {
 	fed         bool
 	first, last int64 // offsets fed
@@ -100,15 +99,14 @@ func (c *Checker) inboxOf(i events.Inbox, partition int32) *inbox {
 	return in
 }
 
-// InputsRead says that all records of a partition of an inbox with offsets from
-// from to before to are fed already, and none that lie elsewhere will be: those below
-// were trimmed, those above hadn't been written when it was read.
+// InputsRead reports that all records of a partition of an inbox with offsets in [from, to) were fed. Lower ones
+// were trimmed, higher ones weren't written yet.
 func (c *Checker) InputsRead(inbox events.Inbox, partition int32, from, to int64) {
 	in := c.inboxOf(inbox, partition)
 	in.read, in.from, in.to = true, from, to
 	for offset := range in.leads.all() {
 		if !in.expects(offset) {
-			in.leads.take(offset)
+			in.leads.remove(offset)
 		}
 	}
 }
@@ -127,15 +125,14 @@ func (in *inbox) whole(offset int64) bool {
 	return in.fed && offset >= in.first && offset <= in.last
 }
 
-// Consumed says up to where a partition of an inbox has been consumed: the
-// group's position.
+// Consumed sets the group's position in a partition of an inbox.
 func (c *Checker) Consumed(inbox events.Inbox, partition int32, next int64) {
 	in := c.inboxOf(inbox, partition)
 	in.consumed = max(in.consumed, next)
 }
 
-// Input takes the next record of a partition of an inbox; which one, its topic
-// says. A record of another topic is passed over, and one that comes again.
+// Input takes the next record of a partition of an inbox. It ignores records of other topics, and repeated
+// records.
 func (c *Checker) Input(r *events.Record) {
 	kind, ok := events.ParseInbox(strings.TrimPrefix(r.Topic, string(c.o.Namespace)))
 	if !ok {
@@ -155,26 +152,26 @@ func (c *Checker) Input(r *events.Record) {
 		c.poison++
 		x.body = sumOf(r.Value)
 	}
-	if l := in.leads.take(r.Offset); l != nil {
-		c.meet(kind, x, l)
+	if l := in.leads.remove(r.Offset); l != nil {
+		c.checkInput(kind, x, l)
 		return
 	}
 	in.inputs.put(r.Offset, x)
 }
 
-// inputsAtOnce is for how many inputs room is made at a time.
-const inputsAtOnce = 64
+// inputChunk is how many inputs are allocated at a time.
+const inputChunk = 64
 
 func (c *Checker) newInput() *input {
 	if len(c.blank) == 0 {
-		c.blank = make([]input, inputsAtOnce)
+		c.blank = make([]input, inputChunk)
 	}
 	x := &c.blank[0]
 	c.blank = c.blank[1:]
 	return x
 }
 
-// inputOf reads a record as a scheduler would.
+// inputOf decodes a record as a scheduler does.
 func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	x := c.newInput()
 	x.at, x.where = millis(r.Time), r.Partition
@@ -228,7 +225,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	return x
 }
 
-// hopped notes where a forwarded record came from: "partition/offset".
+// hopped records where a forwarded record came from: "partition/offset".
 func (c *Checker) hopped(kind events.Inbox, from string) {
 	p, o, _ := strings.Cut(from, "/")
 	partition, err := strconv.ParseInt(p, 10, 32)
@@ -238,9 +235,8 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	}
 }
 
-// led holds the first event of a cause against its input, now or when that
-// comes.
-func (c *Checker) led(p *partition, s *turn) {
+// checkCause compares the first event of a cause with its input, now or when the input is fed.
+func (c *Checker) checkCause(p *partition, s *eventCheck) {
 	if s.e.Cause.Inbox == events.Recoveries {
 		c.timing.accepted++
 	}
@@ -248,7 +244,7 @@ func (c *Checker) led(p *partition, s *turn) {
 		return
 	}
 	cause := s.e.Cause
-	if !p.fed(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
+	if !p.isSameTopic(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
 		return // its input is gone, with the topic that it was in
 	}
 	in := p.inputs[cause.Inbox]
@@ -258,11 +254,11 @@ func (c *Checker) led(p *partition, s *turn) {
 			p.inputs[cause.Inbox] = in
 		}
 	}
-	x := in.inputs.take(cause.Offset)
+	x := in.inputs.remove(cause.Offset)
 	switch {
 	case x != nil:
 		s.lead(&c.met, x)
-		c.meet(cause.Inbox, x, &c.met)
+		c.checkInput(cause.Inbox, x, &c.met)
 	case in.expects(cause.Offset):
 		l := &lead{}
 		s.lead(l, nil)
@@ -270,19 +266,19 @@ func (c *Checker) led(p *partition, s *turn) {
 	}
 }
 
-// meet holds an input and the first event that it led to against each other.
-func (c *Checker) meet(kind events.Inbox, x *input, l *lead) {
-	promise, what := c.meeting(kind, x, l)
+// checkInput compares an input with the first event that it led to.
+func (c *Checker) checkInput(kind events.Inbox, x *input, l *lead) {
+	promise, what := c.compareInput(kind, x, l)
 	if what != "" {
-		c.tell(Fault{promise, l.task, topicEvents, l.partition, l.offset, what})
+		c.addHistoryFault(Fault{promise, l.task, topicEvents, l.partition, l.offset, what})
 	}
 	if kind == events.Replies {
-		c.lateReply(x, l.place, &c.late, &c.faults)
+		c.checkLateReply(x, l.place, &c.late, &c.faults)
 	}
 }
 
-// tell keeps a fault of a task's history that showed after its event.
-func (c *Checker) tell(f Fault) {
+// addHistoryFault adds a fault of a task's history that was found after its event.
+func (c *Checker) addHistoryFault(f Fault) {
 	if t := c.tasks[f.Task]; t != nil {
 		if t.broken {
 			return
@@ -299,8 +295,8 @@ type lateReplies struct {
 	most  time.Duration
 }
 
-// lateReply: no reply is written after the complete-by of its attempt (P17).
-func (c *Checker) lateReply(x *input, at place, all *lateReplies, fs *faults) {
+// checkLateReply checks that no reply is written after the complete-by of its attempt (P17).
+func (c *Checker) checkLateReply(x *input, at place, all *lateReplies, fs *faults) {
 	t := c.tasks[x.task]
 	if t == nil || x.exempt || x.at == 0 {
 		return

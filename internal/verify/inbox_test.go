@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// What is held against the inboxes, the dead letters and the requests.
+// Comparisons with the inboxes, the dead letters and the requests.
 func TestInputsAndWhatTheyLedTo(t *testing.T) {
 	holds(t, whole, []played{
 		{"inputs that came before the log's start aren't known", "", func(h *history) {
@@ -408,8 +408,8 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// What an agent does that a test makes lie, nobody promised anything about; and
-// within the tolerance a late reply is counted only.
+// Replies of an agent that a test makes misbehave are exempt, and late replies within the tolerance are only
+// counted.
 func TestLateRepliesThatAreNoFault(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -429,7 +429,7 @@ func TestLateRepliesThatAreNoFault(t *testing.T) {
 	}
 }
 
-// What was trimmed from an inbox isn't waited for.
+// The checker doesn't wait for inputs that were trimmed.
 func TestTrimmedInputsAreNotKept(t *testing.T) {
 	h := newHistory(t, Options{})
 	h.c.InputsRead(events.Tasks, 0, 1, 1)
@@ -446,7 +446,7 @@ func TestTrimmedInputsAreNotKept(t *testing.T) {
 	}
 }
 
-// What came to an inbox after it was read isn't waited for: nobody will feed it.
+// The checker doesn't wait for inputs that came after the inbox was read.
 func TestInputsOfLaterAreNotKept(t *testing.T) {
 	h := newHistory(t, Options{})
 	h.c.InputsRead(events.Tasks, 0, 0, 0)
@@ -460,8 +460,8 @@ func TestInputsOfLaterAreNotKept(t *testing.T) {
 	}
 }
 
-// Who reads the inboxes of a system that runs finds a record there that is forwarded only then, past what was read. What
-// had been consumed before is known to be forwarded.
+// In a running system a record may be forwarded after its target was read. Records that were consumed earlier must
+// be forwarded.
 func TestForwardsOfASystemThatRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string

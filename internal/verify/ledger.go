@@ -7,13 +7,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Effect is a line of the agents' ledger.
+// Effect is a line of a ledger.
 type Effect struct {
 	What EffectKind
 	Key  string // the idempotency key; of an undo: that of what it undid
 }
 
-// EffectKind says what a line of a ledger tells.
+// EffectKind is what a line of a ledger records.
 type EffectKind uint8
 
 // The kinds of line.
@@ -22,8 +22,8 @@ const (
 	Undone                     // it was taken back, or barred before it could happen
 )
 
-// Ledger is what services did, by idempotency key. Lines of one key are added
-// in the order in which they happened. One goroutine uses it.
+// Ledger is the effects of services, by idempotency key. Lines of one key are added in the order in which they
+// happened. One goroutine uses it.
 type Ledger struct {
 	keys  map[string]*effects
 	order []string
@@ -62,9 +62,9 @@ func (l *Ledger) Add(e Effect) {
 // in which they happened (P6, P7).
 func (c *Checker) Effect(e Effect) { c.ledger.Add(e) }
 
-// Twice is a fault for each key that had more than one effect: services that
-// keep a ledger honour the key (P7).
-func (l *Ledger) Twice() []Fault {
+// Duplicates returns a fault for each key with more than one effect: services that keep a ledger must honour the
+// key (P7).
+func (l *Ledger) Duplicates() []Fault {
 	var fs []Fault
 	for _, k := range l.order {
 		if n := l.keys[k].happened; n > 1 {
@@ -74,9 +74,8 @@ func (l *Ledger) Twice() []Fault {
 	return fs
 }
 
-// Check holds a task's steps against what was done for them (P6, P7). It takes a
-// step that an operator released, as completed or as undone, for one that its
-// agent settled; a Checker knows the difference.
+// Check compares the steps of a task with their effects (P6, P7). A step that an operator released counts as
+// settled by its agent; only a Checker can tell the difference.
 func (l *Ledger) Check(t *events.Task) []Fault {
 	var fs []Fault
 	back := t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep && !undoHeld(t)

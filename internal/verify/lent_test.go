@@ -32,8 +32,7 @@ func scribble(b []byte) {
 	}
 }
 
-// Nothing of a record is kept, whatever it says: what is found is the same where its
-// memory is used for the next.
+// The checker retains no memory of a record: the result is the same if the memory is reused.
 func TestNothingOfARecordIsKept(t *testing.T) {
 	inputs, log := parts(t, 2)
 	h := &history{t: t, id: "held", c: New(Options{}), at: start0, part: 2}

@@ -2,7 +2,7 @@ package verify
 
 import "github.com/waybill-run/waybill/events"
 
-// Log is a Checker of events alone, with what has shown so far in its fields.
+// Log is a Checker of events alone, with its results so far in its fields.
 type Log struct {
 	Events int
 	Faults []Fault // the first MaxFaults
@@ -12,8 +12,7 @@ type Log struct {
 // NewLog makes a checker that has seen nothing.
 func NewLog() *Log { return &Log{c: New(Options{Keep: true})} }
 
-// Add checks the next event of a partition, and returns it; nil if it can't be
-// read, which is a fault.
+// Add checks the next event of a partition and returns it; nil if it is unreadable, which is a fault.
 func (l *Log) Add(r *events.Record) *events.Event {
 	e := l.c.Event(r)
 	l.Events, l.Faults = l.c.events, l.c.faults.list

@@ -5,13 +5,12 @@ import (
 	"maps"
 )
 
-// Merge takes over what another checker with the same Options was fed, which must
-// not be used any more: of other partitions of events and of the inboxes, each whole.
-// So partitions are checked side by side, and Finish sees all. What is of no
-// partition (the ledger, dead letters, alerts, requests, and what was seen beside the
-// log) is fed to the one that is left, after the last Merge.
+// Merge adds what another checker with the same Options was fed: other partitions of events and inboxes, each
+// complete. The other checker must not be used any more. So partitions can be checked concurrently, and Finish
+// sees all of them. Feeds that belong to no partition (the ledger, dead letters, alerts, requests, observations)
+// are fed to the remaining checker, after the last Merge.
 //
-// A task whose events stand in partitions of both is a fault (P2).
+// A task with events in partitions of both checkers is a fault (P2).
 func (c *Checker) Merge(o *Checker) {
 	c.faults.all += o.faults.all
 	c.faults.list = append(c.faults.list, o.faults.list[:min(len(o.faults.list), c.faults.most-len(c.faults.list))]...)
@@ -36,7 +35,7 @@ func (c *Checker) adopt(tasks []*task) {
 			c.order = append(c.order, t)
 			continue
 		}
-		c.tell(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
+		c.addHistoryFault(Fault{Promise: "P2", Task: t.id, Partition: twin.partition,
 			What: fmt.Sprintf("its events stand in the partitions %d and %d", twin.partition, t.partition)})
 	}
 }

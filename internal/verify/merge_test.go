@@ -26,8 +26,7 @@ func parts(t *testing.T, n int) (inputs, log []events.Record) {
 	return inputs, log
 }
 
-// Partitions that are checked side by side are found to be what one checker finds
-// them to be.
+// Merged checkers of partitions have the same result as one checker.
 func TestMergedIsTheWhole(t *testing.T) {
 	const n = 3
 	inputs, log := parts(t, n)
@@ -85,8 +84,8 @@ func TestMergeFindsATaskInTwoPartitions(t *testing.T) {
 	}
 }
 
-// Of a range of time the tasks that were submitted in it are checked, to their end,
-// from any place in the log; the others aren't, and are counted.
+// With a time range, the tasks submitted in it are checked to their end, from any place in the log. Others are
+// counted.
 func TestRangeOfTime(t *testing.T) {
 	h := newHistory(t, Options{})
 	h.id = "before"
@@ -151,8 +150,8 @@ func TestRangeOfTime(t *testing.T) {
 	}
 }
 
-// An input with a dead letter was consumed, and so were those before it, whether or not anything
-// came of a later one.
+// An input with a dead letter was consumed, and so were those before it, whether or not a later one led to an
+// event.
 func TestPendingBesideDeadLetters(t *testing.T) {
 	h := newHistory(t, Options{Deadletters: true})
 	h.twoDone()

@@ -11,7 +11,7 @@ import (
 // topicRequests is before an agent's name.
 const topicRequests = "requests."
 
-// request is one whose attempt hasn't been seen yet.
+// request is a request whose attempt hasn't been fed yet.
 type request struct {
 	due       int64
 	value     uint64 // its sum
@@ -24,8 +24,8 @@ type request struct {
 	offset    int64
 }
 
-// Request takes a record of an agent's request topic. A request and the event
-// of its attempt are of one transaction: none comes without the other (P10).
+// Request takes a record of an agent's request topic. A request and the event of its attempt are written in one
+// transaction, so both must exist (P10).
 func (c *Checker) Request(r *events.Record) {
 	c.asked++
 	topic := strings.TrimPrefix(r.Topic, string(c.o.Namespace))
@@ -42,7 +42,7 @@ func (c *Checker) Request(r *events.Record) {
 	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
-			c.asks(t, i, id, x)
+			c.checkRequest(t, i, id, x)
 			return
 		}
 	}
@@ -83,12 +83,12 @@ func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 	id := events.RequestID(t.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
 	if x := c.requests[id]; x != nil {
 		delete(c.requests, id)
-		c.asks(t, len(t.attempts)-1, id, x)
+		c.checkRequest(t, len(t.attempts)-1, id, x)
 	}
 }
 
-// asks holds a request against its attempt.
-func (c *Checker) asks(t *task, i int, id string, x *request) {
+// checkRequest compares a request with its attempt.
+func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
 	kind := events.Do
 	if a.undo {

@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// factRule is what the checkers expect of the events of one kind: where they may come from, what they may follow,
-// which timer they have to arm, and what they count for. A new fact has its rule here, and nowhere else.
+// factRule is what the checks expect of the events of one kind: their causes, their predecessors, the timer that
+// they must arm, and what they count as. Each new kind of fact needs a rule here, and nowhere else.
 type factRule struct {
 	from    []events.Inbox // which may lead to it as their first event
 	only    bool           // it can only be the first
@@ -20,12 +20,12 @@ type factRule struct {
 	loose bool
 
 	// Each is asked only where it is there.
-	attempted func(*turn, events.Attempts) (promise, what string) // of what the plan allows its run
-	course    func(*turn) (promise, what string)                  // of the plan's graph, and of what was decided
-	arms      func(*turn) (events.TimerKind, time.Time)           // the timer that it has to arm
-	count     func(*turn)                                         // takes it over
-	asks      func(*turn) []events.Action                         // what a recovery that led to it asked for; nil: anything
-	lead      func(*turn, *lead, *input)                          // notes what its input has to say
+	attempted func(*eventCheck, events.Attempts) (promise, what string) // of what the plan allows its run
+	course    func(*eventCheck) (promise, what string)                  // of the plan's graph, and of what was decided
+	arms      func(*eventCheck) (events.TimerKind, time.Time)           // the timer that it has to arm
+	count     func(*eventCheck)                                         // takes it over
+	asks      func(*eventCheck) []events.Action                         // what a recovery that led to it asked for; nil: anything
+	lead      func(*eventCheck, *lead, *input)                          // notes what its input has to say
 }
 
 // The first inboxes of facts.
@@ -39,33 +39,33 @@ var (
 // taskRules are those of facts of a task.
 var taskRules = map[events.Verb]*factRule{
 	events.VerbReceived:  {from: byTasks, only: true, lead: leadReceived},
-	events.VerbStarted:   {own: true, arms: armsStarted},
-	events.VerbProcessed: {course: (*turn).processed},
-	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, course: (*turn).undoing,
+	events.VerbStarted:   {own: true, arms: startedTimer},
+	events.VerbProcessed: {course: (*eventCheck).checkProcessed},
+	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, course: (*eventCheck).checkUndoing,
 		asks: always(toUndo), lead: leadUndoing},
-	events.VerbUndone:    {course: (*turn).endsUndone},
-	events.VerbCancelled: {from: byControls, course: (*turn).cancelled, lead: leadCancelled},
-	events.VerbHeld:      {from: byRecoveries, course: (*turn).held, asks: always(toHold)},
-	events.VerbResumed: {from: byControls, own: true, course: (*turn).resumes, arms: armsResumed, count: (*turn).resumed,
+	events.VerbUndone:    {course: (*eventCheck).checkUndone},
+	events.VerbCancelled: {from: byControls, course: (*eventCheck).checkCancelled, lead: leadCancelled},
+	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: always(toHold)},
+	events.VerbResumed: {from: byControls, own: true, course: (*eventCheck).checkResume, arms: resumedTimer, count: (*eventCheck).countResumed,
 		lead: leadResumed},
 }
 
 // stepRules are those of facts of a step, or of its undo.
 var stepRules = map[events.Verb]*factRule{
-	events.VerbSkipped: {course: (*turn).skips, count: (*turn).skipped},
-	events.VerbReleased: {from: byControls, only: true, course: (*turn).releases, count: (*turn).released,
+	events.VerbSkipped: {course: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
+	events.VerbReleased: {from: byControls, only: true, course: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
 		lead: leadReleased},
-	events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*turn).begun, course: (*turn).beginsAttempt,
-		arms: armsAttempt, count: (*turn).started, asks: always(toGoOn)},
-	events.VerbCompleted: {from: byReplies, only: true, promise: "P3", count: (*turn).completed, lead: leadCompleted},
+	events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).begun, course: (*eventCheck).checkAttempt,
+		arms: attemptTimer, count: (*eventCheck).countStarted, asks: always(toGoOn)},
+	events.VerbCompleted: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countCompleted, lead: leadCompleted},
 	events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
-		attempted: (*turn).unsent, course: (*turn).beginsUnsent, arms: armsFailed, count: (*turn).failed, lead: leadFailed},
-	events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*turn).rejected, lead: leadRejected},
-	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, count: (*turn).expired},
-	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*turn).waited,
-		arms: armsWaiting, count: (*turn).waits, asks: asksWait},
-	events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*turn).gaveUp, course: (*turn).beginsErrored,
-		count: (*turn).errored, asks: asksErrored},
+		attempted: (*eventCheck).unsent, course: (*eventCheck).checkUnsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
+	events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countRejected, lead: leadRejected},
+	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, count: (*eventCheck).countExpired},
+	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
+		arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
+	events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, course: (*eventCheck).checkErrored,
+		count: (*eventCheck).countErrored, asks: asksErrored},
 }
 
 // noRule is of a fact of which nothing is expected.
@@ -82,6 +82,6 @@ func ruleOf(a *events.About) *factRule {
 	return noRule
 }
 
-func always(actions []events.Action) func(*turn) []events.Action {
-	return func(*turn) []events.Action { return actions }
+func always(actions []events.Action) func(*eventCheck) []events.Action {
+	return func(*eventCheck) []events.Action { return actions }
 }

@@ -73,10 +73,10 @@ type open struct {
 	state  *events.Task
 	offset int64 // of the last event that is in state
 	timers events.Timers
-	runs   []run // of step i: 2i, of its undo: 2i+1
-	done   int   // steps
-	erred  int   // steps
-	cut    *cut  // nil, or its last decision but one
+	runs   []run        // of step i: 2i, of its undo: 2i+1
+	done   int          // steps
+	erred  int          // steps
+	cut    *cutDecision // nil, or its last decision but one
 	gaveUp gaveUp
 }
 

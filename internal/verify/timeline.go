@@ -18,8 +18,8 @@ const (
 	timelineAfter  = 1
 )
 
-// Timeline collects, in a second pass over the log, the events around a fault:
-// those of its task, or of its partition if it is of no task.
+// Timeline collects, in a second pass over the log, the events around a fault: those of its task, or else of its
+// partition.
 type Timeline struct {
 	Fault   Fault
 	Omitted int // events of the task between the first and those shown

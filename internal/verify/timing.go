@@ -56,8 +56,8 @@ func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, 
 // AllPartitions stands for all of them.
 const AllPartitions = -1
 
-// Disturbed says that timers of a partition that were due before to, and fired
-// after from, may be late (P16): an owner died.
+// Disturbed records that an owner failed: timers of a partition that were due before to and fired after from may
+// be late (P16).
 func (c *Checker) Disturbed(partition int32, from, to time.Time) {
 	c.timing.disturbed = append(c.timing.disturbed, span{partition, from, to})
 }

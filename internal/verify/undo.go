@@ -8,7 +8,7 @@ import (
 
 // undoOrder checks P6 at the first attempt of a step's undo: no attempt runs, no
 // other undo either, and it is this step's turn.
-func (s *turn) undoOrder() (promise, what string) {
+func (s *eventCheck) undoOrder() (promise, what string) {
 	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) || !s.rule.begins {
 		return "", ""
 	}
@@ -29,7 +29,7 @@ func (s *turn) undoOrder() (promise, what string) {
 
 // toUndo reports whether a step of the task is to be undone: its effect is
 // unknown, or it completed and isn't kept.
-func (s *turn) toUndo(i int) bool {
+func (s *eventCheck) toUndo(i int) bool {
 	f := s.t.steps[i].flags
 	if s.t.plan.Steps[i].Undo == nil {
 		return false
@@ -39,7 +39,7 @@ func (s *turn) toUndo(i int) bool {
 
 // nextUndo is the step whose turn it is: of unknown effect, the last started
 // first; then completed, the last completed first.
-func (s *turn) nextUndo() (best int, ok bool) {
+func (s *eventCheck) nextUndo() (best int, ok bool) {
 	order := uint64(0)
 	for i := range s.t.steps {
 		f := s.t.steps[i].flags
@@ -59,7 +59,7 @@ func (s *turn) nextUndo() (best int, ok bool) {
 }
 
 // allUndone checks P6 at the end: exactly what was to be undone is undone.
-func (s *turn) allUndone(was events.TaskState) (promise, what string) {
+func (s *eventCheck) allUndone(was events.TaskState) (promise, what string) {
 	if was != events.StateUndoing {
 		s.t.left = true // an operator leaves what can't be undone
 		return "", ""

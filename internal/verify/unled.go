@@ -13,7 +13,7 @@ import (
 // the log or the group's position show it.
 func (f *finish) used(key inboxPart) int64 {
 	next := int64(0)
-	if p := f.c.parts[key.partition]; p != nil && p.fed(key.inbox, f.c.o.TopicIDs[key.inbox]) {
+	if p := f.c.parts[key.partition]; p != nil && p.isSameTopic(key.inbox, f.c.o.TopicIDs[key.inbox]) {
 		next = p.next[key.inbox]
 	}
 	if in := f.c.inboxes[key]; in != nil {
@@ -35,7 +35,7 @@ func (f *finish) inboxes() {
 		for offset, x := range in.inputs.all() {
 			at := place{key, offset}
 			if key.inbox == events.Replies {
-				f.c.lateReply(x, at, &f.late, f.faults)
+				f.c.checkLateReply(x, at, &f.late, f.faults)
 			}
 			if offset >= used {
 				// What one led to that is older than what was fed isn't known.
@@ -57,7 +57,7 @@ func (f *finish) inboxes() {
 // what is fed.
 func (c *Checker) recreated(at inboxPart) bool {
 	p := c.parts[at.partition]
-	return p != nil && (p.recreated[at.inbox] || !p.fed(at.inbox, c.o.TopicIDs[at.inbox]))
+	return p != nil && (p.recreated[at.inbox] || !p.isSameTopic(at.inbox, c.o.TopicIDs[at.inbox]))
 }
 
 // refused is the offset of each inbox below which everything was consumed, as its dead letters tell.
@@ -84,7 +84,7 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		return "", ""
 	case x.where != at.partition:
 		return f.forwarded(at, x)
-	case t != nil && t.broken, t == nil && f.c.ranged():
+	case t != nil && t.broken, t == nil && f.c.hasTimeRange():
 		return "", ""
 	}
 	if at.inbox == events.Recoveries {
@@ -199,7 +199,7 @@ func (c *Checker) takenAgain(at place) bool {
 			return p.claims[i].at > l.at
 		}
 	}
-	return c.ranged() // his claim may be older than what is looked at
+	return c.hasTimeRange() // his claim may be older than what is looked at
 }
 
 // deadAndLed: what is a dead letter led to nothing (P15). An input that was fed

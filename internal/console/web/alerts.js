@@ -1,4 +1,4 @@
-// What waits for an operator, and what did.
+// Alerts: open ones, and those of the last 24 hours.
 
 import { ask } from './api.js';
 import { el, fill, instant, table, taskLink } from './dom.js';
@@ -20,12 +20,12 @@ export function alerts(params, signal) {
   return {
     title: 'Alerts',
     content: el('div', {}, el('p', {}, open
-      ? el('a', { href: '#/alerts' }, 'Those of the last 24 hours that have ended, too')
-      : el('a', { href: '#/alerts?open=true' }, 'Only those that wait for an operator')), list),
+      ? el('a', { href: '#/alerts' }, 'Show ended alerts of the last 24 hours, too')
+      : el('a', { href: '#/alerts?open=true' }, 'Show open alerts only')), list),
     async refresh() {
       const answer = await ask('/alerts', { open: open || '', page_token: page, limit: 50 }, signal);
       const query = new URLSearchParams({ page_token: answer.next_page_token, ...(open && { open }) });
-      fill(list, incompleteNotice(answer), table(columns, answer.alerts, 'None: nothing waits for an operator.'),
+      fill(list, incompleteNotice(answer), table(columns, answer.alerts, 'No alerts.'),
         answer.next_page_token && el('a', { href: `#/alerts?${query}`, rel: 'next' }, `Older (${answer.left_off})`));
     },
   };

@@ -1,8 +1,7 @@
-// The console's HTTP API, as a page of the console's own asks it. Every answer that isn't a good one is thrown as a
-// Problem, with what RFC 9457 says of it.
+// A client of the console's HTTP API. Errors are thrown as a Problem, with the fields of RFC 9457.
 
 const root = 'api/v1';
-const tokenPlace = 'waybill.token'; // in the storage of this tab: it is gone with it
+const tokenPlace = 'waybill.token'; // in the storage of this tab, until it is closed
 
 export class Problem extends Error {
   constructor(status, title, detail) {
@@ -17,15 +16,15 @@ export const token = {
   forget: () => sessionStorage.removeItem(tokenPlace),
 };
 
-/** The path of a task, and of what is below it. */
+/** The path of a task, or of a resource below it. */
 export function taskPath(id, below = '') {
   if (id === '.' || id === '..') {
-    throw new Problem(0, 'A browser can\'t ask for this task', `it takes ${id} for a step in the path; \`waybill task get ${id}\` shows it`);
+    throw new Problem(0, 'A browser can\'t request this task', `${id} is a relative path segment; use \`waybill task get ${id}\``);
   }
   return `/tasks/${encodeURIComponent(id)}${below}`;
 }
 
-/** A request id: the same command again, when its answer was lost, has no second effect. */
+/** A request id. A command that is repeated with the same id has no second effect. */
 export function requestID() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
@@ -39,7 +38,7 @@ async function fetched(path, options) {
     answer = await fetch(root + path, { ...options, headers });
   } catch (e) {
     if (e.name === 'AbortError') throw e;
-    throw new Problem(0, 'The console does not answer', 'it was stopped, or this machine cannot reach it');
+    throw new Problem(0, 'The console does not answer', 'it was stopped, or can\'t be reached from this machine');
   }
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
@@ -52,14 +51,14 @@ async function asked(path, query, signal) {
   return fetched(path + (params && `?${params}`), { signal });
 }
 
-/** Asks; query is an object of parameters, of which empty ones are left out. */
+/** Sends a GET request. query is an object of parameters; empty ones are left out. */
 export async function ask(path, query = {}, signal) {
   return (await asked(path, query, signal)).json();
 }
 
 /**
- * Asks for what holds others' data. A number that JavaScript would write in another way (5.0, 12345678901234567) stays as
- * it was written, where the browser can do that (JSON.rawJSON: Chromium 114, Firefox 135, Safari 18.4).
+ * Requests data of users. Numbers that JavaScript would change (5.0, 12345678901234567) are kept as they were written, if
+ * the browser supports that (JSON.rawJSON: Chromium 114, Firefox 135, Safari 18.4).
  */
 export async function askExactly(path, query = {}, signal) {
   const changed = (value, source) => typeof value === 'number' && source !== undefined && String(value) !== source;
@@ -68,8 +67,8 @@ export async function askExactly(path, query = {}, signal) {
 }
 
 /**
- * Commands, or submits: an object of some members, and of others whose values are JSON texts. Those go out as they were
- * typed: through JavaScript's numbers 5.0 would become 5, and 12345678901234567 another number.
+ * Sends a POST request with an object of members. texts are members whose values are JSON texts, which are sent unchanged:
+ * JavaScript's numbers would turn 5.0 into 5 and change 12345678901234567.
  */
 export async function post(path, members, texts = {}) {
   const all = [...Object.entries(members).map(([name, value]) => [name, JSON.stringify(value)]), ...Object.entries(texts)];
@@ -78,12 +77,12 @@ export async function post(path, members, texts = {}) {
 }
 
 /**
- * Calls came for each event of a stream, as it comes, until the stream has ended: an EventSource can't send a token.
- * Returns the id of the last event, to go on after it.
+ * Calls came for each event of a stream until the stream ends. (An EventSource can't send a token.) Returns the id of the
+ * last event, so that the caller can resume after it.
  */
 export async function follow(path, last, came, signal) {
   const answer = await fetched(path, { signal, headers: last ? { 'Last-Event-ID': last } : {} });
-  if (answer.status === 204) return last; // all of it was told
+  if (answer.status === 204) return last; // no further events
   const text = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let kept = '';
   for (;;) {

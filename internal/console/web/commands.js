@@ -1,19 +1,19 @@
-// What an operator can tell a task. What its state doesn't allow is refused by the scheduler, which says why.
+// Commands of an operator. The scheduler refuses what the task's state doesn't allow, and says why.
 
 import { post, requestID, taskPath } from './api.js';
 import { el, fill, typed } from './dom.js';
 
 const open = ['pending', 'processing', 'undoing', 'error'];
 
-// A command is offered in states; its form has fields beside the reason.
+// A command is offered in these states. Its form has fields besides the reason.
 const all = [
-  { name: 'resubmit', does: 'Run the step in error again, with a fresh failure count.', states: ['error'], fields: () => [] },
-  { name: 'release', does: 'State what was settled by hand: the step counts as completed, or as undone.', states: ['error'], fields: settled },
-  { name: 'undo', does: 'Undo what the task has done.', states: ['pending', 'processing', 'error'], fields: () => [] },
-  { name: 'cancel', does: 'Start nothing more of the task, undo what it has done, and end it.', states: open, fields: kept },
+  { name: 'resubmit', does: 'Run the held step again, with a new failure count.', states: ['error'], fields: () => [] },
+  { name: 'release', does: 'Record what was settled by hand: the step counts as completed or as undone.', states: ['error'], fields: settled },
+  { name: 'undo', does: 'Undo the completed steps of the task.', states: ['pending', 'processing', 'error'], fields: () => [] },
+  { name: 'cancel', does: 'Start no further steps, undo the completed ones, and end the task.', states: open, fields: kept },
 ];
 
-/** The buttons for a task; done is called with what became of a command. */
+/** The buttons of a task. done is called with the result of a command. */
 export function commands(task, done) {
   const offered = all.filter((c) => c.states.includes(task.state));
   return offered.length > 0 && el('div', { class: 'buttons' },
@@ -26,16 +26,16 @@ function settled(task) {
   return [
     el('label', {}, 'Step', el('select', { name: 'step', required: true }, steps.map((s) => el('option', {}, s.id)))),
     el('label', {}, 'Counts as', el('select', { name: 'as' }, as.map((s) => el('option', {}, s)))),
-    el('label', {}, 'As completed: its output, as JSON, which later steps read', el('input', { name: 'output', spellcheck: 'false' })),
-    el('label', { class: 'beside' }, el('input', { name: 'none', type: 'checkbox' }), 'As completed: it has no output (null)'),
+    el('label', {}, 'If completed: its output as JSON, for later steps', el('input', { name: 'output', spellcheck: 'false' })),
+    el('label', { class: 'beside' }, el('input', { name: 'none', type: 'checkbox' }), 'If completed: it has no output (null)'),
   ];
 }
 
 function kept() {
-  return [el('label', { class: 'beside' }, el('input', { name: 'keep', type: 'checkbox' }), 'Leave what completed')];
+  return [el('label', { class: 'beside' }, el('input', { name: 'keep', type: 'checkbox' }), 'Keep completed steps, don\'t undo them')];
 }
 
-/** Asks for the reason, and commands. The same dialog sends the same request id, however often it has to try. */
+/** Asks for the reason and sends the command. Retries of a dialog have the same request id. */
 function ask(command, task, done) {
   const request = requestID();
   const said = el('div', { role: 'alert' });
@@ -43,9 +43,9 @@ function ask(command, task, done) {
   const dialog = el('dialog', { onclose: () => dialog.remove() },
     el('form', { class: 'tall', onsubmit },
       el('p', {}, command.does), said,
-      el('label', {}, 'Why, for the log', el('input', { name: 'reason', required: true })),
+      el('label', {}, 'Reason, written to the log', el('input', { name: 'reason', required: true })),
       command.fields(task),
-      el('div', { class: 'buttons' }, send, el('button', { type: 'button', onclick: () => dialog.close() }, 'Leave it'))));
+      el('div', { class: 'buttons' }, send, el('button', { type: 'button', onclick: () => dialog.close() }, 'Close'))));
 
   async function onsubmit(e) {
     e.preventDefault();
@@ -72,9 +72,9 @@ function members(form, request) {
   return b;
 }
 
-/** The output of a step that is released as completed: it is typed, or the box says that there is none. */
+/** The output of a step that is released as completed: typed text, or null if the box is ticked. */
 function texts(form) {
   if (form.get('as') !== 'completed') return {};
-  if (form.has('none') === Boolean(form.get('output'))) throw new Error('Type the output, or tick that there is none.');
+  if (form.has('none') === Boolean(form.get('output'))) throw new Error('Enter the output, or tick that there is none.');
   return { output: form.has('none') ? 'null' : typed('output', form.get('output')) };
 }

@@ -1,4 +1,4 @@
-// What pages are made of. What others wrote gets in as text only, never as markup.
+// Elements of pages. Text of users is inserted as text only, never as markup.
 
 /** An element with attributes, listeners (on...) and children: nodes, or text. */
 export function el(tag, attributes = {}, ...children) {
@@ -13,7 +13,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * A table. A column is {head, cell: row => text or node, kind: class of its cells}. Without rows: what to say instead.
+ * A table. A column is {head, cell: row => text or node, kind: class of its cells}. none: the text to show without rows.
  */
 export function table(columns, rows, none) {
   if (rows.length === 0) return el('p', { class: 'quiet' }, none);
@@ -23,12 +23,12 @@ export function table(columns, rows, none) {
     el('tbody', {}, rows.map((r) => el('tr', {}, columns.map((c) => cell('td', c, c.cell(r) ?? '')))))));
 }
 
-/** Terms and what they say; those that say nothing are left out. */
+/** A list of terms with values; empty ones are left out. */
 export function terms(all) {
   return el('dl', {}, all.filter(([, said]) => said != null && said !== '').map(([term, said]) => [el('dt', {}, term), el('dd', {}, said)]));
 }
 
-/** Replaces what an element holds. */
+/** Replaces the children of an element. */
 export const fill = (element, ...children) => element.replaceChildren(...shown(children));
 
 const shown = (children) => children.flat(Infinity).filter((c) => c != null && c !== false);
@@ -39,10 +39,10 @@ const looks = {
   processing: 'busy', running: 'busy', undoing: 'busy', waiting: 'busy', half_open: 'busy',
 };
 
-/** A state, in its colour. */
+/** A state in its colour. */
 export const state = (name) => el('span', { class: looks[name] ?? 'quiet' }, name);
 
-/** The text that somebody typed as JSON, unchanged; what names the field. */
+/** Typed JSON text, checked and unchanged. what names the field. */
 export function typed(what, text) {
   try {
     JSON.parse(text);
@@ -52,10 +52,10 @@ export function typed(what, text) {
   return text;
 }
 
-/** A value of others' making, as JSON. */
+/** A value as JSON. */
 export const json = (value) => el('pre', {}, JSON.stringify(value, null, 2));
 
-/** An instant, in the reader's own time, exact to the ms or the second; the title has it in UTC. */
+/** An instant in local time, to the second or (exact) to the ms. The title has it in UTC. */
 export function instant(at, exact = false) {
   if (!at) return '';
   const d = new Date(at);
@@ -66,7 +66,7 @@ export function instant(at, exact = false) {
   return el('time', { datetime: at, title: at }, `${day} ${time}${exact ? ms : ''}`);
 }
 
-/** How long something took, in ms, for people. */
+/** A duration in ms, formatted. */
 export function duration(ms) {
   if (ms == null || Number.isNaN(ms)) return '';
   if (Math.abs(ms) < 1000) return `${ms} ms`;
@@ -76,5 +76,5 @@ export function duration(ms) {
   return `${h ? `${h} h ` : ''}${Math.trunc((s % 3600) / 60)} min ${Math.abs(s % 60)} s`;
 }
 
-/** Where a task is on this page. */
+/** A link to a task. */
 export const taskLink = (id) => el('a', { href: `#/tasks/${encodeURIComponent(id)}`, title: id }, id);

@@ -1,4 +1,5 @@
-// The page's frame: which view the address names, asking again and again while somebody looks, problems, and the token.
+// The page's frame: it shows the view that the address names, refreshes it while the page is visible, and handles problems
+// and the token.
 
 import { Problem, token } from './api.js';
 import { el, fill, instant } from './dom.js';
@@ -13,12 +14,12 @@ const main = document.querySelector('main');
 const freshness = document.querySelector('#freshness');
 const forget = document.querySelector('#forget');
 
-// A view is made for an address, and lasts until that changes: {title, content, refresh}. refresh asks, and puts what
-// was answered into content. A view without it asks nothing. follow(changed), if it is there, calls changed when
-// something has happened, and returns when nothing more will: between calls refresh is hardly ever due.
+// A view exists until the address changes: {title, content, refresh}. refresh requests data and updates content; it is
+// optional. follow(changed), optional, calls changed after each event and returns when there are no more. With follow,
+// refresh is called after changes, and otherwise rarely.
 const views = new Map(Object.entries({ '': overview, tasks, alerts, deadletters, submit }));
 const refreshEvery = 2000; // ms
-const refreshFollowed = 10_000; // what no event tells of, as that an agent has gone
+const refreshFollowed = 10_000; // for changes without an event, such as an agent that has left
 const followAgain = 3000;
 
 let shown = new AbortController();
@@ -28,10 +29,10 @@ function viewOf(hash) {
   const [name, ...rest] = path.split('/');
   const params = new URLSearchParams(query);
   if (name === 'tasks' && rest.length > 0) return task(decoded(rest.join('/')), shown.signal);
-  return views.get(name)?.(params, shown.signal) ?? { title: 'Not there', content: el('p', {}, 'There is no such page.') };
+  return views.get(name)?.(params, shown.signal) ?? { title: 'Not found', content: el('p', {}, 'There is no such page.') };
 }
 
-/** A part of an address; one that nobody has encoded is what it says. */
+/** Decodes a part of an address. A part that isn't encoded is returned unchanged. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -61,7 +62,7 @@ async function keepFresh(view, problem, signal) {
   let changed = () => {};
   if (view.follow) keepFollowing(view, () => changed(), signal);
   while (!signal.aborted) {
-    const change = new Promise((resolve) => { changed = resolve; }); // of what comes while it is asked, too
+    const change = new Promise((resolve) => { changed = resolve; }); // also of changes during the refresh
     await refresh(view, problem, signal);
     await Promise.race([change, pause(view.follow ? refreshFollowed : refreshEvery, signal)]);
     await looking(signal);
@@ -86,7 +87,7 @@ async function refresh(view, problem, signal) {
   forget.hidden = !token.get();
 }
 
-/** Follows what a view follows, also after the connection was lost. */
+/** Runs a view's follow, and restarts it when the connection is lost. */
 async function keepFollowing(view, changed, signal) {
   while (!signal.aborted) {
     const ended = await view.follow(changed).then(() => true, () => false);
@@ -112,7 +113,7 @@ function looking(signal) {
   });
 }
 
-/** Asks for a token until there is one to try. */
+/** Shows a dialog that asks for a token. */
 function askToken(problem, signal) {
   return new Promise((resolve) => {
     const input = el('input', { name: 'token', type: 'password', autocomplete: 'off', required: true });
@@ -123,9 +124,9 @@ function askToken(problem, signal) {
     };
     const dialog = el('dialog', { oncancel: (e) => e.preventDefault(), onclose: given },
       el('form', { method: 'dialog', class: 'tall' },
-        el('p', {}, token.get() ? problem.message : 'This console wants a token. It is kept in this tab, until that is closed.'),
+        el('p', {}, token.get() ? problem.message : 'This console needs a token. The token is kept until this tab is closed.'),
         el('label', {}, 'Token', input),
-        el('button', {}, 'Go on')));
+        el('button', {}, 'Continue')));
     document.body.append(dialog);
     signal.addEventListener('abort', () => { dialog.remove(); resolve(); }, { once: true });
     dialog.showModal();

@@ -1,4 +1,4 @@
-// What there is, at a glance: tasks by state, workflows, agents, partitions.
+// Overview: tasks by state, workflows, agents, partitions.
 
 import { ask } from './api.js';
 import { el, fill, instant, state, table } from './dom.js';
@@ -26,12 +26,12 @@ const agentColumns = [
 const partitionColumns = [
   { head: 'Partition', kind: 'number', cell: (p) => text(p.partition) },
   { head: 'Scheduler', kind: 'name', cell: (p) => p.scheduler ?? el('span', { class: 'bad' }, 'none') },
-  { head: 'Its tasks read', kind: 'number', cell: (p) => share(p.scheduler_restored) },
+  { head: 'Scheduler restored', kind: 'number', cell: (p) => share(p.scheduler_restored) },
   { head: 'Lag', kind: 'number', cell: (p) => text(p.lag) },
   { head: 'Open tasks', kind: 'number', cell: (p) => text(p.open_tasks) },
   { head: 'Tasks', kind: 'number', cell: (p) => text(p.tasks) },
   { head: 'Earliest timer', cell: (p) => instant(p.oldest_due) },
-  { head: 'Index has read', kind: 'number', cell: (p) => share(p.restored) },
+  { head: 'Index restored', kind: 'number', cell: (p) => share(p.restored) },
 ];
 
 export function overview(_, signal) {
@@ -45,22 +45,22 @@ export function overview(_, signal) {
       fill(incomplete, incompleteNotice(w));
       fill(counts, states.map((s) => el('li', {}, el('a', { href: tasksOf(`state:${s}`) },
         el('b', {}, String(w.workflows.reduce((n, x) => n + (x.tasks[s] ?? 0), 0))), state(s)))));
-      fill(workflows, table(workflowColumns, w.workflows, 'No definition was applied yet: waybill workflow apply FILE'));
-      fill(agents, table(agentColumns, a.agents, 'No definition names an agent.'));
-      fill(partitions, table(partitionColumns, p.partitions, 'None.'));
+      fill(workflows, table(workflowColumns, w.workflows, 'No workflow definition was applied yet. Apply one: waybill workflow apply FILE'));
+      fill(agents, table(agentColumns, a.agents, 'No workflow definition names an agent.'));
+      fill(partitions, table(partitionColumns, p.partitions, 'No partitions.'));
     },
   };
 }
 
 const lacks = {
-  no_leader: (i) => `no broker leads partition ${i.partition}`,
-  restoring: (i) => `partition ${i.partition} is being read, ${share(i.restored)} so far`,
+  no_leader: (i) => `partition ${i.partition} has no leader`,
+  restoring: (i) => `the index of partition ${i.partition} is being restored, ${share(i.restored)} done`,
 };
 
-/** What to say where an answer is incomplete. */
+/** A notice for incomplete answers. */
 export function incompleteNotice(answer) {
   const list = answer.incomplete ?? [];
-  return list.length > 0 && el('p', { class: 'problem' }, `Not all is shown: ${list.map((i) => (lacks[i.why] ?? lacks.restoring)(i)).join('; ')}.`);
+  return list.length > 0 && el('p', { class: 'problem' }, `Incomplete: ${list.map((i) => (lacks[i.why] ?? lacks.restoring)(i)).join('; ')}.`);
 }
 
 const tasksOf = (filter) => `#/tasks?${new URLSearchParams({ filter })}`;

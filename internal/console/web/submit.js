@@ -1,4 +1,4 @@
-// Submits one order.
+// Submits a task.
 
 import { ask, post, requestID } from './api.js';
 import { el, fill, typed } from './dom.js';
@@ -25,16 +25,16 @@ export function submit(_, signal) {
   }
 
   return {
-    title: 'Submit an order',
+    title: 'Submit a task',
     content: el('div', {}, said, none, el('form', { class: 'tall', onsubmit: send },
       el('label', {}, 'Workflow', workflow),
-      el('label', {}, 'Id: the same order again changes nothing', id),
-      el('label', {}, 'Input, as JSON', input),
+      el('label', {}, 'Id; submitting the same task again changes nothing', id),
+      el('label', {}, 'Input (JSON)', input),
       button)),
     async refresh() {
       const { workflows } = await ask('/workflows', {}, signal);
       const names = [...new Set(workflows.map((w) => w.workflow))];
-      fill(none, names.length === 0 && 'No workflow is applied yet: `waybill workflow apply FILE` does that.');
+      fill(none, names.length === 0 && 'No workflow was applied yet. Apply one: `waybill workflow apply FILE`');
       if (names.join('\n') === Array.from(workflow.options, (o) => o.value).join('\n')) return;
       const chosen = workflow.value;
       fill(workflow, names.map((n) => el('option', { selected: n === chosen }, n)));

@@ -1,4 +1,4 @@
-// One task: its state, why it stands, its steps, all that happened to it, as it happens, and what an operator can do.
+// One task: state, why it doesn't advance, steps, live timeline, and commands.
 
 import { askExactly, follow, taskPath } from './api.js';
 import { commands } from './commands.js';
@@ -25,7 +25,7 @@ const lineColumns = [
   { head: 'Attempt', kind: 'number', cell: (l) => (l.attempt ? String(l.attempt) : '') },
   { head: 'Took', kind: 'number', cell: (l) => duration(l.took) },
   { head: 'Offset', kind: 'number', cell: (l) => `${l.partition}/${l.offset}` },
-  { head: 'What it says', kind: 'text', cell: (l) => el('details', {}, el('summary', {}, summary(l)), json(l.data)) },
+  { head: 'Details', kind: 'text', cell: (l) => el('details', {}, el('summary', {}, summary(l)), json(l.data)) },
 ];
 
 export function task(id, signal) {
@@ -39,15 +39,15 @@ export function task(id, signal) {
     async refresh() {
       const [t, w, line] = await Promise.all(['', '/why', '/timeline'].map((below) => askExactly(taskPath(id, below), {}, signal)));
       const now = JSON.stringify([t, w, line.lines]);
-      if (now === seen) return; // what somebody has opened stays open
+      if (now === seen) return; // keeps opened details open
       seen = now;
       all.hidden = false;
       fill(head, summaryOf(t));
       fill(actions, commands(t, (what) => fill(notice, el('p', { class: 'notice' }, what))));
       fill(why, whyOf(w));
-      fill(steps, table(stepColumns, t.steps, 'None.'));
-      fill(poison, (line.poison ?? []).map((p) => el('p', { class: 'problem' }, `The record at ${p.partition}/${p.offset} is no event of it: ${p.error}`)));
-      fill(lines, table(lineColumns, measured(line.lines), 'None.'));
+      fill(steps, table(stepColumns, t.steps, 'No steps.'));
+      fill(poison, (line.poison ?? []).map((p) => el('p', { class: 'problem' }, `The record at ${p.partition}/${p.offset} is unreadable: ${p.error}`)));
+      fill(lines, table(lineColumns, measured(line.lines), 'No events.'));
       fill(input, el('h2', {}, 'Input'), json(t.input), t.output != null && [el('h2', {}, 'Output'), json(t.output)]);
     },
     async follow(changed) {
@@ -73,16 +73,16 @@ function summaryOf(t) {
 
 function whyOf(w) {
   if (!w.reason || w.reason === 'ended') return null;
-  return [el('h2', {}, 'Why it stands'), terms([
+  return [el('h2', {}, 'Why it doesn\'t advance'), terms([
     ['Reason', w.step ? `${w.reason}, step ${w.step}` : w.reason],
     ['Since', instant(w.since)],
     ['Until', instant(w.until)],
     ['Error', said(w.error)],
-    ['Moved by', w.moves],
+    ['Unblocked by', w.moves],
   ])];
 }
 
-/** Lines with the time since the first, and of what ends an attempt the time since that began. */
+/** Adds to each line the time since the first one, and to the end of an attempt its duration. */
 function measured(lines) {
   const began = new Map();
   const first = lines.length > 0 ? Date.parse(lines[0].at) : 0;
@@ -101,7 +101,7 @@ const ended = /\.(completed|failed|rejected|expired)$/;
 const eventName = (type) => type.replace(/^waybill\./, '').replace(/\.v\d+$/, '');
 const said = (error) => error && [error.code, error.message].filter(Boolean).join(': ');
 
-/** What of an event is said at once. */
+/** A summary of an event. */
 function summary(line) {
   const d = line.data;
   if (d == null) return '';

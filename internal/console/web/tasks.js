@@ -1,4 +1,4 @@
-// The list of tasks, by a filter, page by page.
+// The task list, with a filter and pages.
 
 import { ask } from './api.js';
 import { el, fill, instant, state, table, taskLink } from './dom.js';
@@ -12,7 +12,7 @@ const columns = [
   { head: 'Submitted', cell: (t) => instant(t.submitted_at) },
   { head: 'Updated', cell: (t) => instant(t.updated_at) },
   { head: 'Next timer', cell: (t) => instant(t.due) },
-  { head: 'Waits for', kind: 'name', cell: (t) => t.waiting_for.join(', ') },
+  { head: 'Waiting for', kind: 'name', cell: (t) => t.waiting_for.join(', ') },
   { head: 'Error', kind: 'name', cell: (t) => t.error_code },
   { head: 'Labels', kind: 'text', cell: (t) => Object.entries(t.labels).map(([k, v]) => `${k}=${v}`).join(' ') },
 ];
@@ -26,16 +26,16 @@ export function tasks(params, signal) {
     title: 'Tasks',
     content: el('div', {},
       el('form', { onsubmit: (e) => { e.preventDefault(); location.hash = address(input.value.trim(), ''); } },
-        el('label', {}, 'Filter: terms with spaces between, all of which must hold', input),
+        el('label', {}, 'Filter: terms separated by spaces, combined by AND', input),
         el('button', {}, 'Show')),
       el('p', { class: 'quiet' }, 'state: workflow: label:NAME=VALUE step_in_error: agent: since: until: due_within:'),
       list),
     async refresh() {
       const answer = await ask('/tasks', { filter, page_token: page, page_size: 50 }, signal);
       const next = answer.next_page_token;
-      fill(list, incompleteNotice(answer), table(columns, answer.tasks, next ? 'None on this page; there are further ones.' : 'None.'),
+      fill(list, incompleteNotice(answer), table(columns, answer.tasks, next ? 'No tasks on this page; there are further pages.' : 'No tasks.'),
         el('div', { class: 'buttons' },
-          page && el('a', { href: address(filter, '') }, 'The newest'),
+          page && el('a', { href: address(filter, '') }, 'Newest'),
           next && el('a', { href: address(filter, next), rel: 'next' }, 'Older')));
     },
   };

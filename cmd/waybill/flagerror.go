@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// flagForms describe the valid values of flags, by the type of the flag.
+var flagForms = map[string]string{
+	"int": "a whole number", "int16": "a whole number", "int32": "a whole number", "int64": "a whole number",
+	"uint": "a whole number of 0 or more", "uint16": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",
+	"float64":  "a number",
+	"bool":     "true or false",
+	"duration": "a duration such as 500ms, 10s, 30m or 1h30m",
+}
+
+// flagFault says of a flag's value what it has to look like, where the error has words of the Go library.
+func flagFault(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	f := invalid.GetFlag()
+	form, known := flagForms[f.Value.Type()]
+	switch {
+	case known && errors.Is(err, strconv.ErrRange):
+		form = "out of range; " + form + " is wanted"
+	case known && errors.Is(err, errNotDecimal) && strings.ContainsAny(invalid.GetValue(), "0123456789"):
+		form += " in decimal digits, without leading zeros"
+	case !known:
+		form = invalid.Unwrap().Error()
+	}
+	return fmt.Errorf("--%s %q: %s", f.Name, invalid.GetValue(), form)
+}

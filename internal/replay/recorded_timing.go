@@ -1,0 +1,207 @@
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// moment is when something happens. Within one instant the order of the log decides, and then the rank.
+type moment struct {
+	at   time.Time
+	seq  uint64 // of the event that the log has of it
+	rank rank
+}
+
+// rank orders what happens at one instant and one event.
+type rank int
+
+const (
+	recorded   rank = iota // the log has it
+	unrecorded             // the log hasn't, until then
+)
+
+// course is when the timers of a recorded task fired, and when what waited for its agent began:
+// supervisors come late, and agents have enough to do. None of it follows from the definition, and in a fork
+// what is the same comes when it did.
+type recordedTiming struct {
+	task   *events.Task // nil: none yet, or an event can't be folded, and nothing more is known
+	broken bool
+	timers events.Timers
+	last   *events.Event
+	began  uint64 // the first event of its decision
+	fired  map[armedTimer]moment
+	queued []queuedStart
+	// waiting are runs that could begin an attempt, and haven't.
+	waiting map[events.Slot]bool
+	moved   bool // since they were looked for
+}
+
+// armedTimer identifies a timer of a task, in the recorded and in the forked course.
+type armedTimer struct {
+	events.Slot
+	attempt int
+	timer   events.TimerKind
+	due     int64 // Unix ms
+}
+
+func timerName(a *events.Armed) armedTimer {
+	return armedTimer{a.Slot, a.Attempt, a.Policy.Timer, a.Timer.Due.UnixMilli()}
+}
+
+// firesAt is when an armed timer fires: when it did in the recording, or after it was disarmed there, or when it
+// is due.
+func (c *recordedTiming) firesAt(a *events.Armed) moment {
+	if at, known := c.fired[timerName(a)]; known {
+		return at
+	}
+	return moment{a.Timer.Due, math.MaxUint64, unrecorded}
+}
+
+// add records the next event.
+func (c *recordedTiming) add(e *events.Event, hash string) {
+	begins := c.last == nil || !sameDecision(c.last, e) || c.last.Queued != e.Queued
+	if begins {
+		c.findWaiting()
+		c.began = e.Seq
+	}
+	c.last, c.moved = e, c.moved || allowsStarts(e.Fact)
+	if begins && e.Cause.Inbox == events.Recoveries && !e.Queued {
+		c.recordFired(e)
+	}
+	c.recordDisarmed(e)
+	c.recordStarts(e)
+	switch e.Fact.(type) {
+	case *events.TaskHeld, *events.TaskUndoing:
+		c.findWaiting() // what could have begun in the same decision
+		c.recordWaiting(e)
+	}
+	if c.broken {
+		return
+	}
+	var err error
+	if c.task, err = events.Evolve(c.task, e, hash); err != nil { // what comes before it can be forked
+		c.task, c.broken = nil, true
+	}
+}
+
+// recordFired records the timer that led to an event.
+func (c *recordedTiming) recordFired(e *events.Event) {
+	slot, _ := e.Slot() // of the task's own, none
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; a.Slot == slot {
+			c.fired[timerName(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
+		}
+	}
+}
+
+// recordDisarmed folds an event into the timers, and records timers that were due but hadn't fired.
+func (c *recordedTiming) recordDisarmed(e *events.Event) {
+	var before []events.Armed
+	slot, one := e.Slot()
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; (!one || a.Slot == slot) && !e.At.Before(a.Timer.Due) {
+			before = append(before, *a)
+		}
+	}
+	c.timers.Evolve(e)
+	for i := range before {
+		still := func(a events.Armed) bool { return timerName(&a) == timerName(&before[i]) }
+		if !slices.ContainsFunc(c.timers.Armed, still) {
+			c.recordIdle(&before[i], e)
+		}
+	}
+}
+
+// recordIdle records that a timer hadn't fired before an event.
+func (c *recordedTiming) recordIdle(a *events.Armed, e *events.Event) {
+	if _, fired := c.fired[timerName(a)]; !fired {
+		c.fired[timerName(a)] = moment{e.At, e.Seq, unrecorded}
+	}
+}
+
+// recordStarts records the starts of steps that waited for their agent.
+func (c *recordedTiming) recordStarts(e *events.Event) {
+	slot, one := e.Slot()
+	if !one || slot.Step == "" || c.task == nil {
+		return
+	}
+	if f, waits := e.Fact.(*events.AttemptWaiting); waits {
+		if !f.CoolDown && !e.Due.After(e.At) { // it has waited long enough, and there was no room
+			c.waiting[slot] = true
+		}
+		return
+	}
+	i, ok := c.task.Plan.Step(slot.Step)
+	if !ok {
+		return
+	}
+	run := c.task.Run(i, slot.Kind)
+	if run == nil || run.State != events.StepPending && run.State != events.StepWaiting {
+		return
+	}
+	switch {
+	case e.Queued:
+		c.queue(i, slot, moment{e.At, e.Seq, recorded})
+	case c.waiting[slot]: // another input of its task let it begin: nobody counts the agent's requests any more
+		c.queue(i, slot, moment{e.At, c.began, unrecorded})
+	}
+}
+
+func (c *recordedTiming) queue(i int, slot events.Slot, at moment) {
+	agent, _ := c.task.Plan.Agent(i, slot.Kind)
+	c.queued = append(c.queued, queuedStart{nextOf(c.task, i, slot.Kind), agent, at})
+	delete(c.waiting, slot)
+}
+
+// recordWaiting records that waiting steps hadn't started before an event.
+func (c *recordedTiming) recordWaiting(by *events.Event) {
+	if c.task == nil {
+		return
+	}
+	for i := range c.task.Steps {
+		for _, k := range []events.Kind{events.Do, events.Undo} {
+			if slot := (events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}); c.waiting[slot] {
+				c.queue(i, slot, moment{by.At, by.Seq, unrecorded})
+			}
+		}
+	}
+}
+
+// findWaiting finds, at the end of a decision, the steps that could have started in it.
+func (c *recordedTiming) findWaiting() {
+	if c.task == nil || !c.moved {
+		return
+	}
+	c.moved = false
+	for i := range c.task.Steps {
+		if c.task.Steps[i].State == events.StepPending && scheduler.Ready(c.task, i, events.Do, c.last.At) {
+			c.waiting[events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: events.Do}] = true
+		}
+	}
+}
+
+// endRecording records what was still pending at the end of the log.
+func (c *recordedTiming) endRecording() {
+	c.findWaiting()
+	c.recordWaiting(c.last)
+	for i := range c.timers.Armed {
+		if a := &c.timers.Armed[i]; !c.last.At.Before(a.Timer.Due) {
+			c.recordIdle(a, c.last)
+		}
+	}
+}
+
+// allowsStarts reports whether steps may start after an event.
+func allowsStarts(f events.Fact) bool {
+	switch a := f.About(); a.Verb {
+	case events.VerbStarted:
+		return !a.OfStep()
+	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbReleased:
+		return true
+	}
+	return false
+}

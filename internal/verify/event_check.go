@@ -1,0 +1,389 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// eventCheck checks one event against what is known of its task, before and after the fold.
+type eventCheck struct {
+	c       *Checker
+	t       *task
+	e       *events.Event
+	r       *events.Record
+	first   bool  // first event of its cause
+	replied int64 // offset of replies below which all were decided by now
+
+	slot  events.Slot // the slot whose timer and attempts it is about; empty: the task itself
+	index int         // of the slot's step in the plan
+	run   *run        // of the slot; nil: the event is about the task itself
+	timer events.Timer
+	erred []string // steps in error that a resubmit may name
+
+	about events.About // what the fact contains
+	rule  *factRule    // of its verb
+}
+
+// before checks the event against the state before it. It returns the broken promise and what is wrong, or empty
+// strings. It returns nothing if the fold will reject the event anyway.
+func (s *eventCheck) before() (promise, what string) {
+	o := s.t.open
+	if o.state == nil {
+		return s.origin()
+	}
+	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
+		return "", "" // what lies between isn't known
+	}
+	if s.about.Verb == events.VerbResumed {
+		s.erred = inError(o.state)
+	}
+	s.slot = slotOf(&s.about)
+	if s.slot != (events.Slot{}) {
+		i, ok := o.state.Plan.Step(s.slot.Step)
+		if !ok || s.slot.Kind == events.Undo && o.state.Plan.Steps[i].Undo == nil {
+			return "", ""
+		}
+		s.index, s.run = i, o.run(i, s.slot.Kind)
+	}
+	for _, a := range o.timers.Armed {
+		if a.Slot == s.slot {
+			s.timer = a.Timer
+		}
+	}
+	if promise, what = s.current(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.recovered(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.attempted(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.undoOrder(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.early(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.once(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.checkPlan(); what != "" {
+		return promise, what
+	}
+	if promise, what = s.origin(); what != "" {
+		return promise, what
+	}
+	return s.checkTimer()
+}
+
+// request is the request id of the control that led to the event.
+func (s *eventCheck) request() string {
+	if s.about.By == nil {
+		return ""
+	}
+	return s.about.By.RequestID
+}
+
+// slotOf is whose timer an event ends, and whose attempts it tells of: of a skip and a release the task's own.
+func slotOf(a *events.About) events.Slot {
+	if a.Phase == events.PhaseNone && a.Verb != events.VerbErrored {
+		return events.Slot{}
+	}
+	return a.Slot()
+}
+
+// ended is the attempt that an event ends; 0: none.
+func ended(a *events.About) int {
+	if a.Phase.Ends() {
+		return a.Attempt
+	}
+	return 0
+}
+
+// current: what ends an attempt names the one that runs (P3), and it ends once
+// (P2).
+func (s *eventCheck) current() (promise, what string) {
+	n := ended(&s.about)
+	if n == 0 || s.run == nil {
+		return "", ""
+	}
+	if f, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
+		if f.Effect != events.EffectNone { // a request that couldn't be sent
+			return "P6", fmt.Sprintf("attempt %d of step %q failed before a request was sent, and its effect is %s", n, s.slot.Step, f.Effect)
+		}
+		return "", ""
+	}
+	switch {
+	case s.run.running && n == s.run.attempt:
+		return "", ""
+	case n == s.run.attempt && s.e.Fact.Type() == s.run.closed:
+		return "P2", fmt.Sprintf("%s of attempt %d of step %q, twice", s.e.Fact.Type(), n, s.slot.Step)
+	case s.run.running:
+		return "P3", fmt.Sprintf("%s of attempt %d of step %q, while attempt %d runs", s.e.Fact.Type(), n, s.slot.Step, s.run.attempt)
+	}
+	return "P3", fmt.Sprintf("%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
+}
+
+// recovered: the first event that an accepted recovery led to ends a timer that
+// was armed; a second recovery for it would find none (P4).
+func (s *eventCheck) recovered() (promise, what string) {
+	if s.fires() && !s.timer.Armed() {
+		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
+	}
+	switch {
+	case s.rule.wait && s.e.Cause.Inbox != events.Recoveries:
+		return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", s.e.Fact.Type(), s.e.Cause)
+	case !s.rule.begins && !s.rule.wait || s.about.Phase.Ends() && s.run.running:
+		return "", ""
+	}
+	if s.timer.Armed() && !s.fires() && !s.e.Queued {
+		return "P4", fmt.Sprintf("%s ended the timer of event %d, and no recovery asked for that", s.e.Fact.Type(), s.timer.Seq)
+	}
+	return "", ""
+}
+
+// fires reports whether the event is what a recovery led to.
+func (s *eventCheck) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
+
+// attempted: no more attempts than allowed, one more after a cool-down, none
+// before its wait is over, all under one key (P5, P7).
+func (s *eventCheck) attempted() (promise, what string) {
+	if s.run == nil {
+		return "", ""
+	}
+	if s.rule.attempted == nil {
+		return "", ""
+	}
+	return s.rule.attempted(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
+}
+
+// waited: an attempt waits no shorter than its backoff, and no more often than its tries allow.
+func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptWaiting)
+	if !ok {
+		return "", ""
+	}
+	if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
+		return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
+	}
+	used := s.run.failures >= attempts.MaxAttempts
+	switch {
+	case f.CoolDown && s.run.cooled:
+		return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
+	case f.CoolDown && (attempts.CoolDown == 0 || !used):
+		return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, attempts.MaxAttempts, attempts.CoolDown)
+	case !f.CoolDown && used:
+		return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, attempts.MaxAttempts)
+	}
+	return "", ""
+}
+
+// unsent: a failure of what doesn't run is that of a request that couldn't be sent.
+func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptFailed)
+	switch {
+	case !ok:
+		return "", ""
+	case !s.run.running:
+		return s.budget(attempts)
+	}
+	return s.deferrable(f)
+}
+
+// gaveUp: a run is given up for its tries only when they are used.
+func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
+	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted && s.run.failures < attempts.MaxAttempts {
+		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, s.run.failures, attempts.MaxAttempts)
+	}
+	return "", ""
+}
+
+// begun: an attempt is within the budget, under its run's key, and of whom the plan names.
+func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
+	f, ok := s.e.Fact.(*events.AttemptStarted)
+	if !ok {
+		return "", ""
+	}
+	if promise, what = s.budget(attempts); what != "" {
+		return promise, what
+	}
+	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
+		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
+	}
+	return s.asked(f)
+}
+
+// deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
+// and not without end.
+func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) {
+	switch number := s.run.attempt - s.run.failures; {
+	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
+		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
+	case f.Deferred && (f.Effect != events.EffectNone || f.RetryAfter == 0):
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, and its effect is %s, its wait %s: only what had no effect and asks for a wait isn't",
+			f.Attempt, f.Step, f.Effect, f.RetryAfter)
+	case f.Deferred && number > events.MaxDeferrals:
+		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, after %d that weren't; at most %d", f.Attempt, f.Step, number-1, events.MaxDeferrals)
+	}
+	return "", ""
+}
+
+// budget: one more attempt is allowed, and its wait is over.
+func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
+	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
+	most := attempts.MaxAttempts
+	if s.run.cooled {
+		most++
+	}
+	switch {
+	case s.run.fresh >= most:
+		return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", k, attempt, step, s.run.fresh, most)
+	case s.e.At.Before(s.run.notBefore):
+		return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", k, attempt, step, s.run.notBefore.Sub(s.e.At))
+	}
+	return "", ""
+}
+
+// asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
+// would take another's for what it has done already (P7). It has a token, or anybody could answer (P18).
+func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
+	t := s.t
+	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
+		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
+	}
+	if f.TokenHash == "" {
+		return "P18", fmt.Sprintf("%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
+	}
+	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
+		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
+	}
+	return "", ""
+}
+
+// ownKey is the idempotency key of a run, but for the namespace before it: where events were imported that is
+// another one's. It holds until the next call.
+func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []byte {
+	b := append(append(append(c.text[:0], t.id...), '/'), t.plan.Steps[step].ID...)
+	b = append(append(append(b, '/'), k...), '/')
+	c.text = strconv.AppendUint(b, uint64(generation)+1, 10)
+	return c.text
+}
+
+// ends reports whether a key ends with another.
+func ends(key string, own []byte) bool {
+	n := len(key) - len(own)
+	return n >= 0 && key[n:] == string(own)
+}
+
+func (f *facts) generationOf(k events.Kind) uint16 {
+	if k == events.Undo {
+		return f.undoing
+	}
+	return f.generation
+}
+
+// early: no timer fires before it is due (P16).
+func (s *eventCheck) early() (promise, what string) {
+	if !s.fires() {
+		return "", ""
+	}
+	if d := s.timer.Due.Sub(s.e.At); d > 0 {
+		return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due", s.timer.Seq, d)
+	}
+	if tolerance := s.c.o.EarliestBy; tolerance > 0 && !s.r.Time.IsZero() {
+		if d := s.timer.Due.Sub(s.r.Time); d > tolerance {
+			return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due, by the record's timestamp", s.timer.Seq, d)
+		}
+	}
+	return "", ""
+}
+
+// once: a request of an operator, however often it is sent, is accepted once, as
+// far as the task remembers (P10).
+func (s *eventCheck) once() (promise, what string) {
+	request := s.request()
+	for _, a := range s.t.open.state.Accepted {
+		if request != "" && a.RequestID == request {
+			return "P10", fmt.Sprintf("%s of the request %q, which was accepted as event %d", s.e.Fact.Type(), request, a.Seq)
+		}
+	}
+	return "", ""
+}
+
+// origin: an event comes from an input that can lead to it (P10; P3 of what
+// replies bring, P4 of what timers do).
+func (s *eventCheck) origin() (promise, what string) {
+	from, only := s.rule.from, s.rule.only
+	switch {
+	case s.e.Queued && (only || s.rule.own):
+		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
+	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
+		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
+	case !s.first && only:
+		what = fmt.Sprintf("%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)
+	default:
+		return "", ""
+	}
+	return cmp.Or(s.rule.promise, "P10"), what
+}
+
+// inTime: a task leaves processing within its time and the bound of recovery
+// (P1). state is the one before.
+func (s *eventCheck) inTime(was events.TaskState) (promise, what string) {
+	now := s.t.open.state
+	bound := s.c.o.RecoverWithin
+	if bound == 0 || was != events.StateProcessing || now.State == was || now.CompleteBy.IsZero() {
+		return "", ""
+	}
+	if late := s.e.At.Sub(now.CompleteBy); late > bound {
+		return "P1", fmt.Sprintf("%s %s after the task's complete-by; at most %s", now.State, late, bound)
+	}
+	return "", ""
+}
+
+// after takes the event over, and checks what it says of itself.
+func (s *eventCheck) after() (promise, what string) {
+	o, was := s.t.open, s.t.state
+	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
+		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
+		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
+		s.c.received(s.t, f)
+		o.runs = slices.Grow(o.runs, 2*len(f.Plan.Steps))[:2*len(f.Plan.Steps)]
+	}
+	if s.fires() {
+		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
+	}
+	if s.rule.count != nil {
+		s.rule.count(s)
+	}
+	armed := o.timers.Armed
+	if o.timers.Evolve(s.e); o.timers.Armed == nil {
+		o.timers.Armed = armed[:0] // the room
+	}
+	if promise, what := s.checkPolicy(); what != "" {
+		return promise, what
+	}
+	switch s.about.Verb {
+	case events.VerbUndone, events.VerbCancelled:
+		if promise, what := s.allUndone(was); what != "" {
+			return promise, what
+		}
+	case events.VerbHeld:
+		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
+	}
+	return s.inTime(was)
+}
+
+// millis is an instant as it is kept.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}

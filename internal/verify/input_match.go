@@ -1,0 +1,269 @@
+package verify
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// lead fills l with what the event says about its input.
+func (s *eventCheck) lead(l *lead, x *input) {
+	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
+		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(&s.about), timer: s.timer.Seq}
+	l.request, l.asks = s.request(), s.asking()
+	if s.run != nil {
+		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)
+		if s.run.index < len(s.t.attempts) {
+			l.token = s.t.attempts[s.run.index].token
+		}
+	}
+	if s.rule.lead != nil {
+		s.rule.lead(s, l, x)
+	}
+}
+
+func leadReceived(s *eventCheck, l *lead, x *input) {
+	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
+		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
+		l.submitted(s.t.id, f, x)
+	}
+}
+
+func leadCompleted(s *eventCheck, l *lead, _ *input) {
+	l.body, l.written, l.from = sumOf(*s.about.Raw), s.about.Kind == events.Do, s.about.Instance
+}
+
+func leadFailed(s *eventCheck, l *lead, x *input) {
+	if f, ok := s.e.Fact.(*events.AttemptFailed); ok {
+		l.effect, l.later = f.Effect, f.RetryAfter
+	}
+	leadRejected(s, l, x)
+}
+
+func leadRejected(s *eventCheck, l *lead, _ *input) {
+	l.from = s.about.Instance
+	l.failure(s.about.Error())
+}
+
+func leadUndoing(s *eventCheck, l *lead, _ *input) {
+	if f, ok := s.e.Fact.(*events.TaskUndoing); ok {
+		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
+	}
+}
+
+func leadCancelled(s *eventCheck, l *lead, _ *input) {
+	l.by, l.ending, l.keep = sumOfBy(s.about.By), events.StateCancelled, true
+}
+
+func leadResumed(s *eventCheck, l *lead, _ *input) { l.by, l.erred = sumOfBy(s.about.By), s.erred }
+
+func leadReleased(s *eventCheck, l *lead, _ *input) {
+	l.slot.Step, l.by, l.as, l.body, l.written = s.about.Step, sumOfBy(s.about.By), s.about.As, sumOf(*s.about.Raw), true
+}
+
+// failure is what an event says that an agent said. One that is too large is written as another.
+func (l *lead) failure(err *events.Error) {
+	l.body, l.large = sumOfError(err), err != nil && err.Code == events.CodeTooLarge
+}
+
+// submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
+// submission says.
+func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
+	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels}
+	if x == nil {
+		l.made[1] = s.Digest()
+		s.Version = f.Version
+	} else {
+		s.Version = x.version
+	}
+	l.made[0] = s.Digest()
+}
+
+// The actions of recoveries that may lead to a first event.
+var (
+	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // a wait may be over by now
+	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
+	toUndo   = toGiveUp[:1]
+	toHold   = toGiveUp[1:]
+)
+
+// asking is what a recovery asks for that leads to an event as its first; nil: anything. To an attempt that ran
+// through a hold supervisors and scheduler may know other policies: what it is asked to give up may cool down.
+func (s *eventCheck) asking() []events.Action {
+	if s.rule.asks == nil {
+		return nil
+	}
+	return s.rule.asks(s)
+}
+
+func asksWait(s *eventCheck) []events.Action {
+	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok && f.CoolDown {
+		return nil
+	}
+	return toGoOn
+}
+
+func asksErrored(s *eventCheck) []events.Action {
+	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted {
+		return toGiveUp
+	}
+	return nil
+}
+
+func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, what string) {
+	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
+	switch {
+	case x.poison != "":
+		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.poison)
+	case c.dead[l.place].why != "" && !c.takenAgain(l.place) && !c.recreated(l.inboxPart):
+		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
+	case x.task != l.task:
+		return "P10", fmt.Sprintf("%s is about task %q", cause, x.task)
+	case x.where != l.partition:
+		return "P10", fmt.Sprintf("%s led to %s and belongs in partition %d", cause, l.fact, x.where)
+	}
+	switch kind {
+	case events.Tasks:
+		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
+			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
+		}
+		if x.due != l.due {
+			return "P10", fmt.Sprintf("%s asks for another complete_by than %s has", cause, l.fact)
+		}
+		if x.by != l.by {
+			return "P10", fmt.Sprintf("%s has another traceparent than %s", cause, l.fact)
+		}
+	case events.Replies:
+		if l.from != "" && c.o.Namespace.InstanceOf(l.agent, x.says) != l.from {
+			return "P3", fmt.Sprintf("%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
+		}
+		return x.checkReply(cause, l)
+	case events.Recoveries:
+		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
+			return "P4", fmt.Sprintf("%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
+				cause, x.timer, x.ref.Kind, x.ref.Step, l.fact, l.timer, l.slot.Kind, l.slot.Step)
+		}
+		if l.asks != nil && !slices.Contains(l.asks, x.action) {
+			return "P4", fmt.Sprintf("%s asks for %s; it led to %s", cause, x.action, l.fact)
+		}
+	case events.Controls:
+		return x.checkCommand(cause, l)
+	}
+	return "", ""
+}
+
+// checkReply checks that the event ends the attempt that the reply names, with its outcome (P3), and that the
+// reply has the attempt's token (P18).
+func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
+	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
+		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
+			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
+	}
+	if x.token != l.token {
+		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
+	}
+	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
+	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
+		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
+	}
+	switch {
+	case tooLarge && !l.large:
+		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
+	case x.outcome == events.Completed && l.written && x.body != l.body:
+		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
+	case x.outcome != events.Completed && x.body != 0 && x.body != l.body && !l.large:
+		return "P3", fmt.Sprintf("%s has another error than %s, which it led to", cause, l.fact)
+	case x.outcome == events.Failed && (x.effect == events.EffectNone) != (l.effect == events.EffectNone):
+		return "P3", fmt.Sprintf("%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
+	case x.outcome == events.Failed && x.later != l.later:
+		return "P3", fmt.Sprintf("%s asks for a wait of %s; it led to %s, which has one of %s", cause, x.later, l.fact, l.later)
+	}
+	return "", ""
+}
+
+// verbOf is what the type of an event holds that a reply with an outcome leads to.
+func verbOf(o events.Outcome) string {
+	switch o {
+	case events.Completed:
+		return ".completed."
+	case events.Failed:
+		return ".failed."
+	}
+	return ".rejected."
+}
+
+// checkCommand checks that the event is what the control asks for (P10).
+func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string) {
+	facts := map[events.Command][]string{
+		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
+		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
+		events.Resubmit: {(*events.TaskResumed)(nil).Type()},
+		events.Release:  {(*events.RunReleased)(nil).Type()},
+	}
+	for _, f := range facts[x.command] {
+		if f == l.fact && x.request == l.request && x.by == l.by && x.matchesCommand(l) {
+			return "", ""
+		}
+	}
+	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
+}
+
+// matchesCommand reports whether the event has the parameters of the control.
+func (x *input) matchesCommand(l *lead) bool {
+	switch x.command {
+	case events.Cancel:
+		return l.ending == events.StateCancelled && x.keep == l.keep
+	case events.UndoTask:
+		return l.ending == events.StateUndone && !l.keep
+	case events.Resubmit:
+		return x.ref.Step == "" || slices.Contains(l.erred, x.ref.Step)
+	}
+	return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
+}
+
+// seed makes the sums of this process.
+var seed = maphash.MakeSeed()
+
+// sumOf is short for an output. None is null.
+func sumOf(output []byte) uint64 {
+	if len(output) == 0 || string(output) == "null" {
+		return 0
+	}
+	return maphash.Bytes(seed, output)
+}
+
+// sumOfError is short for an error; 0: there is none, or it is written as another, for a message that was cut is no text.
+func sumOfError(e *events.Error) uint64 {
+	if e == nil || !utf8.ValidString(e.Message) {
+		return 0
+	}
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, s := range [...]string{e.Code, e.Message} {
+		_, _ = h.WriteString(s) // it takes all
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64() ^ sumOf(e.Details)
+}
+
+// sumOfText is short for a text.
+func sumOfText(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	return maphash.String(seed, s)
+}
+
+func sumOfBy(b *events.By) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, s := range [...]string{b.Who, b.Claimed, b.Why} {
+		_, _ = h.WriteString(s) // it takes all
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}
