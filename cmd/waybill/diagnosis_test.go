@@ -27,7 +27,9 @@ func TestDiagnosis(t *testing.T) {
 			c.brokers, c.copies = 2, kafka.ReplicaStatus{MissingBrokers: []int32{3}, UnderReplicated: map[string][]int32{"waybill.events": {1}}}
 		}, "brokers note 2; [3] are unavailable"},
 		{"all brokers but one are gone", func(c *observation) { c.brokers, c.copies.MissingBrokers = 1, []int32{2, 3} }, "brokers note 1; [2 3] are unavailable"},
-		{"copies that are behind", func(c *observation) { c.copies.UnderReplicated = map[string][]int32{"b": {1}, "a": {0, 2}, "c": {1}, "d": {1}} },
+		{"copies that are behind", func(c *observation) {
+			c.copies.UnderReplicated = map[string][]int32{"b": {1}, "a": {0, 2}, "c": {1}, "d": {1}}
+		},
 			"brokers note some replicas are behind: a [0 2], b [1], c [1], and 1 more topics"},
 		{"too few copies", func(c *observation) { c.copies.UnderMinISR = map[string][]int32{"waybill.events": {1}} },
 			"brokers fault too few replicas are in sync, so nothing can be written to waybill.events [1]"},

@@ -29,7 +29,7 @@ type Index struct {
 	saving   chan struct{} // semaphore: one save at a time
 
 	reportBehind func(p int32, offsets int64) // receives how far a partition is behind the log
-	loop         watchdog.Loop                   // the loop that reads the log
+	loop         watchdog.Loop                // the loop that reads the log
 }
 
 // Progress says how far a partition has been read.
