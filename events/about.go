@@ -2,34 +2,31 @@ package events
 
 import "encoding/json"
 
-// About is what a fact says of itself: what happened, to what, and what that means for attempts and
-// timers. Readers of events use it instead of a list of the facts. A new fact fills in an About,
-// and no reader changes.
+// About describes a fact: what happened, to what, and what that means for attempts and timers. Readers of events use it
+// and need no list of the facts, so a new fact changes no reader.
 type About struct {
 	Verb Verb
-	// Step and Kind name the run that the fact is about. With an empty Kind it is about the task,
-	// or the partition. A release is about a step, whichever of its runs is in error: its Kind is
-	// Do.
+	// Step and Kind name the run that the fact is about. An empty Kind means the task or the partition. The Kind of a
+	// release is Do, even if the step's undo is in error.
 	Step string
 	Kind Kind
 	// Attempt is the number of the attempt that the fact is about. It is set if and only if Phase
 	// isn't PhaseNone.
 	Attempt int
 	Phase   Phase
-	// Counts: the attempt counts as a failure of its run and of its task.
+	// Counts is true if the attempt counts as a failure of its run and of its task.
 	Counts bool
-	// Agent is the agent that is asked, if an attempt starts.
+	// Agent is the agent that receives the request, if an attempt starts.
 	Agent string
-	// Instance is the instance of the agent that replied, from its ce_source; empty: unknown.
+	// Instance is the instance of the agent that replied, from the reply's ce_source; empty: unknown.
 	Instance string
-	// Arms is the kind of timer that the fact can arm; empty: none. The event arms it if it has a
-	// Due.
+	// Arms is the kind of timer that the fact can arm; empty: none. The timer is armed only if the event has a Due.
 	Arms TimerKind
-	// Disarms are the timers that the fact disarms before it arms its own.
+	// Disarms names the timers that the fact disarms before it arms its own.
 	Disarms Disarms
-	// As is the state of a released step.
+	// As is the state that a release gives the step.
 	As StepState
-	// Ending is the state in which the undo of a task ends.
+	// Ending is the state in which the undo of the task will end.
 	Ending TaskState
 	// Raw is the fact's own JSON value, copied verbatim. Failure is its error. By is the operator
 	// who asked for it. nil: the fact has none.
@@ -38,8 +35,8 @@ type About struct {
 	By      *By
 }
 
-// Verb is what happened: the row in the tables of transitions. A step's operation and its undo have
-// the same verbs; the kind tells them apart.
+// Verb is what happened. It selects the row in the tables of transitions. A step's operation and its undo have the same
+// verbs and differ in the Kind.
 type Verb string
 
 // The verbs of facts.
@@ -63,7 +60,7 @@ const (
 	VerbErrored   Verb = "errored"
 )
 
-// The rows for which steps have no facts: they follow from facts of the task.
+// The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.
 const (
 	verbEnded   Verb = "ended"   // by a decision to undo or hold
 	verbRevived Verb = "revived" // by a resubmit
@@ -87,25 +84,25 @@ func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired }
 // Disarms names the timers of its task that a fact disarms.
 type Disarms uint8
 
-// The timers that facts end.
+// The sets of timers that a fact can disarm.
 const (
 	DisarmsNone    Disarms = iota
 	DisarmsOwn             // the timer of its slot
 	DisarmsStep            // the timers of its step and of the step's undo
-	DisarmsWaiting         // all timers but those of running attempts
+	DisarmsWaiting         // all timers except those of running attempts
 	DisarmsAll
 )
 
-// OfStep reports whether the fact is about a step, and not about the task or the partition.
+// OfStep reports whether the fact is about a step. If not, it is about the task or the partition.
 func (a *About) OfStep() bool { return a.Kind != "" }
 
-// Slot names the timer of the fact's run or task.
+// Slot returns the slot of the timer of the fact's run or task.
 func (a *About) Slot() Slot { return Slot{Step: a.Step, Kind: a.Kind} }
 
-// Ref names the attempt that the fact is about.
+// Ref returns the attempt that the fact is about.
 func (a *About) Ref() RequestRef { return RequestRef{Step: a.Step, Kind: a.Kind, Attempt: a.Attempt} }
 
-// Error is the fact's error; nil: it has none.
+// Error returns the fact's error; nil: it has none.
 func (a *About) Error() *Error {
 	if a.Failure == nil {
 		return nil
@@ -113,7 +110,7 @@ func (a *About) Error() *Error {
 	return *a.Failure
 }
 
-// Carried is the fact's JSON value, its own or the details of its error; nil: none.
+// Carried returns the fact's JSON value: its own, or else the details of its error; nil: none.
 func (a *About) Carried() *json.RawMessage {
 	if a.Raw != nil {
 		return a.Raw

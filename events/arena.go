@@ -1,10 +1,10 @@
 package events
 
-// Arena holds the headers and texts of the records of one transaction. They are valid until Reset.
-// With a nil Arena each record has memory of its own, and may be kept.
+// Arena holds the headers and texts of the records of one transaction. They are valid until Reset. With a nil Arena
+// each record has memory of its own, and may be retained.
 //
-// A task of three steps writes twelve records of four objects each. With an Arena that has grown to
-// the size of a transaction they allocate nothing.
+// It exists to avoid allocations: a record consists of about four objects. Once an Arena has grown to the size of a
+// transaction, records allocate nothing.
 //
 // An Arena is not safe for concurrent use.
 type Arena struct {
@@ -19,12 +19,12 @@ type Arena struct {
 const (
 	arenaHeadersFirst = 1 << 10 // the first block
 	arenaTextFirst    = 64 << 10
-	// Reset keeps at most these. They exceed what a worker usually writes in one transaction.
+	// Reset keeps at most this capacity. It exceeds what a worker usually writes in one transaction.
 	arenaHeadersKeptMax = 1 << 17
 	arenaTextKeptMax    = 16 << 20
 )
 
-// Reset makes the memory free again. Everything that was made in the Arena becomes invalid.
+// Reset frees the memory for reuse. Everything that was made in the Arena becomes invalid.
 func (m *Arena) Reset() {
 	clear(m.headers)
 	m.headers, m.text = m.headers[:0], m.text[:0]
@@ -42,7 +42,7 @@ func (m *Arena) newHeaders(n int) []Header {
 		return make([]Header, 0, n)
 	}
 	begin := len(m.headers)
-	if begin+n > cap(m.headers) { // what is in the old one stays there
+	if begin+n > cap(m.headers) { // earlier headers stay in the old block
 		m.headers, begin = make([]Header, 0, max(n, 2*cap(m.headers), arenaHeadersFirst)), 0
 	}
 	m.headers = m.headers[:begin+n]
@@ -70,7 +70,7 @@ func (m *Arena) getHasher() *Hasher {
 	return &m.hasher
 }
 
-// cacheTopics makes ns the namespace of the cached names of topics. Reset keeps them.
+// cacheTopics caches the names of the topics of ns. Reset keeps them.
 func (m *Arena) cacheTopics(ns Namespace) *Arena {
 	if m.ns != ns || m.requestTopics == nil {
 		m.ns, m.eventsName, m.requestTopics = ns, ns.Events(), map[string]string{}

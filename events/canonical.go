@@ -13,7 +13,7 @@ import (
 // from RFC 8785, which rounds them to float64: here they keep every digit.
 type canonicalizer struct {
 	buf     []byte
-	members []written // of the objects that are open, the innermost last
+	members []written // of the enclosing objects, the innermost object's last
 	sorted  []byte    // scratch space of sort
 }
 
@@ -22,8 +22,8 @@ type written struct{ start, name, end int }
 
 var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{} }}
 
-// withCanonical calls use with the canonical form of a JSON value. The form is valid until use
-// returns. Anything but a JSON value is passed unchanged.
+// withCanonical calls use with the canonical form of a JSON value. The form is valid until use returns. Input that is
+// no JSON value is passed unchanged.
 func withCanonical(raw []byte, use func([]byte)) {
 	c := canonicalizers.Get().(*canonicalizer)
 	c.buf, c.members = c.buf[:0], c.members[:0]

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// MayBeLast reports whether no later event of the task need follow. Such an event holds its own
-// hash (Event.Sum), since no later event holds it. It ends or holds the task, comes while the task
-// is held, or claims a partition. Any other event leaves a timer armed, which leads to another
-// event. before is the state before the event; nil: there is none.
+// MayBeLast reports whether the event with this fact can be the last of its task. Such an event contains its own hash
+// (Event.Sum), since there may be no later event with its hash. It ends or holds the task, comes while the task is
+// held, or claims a partition. Any other event leaves a timer armed, which leads to another event. before is the state
+// before the event; nil: there is none.
 func MayBeLast(before *Task, f Fact) bool {
 	switch f.(type) {
 	case *PartitionClaimed, *TaskProcessed, *TaskUndone, *TaskCancelled, *TaskHeld:
@@ -17,8 +17,8 @@ func MayBeLast(before *Task, f Fact) bool {
 	return before != nil && before.State == StateError
 }
 
-// Seal returns the value of an event that is written for the first time, on the state before it. It
-// sets Sum if the event may be the last.
+// Seal returns the value of a new event. before is the state of the task before it. Seal sets Sum if the event may be
+// the last.
 func (e *Event) Seal(before *Task) []byte {
 	value, _ := e.SealIn(nil, before)
 	return value
@@ -47,8 +47,8 @@ const (
 	sumBytes  = len(sumPrefix) + hashBytes + len(sumSuffix)
 )
 
-// CheckSum compares the sum in a record of the events topic, which was read as e, with the record.
-// A record without a sum passes. The error says that the record was changed.
+// CheckSum compares the sum in a record of the events topic with the record. e is the decoded record. A record without
+// a sum passes. The error says that the record was changed.
 func (e *Event) CheckSum(r *Record) error {
 	_, err := e.checkSum(r, &Hasher{})
 	return err
@@ -57,9 +57,9 @@ func (e *Event) CheckSum(r *Record) error {
 // checkSum is CheckSum. It returns the record's Hash if it had to compute it.
 func (e *Event) checkSum(r *Record, h *Hasher) (hash string, err error) {
 	v := r.Value
-	ends := len(v) - len(sumSuffix) // of the text of a sum
-	text := ends - hashBytes        // where it begins
-	begins := text - len(sumPrefix) // with its name
+	ends := len(v) - len(sumSuffix) // where the text of a sum ends
+	text := ends - hashBytes        // where the text of a sum begins
+	begins := text - len(sumPrefix) // where the member begins
 	there := begins > 0 && v[text-1] == '"' && string(v[ends:]) == sumSuffix
 	switch {
 	case !there && e.Sum == "":
@@ -72,7 +72,7 @@ func (e *Event) checkSum(r *Record, h *Hasher) (hash string, err error) {
 	switch {
 	case e.Sum != "" && e.Sum != sum:
 		return hash, fmt.Errorf("it hashes to %q, and its sum says %q: it was changed after it was written", sum, e.Sum)
-	case e.Sum == "" && sum == string(v[text:ends]): // nobody reads it by that name
+	case e.Sum == "" && sum == string(v[text:ends]): // the codec doesn't know the member by its name
 		return hash, errors.New("the name of its sum was changed after it was written")
 	}
 	return hash, nil

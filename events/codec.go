@@ -17,7 +17,7 @@ import (
 // TimeLayout is how instants are written: RFC 3339, UTC, milliseconds.
 const TimeLayout = "2006-01-02T15:04:05.000Z"
 
-// Millis cuts an instant to the precision in which it is written.
+// Millis truncates an instant to the precision of TimeLayout, in UTC.
 func Millis(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -30,8 +30,8 @@ func Millis(t time.Time) time.Time {
 // reader ignores members that the type doesn't name, so older builds can read additive changes.
 type codec struct {
 	decoding bool
-	// reusedPolicy receives the event's policy. Only an EventReader sets it. If it is set, texts of
-	// the event may alias the record (borrowed).
+	// reusedPolicy is where the event's policy is decoded to; only an EventReader sets it. If it is set, texts of the
+	// event may alias the record (borrowed).
 	reusedPolicy *Policy
 	buf          []byte
 	obj          object
@@ -40,10 +40,10 @@ type codec struct {
 	inOrder      inOrder
 }
 
-// fielded is what a codec can walk.
+// fielded is a type that a codec can encode and decode.
 type fielded interface{ fields(*codec) }
 
-// codecs are pooled: a codec escapes to the heap, with the list of an object's members.
+// codecs is a pool, since a codec escapes to the heap with its list of members.
 var codecs = sync.Pool{New: func() any { return &codec{obj: object{members: make([]member, 0, 32)}} }}
 
 // pooledMembersMax bounds the list of members that a pooled codec keeps.
@@ -71,7 +71,7 @@ func encodeObjectIn(m *Arena, v fielded) (text []byte) {
 	return text
 }
 
-// hashObject is the hash of what encodeObject returns.
+// hashObject returns the hash of what encodeObject returns.
 func hashObject(v fielded) (sum string) {
 	withEncoded(v, func(room []byte) {
 		all := sha256.Sum256(room)
@@ -80,7 +80,7 @@ func hashObject(v fielded) (sum string) {
 	return sum
 }
 
-// withEncoded encodes an object into the codec's buffer, which is use's until it returns.
+// withEncoded encodes an object into the codec's buffer and calls use with it. The buffer is valid until use returns.
 func withEncoded(v fielded, use func(room []byte)) {
 	c := codecs.Get().(*codec)
 	c.openObject()
@@ -90,7 +90,7 @@ func withEncoded(v fielded, use func(room []byte)) {
 	if c.buf = c.buf[:0]; cap(c.buf) > pooledBytesMax {
 		c.buf = nil
 	}
-	codecs.Put(c) // writing leaves nothing else in it
+	codecs.Put(c) // encoding sets only buf
 }
 
 func appendObject(dst []byte, v fielded) []byte { return append(dst, encodeObject(v)...) }
@@ -108,8 +108,8 @@ func decodeReusing(data []byte, v fielded, room *Policy) error {
 	return c.decode(data, v, 0)
 }
 
-// decodeUntrusted is decodeObject for a record that others wrote. around is the number of levels of
-// nesting around the object. What it accepts passes CheckJSON.
+// decodeUntrusted is decodeObject for a record from outside. around is added to the object's level of nesting. What it
+// accepts passes CheckJSON.
 func decodeUntrusted(data []byte, v fielded, around int) error {
 	c := codecs.Get().(*codec)
 	c.obj.checkNames = true
@@ -130,14 +130,14 @@ func (c *codec) decode(data []byte, v fielded, level int) error {
 	return err
 }
 
-// find returns the value of a member. The search begins after the last one found, since members
-// mostly have the order of the fields.
+// find returns the value of a member; false if it is absent or null. The search begins after the member found last,
+// since members mostly have the order of the fields.
 func (c *codec) find(name string) ([]byte, bool) {
 	if c.inOrder.active {
 		return c.findInOrder(name)
 	}
 	if c.obj.seen&nameBit(name) == 0 {
-		return nil, false // as most members that may be left out
+		return nil, false // the usual case of an absent member
 	}
 	n := len(c.obj.members)
 	for i := range n {
@@ -160,7 +160,7 @@ func (c *codec) fail(name, what string) {
 	}
 }
 
-// name appends a member's name; names need no escaping.
+// name appends a member's name. Names need no escaping.
 func (c *codec) name(name string) {
 	if c.buf[len(c.buf)-1] != '{' {
 		c.buf = append(c.buf, ',')
@@ -221,13 +221,12 @@ func (c *codec) text(name string) []byte {
 	return unquoteBytes(val)
 }
 
-// appendInstant writes an instant by TimeLayout. It takes a quarter of the time of the standard
-// library.
+// appendInstant appends an instant by TimeLayout. It takes a quarter of the time of the standard library.
 func appendInstant(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	if year < 0 || year > 9999 {
-		return t.AppendFormat(dst, TimeLayout) // unreadable, but nothing is made up
+		return t.AppendFormat(dst, TimeLayout) // no reader accepts it, but it isn't misrepresented
 	}
 	hour, minute, second := t.Clock()
 	dst = append(digits(digits(dst, year/100), year%100), '-')
@@ -243,7 +242,7 @@ func appendInstant(dst []byte, t time.Time) []byte {
 // digits appends a number below 100 as two digits.
 func digits(dst []byte, n int) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }
 
-// knownText is str for the named string types. The values that this build knows aren't allocated.
+// knownText is str for the named string types. Values that this build knows aren't allocated.
 func knownText[T ~string](c *codec, name string, v *T) {
 	if !c.decoding {
 		s := string(*v)
@@ -259,7 +258,7 @@ func knownText[T ~string](c *codec, name string, v *T) {
 	}
 }
 
-// knownTexts are the values of the closed vocabularies.
+// knownTexts holds the constants of the named string types.
 var knownTexts = map[string]string{}
 
 func init() {
@@ -347,7 +346,7 @@ func (c *codec) bool(name string, v *bool) {
 	}
 }
 
-// maxMillis is the longest time.Duration.
+// maxMillis is the longest time.Duration, in milliseconds.
 const maxMillis = int64(math.MaxInt64 / time.Millisecond)
 
 func (c *codec) millis(name string, v *time.Duration) {
@@ -391,23 +390,21 @@ func readInstant(s []byte) (time.Time, error) {
 	return Millis(t), err
 }
 
-// The years of instants, in UTC. Clocks count from 1970; the zero time.Time, of
-// year 1, means that nothing is said.
+// The years of valid instants, in UTC. The zero time.Time, of year 1, means that there is none.
 const (
 	firstYear = 1970
 	lastYear  = 9999
 )
 
-// instantPattern is RFC 3339, with the ranges of its fields, as the schemas have it.
+// instantPattern is RFC 3339 with the ranges of its fields. The schemas have the same pattern.
 const instantPattern = `^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 
 var instants = regexp.MustCompile(instantPattern)
 
 var errInstant = errors.New("not an instant as in RFC 3339 (2026-01-31T12:00:00Z)")
 
-// ParseInstant reads an instant as in RFC 3339, of the years 1970 to 9999 in
-// UTC: the one rule for instants from outside. It is stricter than time.Parse,
-// which accepts 00,5Z and +24:00.
+// ParseInstant reads an instant as in RFC 3339, of the years 1970 to 9999 in UTC. All instants from outside are read by
+// this rule. It is stricter than time.Parse, which accepts 00,5Z and +24:00.
 func ParseInstant(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || !instants.MatchString(s) {
@@ -440,7 +437,7 @@ func parseInstant(s []byte) (time.Time, bool) {
 	}
 	year, month, day := number(0, 4), number(5, 7), number(8, 10)
 	hour, minute, second, ms := number(11, 13), number(14, 16), number(17, 19), number(20, 23)
-	// The 29th to 31st aren't in every month.
+	// ParseInstant handles the 29th to 31st, which aren't in every month.
 	if !ok || year < firstYear || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
@@ -454,9 +451,8 @@ const (
 	daysTo1970   = 719_468 // from 0000-03-01
 )
 
-// daysTo counts the days from 1970-01-01 to the first of a month, in years from March
-// to February, so that a leap day is the last of its year (days_from_civil, Howard
-// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+// daysTo returns the days from 1970-01-01 to the first of a month. It counts years from March to February, so that a
+// leap day is the last of its year (days_from_civil, Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 func daysTo(year, month int) int {
 	if month < 3 {
 		year, month = year-1, month+12
@@ -466,8 +462,8 @@ func daysTo(year, month int) int {
 	return era*daysOfEra + y*365 + y/4 - y/100 + (153*(month-3)+2)/5 - daysTo1970
 }
 
-// raw is a JSON value that is copied verbatim, without the white space around it. It must be valid
-// JSON. null is a value too. A value that was read aliases its record.
+// raw is a member that is a JSON value, copied verbatim without the white space around it. It must be valid JSON. null
+// is a value too. A value that was read aliases its record.
 func (c *codec) raw(name string, v *json.RawMessage) {
 	if !c.decoding {
 		if raw := trimSpace(*v); len(raw) > 0 {
@@ -610,10 +606,10 @@ func (e *Error) fields(c *codec) {
 	c.raw("details", &e.Details)
 }
 
-// errorField is the error of an event, a run or a task.
+// errorField is a member that is the error of an event, a run or a task; nil: absent.
 func (c *codec) errorField(name string, v **Error) {
 	optional(c, name, v, func(c *codec, e *Error) { e.fields(c) })
 }
 
-// JSON is the error as events hold it.
+// JSON returns the error as events hold it.
 func (e *Error) JSON() json.RawMessage { return encodeObject(e) }

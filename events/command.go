@@ -13,13 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// Input is what a scheduler consumes: a decoded record of an inbox. It is sealed.
+// Input is a decoded record of an inbox, which a scheduler consumes. The set of its types is closed.
 //
 //sumtype:decl
 type Input interface{ input() }
 
-// The bounds of what is read from an inbox, in uncompressed bytes. A name is a
-// workflow's, a step's, a label, an operator or a request id.
+// The bounds of what is read from an inbox, in uncompressed bytes. MaxNameBytes bounds names of workflows and steps,
+// labels, operators and request ids.
 const (
 	MaxTaskIDBytes      = 256
 	MaxSubmissionBytes  = 512 << 10
@@ -33,7 +33,7 @@ const (
 	MaxTraceparentBytes = 128
 )
 
-// The types of the records on the inboxes and on the topics beside events.
+// The types of the records of all topics except events and snapshots.
 const (
 	TypeSubmission   = "waybill.task.submitted.v1"
 	TypeRequest      = "waybill.request.v1"
@@ -51,12 +51,12 @@ const (
 type Submission struct {
 	ID          string // of the task, and its idempotency key: see CheckTaskID
 	Workflow    string // 1 to MaxNameBytes
-	Version     int    // of the workflow; 0: the newest
+	Version     int    // of the workflow; 0: the latest
 	Input       json.RawMessage
-	ReplyTo     string            // a topic that gets notifications of the task: see Namespace.CheckReplyTo; empty: none
-	Priority    int               // where steps wait for an agent, the higher goes first; may be negative
+	ReplyTo     string            // topic of the task's notifications: see Namespace.CheckReplyTo; empty: none
+	Priority    int               // of steps that wait for an agent, those with the highest priority start first; may be negative
 	Labels      map[string]string // at most MaxLabels; a name or a value has at most MaxNameBytes
-	CompleteBy  time.Time         // of the task, where that is before what its workflow gives it; zero: not asked for
+	CompleteBy  time.Time         // of the task, if it is earlier than what its workflow gives it; zero: not asked for
 	Traceparent string            // of W3C Trace Context, passed on to agents; empty: none
 }
 
@@ -72,11 +72,10 @@ func (s *Submission) fields(c *codec) {
 	c.time("complete_by", &s.CompleteBy)
 }
 
-// Digest identifies the order in a submission. It doesn't depend on how the
-// JSON was written: the order of members, white space, escapes, and the form of
-// numbers (1, 1.0 and 1e0) make no difference, while every digit does. Nor does
-// it depend on complete_by, which an application may compute for each try. The
-// same id with another digest is another order under a used id.
+// Digest identifies the content of a submission. It doesn't depend on how the JSON was written: the order of members,
+// white space, escapes, and the form of numbers (1, 1.0 and 1e0) make no difference. Every digit of a number counts. It
+// doesn't depend on complete_by, which an application may compute for each try. The same id with another digest is a
+// conflict (ReasonIDConflict).
 func (s *Submission) Digest() (sum string) {
 	c := *s
 	c.CompleteBy = time.Time{}
@@ -93,11 +92,11 @@ func (s *Submission) Digest() (sum string) {
 type Reply struct {
 	Task    string
 	Ref     RequestRef // of the attempt; one that isn't current is ignored
-	Token   string     // of the attempt, as its request has it; empty: the reply has none, and is refused
+	Token   string     // of the attempt, from its request; empty: the reply has none and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
-	Body    json.RawMessage // completed: the output; else an error object (Failure)
-	Source  string          // ce_source; trusted only with the attempt's token; empty: unknown, or not text of at most MaxNameBytes
+	Body    json.RawMessage // the output if completed, else an error object (Failure)
+	Source  string          // ce_source; trusted only with the attempt's token; empty: absent, longer than MaxNameBytes, or not UTF-8
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't ask. At most MaxRetryAfter.
 	RetryAfter time.Duration
@@ -113,7 +112,7 @@ type tokenMatch struct {
 
 func (*Reply) input() {}
 
-// Outcome is how an attempt went.
+// Outcome is the result of an attempt.
 type Outcome string
 
 // The outcomes that ce_outcome may name.
@@ -130,8 +129,8 @@ type RequestRef struct {
 	Attempt int
 }
 
-// RequestID names an attempt: "<task>/<step>/<do|undo>/<attempt>". It is the ce_id of the
-// attempt's request, and ce_request without the token.
+// RequestID returns the name of an attempt: "<task>/<step>/<do|undo>/<attempt>". It is the ce_id of the attempt's
+// request, and ce_request without the token.
 func RequestID(task string, ref RequestRef) string {
 	var stack [192]byte
 	return string(appendRequestID(stack[:0], task, ref))
@@ -143,12 +142,12 @@ func appendRequestID(dst []byte, task string, ref RequestRef) []byte {
 	return strconv.AppendInt(dst, int64(ref.Attempt), 10)
 }
 
-// requestBytes is the most that ce_request has.
+// requestBytes is an upper bound of the length of ce_request.
 func requestBytes(task string, ref RequestRef, token string) int {
 	return len(task) + len(ref.Step) + len(ref.Kind) + 4 + numberBytes + len(token)
 }
 
-// appendRequest appends ce_request: "<task>/<step>/<do|undo>/<attempt>/<token>". id is how long it is without the token.
+// appendRequest appends ce_request: "<task>/<step>/<do|undo>/<attempt>/<token>". id is its length without the token.
 func appendRequest(dst []byte, task string, ref RequestRef, token string) (request []byte, id int) {
 	begins := len(dst)
 	dst = appendRequestID(dst, task, ref)
@@ -156,10 +155,9 @@ func appendRequest(dst []byte, task string, ref RequestRef, token string) (reque
 	return append(append(dst, '/'), token...), id
 }
 
-// TokenHash is what an event of an attempt records of its token: 128 bits of the SHA-256 of
-// ce_request. It covers the attempt's name, so one token has different hashes in different
-// attempts. Finding a text with this hash takes as many guesses as finding the token, which has 128
-// random bits. So readers of events can't compute the token.
+// TokenHash returns the hash of an attempt's token that its event records: 128 bits of the SHA-256 of ce_request. It
+// covers the attempt's name, so one token has different hashes in different attempts. Finding a text with this hash
+// takes as many guesses as finding the token, which has 128 random bits. So readers of events can't compute the token.
 func TokenHash(task string, ref RequestRef, token string) string {
 	text := tokenHash(task, ref, token)
 	return string(text[:])
@@ -173,9 +171,9 @@ func tokenHash(task string, ref RequestRef, token string) (text [hashBytes]byte)
 	return text
 }
 
-// TokenMatches reports whether a reply has the token of an attempt. hash is what the attempt's
-// event records. An attempt without a hash has no request, so no reply matches. It is called twice
-// for each accepted reply, and computes the hash once.
+// TokenMatches reports whether a reply has the token of an attempt. hash is the hash that the attempt's event records.
+// An attempt without a hash has no request, so no reply matches. It is called twice for each accepted reply, so the
+// last match is cached.
 func (r *Reply) TokenMatches(hash string) bool {
 	if hash == "" || r.Token == "" {
 		return false
@@ -192,13 +190,14 @@ func (r *Reply) TokenMatches(hash string) bool {
 	return true
 }
 
-// ParseRequest reads ce_request. The token is empty where there is none.
+// ParseRequest reads ce_request. The token is empty if there is none.
 func ParseRequest(s string) (task string, ref RequestRef, token string, err error) {
 	rest, token, _ := cutLast(s)
 	if task, ref, err = ParseRequestID(rest); err == nil {
 		return task, ref, token, nil
 	}
-	// What stands before the last slash can't be an attempt here: it ends with do or undo, not with a number.
+	// Without a token, the text before the last slash ends with do or undo, not with a number. So only one of the two
+	// forms matches.
 	if task, ref, err = ParseRequestID(s); err == nil {
 		return task, ref, "", nil
 	}
@@ -223,7 +222,7 @@ type Recovery struct {
 	Timer      uint64 // the seq of the event that armed it
 	Action     Action
 	Step       string    // empty: the task's own timer
-	Kind       Kind      // of the step's run whose timer it is
+	Kind       Kind      // of the run that the timer belongs to
 	CompleteBy time.Time // of a retry
 	Until      time.Time // of a wait
 }
@@ -244,7 +243,7 @@ type Control struct {
 	By
 	Task    string
 	Command Command
-	Keep    bool            // cancel: what completed stays
+	Keep    bool            // cancel: completed steps aren't undone
 	Step    string          // release; resubmit: only with this step in error
 	As      StepState       // release: completed or undone
 	Output  json.RawMessage // release as completed: the step's output
@@ -262,7 +261,7 @@ func (x *Control) fields(c *codec) {
 	x.By.fields(c)
 }
 
-// Reason is why a record was dead-lettered; a closed set, counted by name.
+// Reason says why a record became a dead letter. The set is closed, and a metric counts each.
 type Reason string
 
 // The reasons of dead letters.
@@ -284,10 +283,10 @@ const (
 	ReasonIDConflict      Reason = "id_conflict"
 	ReasonBadReplyTo      Reason = "bad_reply_to"
 	ReasonUndeliverable   Reason = "undeliverable"
-	ReasonTaskStopped     Reason = "task_stopped" // its history holds what this build can't read
+	ReasonTaskStopped     Reason = "task_stopped" // its history has an event that this build can't read
 )
 
-// Reasons lists them.
+// Reasons lists all reasons.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
@@ -328,8 +327,7 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 	return decodeControl(r)
 }
 
-// checkType compares ce_type with the type of an inbox. A record without a type is accepted where
-// that is allowed.
+// checkType compares a ce_type with the type of an inbox. nil: they are equal.
 func checkType(got, want string) *Unusable {
 	if got == want {
 		return nil
@@ -340,7 +338,7 @@ func checkType(got, want string) *Unusable {
 	return unusable(ReasonUnknownType, "type %q; expected %q", got, want)
 }
 
-// checkRecordType is checkType of a record, if it has a type.
+// checkRecordType is checkType of a record. A record without a type is accepted.
 func checkRecordType(r *Record, want string) *Unusable {
 	got, ok := r.lookup(HeaderType)
 	if !ok || string(got) == want {
@@ -378,7 +376,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 		return "", nil, err
 	}
 	if !validTraceparent(s.Traceparent) {
-		s.Traceparent = "" // as W3C Trace Context has it: no reason to refuse
+		s.Traceparent = "" // as W3C Trace Context demands, an invalid one is ignored
 	}
 	if err := s.check(); err != nil {
 		return "", nil, err
@@ -391,7 +389,7 @@ func validTraceparent(s string) bool {
 	return len(s) <= MaxTraceparentBytes && !strings.ContainsFunc(s, notPrintable)
 }
 
-// structuredEvent is the part that is read of a CloudEvent in structured mode.
+// structuredEvent holds the members of a CloudEvent in structured mode that are read.
 type structuredEvent struct {
 	Type        string
 	Traceparent string
@@ -413,7 +411,7 @@ func badJSON(err error) *Unusable {
 	return unusable(ReasonBadJSON, "%v", err)
 }
 
-// CheckTaskID says whether an id can be a task's.
+// CheckTaskID returns an *Unusable if an id can't be a task's.
 func CheckTaskID(id string) error {
 	switch {
 	case id == "":
@@ -466,9 +464,8 @@ func (s *Submission) check() error {
 	return nil
 }
 
-// Check returns why a submission that was made here, and not read, can't be written. Encoding would
-// replace a text that isn't UTF-8, and omit an instant that counts as none. DecodeInput checks the
-// rest.
+// Check returns why a submission that this process made can't be encoded. Encoding would replace text that isn't UTF-8.
+// DecodeInput checks the rest.
 func (s *Submission) Check() error {
 	texts := []utf8Text{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
 	for k, v := range s.Labels {
@@ -552,12 +549,12 @@ func decodeReply(r *Record) (string, Input, error) {
 	return task, rep, nil
 }
 
-// MaxErrorBytes bounds what is kept of an agent's error.
+// MaxErrorBytes bounds an agent's error as it is stored.
 const MaxErrorBytes = 16 << 10
 
-// Failure is the error of a reply that says failed or rejected. An agent sends an object {"code",
-// "message", "details"}. Anything else is kept as details, under the code agent_error. Of more than
-// MaxErrorBytes only the beginning is kept, as the message.
+// Failure returns the error of a reply with the outcome failed or rejected. An agent sends an object {"code",
+// "message", "details"}. Anything else is kept as details, under the code agent_error. If the body exceeds
+// MaxErrorBytes only its beginning is kept, as the message.
 func (r *Reply) Failure() *Error {
 	var e struct {
 		Code    string          `json:"code"`
@@ -643,7 +640,7 @@ func decodeControl(r *Record) (string, Input, error) {
 	return x.Task, x, nil
 }
 
-// Check is as Submission.Check.
+// Check returns why a control that this process made can't be encoded, as Submission.Check does.
 func (x *Control) Check() error {
 	return checkUTF8(utf8Text{"task", x.Task}, utf8Text{"step", x.Step}, utf8Text{"by", x.Who}, utf8Text{"by_claimed", x.Claimed}, utf8Text{"why", x.Why}, utf8Text{"request_id", x.RequestID})
 }

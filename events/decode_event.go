@@ -32,10 +32,9 @@ func DecodeEvent(r *Record) (*Event, error) {
 	return e.setIdentity(r, false)
 }
 
-// EventReader decodes one event after another into the same memory. It caches names, rules and
-// plans, which mostly repeat. The event, its fact and its policy are valid until the next Decode.
-// Task, Prev, Sum and raw JSON alias the record: callers copy what they retain. The zero value is
-// ready. It is for one goroutine.
+// EventReader decodes events one after another into the same memory. It caches names, rules and plans, since most
+// repeat. The event, its fact and its policy are valid until the next Decode. Task, Prev, Sum and raw JSON alias the
+// record: callers must copy what they retain. The zero value is ready. It is for one goroutine.
 type EventReader struct {
 	event     Event
 	policy    Policy
@@ -48,7 +47,7 @@ type EventReader struct {
 	kinds     kindCache
 }
 
-// Hash is the Hash of the last record that Decode read.
+// Hash returns the Hash of the last record that Decode read.
 func (d *EventReader) Hash(r *Record) string {
 	if d.hash != "" {
 		return d.hash
@@ -62,7 +61,7 @@ func (d *EventReader) CheckSum(r *Record) (err error) {
 	return err
 }
 
-// Decode is DecodeEvent.
+// Decode is DecodeEvent into the reader's memory.
 func (d *EventReader) Decode(r *Record) (*Event, error) {
 	d.hash = ""
 	kind, err := d.kinds.get(r)
@@ -108,8 +107,8 @@ func decodeError(r *Record, err error) error {
 	return fmt.Errorf("event %s %q: %w", r.header(HeaderType), r.header(HeaderID), err)
 }
 
-// setIdentity sets the task and the number from the headers and the key. The task's id aliases the
-// key if alias is true, else it is a copy.
+// setIdentity sets the task and the seq from the headers and the key. The task's id aliases the key if alias is true,
+// else it is a copy.
 func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 	id := r.header(HeaderID)
 	at := bytes.LastIndexByte(id, '/')
@@ -134,8 +133,8 @@ func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 	return e, nil
 }
 
-// DecodeEnvelope reads what every event has, whatever its type: at, cause and epoch. A reader that
-// stops a task at an unknown event needs it for the partition's state. The fact is opaque.
+// DecodeEnvelope reads the members that every type of event has: at, cause and epoch. A reader that stops a task at an
+// event of unknown type needs them for the partition's state. The fact is opaque.
 func DecodeEnvelope(r *Record) (*Event, error) {
 	ceType, _ := r.Header(HeaderType)
 	id, _ := r.Header(HeaderID)

@@ -10,29 +10,29 @@ import (
 	"unsafe"
 )
 
-// Event is one fact about a task (or a partition), as its owner recorded it.
+// Event is one fact about a task or a partition, as the partition's owner recorded it.
 type Event struct {
 	Task  string    // empty: about the partition
-	Seq   uint64    // counts the task's events from 1 without a gap; for a partition's, the epoch
-	At    time.Time // of the decision, in broker time and whole milliseconds; never falls in a partition
+	Seq   uint64    // numbers the task's events from 1 without a gap; the epoch for an event of a partition
+	At    time.Time // of the decision, in broker time, in whole milliseconds; never decreases in a partition
 	Cause Cause     // the record that led to it
-	Epoch uint64    // of the claim of the owner who wrote it
-	Prev  string    // Hash of the task's event before; empty in the first
-	// Queued: a step had to wait for its agent. The cause may be about another task: it freed the
+	Epoch uint64    // of the claim of the owner that wrote it
+	Prev  string    // Hash of the task's previous event; empty in the first
+	// Queued is true if a step had to wait for its agent. The cause may then be about another task, which freed the
 	// slot.
 	Queued bool
 	Due    time.Time // zero: the event arms no timer
-	Policy *Policy   // with Due: what a supervisor needs
+	Policy *Policy   // set if and only if Due is: what a supervisor needs
 	Fact   Fact
-	// Sum, in an event that may be the last (MayBeLast), is the Hash of its type and of its value
-	// without Sum. Seal sets it. Events of older builds have none.
+	// Sum, in an event that may be the last (MayBeLast), is the Hash of its type and of its value without Sum. Seal
+	// sets it. Events of older builds don't have it.
 	Sum string
 }
 
-// Fact is what an event says. The set of facts is closed.
+// Fact is the content of an event. The set of facts is closed.
 type Fact interface {
 	Type() string              // the ce_type
-	About() About              // what it says of itself
+	About() About              // what it means for attempts and timers
 	apply(*Task, *Event) error // folds it into its task
 	fields(*codec)
 }
@@ -44,7 +44,7 @@ type Cause struct {
 	Offset    int64
 }
 
-// String writes a cause as events hold it: "inbox/partition/offset".
+// String returns a cause as events hold it: "inbox/partition/offset".
 func (c Cause) String() string { return string(c.appendTo(nil)) }
 
 func (c Cause) appendTo(dst []byte) []byte {
@@ -79,10 +79,10 @@ const (
 	ContentType       = "application/json"
 )
 
-// partitionID is the first part of the ce_id of an event about a partition.
+// partitionID begins the ce_id of an event about a partition.
 const partitionID = "waybill.partition"
 
-// ID is the event's ce_id: "<task>/<seq>".
+// ID returns the event's ce_id: "<task>/<seq>".
 func (e *Event) ID(partition int32) string {
 	if e.Task == "" {
 		return partitionID + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatUint(e.Seq, 10)
@@ -162,12 +162,10 @@ func (c *codec) cause(v *Cause, fact Fact) {
 	*v = cause
 }
 
-// Value is the event's record value, as it was written or read. Seal makes the value of a new
-// event.
+// Value encodes the event's record value. Seal makes the value of a new event.
 func (e *Event) Value() []byte { return encodeObject(e) }
 
-// Record makes the event's record. value is what Value returned; source is the
-// ce_source of the writer.
+// Record makes the event's record. value is the result of Seal or Value. source is the ce_source of the writer.
 func (e *Event) Record(ns Namespace, source string, partition int32, value []byte) Record {
 	return e.RecordIn(nil, ns, source, partition, value)
 }
@@ -182,7 +180,7 @@ func (e *Event) RecordIn(m *Arena, ns Namespace, source string, partition int32,
 	return r
 }
 
-// CloudHeaders are the five headers that every record of Waybill carries.
+// CloudHeaders returns the five headers that every record of Waybill has.
 func CloudHeaders(ceType, source, id string) []Header {
 	return cloudHeaders(make([]Header, 0, cloudHeaderCount), ceType, source, bytesOf(id))
 }
@@ -211,7 +209,7 @@ func (opaque) About() About                { return About{} }
 func (o opaque) apply(*Task, *Event) error { return fmt.Errorf("no rule for %s", string(o)) }
 func (opaque) fields(c *codec)             {}
 
-// cutLast cuts s at its last slash: ids may hold slashes, numbers don't.
+// cutLast cuts s at its last slash, since ids may contain slashes and numbers don't.
 func cutLast(s string) (before, after string, ok bool) {
 	i := strings.LastIndexByte(s, '/')
 	if i < 0 {
@@ -228,7 +226,7 @@ type factKind struct {
 	reset   func(Fact)  // empties a fact
 }
 
-// facts are all types by name. A type that was ever written stays here.
+// facts holds all types by name. A type must stay here if it was ever written.
 var facts = map[string]*factKind{}
 
 func init() {

@@ -10,8 +10,8 @@ import (
 // and returns the next state. It changes t, and the result shares its memory: Clone first to keep
 // the state before. hash is the Hash of the event's record, which the next event names as prev.
 //
-// An error means that the log isn't the history of a task: a gap in seq, a broken chain, a
-// transition that the table doesn't have. t is then unchanged.
+// An error means that the log isn't the history of a task: there is a gap in seq, the chain is broken, or the table
+// lacks the transition. t is then unchanged.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 	if err := checkNext(t, e); err != nil {
 		return t, fmt.Errorf("event %s: %w", TaskEventID(e.Task, e.Seq), err)
@@ -25,7 +25,7 @@ func Evolve(t *Task, e *Event, hash string) (*Task, error) {
 	return t, nil
 }
 
-// follows checks that e is the next event of t.
+// checkNext checks that e is the next event of t.
 func checkNext(t *Task, e *Event) error {
 	f, first := e.Fact.(*TaskReceived)
 	switch {
@@ -109,7 +109,7 @@ func (t *Task) disarm(keepRunning bool) {
 	}
 }
 
-// timerOf is the timer that an event arms; the zero Timer: none.
+// timerOf returns the timer that an event arms; the zero Timer: none.
 func timerOf(e *Event) Timer {
 	if e.Due.IsZero() {
 		return Timer{}
@@ -166,9 +166,8 @@ func (t *Task) revive(i int) {
 	}
 }
 
-// revive makes a run that ended ready for another attempt. The number of attempts goes on. The
-// idempotency key is renewed only after a rejection: only then is it certain that the old one had
-// no effect.
+// revive makes a run that ended ready for another attempt. Attempts keep counting up. The idempotency key is renewed
+// only after a rejection, since only then is it certain that the old one had no effect.
 func (r *Run) revive() {
 	r.FailureCount, r.CooledDown, r.Error = 0, false, nil
 	r.EndedAt = time.Time{}
@@ -178,8 +177,8 @@ func (r *Run) revive() {
 	}
 }
 
-// onRun applies a fact of a run, by the tables, to the run and its step. Then change sets the
-// event's values. Everything is checked before anything is changed.
+// onRun applies a fact of a run, by the tables, to the run and its step. Then it calls change to set the event's
+// values. It checks everything before it changes anything.
 func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	i, ok := t.Plan.Step(a.Step)
 	if !ok {
@@ -236,7 +235,7 @@ func (p *PartitionState) Evolve(e *Event) error {
 	return nil
 }
 
-// adoptTopicIDs adopts the ids of the owner's inboxes. The offset of a recreated topic begins at 0.
+// adoptTopicIDs sets the ids of the owner's inboxes. The reflected offset of a recreated topic is reset to 0.
 func (p *PartitionState) adoptTopicIDs(ids *TopicIDs) {
 	for i, id := range ids {
 		if id == "" {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// RunSkipped: the step's when was false.
+// RunSkipped records that the step's when was false.
 type RunSkipped struct {
 	Step string
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*RunSkipped) Type() string { return "waybill.step.skipped.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *RunSkipped) About() About {
 	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, Disarms: DisarmsOwn}
 }
@@ -25,7 +25,7 @@ func (f *RunSkipped) apply(t *Task, e *Event) error {
 
 func (f *RunSkipped) fields(c *codec) { c.interned("step", &f.Step) }
 
-// RunReleased states what an operator settled by hand.
+// RunReleased records that an operator set the result of a step by hand.
 type RunReleased struct {
 	By
 	Step   string
@@ -33,10 +33,10 @@ type RunReleased struct {
 	Output json.RawMessage
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*RunReleased) Type() string { return "waybill.step.released.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *RunReleased) About() About {
 	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
 }
@@ -61,8 +61,7 @@ func (f *RunReleased) fields(c *codec) {
 	f.By.fields(c)
 }
 
-// attemptType is the ce_type of an event about an attempt: at a step's operation, or at
-// its undo.
+// attemptType returns the ce_type of an event about an attempt: do for a step's operation, undo for its undo.
 func attemptType(k Kind, do, undo string) string {
 	if k == Undo {
 		return undo
@@ -70,8 +69,8 @@ func attemptType(k Kind, do, undo string) string {
 	return do
 }
 
-// AttemptStarted: a request was sent in the same transaction. Its due is the
-// attempt's complete-by. The input is written with the first attempt only.
+// AttemptStarted records that a request was sent, in the same transaction. The event's due is the attempt's
+// complete-by. Only the first attempt has the input.
 type AttemptStarted struct {
 	Kind      Kind
 	Step      string
@@ -79,19 +78,20 @@ type AttemptStarted struct {
 	Agent     string
 	Operation string
 	Key       string // idempotency key
-	// TokenHash is what the log has of the attempt's token (see the function). The token itself is in the request only.
+	// TokenHash is the hash of the attempt's token (see the function TokenHash). The token itself is only in the
+	// request.
 	TokenHash string
 	Input     json.RawMessage
-	// TaskInput: the input is the task's, and isn't repeated here.
+	// TaskInput is true if the input is the task's. Input is then empty.
 	TaskInput bool
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptStarted) Type() string {
 	return attemptType(f.Kind, "waybill.step.started.v1", "waybill.undo.started.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseStarted, Agent: f.Agent,
 		Arms: TimerAttempt, Disarms: DisarmsOwn, Raw: &f.Input}
@@ -126,7 +126,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.bool("task_input", &f.TaskInput)
 }
 
-// AttemptCompleted: the agent did it.
+// AttemptCompleted records that the agent completed the operation.
 type AttemptCompleted struct {
 	Kind    Kind
 	Step    string
@@ -137,12 +137,12 @@ type AttemptCompleted struct {
 	Output   json.RawMessage
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptCompleted) Type() string {
 	return attemptType(f.Kind, "waybill.step.completed.v1", "waybill.undo.completed.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Disarms: DisarmsOwn, Raw: &f.Output}
@@ -164,7 +164,7 @@ func (f *AttemptCompleted) fields(c *codec) {
 	c.raw("output", &f.Output)
 }
 
-// Effect is what an agent says that its call changed in the world.
+// Effect says whether a failed call may have had an effect, as the agent reported it.
 type Effect string
 
 // The effects of a failure.
@@ -173,8 +173,8 @@ const (
 	EffectUnknown Effect = "unknown"
 )
 
-// AttemptFailed: the agent could not do it; it may be tried again. Its due, if
-// it has one, is now, or RetryAfter from now: the supervisor says how it goes on.
+// AttemptFailed records a failure that may be retried. The event's due, if set, is now or RetryAfter from now. When it
+// is due, the supervisor asks for the recovery.
 type AttemptFailed struct {
 	Kind    Kind
 	Step    string
@@ -184,33 +184,32 @@ type AttemptFailed struct {
 	Instance string
 	Effect   Effect
 	Error    *Error
-	// RetryAfter is how long the agent asked to wait: the event's due is so much later. 0: it didn't.
+	// RetryAfter is how long the agent asked to wait. It delays the event's due. 0: the agent didn't ask.
 	RetryAfter time.Duration
-	// Deferred: the agent did nothing and asked to be called later (Run.Defers). The attempt doesn't
+	// Deferred is true if the agent did nothing and asked to be called later (Run.Defers). Such an attempt doesn't
 	// count as a failure.
 	Deferred bool
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptFailed) Type() string {
 	return attemptType(f.Kind, "waybill.step.failed.v1", "waybill.undo.failed.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptFailed) About() About {
 	return About{Verb: VerbFailed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance, Counts: !f.Deferred,
 		Arms: TimerFailed, Disarms: DisarmsOwn, Failure: &f.Error}
 }
 
-// An attempt that failed before a request was sent (no such agent) is an attempt too, with a number
-// of its own and without effect.
+// An attempt that failed before a request was sent (no such agent) has a number of its own too.
 func (f *AttemptFailed) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		if f.Attempt != r.Attempt { // no request was sent
 			r.TokenHash = ""
 		}
 		if f.Deferred {
-			r.CooledDown = false // the attempt past max_attempts wasn't made: it can be granted again
+			r.CooledDown = false // the attempt past max_attempts was deferred, so it can be granted again
 		}
 		r.Attempt, r.Error = f.Attempt, f.Error
 		s.Unknown = s.Unknown || f.Kind == Do && f.Effect != EffectNone
@@ -227,7 +226,7 @@ func (f *AttemptFailed) fields(c *codec) {
 	c.errorField("error", &f.Error)
 }
 
-// AttemptRejected: the agent won't ever do it.
+// AttemptRejected records that the agent rejected the request. It isn't retried.
 type AttemptRejected struct {
 	Kind    Kind
 	Step    string
@@ -238,12 +237,12 @@ type AttemptRejected struct {
 	Error    *Error
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptRejected) Type() string {
 	return attemptType(f.Kind, "waybill.step.rejected.v1", "waybill.undo.rejected.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptRejected) About() About {
 	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Disarms: DisarmsOwn, Failure: &f.Error}
@@ -260,19 +259,19 @@ func (f *AttemptRejected) fields(c *codec) {
 	c.errorField("error", &f.Error)
 }
 
-// AttemptExpired: complete-by passed without a reply. The effect is unknown.
+// AttemptExpired records that complete-by passed without a reply. The effect is unknown.
 type AttemptExpired struct {
 	Kind    Kind
 	Step    string
 	Attempt int
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptExpired) Type() string {
 	return attemptType(f.Kind, "waybill.step.expired.v1", "waybill.undo.expired.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptExpired) About() About {
 	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: DisarmsOwn}
 }
@@ -289,21 +288,20 @@ func (f *AttemptExpired) fields(c *codec) {
 	c.int("attempt", &f.Attempt)
 }
 
-// AttemptWaiting: another attempt is made at due, after a backoff or the
-// cool-down.
+// AttemptWaiting records that another attempt follows at due, after a backoff or the cool-down.
 type AttemptWaiting struct {
 	Kind     Kind
 	Step     string
-	Attempt  int // the one before
+	Attempt  int // the last attempt
 	CoolDown bool
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *AttemptWaiting) Type() string {
 	return attemptType(f.Kind, "waybill.step.waiting.v1", "waybill.undo.waiting.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *AttemptWaiting) About() About {
 	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: DisarmsOwn}
 }
@@ -318,20 +316,20 @@ func (f *AttemptWaiting) fields(c *codec) {
 	c.bool("cool_down", &f.CoolDown)
 }
 
-// RunErrored: no further attempt is made: the tries are exhausted, an
-// expression failed, a record would be too large.
+// RunErrored records that no further attempt is made: the tries are exhausted, an expression failed, or a record would
+// be too large.
 type RunErrored struct {
 	Kind  Kind
 	Step  string
 	Error *Error
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (f *RunErrored) Type() string {
 	return attemptType(f.Kind, "waybill.step.errored.v1", "waybill.undo.errored.v1")
 }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *RunErrored) About() About {
 	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, Disarms: DisarmsOwn, Failure: &f.Error}
 }

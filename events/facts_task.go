@@ -10,9 +10,9 @@ import (
 // By is the operator of a command, and the reason given.
 type By struct {
 	Who       string // by a console's token; at most MaxNameBytes
-	Claimed   string // an unverified claim: Kafka doesn't tell which principal wrote a record; at most MaxNameBytes
+	Claimed   string // unverified, since Kafka doesn't say which principal wrote a record; at most MaxNameBytes
 	Why       string // at most MaxWhyBytes
-	RequestID string // a repeated request has the same answer and no second effect; empty: none
+	RequestID string // a repeated request gets the same answer and has no second effect; empty: none
 }
 
 func (b *By) fields(c *codec) {
@@ -22,18 +22,18 @@ func (b *By) fields(c *codec) {
 	c.str("request_id", &b.RequestID)
 }
 
-// PartitionClaimed begins an owner's first transaction in a partition.
+// PartitionClaimed is the first event in an owner's first transaction in a partition.
 type PartitionClaimed struct {
 	Owner string // "<scheduler>/<worker>"
-	// TopicIDs are those of the inboxes that the owner reads. Offsets of causes, from this
-	// event on, are positions in the topics with these ids.
+	// TopicIDs are the ids of the inboxes that the owner reads. From this event on, offsets of causes are positions in
+	// the topics with these ids.
 	TopicIDs TopicIDs
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*PartitionClaimed) Type() string { return "waybill.partition.claimed.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (*PartitionClaimed) About() About {
 	return About{Verb: VerbClaimed}
 }
@@ -66,7 +66,7 @@ func (ids *TopicIDs) fields(c *codec) {
 	}
 }
 
-// TaskReceived is a task's first event: the accepted submission, and the plan.
+// TaskReceived is a task's first fact: the accepted submission and the plan.
 type TaskReceived struct {
 	Workflow    string
 	Version     int
@@ -74,16 +74,16 @@ type TaskReceived struct {
 	ReplyTo     string
 	Priority    int
 	Labels      map[string]string
-	CompleteBy  time.Time // asked for by the submitter; zero: by the plan
+	CompleteBy  time.Time // as the submitter asked; zero: the plan decides
 	Digest      string
 	Traceparent string
 	Plan        *Plan
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskReceived) About() About {
 	return About{Verb: VerbReceived, Raw: &f.Input}
 }
@@ -133,14 +133,13 @@ func (c *codec) planIfAny(name string, v **Plan) {
 	*v = p
 }
 
-// TaskStarted begins the processing of a task. Its due is the task's
-// complete-by.
+// TaskStarted begins the processing of a task. The event's due is the task's complete-by.
 type TaskStarted struct{}
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskStarted) Type() string { return "waybill.task.started.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (*TaskStarted) About() About {
 	return About{Verb: VerbStarted, Arms: TimerTask, Disarms: DisarmsOwn}
 }
@@ -155,15 +154,15 @@ func (f *TaskStarted) apply(t *Task, e *Event) error {
 
 func (*TaskStarted) fields(c *codec) {}
 
-// TaskProcessed ends a task as it should end.
+// TaskProcessed ends a task successfully.
 type TaskProcessed struct {
 	Output json.RawMessage
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskProcessed) Type() string { return "waybill.task.processed.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskProcessed) About() About {
 	return About{Verb: VerbProcessed, Disarms: DisarmsAll, Raw: &f.Output}
 }
@@ -178,18 +177,18 @@ func (f *TaskProcessed) apply(t *Task, e *Event) error {
 
 func (f *TaskProcessed) fields(c *codec) { c.raw("output", &f.Output) }
 
-// TaskUndoing is the decision to undo: nothing new starts, what waits ends.
+// TaskUndoing is the decision to undo. No further operation starts, and waiting attempts end.
 type TaskUndoing struct {
 	By
 	Ending TaskState // undone or cancelled
-	Keep   bool      // what completed stays
+	Keep   bool      // completed steps aren't undone
 	Error  *Error
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskUndoing) Type() string { return "waybill.task.undoing.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskUndoing) About() About {
 	return About{Verb: VerbUndoing, Disarms: DisarmsWaiting, Ending: f.Ending, Failure: &f.Error, By: &f.By}
 }
@@ -212,13 +211,13 @@ func (f *TaskUndoing) fields(c *codec) {
 	f.By.fields(c)
 }
 
-// TaskUndone ends a task of which nothing remains.
+// TaskUndone ends a task whose undo is complete.
 type TaskUndone struct{}
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskUndone) Type() string { return "waybill.task.undone.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (*TaskUndone) About() About {
 	return About{Verb: VerbUndone, Disarms: DisarmsAll}
 }
@@ -230,10 +229,10 @@ func (*TaskUndone) fields(c *codec) {}
 // TaskCancelled ends a task that an operator cancelled.
 type TaskCancelled struct{ By }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskCancelled) Type() string { return "waybill.task.cancelled.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskCancelled) About() About {
 	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
 }
@@ -242,15 +241,15 @@ func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enterState(e, 
 
 func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
 
-// TaskHeld is the decision to wait for an operator.
+// TaskHeld is the decision to hold the task for an operator.
 type TaskHeld struct {
 	Error *Error
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskHeld) Type() string { return "waybill.task.held.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskHeld) About() About {
 	return About{Verb: VerbHeld, Disarms: DisarmsWaiting, Failure: &f.Error}
 }
@@ -265,22 +264,21 @@ func (f *TaskHeld) apply(t *Task, e *Event) error {
 
 func (f *TaskHeld) fields(c *codec) { c.errorField("error", &f.Error) }
 
-// TaskResumed ends a hold: by resubmit, or because the last step in error was
-// released. Processing goes on, or undoing if that was held. Its due, while
-// processing, is the task's new complete-by.
+// TaskResumed ends a hold, after a resubmit or because the last step in error was released. The task continues
+// processing, or undoing if an undo was held. While processing, the event's due is the task's new complete-by.
 type TaskResumed struct {
 	By
 }
 
-// Type is the ce_type.
+// Type returns the ce_type.
 func (*TaskResumed) Type() string { return "waybill.task.resumed.v1" }
 
-// About is what it says of itself.
+// About returns what the fact means for attempts and timers.
 func (f *TaskResumed) About() About {
 	return About{Verb: VerbResumed, Arms: TimerTask, Disarms: DisarmsWaiting, By: &f.By}
 }
 
-// What a hold ended may start again, with a fresh failure count; an undo in error likewise.
+// Steps that the hold ended may start again, with a failure count of 0. So may steps and undos in error.
 func (f *TaskResumed) apply(t *Task, e *Event) error {
 	if err := t.enterState(e, f.About()); err != nil {
 		return err

@@ -1,8 +1,8 @@
 package events
 
-// Unreadable is the error of a record that can't be folded into its task: this build doesn't know
-// its type, it is malformed, or it isn't the next event. The task is unchanged, and no later event
-// can be folded. Unreadable holds nothing of the record, which may be borrowed.
+// Unreadable is the error of a record that can't be folded into its task: its type is unknown to this build, it is
+// malformed, or it isn't the next event. The task is unchanged, and no later event can be folded. Unreadable doesn't
+// alias the record, which may be borrowed.
 type Unreadable struct {
 	Origin string // of the record (Origin)
 	Err    error  // wraps ErrUnknownType if this build is too old
@@ -23,8 +23,8 @@ func ReadEvent(r *Record) (*Event, error) {
 	return e, nil
 }
 
-// FoldRecord reads the next record of a task (nil before the first) and folds it. An event of a
-// partition doesn't change the task. The error is an *Unreadable; the task is then unchanged.
+// FoldRecord decodes the next record of a task and folds it. t is nil before the first record. An event of a partition
+// doesn't change the task. The error is an *Unreadable; the task is then unchanged.
 func FoldRecord(t *Task, r *Record) (*Task, *Event, error) {
 	e, err := ReadEvent(r)
 	if err != nil {
@@ -37,7 +37,7 @@ func FoldRecord(t *Task, r *Record) (*Task, *Event, error) {
 	return t, e, err
 }
 
-// FoldEvent is FoldRecord for a record that was read already, as e.
+// FoldEvent is FoldRecord for a record that was already decoded to e.
 func FoldEvent(t *Task, e *Event, r *Record) (*Task, error) {
 	next, err := Evolve(t, e, Hash(e.Fact.Type(), r.Value))
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 	"sync"
 )
 
-// Hash is the link of the chain. The next event of the task holds it as prev, and a last event as
-// sum (Seal). It covers the type and the value, so no event can be changed, dropped or inserted
-// without breaking the chain after it. It is 128 bits of SHA-256 without a key: whoever can write
-// the topic can make a chain that fits.
+// Hash returns the hash of an event, by which the events of a task form a chain. The next event of the task contains it
+// as prev. It covers the type and the value, so no event can be changed, dropped or inserted without breaking the chain
+// after it. It is 128 bits of SHA-256 without a key, so it doesn't protect against writers of the topic.
 func Hash(ceType string, value []byte) string {
 	h := hashers.Get().(*Hasher)
 	defer hashers.Put(h)
@@ -19,8 +18,8 @@ func Hash(ceType string, value []byte) string {
 
 var hashers = sync.Pool{New: func() any { return &Hasher{} }}
 
-// Hasher computes hashes one after another. It copies nothing of its input. The zero value is
-// ready. It is for one goroutine.
+// Hasher computes hashes one after another. It doesn't retain its input. The zero value is ready. It is for one
+// goroutine.
 type Hasher struct {
 	sum hash.Hash
 	buf [sha256.Size]byte
@@ -38,13 +37,13 @@ func (h *Hasher) start(ceType string, value []byte) {
 		h.sum = sha256.New()
 	}
 	h.sum.Reset()
-	// Write of a hash never fails.
+	// Write never returns an error (hash.Hash).
 	_, _ = h.sum.Write(bytesOf(ceType))
 	_, _ = h.sum.Write(zero)
 	_, _ = h.sum.Write(value)
 }
 
-// hashOpen returns the sum of a value that has none yet. open is the value without its last brace.
+// hashOpen returns the hash of a value, for its sum. open is the value without its last brace.
 func (h *Hasher) hashOpen(ceType string, open []byte) (sum string) {
 	h.start(ceType, open)
 	without, err := h.sum.(hash.Cloner).Clone()
@@ -62,10 +61,10 @@ func (h *Hasher) hashRest(rest []byte) string {
 	return h.encode(h.sum)
 }
 
-// encode returns the text of a hash.
+// encode returns the text of a finished hash.
 func (h *Hasher) encode(sum hash.Hash) string { return encodeHash(sum.Sum(h.buf[:0])) }
 
-// encodeHash is the text of a hash in prev and sum.
+// encodeHash returns the text of a hash, as in prev and sum.
 func encodeHash(sum []byte) string {
 	var text [hashBytes]byte
 	writeHash(&text, sum)
@@ -75,6 +74,6 @@ func encodeHash(sum []byte) string {
 func writeHash(text *[hashBytes]byte, sum []byte) { base64.RawURLEncoding.Encode(text[:], sum[:16]) }
 
 var (
-	zero  = []byte{0}   // stands between a type and a value
+	zero  = []byte{0}   // separates a type and a value
 	brace = []byte{'}'} // ends a value
 )

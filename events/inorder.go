@@ -6,11 +6,10 @@ import (
 	"unsafe"
 )
 
-// The in-order fast path. Waybill writes the members of an object in the order in which fields
-// names them, without white space. So a member either comes next or is absent, and no list of
-// members is needed. If the codec finds anything else it fails, and the object is read again by
-// the list. That accepts any order, and reports the errors. The fast path accepts nothing that the
-// list doesn't, and reads the same.
+// The in-order fast path. Waybill writes the members of an object in the order in which fields names them, without
+// white space. So a member either comes next or is absent, and no list of members is needed. If the codec finds
+// anything else the fast path fails, and the object is read again with a list of members. The list accepts any order
+// and reports errors. Whatever the fast path accepts, the list reads alike.
 
 // inOrder is the state of a codec on the fast path.
 type inOrder struct {
@@ -44,7 +43,7 @@ func (c *codec) readInOrder(data []byte, v fielded) bool {
 // nextMember reports whether the next member has a name, and where its value begins.
 func (c *codec) nextMember(name string) (start int, ok bool) {
 	d, at, n := c.obj.data, c.inOrder.at, len(name)
-	// If it is absent, the first letter usually differs.
+	// The first letter is compared first, since it usually differs if the member is absent.
 	if at+n+4 >= len(d) || d[at+2] != name[0] || d[at+n+2] != '"' || d[at+1] != '"' || d[at+n+3] != ':' || d[at] == '}' || string(d[at+2:at+2+n]) != name {
 		return 0, false
 	}
@@ -69,7 +68,7 @@ func (c *codec) findInOrder(name string) ([]byte, bool) {
 		return nil, false
 	}
 	d := c.obj.data
-	if d[start] == '"' { // mostly a text without escapes
+	if d[start] == '"' { // usually a text without escapes
 		if end := skipPlain(d, start+1); end < len(d) && d[end] == '"' && c.advance(end+1) {
 			c.inOrder.lastPlain = true
 			return d[start : end+1], true
@@ -108,8 +107,8 @@ func (c *codec) leaveObject() {
 	c.advance(c.inOrder.at + 1)
 }
 
-// reuseLastPlan returns the plan of the last task if this plan has the same bytes, as most have.
-// Such a plan isn't decoded again. nil: it has other bytes.
+// reuseLastPlan returns the plan of the last task if this plan has the same bytes, as most have. That saves decoding
+// it. nil: the bytes differ.
 func (c *codec) reuseLastPlan(name string) *Plan {
 	p := c.inOrder.lastPlan
 	if p == nil {
@@ -135,12 +134,11 @@ type cachedRule struct {
 // cachedRuleMaxBytes is the longest text that is cached.
 const cachedRuleMaxBytes = 512
 
-// readRule reads the first part of a policy. It copies that of the last event if it has the same
-// bytes.
+// readRule reads the first part of a policy. If its bytes are those of the last event, it copies the decoded value.
 func (c *codec) readRule(p *Policy) {
 	d, from, was := c.obj.data, c.inOrder.at, c.inOrder.lastRule
 	if was != nil && len(was.text) > 0 {
-		// What follows is another member, or the end: else it isn't all of the rule.
+		// advance checks that another member or the end follows. Otherwise the bytes are only a prefix of the rule.
 		if end := from + len(was.text); end < len(d) && string(d[from:end]) == string(was.text) && c.advance(end) {
 			*p = was.policy
 			return
@@ -152,8 +150,7 @@ func (c *codec) readRule(p *Policy) {
 	}
 }
 
-// kindCache caches the types of events by a hash of their names. A type replaces another with the
-// same hash.
+// kindCache caches the types of events by a hash of their names. On a collision the newer type replaces the older.
 type kindCache [kindSlots]*factKind
 
 const kindSlots = 64
@@ -165,7 +162,7 @@ func (k *kindCache) get(r *Record) (*factKind, error) {
 	if n < kindNameMinBytes {
 		return factKindOf(r)
 	}
-	// waybill.step.started.v1: a letter of the entity, two of the verb.
+	// The hash is of the length, a letter of the entity and two of the verb (waybill.step.started.v1).
 	place := &k[(uint(n)+5*uint(name[9])+3*uint(name[14])+7*uint(name[kindNameMinBytes-1]))%kindSlots]
 	if *place == nil || (*place).name != string(name) {
 		kind, err := factKindOf(r)
@@ -180,8 +177,8 @@ func (k *kindCache) get(r *Record) (*factKind, error) {
 // kindNameMinBytes is the length of the shortest name of a type.
 const kindNameMinBytes = 16
 
-// interner caches short strings by a hash. The names of steps, agents and operations repeat, and
-// aren't allocated for each event. A string replaces another with the same hash.
+// interner caches short strings by a hash, since the names of steps, agents and operations repeat. Cached strings
+// aren't allocated. On a collision the newer string replaces the older.
 type interner [internSlots]string
 
 const (
@@ -231,7 +228,7 @@ func parseCause(s []byte) (c Cause, ok bool) {
 	return c, ok1 && ok2 && p <= math.MaxInt32
 }
 
-// numberDigits is how many decimal digits always fit an int64.
+// numberDigits is the number of decimal digits that always fit an int64.
 const numberDigits = 18
 
 // parseNumber reads decimal digits without a sign. ok is false for anything else, which the

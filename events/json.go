@@ -12,12 +12,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxJSONDepth is the deepest nesting of arrays and objects in JSON from outside: a record of an
-// inbox, the result of an expression.
+// MaxJSONDepth bounds the nesting of arrays and objects in JSON from outside: a record of an inbox, the result of an
+// expression.
 const MaxJSONDepth = 64
 
-// The bounds of JSON that is read. Stored JSON nests what came from outside: the details of an
-// undo's error are six levels down in a stored task. It must be readable whatever came in.
+// The bounds of JSON that is read. Stored JSON contains JSON from outside: the details of an undo's error are six
+// levels deep in a stored task. So the bound of stored JSON is higher.
 const (
 	maxStoredDepth = MaxJSONDepth + 16
 	maxJSONFields  = 512
@@ -31,18 +31,18 @@ const untrustedLevel = maxStoredDepth - MaxJSONDepth
 type object struct {
 	data    []byte
 	members []member
-	// seen has a bit for each name that may be there, by nameBit: most names
-	// needn't be compared with all before them.
+	// seen has a bit for each name that is there, by nameBit. With it most names needn't be compared with those before
+	// them.
 	seen uint64
-	// checkNames: the names within the values are checked in names.
+	// checkNames is true if the names within the values are checked too. The result is in names.
 	checkNames bool
 	names      nameCheck
 }
 
-// nameCheck is what one pass over a JSON value finds out about the names in its objects.
+// nameCheck is the result of one pass over a JSON value for the names in its objects.
 type nameCheck struct {
-	// maybeDuplicate: two names in one object may be equal; checkNames tells. It is false if each
-	// name differs from those before it in one of two bits, as is usual.
+	// maybeDuplicate is true if two names in one object may be equal. Then checkNames must decide. It is usually false,
+	// since each name differs from those before it in one of two bits.
 	maybeDuplicate bool
 }
 
@@ -81,7 +81,7 @@ func (o *object) name(i int) []byte {
 // value is the value of member i, verbatim.
 func (o *object) value(i int) []byte { return o.data[o.members[i].start:o.members[i].end] }
 
-// is reports whether member i has a name.
+// hasName reports whether member i has this name.
 func (o *object) hasName(i int, name string) bool {
 	m := &o.members[i]
 	if m.escaped {
@@ -100,8 +100,8 @@ var (
 
 func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name, what) }
 
-// scan checks that data is one JSON object in UTF-8, and finds its members. level is the nesting
-// around it. No two members may have one name.
+// scan checks that data is one JSON object in UTF-8, and finds its members. level is the nesting around it. Members
+// must have distinct names.
 func (o *object) scan(data []byte, level int) error {
 	if !utf8.Valid(data) {
 		return errNotUTF8
@@ -180,7 +180,7 @@ func scanName(data []byte, i int) (m member, end int, err error) {
 	return member{nameStart: int32(i + 1), nameEnd: int32(end - 1), escaped: true}, end, err
 }
 
-// addMember adds a member, unless its name is there already.
+// addMember adds a member. A name that is there already is an error.
 func (o *object) addMember(m member) error {
 	o.members = append(o.members, m)
 	last := len(o.members) - 1
@@ -368,7 +368,7 @@ func syntax(data []byte, i int) error {
 
 func skipSpace(data []byte, i int) int {
 	if i < len(data) && data[i] > ' ' {
-		return i // as mostly: what Waybill writes has none
+		return i // the usual case: Waybill writes no white space
 	}
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
 		i++
@@ -458,7 +458,7 @@ func (o *objectNames) skip(data []byte, i int, names *nameCheck) (int, error) {
 	m, end, err := scanName(data, i)
 	switch {
 	case err != nil:
-	case m.escaped: // it may equal a name that is written otherwise
+	case m.escaped: // it may equal a name with other escapes
 		names.maybeDuplicate = true
 	default:
 		o.add(names, data[m.nameStart:m.nameEnd])
@@ -541,7 +541,7 @@ func skipCodeUnit(data []byte, i int) (int, error) {
 	return i, fmt.Errorf("JSON: %s at byte %d is half of a surrogate pair and stands for no character", data[start:i+1], start)
 }
 
-// scanHex reads the four digits after the u at i, and returns where the last stands.
+// scanHex reads the four digits after the u at i, and returns the index of the last.
 func scanHex(data []byte, i int) (rune, int, error) {
 	for range 4 {
 		if i++; i >= len(data) || !isHex(data[i]) {
@@ -562,7 +562,7 @@ func skipDigits(data []byte, i int) int {
 	return i
 }
 
-// skipNumber follows the grammar of RFC 8259, section 6.
+// skipNumber returns the end of the number at i, by the grammar of RFC 8259, section 6.
 func skipNumber(data []byte, i int) (int, error) {
 	if data[i] == '-' {
 		i++
@@ -593,7 +593,7 @@ func skipNumber(data []byte, i int) (int, error) {
 // unquote returns the text of a JSON string that skipString has accepted.
 func unquote(raw []byte) string { return string(unquoteBytes(raw)) }
 
-// unquoteBytes is unquote; it aliases raw where nothing in it is escaped.
+// unquoteBytes is unquote. The result aliases raw if raw has no escapes.
 func unquoteBytes(raw []byte) []byte {
 	raw = raw[1 : len(raw)-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -614,7 +614,7 @@ func unescape(raw []byte) []byte {
 		i++
 		if raw[i] == 'u' {
 			r := hexRune(raw[i+1:])
-			if i += 4; utf16.IsSurrogate(r) { // the other half follows: see skipEscape
+			if i += 4; utf16.IsSurrogate(r) { // the other half follows: skipCodeUnit has checked it
 				r = utf16.DecodeRune(r, hexRune(raw[i+3:]))
 				i += 6
 			}
@@ -626,7 +626,7 @@ func unescape(raw []byte) []byte {
 	return text
 }
 
-// unescaped is what a letter after a backslash stands for.
+// unescaped returns the character that a letter after a backslash stands for.
 func unescaped(c byte) byte {
 	switch c {
 	case 'b':
@@ -643,7 +643,7 @@ func unescaped(c byte) byte {
 	return c // a quote, a backslash or a slash
 }
 
-// hexRune is the code unit of four hexadecimal digits.
+// hexRune returns the code unit of four hexadecimal digits.
 func hexRune(digits []byte) (r rune) {
 	for _, c := range digits[:4] {
 		switch {
@@ -657,8 +657,7 @@ func hexRune(digits []byte) (r rune) {
 	return r
 }
 
-// appendQuoted appends s as a JSON string. Bytes that are no UTF-8 become
-// U+FFFD, as in the standard library.
+// appendQuoted appends s as a JSON string. Bytes that aren't UTF-8 become U+FFFD, as in the standard library.
 func appendQuoted(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -670,8 +669,8 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped writes the shortest escapes: a text that was read in within a
-// bound mustn't be longer when it is written.
+// appendEscaped appends s as a JSON string with the shortest escapes, so that a text that was read within a bound isn't
+// longer when it is written.
 func appendEscaped(dst []byte, s string) []byte {
 	const hex, short = "0123456789abcdef", "btn.fr" // 0x08 to 0x0d
 	dst = append(dst, '"')

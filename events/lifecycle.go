@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// The lifecycle of a task is the same for every reader. The fold of the task (evolve.go) and the
-// row of a list (summary.go) hold different parts of it. Both call the functions below, which map
-// a fact and a state to the next state, and hold no state. A supervisor's timers (timers.go) follow
-// the same facts by their About alone.
+// The lifecycle of a task is the same for every reader. The fold of the task (evolve.go) and the row of a list
+// (summary.go) store different parts of it. Both call the functions below, which are pure: they map a fact and a state
+// to the next state. A supervisor's timers (timers.go) need only the About of the same facts.
 
-// nextTaskState returns the state of the task after a fact about it. ending is the state in which
-// the task's undo ends; empty: the task isn't undone.
+// nextTaskState returns the state of the task after a fact about it. ending is the state in which the task's undo will
+// end; empty: no undo has begun.
 func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 	if a.Verb == VerbUndoing && a.Ending != StateUndone && a.Ending != StateCancelled {
 		return "", fmt.Errorf("undoing ends in %q: neither undone nor cancelled", a.Ending)
@@ -22,14 +21,13 @@ func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 		return "", fmt.Errorf("the table of tasks has no %q here", a.Verb)
 	case r.To != "":
 		return r.To, nil
-	case ending != "": // a resumed task continues what was held
+	case ending != "": // a resumed task continues as before the hold
 		return StateUndoing, nil
 	}
 	return StateProcessing, nil
 }
 
-// stepStates are the states of a step and of its undo. An undo that hasn't begun has the empty
-// state.
+// stepStates are the states of a step and of its undo. The undo's state is empty before it begins.
 type stepStates struct{ step, undo StepState }
 
 // next returns the states after a fact about the step. task is the state of the task.
@@ -55,7 +53,8 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	return s, nil
 }
 
-// afterRelease returns the states after an operator released the step, or the undo that holds it.
+// afterRelease returns the states after an operator released the step. If its undo has begun, the undo must be in
+// error, and is released with it.
 func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates, error) {
 	if !slices.Contains(r.Either, a.As) {
 		return s, fmt.Errorf("released as %q", a.As)
@@ -72,7 +71,7 @@ func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates
 	return s, nil
 }
 
-// tableVerb is the verb in the table of steps.
+// tableVerb returns the fact's verb as the table of steps names it.
 func (a *About) tableVerb() Verb {
 	if a.Kind == Undo {
 		return undoPrefix + a.Verb
@@ -80,8 +79,8 @@ func (a *About) tableVerb() Verb {
 	return a.Verb
 }
 
-// afterEnd returns the states after a decision to undo or hold: waiting attempts end, those of an
-// undo too. Running attempts stay current.
+// afterEnd returns the states after a decision to undo or hold. Waiting attempts of the step and of its undo end.
+// Running attempts stay current.
 func (s stepStates) afterEnd() stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
 		s.step = r.To
@@ -92,8 +91,8 @@ func (s stepStates) afterEnd() stepStates {
 	return s
 }
 
-// afterRevive returns the states in a task that continues after a hold; false: the hold hadn't
-// ended the step.
+// afterRevive returns the states in a task that continues after a hold. ok is false if the step needs no new attempt.
+// The states are then invalid.
 func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	table := StepTransitions
 	if task == StateUndoing {
@@ -108,9 +107,9 @@ func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	return stepStates{r.To, s.undo}, ok
 }
 
-// checkAttempt checks the number of the fact's attempt. last is the number of the run's last
-// attempt. A fact that begins an attempt has the next number; any other has the last. A failure of
-// a run that isn't running begins an attempt too: its request could not be sent.
+// checkAttempt checks the number of the fact's attempt. last is the number of the run's last attempt. A fact that
+// begins an attempt has the next number. Any other has the last number. A failure of a run that isn't running begins an
+// attempt too, since its request could not be sent.
 func (a *About) checkAttempt(last int, running bool) error {
 	switch {
 	case a.Phase == PhaseNone:

@@ -27,17 +27,17 @@ const (
 	HeaderReplyTo        = "waybill_replyto"
 )
 
-// IdempotencyKey is the key of a run: the same for every attempt at a step,
-// another for its undo, and renewed with the generation.
+// IdempotencyKey returns the key of a run. It is the same for every attempt of the run. A step and its undo have
+// different keys. A new generation has a new key.
 func IdempotencyKey(ns Namespace, task, step string, k Kind, generation int) string {
 	return string(ns) + task + "/" + step + "/" + string(k) + "/" + strconv.Itoa(generation+1)
 }
 
-// Request is what an agent is asked to do.
+// Request is a request to an agent.
 type Request struct {
 	Task           string
 	Ref            RequestRef
-	Token          string // of the attempt: a reply repeats it
+	Token          string // of the attempt; the reply must repeat it
 	Operation      string
 	CompleteBy     time.Time
 	IdempotencyKey string
@@ -53,7 +53,7 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 // RecordIn is Record with the headers in m.
 func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partition int32) Record {
 	request, n := appendRequest(m.newBytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
-	h := append(cloudHeaders(m.newHeaders(10), TypeRequest, source, request[:n:n]), // its ce_id has no token
+	h := append(cloudHeaders(m.newHeaders(10), TypeRequest, source, request[:n:n]), // its ce_id excludes the token
 		Header{HeaderOperation, bytesOf(q.Operation)},
 		Header{HeaderCompleteBy, appendInstant(m.newBytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
@@ -64,8 +64,8 @@ func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partiti
 	return Record{Topic: m.requestsTopic(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
 }
 
-// DecodeRequest reads a record of a request topic. Its value aliases the record's. Texts are
-// copies, since handlers retain them. The error says what is malformed.
+// DecodeRequest reads a record of a request topic. Value aliases the record's. Texts are copies, since handlers may
+// retain them. The error says what is malformed.
 func DecodeRequest(r *Record) (*Request, error) {
 	id, _ := r.Header(HeaderRequest)
 	task, ref, token, err := ParseRequest(id)
@@ -101,8 +101,8 @@ func parseCompleteBy(s []byte) (time.Time, error) {
 func (r *Reply) Record(ns Namespace, source string) Record {
 	bytesMost := requestBytes(r.Task, r.Ref, r.Token)
 	request, n := appendRequest(make([]byte, 0, 2*bytesMost+len(r.Outcome)), r.Task, r.Ref, r.Token)
-	id := append(append(append(request[len(request):], request[:n]...), '/'), r.Outcome...) // behind it, in the same room
-	if request = request[:len(request):len(request)]; r.Token == "" {                       // as one has it who doesn't know the token
+	id := append(append(append(request[len(request):], request[:n]...), '/'), r.Outcome...) // after request, in the same memory
+	if request = request[:len(request):len(request)]; r.Token == "" {                       // a sender without the token omits it
 		request = request[:n]
 	}
 	h := append(cloudHeaders(make([]Header, 0, 7), TypeReply, source, id),
@@ -120,7 +120,7 @@ func (r *Reply) Record(ns Namespace, source string) Record {
 	return Record{Topic: ns.Inbox(Replies), Partition: -1, Key: bytesOf(r.Task), Value: body, Headers: h}
 }
 
-// UndoOf is what the request of an undo says of the attempt to undo.
+// UndoOf describes the operation to undo, in the request of an undo.
 type UndoOf struct {
 	IdempotencyKey string
 	Outcome        string // completed or unknown
@@ -135,8 +135,8 @@ func (u *UndoOf) fields(c *codec) {
 	c.raw("output", &u.Output)
 }
 
-// UndoValue is the value of an undo's request: undo_of, and what undo.input adds. extra is a JSON
-// object or empty; its member undo_of is dropped.
+// UndoValue returns the value of an undo's request: undo_of, and the members of extra. extra is the result of
+// undo.input, a JSON object or empty. Its member undo_of is dropped.
 func UndoValue(u UndoOf, extra json.RawMessage) (json.RawMessage, error) {
 	buf := appendObject([]byte(`{"undo_of":`), &u)
 	if len(extra) > 0 {
@@ -186,7 +186,7 @@ func DecodeAnswer(r *Record) (*Answer, error) {
 	return a, decodeObject(r.Value, a)
 }
 
-// Alert is a notice to operators that something waits for them.
+// Alert tells operators that something requires them.
 type Alert struct {
 	Task    string
 	Seq     uint64 // of the event that it is about; 0: none
@@ -196,8 +196,8 @@ type Alert struct {
 	At      time.Time
 }
 
-// AlertOfHold is the alert of an event that holds its task. ending is the task's Ending; empty: it
-// wasn't being undone.
+// AlertOfHold returns the alert for an event that holds its task. ending is the task's Ending; empty: no undo had
+// begun.
 func AlertOfHold(e *Event, f *TaskHeld, ending TaskState) *Alert {
 	a := &Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
 	if err := f.Error; err != nil {
@@ -237,7 +237,7 @@ func DecodeAlert(r *Record) (*Alert, error) {
 	return a, decodeObject(r.Value, a)
 }
 
-// The statuses of a notification that are no states of a task.
+// The statuses of a notification that aren't states of a task.
 const (
 	StatusReceived = "received"
 	StatusRefused  = "refused"
@@ -264,8 +264,7 @@ func (n *Notification) fields(c *codec) {
 	c.time("at", &n.At)
 }
 
-// Record makes the notification's record, for the notifier. id is the ce_id of
-// the event that it tells.
+// Record makes the notification's record, for the notifier. id is the ce_id of the event that it is about.
 func (n *Notification) Record(ns Namespace, source, replyTo, id string) Record {
 	h := append(make([]Header, 0, 6), CloudHeaders(TypeNotification, source, id)...)
 	return Record{Topic: ns.Notifications(), Partition: -1, Key: []byte(n.Task), Value: encodeObject(n),
@@ -279,10 +278,10 @@ func DecodeNotification(r *Record) (*Notification, error) {
 	return n, decodeObject(r.Value, n)
 }
 
-// MaxDeadletterBytes is how much of the original a dead letter holds.
+// MaxDeadletterBytes bounds the bytes of the original's value in a dead letter.
 const MaxDeadletterBytes = 256 << 10
 
-// Origin is the place of a record: "topic/partition/offset".
+// Origin returns the position of a record: "topic/partition/offset".
 func Origin(r *Record) string {
 	return r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What a task, or a step, does when it can't go on.
+// What happens when a task or a step can't continue.
 const (
 	OnErrorUndo = "undo"
 	OnErrorHold = "hold"
@@ -29,11 +29,11 @@ type Plan struct {
 // PlanStep is one step of a plan.
 type PlanStep struct {
 	ID        string
-	Needs     []int // indices of earlier or later steps; the graph has no cycle
+	Needs     []int // indices of steps, in any order; the graph has no cycle
 	Agent     string
 	Operation string
 	Attempts  Attempts
-	Undo      *PlanUndo // nil: passed over when the task is undone
+	Undo      *PlanUndo // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -135,8 +135,8 @@ func (a *Attempts) fields(c *codec) {
 	c.millis("cool_down_ms", &a.CoolDown)
 }
 
-// maxSharedPlans bounds the table of plans that tasks share. Past it the table
-// starts anew: what is in use stays in use, only the sharing is lost.
+// maxSharedPlans bounds the table of plans that tasks share. At the bound the table is emptied. Plans in use remain
+// valid and are only no longer shared.
 const maxSharedPlans = 4096
 
 var sharedPlans = struct {
@@ -144,8 +144,8 @@ var sharedPlans = struct {
 	byRaw map[string]*Plan
 }{byRaw: map[string]*Plan{}}
 
-// decodePlan returns the plan of a stored form: the same pointer for the same
-// bytes, since most tasks of a log share a few definitions.
+// decodePlan returns the plan of a stored form. The same bytes give the same pointer, since most tasks of a log share a
+// few definitions.
 func decodePlan(raw []byte) (*Plan, error) {
 	sharedPlans.RLock()
 	p := sharedPlans.byRaw[string(raw)]
@@ -163,7 +163,7 @@ func decodePlan(raw []byte) (*Plan, error) {
 	p.raw = json.RawMessage(strings.Clone(string(raw)))
 	p.makeIndex()
 	if _, unnamed := p.index[""]; unnamed || len(p.index) < len(p.Steps) {
-		return nil, badValue("plan", "not every step has an id of its own") // by which its events are told from the task's own
+		return nil, badValue("plan", "not every step has an id of its own") // an empty step id denotes the task itself
 	}
 	sharedPlans.Lock()
 	defer sharedPlans.Unlock()
@@ -174,9 +174,10 @@ func decodePlan(raw []byte) (*Plan, error) {
 	return p, nil
 }
 
-// checkNeeds refuses a graph that no valid definition has: a need outside of the plan, or a cycle.
+// checkNeeds returns an error for a graph that no valid definition has: it needs a step outside the plan, or has a
+// cycle.
 func (p *Plan) checkNeeds() error {
-	left := make([]int, len(p.Steps)) // needs of a step that aren't known to lead to an end
+	left := make([]int, len(p.Steps)) // by step, the number of its needs that aren't in ended
 	neededBy := make([][]int, len(p.Steps))
 	var ended []int
 	for i := range p.Steps {
@@ -204,5 +205,5 @@ func (p *Plan) checkNeeds() error {
 	return nil
 }
 
-// Bytes is the size of the plan's stored form.
+// Bytes returns the size of the plan's stored form.
 func (p *Plan) Bytes() int { return len(p.raw) }

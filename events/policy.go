@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Policy is what an event that arms a timer tells the supervisor: the rule of retries and how much
-// of it is used. With it a supervisor needs no definition. The scheduler checks the recovery by the
-// same rule (Next), so it decides about the budget.
+// Policy is the retry rule in an event that arms a timer, and the part of its budget that is used. With it a supervisor
+// needs no definition. The scheduler checks each recovery by the same rule (Next), so the scheduler enforces the
+// budget.
 type Policy struct {
 	Timer        TimerKind
 	FailureCount int
@@ -26,7 +26,7 @@ type TimerKind string
 const (
 	TimerTask    TimerKind = "task"    // the task's complete-by
 	TimerAttempt TimerKind = "attempt" // a running attempt's complete-by
-	TimerFailed  TimerKind = "failed"  // a failure: due at once, or when the agent asked to be called again
+	TimerFailed  TimerKind = "failed"  // a failure; due immediately, or after the wait that the agent asked for
 	TimerWaiting TimerKind = "waiting" // the end of a backoff or cool-down
 )
 
@@ -35,7 +35,7 @@ func (p *Policy) fields(c *codec) {
 	p.restFields(c)
 }
 
-// ruleFields are alike in most policies of a type of event; restFields aren't.
+// ruleFields walks the fields that are equal in most policies of a type of event. restFields walks the others.
 func (p *Policy) ruleFields(c *codec) {
 	knownText(c, "timer", &p.Timer)
 	c.int("failure_count", &p.FailureCount)
@@ -50,7 +50,7 @@ func (p *Policy) restFields(c *codec) {
 	c.bool("cooled_down", &p.CooledDown)
 }
 
-// Action is what a supervisor asks for.
+// Action is the kind of recovery that a supervisor asks for.
 type Action string
 
 // The actions of a recovery.
@@ -61,12 +61,12 @@ const (
 	ActionHold  Action = "hold"
 )
 
-// Ask is the recovery that a due timer leads to.
+// Ask describes the recovery to ask for when a timer is due.
 type Ask struct {
 	Action     Action
 	CompleteBy time.Time // of a retry's attempt
 	Until      time.Time // of a wait
-	CoolDown   bool      // the wait is the long one
+	CoolDown   bool      // the wait is the cool-down
 }
 
 // Next returns the recovery at now for a timer that was due at due and is still armed. step and
@@ -81,7 +81,7 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {
-		failures++ // the attempt that is running out
+		failures++ // the current attempt, which expires
 	}
 	switch {
 	case failures < p.Attempts.MaxAttempts:
@@ -111,23 +111,23 @@ func (p *Policy) coolsDown(due time.Time) bool {
 		(p.CompleteBy.IsZero() || due.Add(p.Attempts.CoolDown).Before(p.CompleteBy))
 }
 
-// jitterShare is the part of a backoff that is spread, so that attempts that failed together aren't
-// repeated together.
+// jitterShare is the part of a backoff that is randomized, so that attempts that failed together aren't retried
+// together.
 const jitterShare = 0.2
 
-// MaxDelay bounds every backoff, also one whose rule has no max.
+// MaxDelay bounds every backoff, even if its rule has no max.
 const MaxDelay = 365 * 24 * time.Hour
 
-// Delay is the backoff after a number of failures: backoff times factor to the power of failures-1
-// (of 0 without a failure), at most max and MaxDelay, less a jitter of up to a fifth. The jitter is
-// derived from the names, never random.
+// Delay returns the backoff after a number of failures: backoff times factor to the power of failures-1 (0 without a
+// failure). It is at most max and MaxDelay, less a jitter of up to a fifth. The jitter is derived from the names, so it
+// is deterministic.
 func (a Attempts) Delay(task, step string, k Kind, attempt, failures int) time.Duration {
 	limit := float64(MaxDelay)
 	if a.Max > 0 {
 		limit = min(limit, float64(a.Max))
 	}
 	d := 0.0
-	if a.Backoff > 0 { // nothing times infinity is no number
+	if a.Backoff > 0 { // 0 times infinity is NaN
 		d = min(limit, float64(a.Backoff)*math.Pow(max(a.Factor, 1), float64(max(failures-1, 0))))
 	}
 	h := fnv.New64a()

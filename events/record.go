@@ -8,14 +8,14 @@ type Header struct {
 	Value []byte
 }
 
-// Record is a Kafka record as the roles see it. It is no client's type, so that the roles depend on
-// no client library. Value and Key belong to the holder of the record and must not be changed.
+// Record is a Kafka record. The roles use it instead of a client library's type, so they depend on no client. Value and
+// Key must not be changed.
 type Record struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Time is the record's timestamp; on the engine's own topics it is the
-	// broker's (LogAppendTime). Zero on a record that has not been produced.
+	// Time is the record's timestamp; on Waybill's own topics the broker sets it (LogAppendTime). It is zero on a
+	// record that wasn't produced yet.
 	Time    time.Time
 	Key     []byte
 	Value   []byte
@@ -30,7 +30,7 @@ func (r *Record) Header(key string) (string, bool) {
 	return string(value), ok
 }
 
-// header is Header without a copy; nil: there is none, or it has no value.
+// header is Header without a copy; nil: there is none, or its value is nil.
 func (r *Record) header(key string) []byte {
 	value, _ := r.lookup(key)
 	return value

@@ -12,19 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// HeaderHeaders are, of a dead letter, the original's headers that say what it is: a
-// JSON object of texts. It is left out where there are none, or more than
-// MaxKeptHeadersBytes.
+// HeaderHeaders is the header of a dead letter that contains headers of the original (keptHeaders), as a JSON object of
+// texts. It is omitted if there are none, or if they exceed MaxKeptHeadersBytes.
 const HeaderHeaders = "waybill_headers"
 
 // MaxKeptHeadersBytes bounds HeaderHeaders.
 const MaxKeptHeadersBytes = 4 << 10
 
-// keptHeaders are the headers that the contracts of inboxes and notifications name. Where a record
-// has been (hop, origin) isn't kept: a redrive starts over.
+// keptHeaders are the headers that the contracts of inboxes and notifications name. The route of a record (hop, origin)
+// isn't kept, since a redriven record is routed again.
 var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo}
 
-// keepHeaders writes the headers of an original for its dead letter; nil: none.
+// keepHeaders returns the value of HeaderHeaders for the dead letter of a record; nil: none.
 func keepHeaders(r *Record) []byte {
 	var kept []byte
 	for _, name := range keptHeaders {
@@ -42,10 +41,9 @@ func keepHeaders(r *Record) []byte {
 	return append(kept, '}')
 }
 
-// Redrive makes the record that writes a dead letter's original to its topic again, after an
-// operator removed the reason. Its bytes and the headers that say what it is are the original's.
-// Its ce_id names the dead letter. So a dead letter that is redriven twice is the same submission,
-// reply or command twice, which changes nothing.
+// Redrive makes the record that writes a dead letter's original to its topic again, after an operator removed the
+// reason. It has the original's bytes and kept headers. Its ce_id names the dead letter, except for a notification. So
+// redriving a dead letter twice repeats the same submission, reply or command, which has no further effect.
 //
 // The error says why that can't be done, or why it would become a dead letter again.
 func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
@@ -71,22 +69,21 @@ func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 	return Record{}, fmt.Errorf("it came from %q, which is no inbox of the namespace %s, nor its notifications", topic, ns)
 }
 
-// redriveID begins the ce_id of what is written again.
+// redriveID begins the ce_id of a redriven record.
 const redriveID = "redrive/"
 
 // Redriven reports whether a record of an inbox claims to be a redriven dead letter.
 func Redriven(r *Record) bool { return bytes.HasPrefix(r.header(HeaderID), []byte(redriveID)) }
 
-// RedriveOf returns the dead letter of which another is a failed redrive. Anyone who can write to
-// the inbox can claim that; equal hashes prove it. ok is false for a dead letter that is no
-// redrive.
+// RedriveOf returns the position of the earlier dead letter if this one came from its redrive. Any writer of the inbox
+// can forge that; callers must compare the hashes. ok is false if the dead letter isn't from a redrive.
 func RedriveOf(letter *Record) (partition int32, offset int64, ok bool) {
 	kept, err := keptOf(letter)
 	if err != nil {
 		return 0, 0, false
 	}
 	place, again := strings.CutPrefix(kept[HeaderID], redriveID)
-	at, err := ParseCause(Tasks.String() + "/" + place) // which is written the same way
+	at, err := ParseCause(Tasks.String() + "/" + place) // a redrive's id has the form of a cause
 	return at.Partition, at.Offset, again && err == nil
 }
 
@@ -114,7 +111,7 @@ func whole(letter *Record) error {
 	return nil
 }
 
-// keptOf reads the original's headers; nil: none are kept.
+// keptOf returns the original's headers from a dead letter; nil: none are kept.
 func keptOf(letter *Record) (map[string]string, error) {
 	text, ok := letter.Header(HeaderHeaders)
 	if !ok {
@@ -127,12 +124,12 @@ func keptOf(letter *Record) (map[string]string, error) {
 	return kept, nil
 }
 
-// inboxTypes are the ce_types of what comes in.
+// inboxTypes are the ce_types of the inboxes.
 var inboxTypes = [Inboxes]string{Controls: TypeControl, Replies: TypeReply, Recoveries: TypeRecovery, Tasks: TypeSubmission}
 
 func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map[string]string) (Record, error) {
 	reason, _ := letter.Header(HeaderReason)
-	delete(kept, HeaderReplyTo) // which only a notification has
+	delete(kept, HeaderReplyTo) // only a notification has it
 	switch {
 	case inbox == Recoveries:
 		return r, errors.New("a supervisor asks for a recovery again, as long as its timer is armed")
@@ -164,8 +161,7 @@ func renotify(r Record, source string, letter *Record, kept map[string]string) (
 	return r, nil
 }
 
-// redriven are the headers of a redriven record. A notification keeps its ce_id, since it is the
-// same notification.
+// redriven returns the headers of a redriven record. A notification keeps its ce_id, since it is the same notification.
 func redriven(letter *Record, source, ceType string, kept map[string]string) []Header {
 	id := redriveID + strconv.Itoa(int(letter.Partition)) + "/" + strconv.FormatInt(letter.Offset, 10)
 	if kept[HeaderReplyTo] != "" {

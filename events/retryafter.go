@@ -9,15 +9,15 @@ import (
 // cut to it.
 const MaxRetryAfter = 24 * time.Hour
 
-// MaxDeferrals bounds the attempts of a run that don't count as failures. A step has its task's
-// complete-by as well. An undo has none, and no operator can act on it while it waits: it waits
-// MaxUndoWait at most, and its failures count from so long after its first attempt on.
+// MaxDeferrals bounds the attempts of a run that don't count as failures. A step has its task's complete-by as well. An
+// undo has none, and no operator can act on it while it waits. So it waits MaxUndoWait at most. Its failures count once
+// MaxUndoWait has passed since its first attempt.
 const (
 	MaxDeferrals = 1000
 	MaxUndoWait  = time.Hour
 )
 
-// AskedWait is how long a run waits for its next attempt after its agent asked to wait.
+// AskedWait returns how long a run waits for its next attempt after its agent asked for retryAfter.
 func AskedWait(k Kind, retryAfter time.Duration) time.Duration {
 	if k == Undo {
 		return min(retryAfter, MaxUndoWait)
@@ -25,11 +25,11 @@ func AskedWait(k Kind, retryAfter time.Duration) time.Duration {
 	return retryAfter
 }
 
-// retryAfterDigits bounds the seconds that parseRetryAfter reads, and their decimals.
+// retryAfterDigits bounds the decimals of the seconds that parseRetryAfter reads.
 const retryAfterDigits = 18
 
-// parseRetryAfter reads the value of ce_retryafter: seconds as decimal digits, with a fraction or without
-// ("30", "4.982"). It is rounded up to milliseconds and cut at MaxRetryAfter. 0: the value is anything else.
+// parseRetryAfter reads the value of ce_retryafter: seconds as decimal digits, with a fraction or without ("30",
+// "4.982"). It is rounded up to milliseconds and cut at MaxRetryAfter. It returns 0 for anything else.
 func parseRetryAfter(value []byte) time.Duration {
 	whole, rest := leadingDigits(value)
 	if whole == "" {
@@ -53,7 +53,7 @@ func parseRetryAfter(value []byte) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// leadingDigits are the decimal digits at the beginning of a text, and what follows them.
+// leadingDigits returns the decimal digits at the beginning of a text, and the rest.
 func leadingDigits(b []byte) (string, []byte) {
 	n := 0
 	for n < len(b) && b[n] >= '0' && b[n] <= '9' {
@@ -62,7 +62,7 @@ func leadingDigits(b []byte) (string, []byte) {
 	return string(b[:n]), b[n:]
 }
 
-// appendSeconds writes a duration as parseRetryAfter reads it, rounded up to milliseconds.
+// appendSeconds appends a duration as parseRetryAfter reads it, rounded up to milliseconds, at most MaxRetryAfter.
 func appendSeconds(dst []byte, d time.Duration) []byte {
 	ms := (min(d, MaxRetryAfter) + time.Millisecond - 1).Milliseconds()
 	dst = strconv.AppendInt(dst, ms/1000, 10)
@@ -72,10 +72,10 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 	return dst
 }
 
-// Defers reports whether a failure of the current attempt is no failure of the run: the agent did nothing,
-// and asks to be called later. Otherwise a service that is overloaded, or an open circuit, would use up the
-// attempts without one call. MaxDeferrals and MaxUndoWait bound it. (After a resubmit the failures before it
-// count as deferrals here, which only makes the bound smaller.)
+// Defers reports whether a failure of the current attempt doesn't count as a failure of the run, since the agent did
+// nothing and asks to be called later. Otherwise an overloaded service, or an open circuit, would use up the attempts
+// without one call. MaxDeferrals and MaxUndoWait bound deferrals. After a resubmit, failures before it count as
+// deferrals, which only makes the bound smaller.
 func (r *Run) Defers(k Kind, effect Effect, retryAfter time.Duration, at time.Time) bool {
 	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.FailureCount <= MaxDeferrals &&
 		(k == Do || at.Sub(r.StartedAt) < MaxUndoWait)

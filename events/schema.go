@@ -8,10 +8,9 @@ import (
 //go:embed schema/*.schema.json
 var schemaFiles embed.FS
 
-// Schemas are the JSON Schemas (draft 2020-12) of what other systems read and
-// write: "<type>.schema.json" for each event and for each record of another
-// topic. They forbid no further members: within a version, changes are
-// additive. A member that is zero, false or empty is left out.
+// Schemas returns the JSON Schemas (draft 2020-12) of the records that other systems read and write. Each file is
+// "<type>.schema.json". The schemas allow further members, since changes within a version are additive. A member that
+// is zero, false or empty is omitted.
 func Schemas() fs.FS {
 	sub, err := fs.Sub(schemaFiles, "schema")
 	if err != nil {
