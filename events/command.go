@@ -464,8 +464,8 @@ func (s *Submission) check() error {
 	return nil
 }
 
-// Check returns why a submission that this process made can't be encoded. Encoding would replace text that isn't UTF-8.
-// DecodeInput checks the rest.
+// Check returns why a submission that this process made can't be encoded. Encoding would replace text that isn't UTF-8,
+// and omit an instant that is zero in another location. DecodeInput checks the rest.
 func (s *Submission) Check() error {
 	texts := []utf8Text{{"id", s.ID}, {"workflow", s.Workflow}, {"reply_to", s.ReplyTo}}
 	for k, v := range s.Labels {

@@ -10,15 +10,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is a layer between Pebble and the file system. Pebble makes four assumptions that it
-// removes: a file system keeps the order of changes to a directory over a crash; the process may
-// end if a directory can't be synced (vfs/atomicfs, Marker.Move panics); it may end if a file of
-// values is lost or truncated (see value_files.go); and a failing disk soon works again, since
-// Pebble repeats a failed flush at once and forever, and its Open waits for that.
+// disk is a layer between Pebble and the file system, for four assumptions of Pebble that don't hold here. Pebble
+// assumes that a crash keeps the order of changes to a directory. It panics if a directory can't be synced
+// (vfs/atomicfs, Marker.Move). It panics if a file of values is lost or truncated (see value_files.go). It assumes that
+// a failing disk soon works again: it repeats a failed flush immediately and forever, and its Open waits for that.
 //
-// A change that fails stops the store, and Pebble sees a success. From then on no change reaches
-// the disk, and Pebble sees successes only. So Pebble can close, and the disk has what a crash at
-// that moment would have left. A stopped store never counts anything as flushed.
+// A change that fails stops the store, and Pebble gets a success. From then on no change reaches the disk, and Pebble
+// gets successes only. So Pebble can be closed, and the disk has what a crash at that moment would have left. A stopped
+// store never counts anything as flushed.
 type disk struct {
 	vfs.FS
 	s *Store
@@ -28,15 +27,15 @@ type disk struct {
 // the new one, removes the old one, and then syncs the directory once.
 const markerPrefix = "marker."
 
-// Unwrap returns the file system below, as vfs.Root wants it.
+// Unwrap returns the underlying file system, as vfs.Root requires.
 func (d disk) Unwrap() vfs.FS { return d.FS }
 
-// stopRefused stops the store for a change that failed.
+// stopRefused stops the store because a change failed.
 func (s *Store) stopRefused(doing, name string, err error) {
 	s.fail(fmt.Errorf("projections: %s %s: %w; see to the disk, then start again: nothing is lost, the log is replayed", doing, name, err))
 }
 
-// change makes a change, unless the store has stopped.
+// change makes a change, unless the store has stopped. It always returns nil.
 func (d disk) change(doing, name string, do func() error) error {
 	if d.s.faulty.Load() {
 		return nil
@@ -47,7 +46,7 @@ func (d disk) change(doing, name string, do func() error) error {
 	return nil
 }
 
-// create creates a file. In a stopped store it returns a nullFile.
+// create creates a file. It returns a nullFile if that fails or the store has stopped.
 func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.change("create", name, func() (err error) {
@@ -60,7 +59,7 @@ func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error)
 	return file{f, d.s, name}, err
 }
 
-// Create syncs what a marker names before it creates the marker.
+// Create syncs the directory before it creates a marker, so that the file which the marker names is durable first.
 func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(name, func() (vfs.File, error) {
 		if err := d.syncMarkerDir(name); err != nil {
@@ -70,13 +69,13 @@ func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	})
 }
 
-// ReuseForWrite is Create with the space of an obsolete file.
+// ReuseForWrite is Create with the space of an obsolete file, which is never a marker.
 func (d disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.create(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, c) })
 }
 
-// Remove syncs a new marker before it removes the old one. It returns the error of a missing file:
-// that is no fault of the disk.
+// Remove syncs the directory before it removes a marker, so that the new marker is durable first. It returns the error
+// of a missing file, since that isn't a failure of the disk.
 func (d disk) Remove(name string) error {
 	var missing error
 	return errors.Join(d.change("remove", name, func() error {
@@ -123,7 +122,7 @@ type directory struct {
 	name string
 }
 
-// Sync never returns an error, as no change does.
+// Sync always returns nil, like every change.
 func (d directory) Sync() error { return file(d).Sync() }
 
 // file is a file that Pebble writes.
@@ -181,7 +180,7 @@ func (f file) Preallocate(offset, n int64) error {
 	return nil
 }
 
-// Close closes the descriptor, also in a stopped store.
+// Close closes the descriptor, even in a stopped store.
 func (f file) Close() error {
 	if err := f.File.Close(); err != nil && !f.s.faulty.Load() {
 		f.s.stopRefused("close", f.name, err)
@@ -189,7 +188,7 @@ func (f file) Close() error {
 	return nil
 }
 
-// nullFile is the file that a stopped store creates. It drops all writes.
+// nullFile is the file that a stopped store creates. It discards all writes.
 type nullFile struct{}
 
 func (nullFile) Close() error                            { return nil }

@@ -12,28 +12,28 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A snapshot of a partition is written to Kafka bit by bit, in the transactions
-// of its owner: what changed since the last one, when it is small beside the
-// events written meanwhile. Chunks are immutable, and count when the record under
-// "meta" counts them, so that whatever is cut short changes nothing.
+// A snapshot of a partition is written to Kafka incrementally, in the transactions of the partition's owner. It
+// consists of what changed since the last snapshot, and is written once that is small compared with the events written
+// since. Chunks are immutable. They are valid once the record under "meta" refers to them, so an interrupted snapshot
+// changes nothing.
 //
-// Only memory knows what changed since the last snapshot. A restart reads the
-// events from the snapshot's offset on, and marks what they name: so no store has
-// to agree with the topic, whoever wrote the last snapshot.
+// What changed since the last snapshot is only in memory. After a restart the view reads the events from the snapshot's
+// offset on, and marks the tasks that they are about. So the store needn't agree with the topic, whichever process
+// wrote the last snapshot.
 
-// SnapshotOptions say when a snapshot is due. The zero value has the defaults.
+// SnapshotOptions control when a snapshot is written. The zero value has the defaults.
 type SnapshotOptions struct {
-	// Snapshots may write at most 1/Share of the bytes of events for open tasks. A finished task is
-	// written once, whatever the share.
+	// Share bounds the bytes that snapshots write for open tasks: 1/Share of the bytes of events. Each finished task is
+	// written once, in addition.
 	Share int
-	// EventBytes is the least number of bytes of events between two snapshots.
+	// EventBytes is the minimum number of bytes of events between two snapshots.
 	EventBytes int64
-	// ChunkBytes is about the size of a chunk, and what one transaction writes of a snapshot
-	// besides finished tasks.
+	// ChunkBytes is about the size of a chunk. One transaction writes about as much of a snapshot, besides finished
+	// tasks.
 	ChunkBytes int
 }
 
-// What SnapshotOptions leaves at zero.
+// The defaults of SnapshotOptions.
 const (
 	DefaultSnapshotShare      = 20
 	DefaultSnapshotEventBytes = 4 << 20
@@ -45,20 +45,19 @@ const (
 	chunkBytesMax = 990_000
 	// partBytes is the size of a part of a task that doesn't fit a chunk.
 	partBytes = chunkBytesMax / 4 * 3 * 9 / 10
-	// endedBytesMax bounds the finished tasks that memory keeps until they are written. Above it
-	// all finished tasks are read from Pebble.
+	// endedBytesMax bounds the finished tasks that are in memory until they are written. Above it the next snapshot is
+	// a full one, which reads all finished tasks from Pebble.
 	endedBytesMax = 32 << 20
-	// scanReadBytesMax is how much of finished tasks a scan reads in one transaction. It exceeds
-	// what a transaction finishes. Otherwise a scan might never get past the tasks that finished
-	// since it began.
+	// scanReadBytesMax bounds the finished tasks that a scan reads in one transaction, in bytes. It exceeds what one
+	// transaction finishes. Otherwise a scan might never pass the tasks that finished since it began.
 	scanReadBytesMax = 4 << 20
-	// All open tasks are written again once there are rewriteChunks chunks and these are
+	// All open tasks are written again once there are at least rewriteChunks chunks of them, whose size exceeds
 	// rewriteFactor times the size of the open tasks.
 	rewriteChunks = 8
 	rewriteFactor = 2
-	// A pass is spread over the events that pay for it: it takes 1/paceShare of them. A pass at
-	// once would load the broker as much as the work does. The longer a pass takes, the more events
-	// must be read after it.
+	// A byte of a pass is paid for by Share bytes of events. The pass is spread over 1/paceShare of these events.
+	// Without a pace, a pass would load the broker as much as the events do. With a slower pace, more events must be
+	// read after a restore.
 	paceShare = 5
 )
 
@@ -74,17 +73,16 @@ func (o *SnapshotOptions) setDefaults() {
 	}
 }
 
-// snapshots is what a view knows of its partition's snapshot. It is disabled until SnapshotBase is
-// called.
+// snapshots is a view's state of its partition's snapshot. It is disabled until SnapshotBase is called.
 type snapshots struct {
 	enabled bool
-	base    events.Snapshot // what the topic has
-	// awaited: the base is ahead of the store. Changes count from the base on.
+	base    events.Snapshot // the last snapshot on the topic
+	// awaited is true while the base is not below the store's offset. Changes are counted from the base's offset on.
 	awaited  bool
-	mismatch bool // the base has other tasks than the store
-	// full: the changes since the base are unknown, so everything is written again by a scan of the
-	// store. scanning: a transaction with a part of the scan was committed. cursor is the last
-	// finished task of the scan. Tasks that finished after scanFrom are in ended.
+	mismatch bool // the base has different tasks than the store had at its offset
+	// full is true if the changes since the base are unknown, so a scan of the store writes everything again. scanning
+	// is true once a transaction with a part of the scan was committed. cursor is the last finished task of the scan;
+	// empty: none. The scan leaves out tasks that finished after scanFrom, since they are in ended.
 	full, scanning bool
 	cursor         string
 	scanFrom       time.Time
@@ -97,12 +95,12 @@ type snapshots struct {
 	marked       map[string]struct{} // finished tasks that mark has handled
 
 	credit     int64 // bytes that snapshots may write by now
-	debt       int64 // bytes of a pass or scan that were written ahead of its pace
-	eventBytes int64 // written since the last pass began
+	debt       int64 // bytes that a pass or scan has written ahead of its pace
+	eventBytes int64 // bytes of events since the last pass began
 	finished   events.Chunks
 	finishedN  int64
 	pass       *pass
-	pending    []func() // run if the records that Snapshot returned are committed
+	pending    []func() // functions to run once the records that Snapshot returned are committed
 }
 
 // pass is a snapshot that is being written, perhaps over several transactions.
@@ -111,12 +109,12 @@ type pass struct {
 	ended   int // number of tasks at the front of snapshots.ended that belong to it
 	removed []string
 	todo    []string // open tasks to write, in the order of ids
-	drop    []string // keys of chunks that it makes obsolete
+	drop    []string // keys of chunks that the snapshot makes obsolete
 }
 
-// SnapshotBase sets the snapshot of the partition that the topic has; nil: none. Changes count from
-// there, so records must be applied from the returned offset on, which may be below Next. If good
-// is false the next snapshot is a full one.
+// SnapshotBase sets the partition's last snapshot on the topic; nil: none. Changes are counted from its offset on, so
+// records must be applied from the returned offset on. That may be below Tasks.Next. If good is false the next snapshot
+// is a full one.
 func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
@@ -129,11 +127,11 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 		s.awaited = true
 		return v.next
 	}
-	v.open.each(v.open.inSnapshot) // a superfluous end of one is harmless
+	v.open.each(v.open.inSnapshot) // some aren't in the base; an end of such a task is harmless
 	return m.Next
 }
 
-// reset sets the base and forgets everything else; nil: no base.
+// reset sets the base and clears everything else; nil: no base.
 func (s *snapshots) reset(m *events.Snapshot) {
 	*s = snapshots{enabled: true, marked: map[string]struct{}{}}
 	if m != nil {
@@ -144,14 +142,13 @@ func (s *snapshots) reset(m *events.Snapshot) {
 // assumedEventBytes estimates the size of an event that wasn't read.
 const assumedEventBytes = 400
 
-// creditLog credits the events of a log without a snapshot, so that the first one is paid for.
+// creditLog credits the events of the log below next, so that the next full snapshot is paid for.
 func (v *Tasks) creditLog(next int64) {
 	v.snap.credit = next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
 }
 
-// SnapshotReached must be called when the log was read to its end. why is set if the snapshot isn't
-// of this log: it has later events, or other tasks than the store. Then it must not be restored
-// from, and the next one is a full one.
+// SnapshotReached must be called when the log was read to its end. why is set if the snapshot doesn't fit this log: it
+// reflects events that the log lacks, or has different tasks than the store. Then it must not be restored from.
 func (v *Tasks) SnapshotReached(next int64) (why string) {
 	s := &v.snap
 	v.reach(next)
@@ -170,7 +167,7 @@ func (v *Tasks) SnapshotReached(next int64) (why string) {
 	return why
 }
 
-// reach begins to count changes once the log has come to the base. It compares the store with the
+// reach begins to count changes once the view has read the log up to the base's offset. It compares the store with the
 // base.
 func (v *Tasks) reach(offset int64) {
 	s := &v.snap
@@ -185,7 +182,7 @@ func (v *Tasks) reach(offset int64) {
 	v.open.each(v.open.inSnapshot)
 }
 
-// mark records what an event below Next changed since the base.
+// mark records that the task of an event below Tasks.Next has changed since the base.
 func (v *Tasks) mark(r *events.Record) error {
 	s := &v.snap
 	if !s.counts() || r.Offset < s.base.Next {
@@ -209,10 +206,10 @@ func (v *Tasks) mark(r *events.Record) error {
 	return nil
 }
 
-// counts reports whether changes are counted.
+// counts reports whether changes are being counted.
 func (s *snapshots) counts() bool { return s.enabled && !s.awaited && (!s.full || s.scanning) }
 
-// read counts the bytes of events.
+// read counts bytes of events.
 func (s *snapshots) read(bytes, share int) {
 	s.eventBytes += int64(bytes)
 	s.credit += int64(bytes / share)
@@ -225,7 +222,7 @@ func (v *Tasks) change(id string) {
 	}
 }
 
-// ended records that a task has ended. held: an open chunk may have it.
+// ended records that a task has ended. held is true if an open chunk may have it.
 func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	s := &v.snap
 	if !s.counts() {
@@ -241,8 +238,8 @@ func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	}
 }
 
-// restartFull gives up counting changes: the next snapshot is a full one. A pass or scan begins
-// again, since memory lost what belongs to it.
+// restartFull discards the counted changes, so the next snapshot is a full one. A pass or scan that is under way is
+// abandoned, since it needs those changes.
 func (v *Tasks) restartFull() {
 	s := &v.snap
 	v.open.unlist()
@@ -251,16 +248,16 @@ func (v *Tasks) restartFull() {
 	clear(s.marked)
 }
 
-// Snapshot returns the records of the partition's snapshot that a transaction must write with
-// eventBytes bytes of events: often none. They are of the state before that transaction. If the
-// transaction is committed, SnapshotWritten must be called; otherwise the next call returns them
-// again. An error means that no snapshot of the partition can be written any more.
+// Snapshot returns the records of the partition's snapshot that the next transaction must write, often none. eventBytes
+// is the size of the events in that transaction. The records reflect the state before it. If the transaction is
+// committed, SnapshotWritten must be called. Otherwise the next call returns the records again. An error means that no
+// further snapshot of the partition can be written.
 func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error) {
 	s, o := &v.snap, &v.s.o.Snapshots
 	s.pending = nil
 	s.read(eventBytes, o.Share)
-	// What stopped a task may be readable to another build, which finds it in the
-	// log, and would not in a snapshot.
+	// An event that stopped a task may be readable by another build. That build must read it from the log, so no
+	// snapshot may cover it.
 	if !s.enabled || s.awaited || v.loading || len(v.stops) > 0 {
 		return nil, nil
 	}
@@ -290,14 +287,14 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	return w.records, nil
 }
 
-// mayContinue reports whether a pass or scan may continue in a transaction. Each of its bytes needs
-// pace bytes of events, unless the finished tasks take too much memory.
+// mayContinue reports whether a pass or scan may continue in a transaction. Each byte that it writes requires pace
+// bytes of events. The pace is ignored if finished tasks take more than half of endedBytesMax.
 func (s *snapshots) mayContinue(eventBytes, pace int) bool {
 	s.debt = max(0, s.debt-int64(eventBytes/pace))
 	return s.debt == 0 || s.endedBytes > endedBytesMax/2
 }
 
-// charge accounts for what a pass or scan wrote.
+// charge accounts for the bytes that a pass or scan wrote.
 func (s *snapshots) charge(bytes int) {
 	s.credit -= int64(bytes)
 	s.debt += int64(bytes)
@@ -311,13 +308,13 @@ func (v *Tasks) SnapshotWritten() {
 	v.snap.pending = nil
 }
 
-// rewrites reports whether the next pass writes all open tasks: too much of the chunks is obsolete.
+// rewrites reports whether the next pass writes all open tasks, since too much of the chunks is obsolete.
 func (v *Tasks) rewrites() bool {
 	s := &v.snap
 	return s.base.Open.To-s.base.Open.From >= rewriteChunks && s.base.OpenBytes+int64(s.changedBytes) > rewriteFactor*int64(v.open.bytes)
 }
 
-// passBytes is about how much the next pass writes of open tasks.
+// passBytes estimates the bytes of open tasks that the next pass writes.
 func (v *Tasks) passBytes() int64 {
 	if v.rewrites() {
 		return int64(v.open.bytes)
@@ -325,7 +322,7 @@ func (v *Tasks) passBytes() int64 {
 	return int64(v.snap.changedBytes)
 }
 
-// beginPass fixes the state that the next snapshot is of: the present one.
+// beginPass begins a snapshot of the current state.
 func (v *Tasks) beginPass() {
 	s := &v.snap
 	p := &pass{meta: s.base, ended: len(s.ended), removed: s.removed}
@@ -349,15 +346,15 @@ func (v *Tasks) beginPass() {
 		p.todo = append(p.todo, id)
 		v.open.inSnapshot(id)
 	})
-	slices.Sort(p.todo) // as Pebble has them
+	slices.Sort(p.todo) // in the order of Pebble's keys
 	v.open.unlist()
 	s.changedBytes, s.removed = 0, nil
 	s.eventBytes, s.full, s.scanning, s.pass = 0, false, false, p
 	clear(s.marked)
 }
 
-// continuePass writes the next part of the open tasks, after writeEnded has written the finished
-// ones. With the last part it writes the record that makes all of them valid.
+// continuePass writes the next part of the open tasks, once writeEnded has written the finished tasks of the pass. With
+// the last part it writes the record under "meta", which makes the snapshot valid.
 func (v *Tasks) continuePass(w *chunkWriter) error {
 	s, p := &v.snap, v.snap.pass
 	if p.ended > 0 {
@@ -396,8 +393,9 @@ func (v *Tasks) continuePass(w *chunkWriter) error {
 	return nil
 }
 
-// nextChunk takes the beginning of what is left of a pass. A task that has ended since the pass
-// began is written as what Finished leaves: the events that ended it come after the snapshot.
+// nextChunk returns the next chunk of a pass, and the numbers of removed ids and of tasks in it. A task that has ended
+// since the pass began is written in its finished form. The events that ended it are at or past the snapshot's offset,
+// and a reader skips them.
 func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
 	k = &events.Chunk{}
 	size := 0
@@ -420,14 +418,14 @@ func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, e
 	return k, gone, todo, err
 }
 
-// tooLarge reports whether a chunk is of one task that must be written in parts. One transaction
-// writes all of them, since the task may change in the next.
+// tooLarge reports whether the chunk is one task that must be written in parts. One transaction writes all parts, since
+// the next may change the task.
 func tooLarge(k *events.Chunk) bool {
 	return len(k.Tasks) == 1 && len(k.Ended) == 0 && len(k.Tasks[0]) > chunkBytesMax-chunkBytesMax/100
 }
 
-// storedForm returns the stored form of a task that is open, or was when a pass began. A cold one
-// isn't decoded. cold is reused by several calls; the caller closes it.
+// storedForm returns the stored form of a task that is open, or was when a pass began. A cold task isn't decoded. Calls
+// share cold, which the caller closes.
 func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	if en := v.open.hot[id]; en != nil {
 		return en.task.Encode(), nil
@@ -452,14 +450,14 @@ func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
 	return data, err
 }
 
-// writeEnded writes chunks of finished tasks: all that belong to the pass, and others once they
-// fill a chunk. It ignores the pace, and writes as many bytes as the transaction has of events, so
-// that they don't accumulate. They belong to the first pass that begins after them.
+// writeEnded writes chunks of finished tasks: all that belong to the pass, or if there are none, others once they fill
+// a chunk. It ignores the pace, so that finished tasks don't accumulate. It writes at least one chunk, and stops once
+// it has written eventBytes. A chunk belongs to the first pass that begins after it was written.
 func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	s := &v.snap
 	upto, least := len(s.ended), w.most
 	if s.pass != nil && s.pass.ended > 0 {
-		// A chunk has no task that ended after the pass began: the log has that end.
+		// The pass must not include tasks that ended after it began.
 		upto, least = s.pass.ended, 1
 	}
 	n, bytes := 0, 0
@@ -481,7 +479,7 @@ func (v *Tasks) writeEnded(w *chunkWriter, eventBytes int) {
 	})
 }
 
-// countForChunk returns how many tasks make a chunk, and their size.
+// countForChunk returns the number of tasks that fit one chunk, and their size.
 func countForChunk(list [][]byte, most int) (n, bytes int) {
 	for size := 0; n < len(list) && size < most && (n == 0 || size+len(list[n]) < chunkBytesMax-chunkBytesMax/10); n++ {
 		size += len(list[n]) + 4
@@ -490,8 +488,7 @@ func countForChunk(list [][]byte, most int) (n, bytes int) {
 	return n, bytes
 }
 
-// scan writes the next finished tasks of the store. The topic has none of them. After the last one
-// a pass begins.
+// scan writes the next finished tasks of the store to new chunks. After the last task it begins a pass.
 func (v *Tasks) scan(w *chunkWriter) error {
 	s := &v.snap
 	if !s.scanning {
@@ -516,17 +513,17 @@ func (v *Tasks) scan(w *chunkWriter) error {
 	}
 	written := w.bytes - before
 	s.pending = append(s.pending, func() {
-		// From here on changes count: the cursor may be past a task that ends now. Not
-		// before: where nothing is committed nothing would take them from memory.
+		// From here on changes are counted, since the cursor may be past a task that ends now. They aren't counted
+		// before a commit, since without one nothing would remove them from memory.
 		s.scanning, s.cursor = true, last
 		s.charge(written)
 	})
 	return nil
 }
 
-// nextFinished reads the next finished tasks for a scan, the last id, and whether there are more.
-// It leaves out tasks that finished since the scan began: they are or were in memory. So the scan
-// ends, however many tasks finish meanwhile.
+// nextFinished reads the next finished tasks of a scan. It returns them, the last id that was read, and whether there
+// are more. It leaves out tasks that finished after scanFrom, since those are written from memory. So the scan ends,
+// however many tasks finish meanwhile.
 func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, err error) {
 	s := &v.snap
 	last = s.cursor
@@ -575,17 +572,17 @@ type chunkWriter struct {
 	bytes     int
 	err       error
 
-	finished  events.Chunks // of finished tasks, with those that are written here
+	finished  events.Chunks // chunks of finished tasks, including those in records
 	finishedN int64
 }
 
-// ended appends a chunk of finished tasks.
+// ended appends a chunk of finished tasks to the records.
 func (w *chunkWriter) ended(tasks [][]byte) {
 	w.chunk(events.ChunkFinished, &w.finished, &events.Chunk{Tasks: tasks})
 	w.finishedN += int64(len(tasks))
 }
 
-// chunk appends a chunk, and returns its size.
+// chunk appends a chunk to the records, and returns its size.
 func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int {
 	key, value := events.ChunkKey(kind, of.To), k.Encode()
 	if len(value) > chunkBytesMax {
@@ -598,7 +595,7 @@ func (w *chunkWriter) chunk(kind string, of *events.Chunks, k *events.Chunk) int
 	return len(value)
 }
 
-// parts appends a task in parts, and returns their size.
+// parts appends the chunks of a task in parts, and returns their size.
 func (w *chunkWriter) parts(of *events.Chunks, id string, stored []byte) (size int) {
 	for _, p := range events.SplitParts(id, stored, partBytes) {
 		size += w.chunk(events.ChunkOpen, of, &events.Chunk{Part: p})

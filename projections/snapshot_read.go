@@ -19,8 +19,8 @@ type snapshotTask struct {
 	task *events.Task // of an open task that stays in memory
 }
 
-// snapshotTasks returns the tasks of the open chunks. Some may have ended since the snapshot's
-// offset. It decodes each one, to verify it, and passes it to look.
+// snapshotTasks returns the tasks of the open chunks. Some may have ended since the snapshot's offset. It decodes each
+// task to verify it, and calls look with it.
 func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snapshotTask, *events.Task)) (map[string]snapshotTask, error) {
 	values, err := r.ChunkValues(events.ChunkOpen, m.Open)
 	if err != nil {
@@ -53,7 +53,7 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snap
 	return all, nil
 }
 
-// keepDecoded keeps open tasks decoded, up to most bytes of stored forms.
+// keepDecoded returns a function that keeps open tasks decoded, up to most bytes of stored forms.
 func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
@@ -63,7 +63,7 @@ func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	}
 }
 
-// takeChunk adds the next chunk of open tasks.
+// takeChunk adds the next chunk of open tasks to all.
 func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
 	k, err := events.DecodeChunk(value)
 	if err != nil {
@@ -93,11 +93,10 @@ func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []b
 	return nil
 }
 
-// LoadSnapshot replaces the view's content by a snapshot. The open tasks are loaded when it
-// returns. load writes the finished ones into the store, concurrently with the view, in any
-// goroutine. It returns early when its context ends, and must have returned before the view is
-// closed. A crash before FinishLoad empties the partition. An error that wraps events.ErrSnapshot
-// says that the snapshot can't be used; then nothing was changed.
+// LoadSnapshot replaces the view's content by a snapshot. The open tasks are loaded when it returns. load writes the
+// finished ones into the store, concurrently with the view, in any goroutine. It returns early if its context ends. It
+// must have returned before the view is closed. A crash before FinishLoad empties the partition. An error that wraps
+// events.ErrSnapshot says that the snapshot can't be used; then nothing was changed.
 func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
 	if err := v.usable(); err != nil {
 		return nil, err
@@ -118,11 +117,11 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, err
 	}
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.lacksLast = m.Until > m.Next      // else ExpectLastEvent checks it
+	v.lacksLast = m.Until > m.Next      // if they are equal, ExpectLastEvent checks the last event
 	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
 	batch := make([]snapshotTask, 0, loadTasks)
-	for _, id := range slices.Sorted(maps.Keys(tasks)) { // so equal snapshots are taken equally
+	for _, id := range slices.Sorted(maps.Keys(tasks)) { // sorted, so that equal snapshots give equal stores
 		t := tasks[id]
 		if t.open {
 			v.open.add(id, coldTask{bytes: int32(len(t.data)), snapshot: true})
@@ -199,7 +198,7 @@ func (v *Tasks) wipe(loading bool) error {
 	return nil
 }
 
-// dropHalfLoaded empties a partition whose loading was interrupted: it lacks finished tasks.
+// dropHalfLoaded empties a partition if the load of its snapshot was interrupted, since it lacks finished tasks.
 func (v *Tasks) dropHalfLoaded() error {
 	half := false
 	if err := v.get(kindLoading, "", func([]byte) error { half = true; return nil }); err != nil || !half {
@@ -222,7 +221,7 @@ func (l *loader) run(ctx context.Context) error {
 		}
 		k, err := events.DecodeChunk(value)
 		if err == nil && k.Part != nil {
-			err = events.ErrParts // a finished task is small
+			err = events.ErrParts // finished tasks are never written in parts
 		}
 		if err == nil {
 			err = l.load(k)
@@ -256,7 +255,8 @@ func (l *loader) load(k *events.Chunk) error {
 	return l.s.recordLoaded(size)
 }
 
-// recordLoaded counts a batch that belongs to no offset.
+// recordLoaded counts a batch that doesn't change the partition's saved offset. If too much is unflushed it waits for a
+// flush.
 func (s *Store) recordLoaded(bytes int) error {
 	s.mu.Lock()
 	s.unflushedBytes += bytes
@@ -268,15 +268,15 @@ func (s *Store) recordLoaded(bytes int) error {
 	return nil
 }
 
-// FinishLoad must be called when load has returned and the log was read to its end: every task is
-// known. It saves. From here on a crash leaves what was saved.
+// FinishLoad must be called when load has returned and the log was read to its end, so every task is known. It saves.
+// From here on a crash leaves what was saved.
 func (v *Tasks) FinishLoad() error {
 	v.loading, v.loaded = false, true
 	return v.Save()
 }
 
-// Knows reports whether the view can tell if a task with this id exists. It can't while finished
-// tasks are being loaded, unless the id is an open task's.
+// Knows reports whether Task is conclusive for this id. While finished tasks are being loaded, it is so only for tasks
+// in memory and open tasks.
 func (v *Tasks) Knows(id string) bool {
 	return !v.loading || v.open.has(id) || v.finished[id] != nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// What Options leaves at zero.
+// The defaults of Options.
 const (
 	DefaultCacheBytes    = 64 << 20
 	DefaultHotBytes      = 32 << 20
@@ -25,8 +25,8 @@ const (
 	DefaultFlushEvery    = 10 * time.Second
 )
 
-// Compaction can wait: reads are few, and mostly of what is in memory or cached. Data that was
-// just written should not be rewritten seconds later.
+// Compaction can wait, since reads are few and mostly served from memory or the cache. Data that was just written
+// should not be rewritten seconds later.
 const (
 	l0Compaction  = 16        // sorted runs in level 0 before it is compacted
 	lbaseBytesMax = 256 << 20 // of the first level below
@@ -35,18 +35,16 @@ const (
 // MinMemtableBytes is the lower bound of MemtableBytes.
 const MinMemtableBytes = 256 << 10
 
-// memtablesKept is how many memtables Pebble keeps: the one that is written, and one that is being
-// flushed or was last. It takes their size off the block cache. With no cache left, every lookup
-// reads filters from the disk (measured, BenchmarkUnknownTask: 5.9 us of processor time, and 1.8
-// with a cache).
+// memtablesKept is the number of memtables that Pebble keeps: the one that is written, and one that is being flushed or
+// is kept for reuse. Pebble subtracts their size from the block cache. With no cache left, every lookup reads filters
+// from the disk (BenchmarkUnknownTask: 5.9 us of CPU, 1.8 us with a cache).
 const memtablesKept = 2
 
-// unflushedMemtablesMax is how many memtables may be saved and not flushed. Above it Save waits for
-// a flush.
+// unflushedMemtablesMax bounds the saved and unflushed data, in memtables. At the bound Save waits for a flush.
 const unflushedMemtablesMax = 4
 
-// neverStall is above every number of memtables and files at which Pebble would stall a write. A
-// stalled write can't be cancelled if the flush it waits for fails. Save waits instead, and can be.
+// neverStall exceeds every number of memtables and files, so that Pebble never stalls a write. A stalled write can't be
+// cancelled if the flush that it waits for fails. Save waits instead, and can be cancelled.
 const neverStall = 1 << 20
 
 // bloomBitsPerKey gives one false positive in a hundred lookups of an unknown task.
@@ -57,7 +55,7 @@ type FS = vfs.FS
 
 // Options are the settings of a store. The zero value has the defaults.
 type Options struct {
-	FS            FS            // nil: the disk
+	FS            FS            // nil: the file system of the operating system
 	CacheBytes    int64         // block cache
 	HotBytes      int           // bound of the open tasks, or rows, that views keep decoded, by their stored size
 	MemtableBytes int           // at least MinMemtableBytes
@@ -73,11 +71,11 @@ type Options struct {
 type Listener struct {
 	Saved   func(Saved)
 	Flushed func(took time.Duration)
-	// Snapshot: a snapshot of a partition of tasks was committed.
+	// Snapshot is called once a snapshot of a partition of tasks was committed.
 	Snapshot func(partition int32, of events.Snapshot)
-	// Background is an error of a flush or compaction, or one that Pebble would only log.
+	// Background receives errors of flushes and compactions, and errors that Pebble would only log.
 	Background func(error)
-	// Fatal is the reason why the store stopped, once.
+	// Fatal receives the reason why the store stopped, once.
 	Fatal func(error)
 }
 
@@ -98,9 +96,9 @@ type Store struct {
 	db  *pebble.DB
 
 	stopped      atomic.Pointer[stopReason]
-	faulty       atomic.Bool                // a change failed: no later one reaches the disk
-	lateFailure  atomic.Pointer[stopReason] // what failed during Close
-	decoded      atomic.Int64               // of MemoryUse.Decoded
+	faulty       atomic.Bool                // the store has failed: no change reaches the disk any more
+	lateFailure  atomic.Pointer[stopReason] // the first failure after the store had stopped
+	decoded      atomic.Int64               // the value of MemoryUse.Decoded
 	failed       chan struct{}              // closed when stopped is set
 	pebbleClosed chan struct{}              // closed when Pebble is closed
 	flushDue     chan struct{}              // capacity 1: a flush by size is due
@@ -113,12 +111,12 @@ type Store struct {
 	views          map[int32]bool // partitions with an open view
 	saved          map[int32]mark
 	flushed        map[int32]mark
-	unflushedBytes int // bytes
+	unflushedBytes int // of what was saved since the last flush
 
-	flushesBegun, flushesEnded uint64 // flushes run one after the other
+	flushesBegun, flushesEnded uint64 // flushes run one at a time
 }
 
-// stopReason is why a store stopped.
+// stopReason is the reason why a store stopped.
 type stopReason struct{ err error }
 
 // mark is the state of a partition as of an offset.
@@ -175,7 +173,7 @@ func Open(dir string, id Identity, o Options) (*Store, error) {
 		views: map[int32]bool{}, saved: map[int32]mark{}, flushed: map[int32]mark{},
 	}
 	err = s.open(lock)
-	// Pebble holds a reference of its own; ours goes, whatever happened.
+	// Pebble holds its own reference to the lock, so this one is always released.
 	err = errors.Join(err, lock.Close())
 	if err != nil {
 		return nil, err
@@ -213,14 +211,14 @@ func (s *Store) open(lock *pebble.Lock) error {
 	}
 	if err != nil {
 		s.fail(err)
-		s.closeIfIdle() // it may have failed before there was anything to close
+		s.closeIfIdle() // fail may have been called before s.db was set
 		<-s.pebbleClosed
 		return errors.Join(err, s.closeErr)
 	}
 	return nil
 }
 
-// openError says what Pebble's refusal to open means.
+// openError wraps Pebble's error of opening the store, with ErrCorrupt and the remedy if the store is corrupt.
 func (s *Store) openError(err error) error {
 	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, os.ErrNotExist) || pebble.IsCorruptionError(err) {
 		return fmt.Errorf("projections: open %s: %w; %s: %w", s.dir, err, remedy, ErrCorrupt)
@@ -231,7 +229,7 @@ func (s *Store) openError(err error) error {
 func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 	o := &pebble.Options{
 		FS: disk{s.o.FS, s}, Lock: lock, ErrorIfNotExists: !fresh,
-		DisableWAL:                  true, // the Kafka log is it
+		DisableWAL:                  true, // the Kafka log replaces it
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   s.o.CacheBytes + memtablesKept*int64(s.o.MemtableBytes),
 		MemTableSize:                uint64(s.o.MemtableBytes),
@@ -258,8 +256,8 @@ func (s *Store) pebbleOptions(lock *pebble.Lock, fresh bool) *pebble.Options {
 	return o
 }
 
-// backgroundError says why Pebble couldn't flush or compact. A corrupt value is reported here only,
-// corrupt keys by DataCorruption too.
+// backgroundError returns the reason to stop after a failed flush or compaction. Pebble reports corrupt values only
+// here, and corrupt keys by DataCorruption too.
 func (s *Store) backgroundError(err error) error {
 	if pebble.IsCorruptionError(err) {
 		return s.corrupt(err)
@@ -271,8 +269,8 @@ func (s *Store) corrupt(err error) error {
 	return fmt.Errorf("projections: %s: %w; %s: %w", s.dir, err, remedy, ErrCorrupt)
 }
 
-// background reports an error to the listener. Once the store has stopped, other failures follow
-// from that and aren't reported.
+// background reports an error to the listener. Once the store has stopped, further errors are consequences and aren't
+// reported.
 func (s *Store) background(err error) {
 	if s.faulty.Load() {
 		return
@@ -288,18 +286,18 @@ type pebbleLogger struct{ s *Store }
 // Infof drops messages for developers of Pebble.
 func (pebbleLogger) Infof(string, ...any) {}
 
-// Errorf reports an error that Pebble survives.
+// Errorf reports an error after which Pebble works on.
 func (l pebbleLogger) Errorf(format string, args ...any) { l.s.background(fmt.Errorf(format, args...)) }
 
-// Fatalf stops the store instead of the process. Pebble continues after it, which it doesn't
-// expect. So no call enters Pebble any more, and it is closed.
+// Fatalf stops the store instead of the process. Pebble doesn't expect Fatalf to return. So no further call enters
+// Pebble, and it is closed.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	l.s.fail(fmt.Errorf("projections: %s: Pebble can't go on: %w; see to the disk, then start again; if it says so again, delete the directory: it is rebuilt from the log", l.s.dir, err))
 }
 
-// fail stops the store. The caller may be Pebble, under its locks. So another goroutine, or the
-// last call that is still inside, closes Pebble.
+// fail stops the store. The caller may be Pebble, under its locks. So Pebble is closed by another goroutine, once no
+// call is inside.
 func (s *Store) fail(err error) {
 	s.faulty.Store(true)
 	if !s.stopped.CompareAndSwap(nil, &stopReason{err}) {
@@ -327,7 +325,7 @@ func (s *Store) closeIfIdle() {
 	}()
 }
 
-// Err is why the store stopped; nil while it works. After Close it wraps ErrClosed.
+// Err returns why the store stopped; nil while it works. After Close without a failure it wraps ErrClosed.
 func (s *Store) Err() error {
 	if r := s.stopped.Load(); r != nil {
 		return r.err
@@ -335,8 +333,8 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// enter must succeed before Pebble is called, and leave must follow. Calls may be nested; the inner
-// one may be refused.
+// enter must succeed before Pebble is called, and leave must follow. Calls may be nested. The inner enter fails if the
+// store stopped in between.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,7 +354,7 @@ func (s *Store) leave() {
 	}
 }
 
-// use calls fn with Pebble. A corruption stops the store.
+// use calls fn with Pebble. A corruption error stops the store.
 func (s *Store) use(fn func(*pebble.DB) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -372,7 +370,7 @@ func (s *Store) use(fn func(*pebble.DB) error) error {
 	return err
 }
 
-// write commits one batch, whole or not at all.
+// write commits one batch, atomically.
 func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 	err = s.use(func(db *pebble.DB) error {
 		b := db.NewBatch()
@@ -386,15 +384,14 @@ func (s *Store) write(fill func(*pebble.Batch) error) (size int, err error) {
 	return size, err
 }
 
-// hotBytesMax is a view's share of HotBytes.
+// hotBytesMax returns a view's share of HotBytes.
 func (s *Store) hotBytesMax() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.o.HotBytes / max(1, len(s.views))
 }
 
-// recordSaved records what a partition's batch reflects. If too much is unflushed it waits for a
-// flush.
+// recordSaved records the state that a partition's batch reflects. If too much is unflushed it waits for a flush.
 func (s *Store) recordSaved(p int32, m mark, bytes int) error {
 	s.mu.Lock()
 	s.saved[p] = m
@@ -404,7 +401,7 @@ func (s *Store) recordSaved(p int32, m mark, bytes int) error {
 	if unflushed >= s.o.MemtableBytes/2 {
 		select {
 		case s.flushDue <- struct{}{}:
-		default: // it is due already
+		default: // a flush is due already
 		}
 	}
 	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
@@ -434,7 +431,7 @@ func (s *Store) Flush() error {
 		case <-s.failed:
 		}
 		if err := s.Err(); err != nil {
-			return err // also where it is done: a sync may have failed on the way
+			return err // even if done is closed, since a sync of the flush may have failed
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -456,8 +453,7 @@ func (s *Store) flushes() (begun, ended uint64) {
 	return s.flushesBegun, s.flushesEnded
 }
 
-// Run flushes by time and by size until ctx ends, then returns nil. An error is why the store
-// stopped.
+// Run flushes by time and by size until ctx ends, then returns nil. An error is the reason why the store stopped.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.FlushEvery)
 	defer tick.Stop()
@@ -498,7 +494,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.closeErr)
 }
 
-// Partitions lists the partitions that the store has data of.
+// Partitions lists the partitions that have data in the store.
 func (s *Store) Partitions() ([]int32, error) {
 	var ps []int32
 	err := s.use(func(db *pebble.DB) error {
