@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// Records of waybill.snapshots: the state of a partition of events, so that a restore reads the open
-// tasks and not all events. Partition p belongs to partition p of events. A key is that of a chunk,
-// "open/<n>" or "finished/<n>", or "meta". Chunks are written once. The record under "meta" is
-// written last and says which chunks belong to the snapshot. The next owner overwrites the others:
-// they were cut short.
+// The records of waybill.snapshots contain the state of a partition of events, so that a restore needn't read all
+// events. Partition p belongs to partition p of events. A key names a chunk ("open/<n>" or "finished/<n>") or is
+// "meta". Chunks are written once. The record under "meta" is written last and says which chunks belong to the
+// snapshot. Other chunks are from an interrupted snapshot, and the next owner overwrites them.
 const (
 	TypeSnapshot      = "waybill.snapshot.v1"
 	TypeSnapshotChunk = "waybill.snapshot.chunk.v1"
@@ -21,33 +20,33 @@ const (
 	SnapshotFormat  = 1
 )
 
-// The two kinds of chunk, as keys name them.
+// The kinds of chunk, as they begin keys.
 const (
 	ChunkOpen     = "open"
 	ChunkFinished = "finished"
 )
 
-// Chunks are the chunks of a kind in a snapshot, From (included) to To (excluded). Sum is the sum
-// of their ChunkSums.
+// Chunks names the chunks of a kind in a snapshot, From (inclusive) to To (exclusive). Sum is the sum of their
+// ChunkSums, modulo 2^64.
 type Chunks struct {
 	From, To uint64
 	Sum      uint64
 }
 
-// Snapshot describes the state that the chunks hold. Each task is in it as of some offset in [Next,
-// Until), since it may be written over several transactions. A reader skips events whose seq the
-// task already has.
+// Snapshot is the record under "meta". It describes the state in the chunks. Each task is as of some offset from Next
+// to Until, since the chunks may be written over several transactions. A reader skips events that the task already
+// reflects, by their seq.
 type Snapshot struct {
 	Format int
-	Next   int64 // offset of the events topic from which to read on
+	Next   int64 // offset of the events topic from which to continue reading
 	Until  int64 // no task reflects an event at or past it
 	State  PartitionState
-	// Tasks is the number of open tasks as of Next, IDs the sum of their IDSums. The chunks must
-	// match them.
+	// Tasks is the number of open tasks as of Next. IDs is the sum of their IDSums, modulo 2^64. The chunks must match
+	// both.
 	Tasks int
 	IDs   uint64
-	// Open has what changed, chunk by chunk; a later chunk replaces what an earlier one has.
-	// Finished has what Task.Finished leaves of every task that ended before Next, and of some that
+	// Open names the chunks of open tasks. A task in a later chunk replaces the one in an earlier chunk. Finished names
+	// the chunks of finished tasks, in the form of Task.Finished: all that ended before Next, and perhaps some that
 	// ended later.
 	Open, Finished Chunks
 	// FinishedTasks is the number of tasks in Finished. OpenBytes is the size of the open chunks.
@@ -80,7 +79,7 @@ func (c *codec) chunks(name string, v *Chunks) {
 	*v = *read
 }
 
-// hex is a member of 64 bits, as text: many readers of JSON lose digits past 2^53.
+// hex is a member of 64 bits as hexadecimal text, since many readers of JSON lose digits past 2^53.
 func (c *codec) hex(name string, v *uint64) {
 	text := ""
 	if *v != 0 {
@@ -97,7 +96,7 @@ func (c *codec) hex(name string, v *uint64) {
 	*v = n
 }
 
-// Record makes the record of partition p.
+// Record makes the record under "meta" of partition p.
 func (s *Snapshot) Record(ns Namespace, source string, p int32) Record {
 	id := fmt.Sprintf("waybill.snapshot/%d/%d", p, s.Next)
 	return Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(SnapshotMetaKey), Value: encodeObject(s), Headers: CloudHeaders(TypeSnapshot, source, id)}
@@ -123,18 +122,17 @@ func DecodeSnapshot(r *Record) (*Snapshot, error) {
 	return s, nil
 }
 
-// Chunk is a part of a snapshot. Its tasks are encoded already.
+// Chunk is one record of a snapshot with encoded tasks.
 type Chunk struct {
-	// Ended are tasks of earlier chunks that have ended.
+	// Ended are ids of tasks of earlier chunks that have ended.
 	Ended []string
 	// Tasks are stored forms (Task.Encode).
 	Tasks [][]byte
-	// Part is of a task that doesn't fit a record; nil: none. A chunk with a part holds nothing
-	// else.
+	// Part is a piece of a task that doesn't fit a record; nil: none. A chunk with a part has nothing else.
 	Part *Part
 }
 
-// ChunkKey is the key of a chunk of a kind.
+// ChunkKey returns the key of a chunk.
 func ChunkKey(kind string, n uint64) string { return kind + "/" + strconv.FormatUint(n, 10) }
 
 // ParseChunkKey is the inverse of ChunkKey.
@@ -144,12 +142,12 @@ func ParseChunkKey(key string) (kind string, n uint64, ok bool) {
 	return kind, n, found && err == nil && (kind == ChunkOpen || kind == ChunkFinished) && ChunkKey(kind, n) == key
 }
 
-// tasksMember begins the tasks of a chunk. They come last, after their sizes, so a reader finds
-// each without parsing those before it.
+// tasksMember begins the tasks of a chunk. They come last, after their sizes, so a reader finds each task without
+// parsing.
 const tasksMember = `"tasks":[`
 
-// Encode is the chunk's value: {"sizes":[...],"ended":[...],"part":{...},"tasks":[...]}. part is
-// omitted if there is none.
+// Encode returns the chunk's value: {"sizes":[...],"ended":[...],"part":{...},"tasks":[...]}. part is omitted if there
+// is none.
 func (k *Chunk) Encode() []byte {
 	total := 64
 	if k.Part != nil {
@@ -186,7 +184,7 @@ func (k *Chunk) Encode() []byte {
 	return append(b, `]}`...)
 }
 
-// chunkHead is what precedes the tasks of a chunk.
+// chunkHead holds the members of a chunk before its tasks.
 type chunkHead struct {
 	sizes []int
 	ended []string
@@ -199,8 +197,7 @@ func (h *chunkHead) fields(c *codec) {
 	optional(c, "part", &h.part, func(c *codec, p *Part) { p.fields(c) })
 }
 
-// DecodeChunk is the inverse of Encode. The tasks alias value and aren't parsed: DecodeTask does
-// that.
+// DecodeChunk is the inverse of Encode. The tasks alias value. They aren't parsed; DecodeTask does that.
 func DecodeChunk(value []byte) (*Chunk, error) {
 	// The first closing bracket ends the sizes.
 	end := bytes.IndexByte(value, ']')
@@ -241,8 +238,8 @@ func DecodeChunk(value []byte) (*Chunk, error) {
 	return k, nil
 }
 
-// ChunkRecord makes the record of a chunk. With a nil value it is the tombstone of a chunk that no
-// snapshot refers to.
+// ChunkRecord makes the record of a chunk. With a nil value it makes the tombstone of a chunk that no snapshot refers
+// to.
 func ChunkRecord(ns Namespace, source string, p int32, key string, value []byte) Record {
 	r := Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(key), Value: value}
 	if value != nil {
@@ -253,12 +250,13 @@ func ChunkRecord(ns Namespace, source string, p int32, key string, value []byte)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChunkSum tells a chunk from another one under its key, and from a corrupt one.
+// ChunkSum returns a checksum (CRC-32C) of a chunk's key and value. It detects another chunk under the key, and
+// corruption.
 func ChunkSum(key string, value []byte) uint64 {
 	return uint64(crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, value))
 }
 
-// IDSum is a task's part of Snapshot.IDs: FNV-1a of its id.
+// IDSum returns a task's part of Snapshot.IDs: FNV-1a of its id.
 func IDSum(id string) uint64 {
 	sum := uint64(14695981039346656037)
 	for i := range len(id) {
@@ -267,7 +265,7 @@ func IDSum(id string) uint64 {
 	return sum
 }
 
-// StoredID is the id in a task's stored form, which begins with it.
+// StoredID returns the id from a task's stored form, which begins with it.
 func StoredID(stored []byte) (string, error) {
 	const begin = `{"id":`
 	if len(stored) <= len(begin) || string(stored[:len(begin)]) != begin {

@@ -18,7 +18,7 @@ type Part struct {
 // MaxParts bounds the parts of a task. The bounds of a task allow about three.
 const MaxParts = 1000
 
-// fields writes data as base64, since a piece may end within a character.
+// fields walks the members. Data is base64, since a piece may end within a character.
 func (p *Part) fields(c *codec) {
 	c.str("id", &p.Task)
 	c.int("number", &p.Number)
@@ -40,7 +40,7 @@ func (p *Part) fields(c *codec) {
 	}
 }
 
-// encodedBytes is about the size of what Encode writes.
+// encodedBytes estimates the size of the part in a chunk.
 func (p *Part) encodedBytes() int {
 	return base64.StdEncoding.EncodedLen(len(p.Data)) + len(p.Task) + 64
 }
@@ -62,10 +62,10 @@ type PartsReader struct {
 	data     []byte
 }
 
-// ErrParts: the parts don't make a task.
+// ErrParts is the error of parts that don't form a task.
 var ErrParts = errors.New("parts of a task are missing, or of another")
 
-// Add adds the next part. It returns the stored form with the last part; nil: more parts follow.
+// Add adds the next part. With the last part it returns the stored form; nil: more parts follow.
 func (r *PartsReader) Add(p *Part) (stored []byte, err error) {
 	if p.Number == 1 && r.of == 0 {
 		r.task, r.of = p.Task, p.Of
@@ -82,7 +82,7 @@ func (r *PartsReader) Add(p *Part) (stored []byte, err error) {
 	return stored, nil
 }
 
-// CheckComplete returns an error if a task lacks parts. It is called where no part follows.
+// CheckComplete returns an error if a task lacks parts. It must be called where no part follows.
 func (r *PartsReader) CheckComplete() error {
 	if r.of > 0 {
 		return fmt.Errorf("%w: %d of %d of %q", ErrParts, r.have, r.of, r.task)

@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// A reader finds the newest snapshot of a partition from the end of the topic. SnapshotMetaKey
-// is written last. So the reader begins with the last SnapshotReadBack offsets, and reads
-// SnapshotReadBackFactor times as many until it has found that key.
+// A reader finds the newest snapshot of a partition by its SnapshotMetaKey, which is written last. So it first reads
+// the last SnapshotReadBack offsets of the topic. Until it has found the key it reads again, SnapshotReadBackFactor
+// times as many.
 const (
 	SnapshotReadBack       = 64
 	SnapshotReadBackFactor = 32
 )
 
-// snapshotLeadMin is the number of events by which a snapshot must be ahead, beyond its own cost,
-// to be loaded. Below that, reading the events takes a second or two and discards nothing.
+// snapshotLeadMin is the number of events by which a snapshot must be ahead to be loaded, beyond the cost of loading
+// it. Reading fewer events takes a second or two, and keeps the store's content.
 const snapshotLeadMin = 100_000
 
-// ShorterThan reports whether loading the snapshot, with tasks of its tasks, takes less time than
-// reading the events from offset next. From offset 0 it always does. A task costs about as much as
-// an event.
+// ShorterThan reports whether loading the snapshot takes less time than reading the events from offset next. tasks is
+// the number of its tasks to load. Loading a task takes about as long as reading an event. If next is 0 the result is
+// true for every snapshot with events.
 func (s *Snapshot) ShorterThan(next, tasks int64) bool {
 	return next == 0 && s.Next > 0 || s.Next-next > snapshotLeadMin+tasks
 }
 
-// SnapshotReader collects the records of a partition of the snapshots topic. A record replaces
-// earlier ones of its key, as compaction does. The zero value is ready. It is for one goroutine.
+// SnapshotReader collects the records of a partition of the snapshots topic. A record replaces earlier ones with its
+// key, as in compaction. The zero value is ready. It is for one goroutine.
 type SnapshotReader struct {
 	chunks  map[string][]byte
 	meta    *Snapshot
@@ -50,7 +50,7 @@ func (r *SnapshotReader) Add(rec *Record) {
 		return
 	}
 	if _, _, ok := ParseChunkKey(key); !ok {
-		return // of a newer format, which the snapshot says
+		return // of a newer format; then the format of the snapshot is newer too
 	}
 	if r.chunks == nil {
 		r.chunks = map[string][]byte{}
@@ -78,7 +78,7 @@ func (r *SnapshotReader) Snapshot() (*Snapshot, error) {
 var (
 	ErrSnapshot   = errors.New("the snapshot can't be used")
 	ErrNoSnapshot = errors.New("there is no snapshot")
-	// ErrSnapshotFormat is wrapped together with ErrSnapshot.
+	// ErrSnapshotFormat says that a newer build wrote the snapshot. Snapshot wraps it together with ErrSnapshot.
 	ErrSnapshotFormat = errors.New("a later format")
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TaskState is the state of a task, by the name that is stored.
+// TaskState is the state of a task, by its stored name. The state "error" is called held.
 type TaskState string
 
 // The states of a task.
@@ -20,7 +20,7 @@ const (
 	StateCancelled  TaskState = "cancelled"
 )
 
-// TaskStates lists them in the order of a task's life.
+// TaskStates lists the states in the order of a task's life.
 var TaskStates = []TaskState{StatePending, StateProcessing, StateProcessed, StateError, StateUndoing, StateUndone, StateCancelled}
 
 // Terminal reports whether nothing can follow the state. A hold (StateError)
@@ -32,8 +32,7 @@ func (s TaskState) Terminal() bool {
 // StepState is the state of a step, or of a step's undo, by its stored name.
 type StepState string
 
-// The states of a step. An undo uses running, failed, waiting, completed and
-// error of them.
+// The states of a step. An undo has pending, running, failed, waiting, completed or error.
 const (
 	StepPending   StepState = "pending"
 	StepRunning   StepState = "running"
@@ -47,21 +46,20 @@ const (
 	StepCancelled StepState = "cancelled"
 )
 
-// StepStates lists them in the order of a step's life.
+// StepStates lists the states in the order of a step's life.
 var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepError, StepUndoing, StepUndone, StepCancelled}
 
-// Kind tells a step's operation from its undo.
+// Kind says whether a run is of a step's operation or of its undo.
 type Kind string
 
-// The two kinds of attempt, as ce_request writes them.
+// The kinds of run, as in ce_request.
 const (
 	Do   Kind = "do"
 	Undo Kind = "undo"
 )
 
-// Error says why an attempt, a step or a task failed. Code is one of a closed
-// set where Waybill made it (the Code constants) and the agent's own where an
-// agent did.
+// Error says why an attempt, a step or a task failed. Code is one of the Code constants if Waybill made the error.
+// Otherwise the agent chose it.
 type Error struct {
 	Code    string          `json:"code"`
 	Message string          `json:"message,omitempty"`
@@ -74,15 +72,15 @@ const (
 	CodeExpired          = "expired"           // complete-by passed without a reply
 	CodeTriesExhausted   = "tries_exhausted"   // the retry budget is spent
 	CodeExpressionFailed = "expression_failed" // CEL failed at run time
-	CodeTooLarge         = "too_large"         // a record would pass its bound
+	CodeTooLarge         = "too_large"         // a record would exceed its bound
 	CodeNoSuchAgent      = "no_such_agent"     // the agent has no request topic
-	CodeNoSuchWorkflow   = "no_such_workflow"  // the task's definition is gone
+	CodeNoSuchWorkflow   = "no_such_workflow"  // the task's definition doesn't exist
 	CodeCancelled        = "cancelled"         // an operator cancelled
 	CodeUndoRequested    = "undo_requested"    // an operator asked for undo
 )
 
-// Timer is an instant at which something must happen if nothing happened
-// before. It is named by the seq of the event that armed it; Seq 0: not armed.
+// Timer is an instant at which a supervisor asks for a recovery, unless an event disarms the timer before. Seq is the
+// seq of the event that armed it; 0: not armed.
 type Timer struct {
 	Seq uint64
 	Due time.Time
@@ -97,10 +95,10 @@ type Run struct {
 	Attempt      int // of the last one started; 0: none yet
 	FailureCount int // failed and expired attempts since submission or the last resubmit
 	CompleteBy   time.Time
-	Key          string // idempotency key, the same for every attempt
-	Generation   int    // of the key: renewed by a resubmit after a rejection
+	Key          string // idempotency key, the same for every attempt of a generation
+	Generation   int    // of the key; a resubmit after a rejection increments it
 	Input        json.RawMessage
-	TaskInput    bool // Input is the task's: it is held in memory, counted and stored once
+	TaskInput    bool // Input is the task's: it is in memory, counted and stored once
 	Error        *Error
 	StartedAt    time.Time
 	EndedAt      time.Time
@@ -115,39 +113,37 @@ type Run struct {
 type Step struct {
 	Run
 	Output json.RawMessage
-	// Unknown: an attempt timed out, or failed without ce_effect none, and
-	// none has completed: the effect may have happened.
+	// Unknown is true if the effect may have happened: an attempt timed out, or failed without ce_effect none, and none
+	// has completed.
 	Unknown bool
-	// CompletedSeq is the seq of the event that completed the step; undo
-	// goes in its reverse order. 0: never completed.
+	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
+	// order.
 	CompletedSeq uint64
 	// Undo is nil until an undo of the step starts.
 	Undo *Run
 
-	edition uint64 // of the task that made it: see Task.OwnStep
+	edition uint64 // of the task that owns it: see Task.OwnStep
 }
 
-// Accepted names a control that was accepted, so that the same request again
-// gets the same answer.
+// Accepted names an accepted control, so that a repeated request gets the same answer.
 type Accepted struct {
 	RequestID string
 	Seq       uint64
 }
 
-// MaxAcceptedControls is how many accepted controls a task remembers.
+// MaxAcceptedControls bounds the accepted controls that a task stores. The oldest are dropped.
 const MaxAcceptedControls = 16
 
-// Task is the order and its state, in one record: the fold of its events. It
-// belongs to one goroutine; Clone before sharing. Raw JSON fields are never
-// changed in place, so clones share them, and steps as well until one is changed
-// (OwnStep): a task of a thousand steps is cloned for each of its replies.
+// Task is a task and its state: the fold of its events. It is for one goroutine; Clone it before sharing. Raw JSON
+// fields are never changed in place, so clones share them. Clones share steps too, until one is changed (OwnStep),
+// since a task of a thousand steps is cloned for each of its replies.
 type Task struct {
 	ID           string
 	Workflow     string
 	Version      int
 	State        TaskState
 	CompleteBy   time.Time
-	FailureCount int // the sum of its steps'; never falls
+	FailureCount int // failures of all its runs; never decreases
 	Priority     int
 	Labels       map[string]string
 	ReplyTo      string
@@ -158,32 +154,30 @@ type Task struct {
 	Input        json.RawMessage
 	Output       json.RawMessage
 	Error        *Error
-	Plan         *Plan // nil in what Finished leaves
+	Plan         *Plan // nil in the result of Finished
 	Steps        []*Step
 	Timer        Timer
-	// Ending is what undoing ends in: undone or cancelled; empty before. A
-	// hold keeps it, so that a resubmit knows where to go on.
+	// Ending is the state in which the undo will end: undone or cancelled; empty: no undo has begun. A hold keeps it,
+	// so that a resubmit continues the undo.
 	Ending TaskState
-	// Keep: a cancel leaves what completed.
+	// Keep is true if a cancel doesn't undo completed steps.
 	Keep bool
-	// Seq and Prev are the last event's number and hash; StatusSeq is that
-	// of the event that made the present state.
+	// Seq and Prev are the last event's seq and hash. StatusSeq is the seq of the event that set State.
 	Seq       uint64
 	Prev      string
 	StatusSeq uint64
 	Accepted  []Accepted
 
-	edition uint64 // above that of every step which a clone may share
+	edition uint64 // greater than that of every step that a clone may share
 }
 
 // Open reports whether anything can still happen to the task.
 func (t *Task) Open() bool { return !t.State.Terminal() }
 
-// Finished is what is kept of a task that has ended: what a decision about a later input can need.
-// That is its identity, how it ended, the digest of its submission, the accepted controls, and the
-// output or error that a reply_to may get again. Prev stays, since it covers every event. Steps and
-// plan go: no timer is armed, and no reply is of a current attempt. The log has the whole task. An
-// open task is returned unchanged, and so is a finished one.
+// Finished returns the part of an ended task that decisions about later inputs need. That is its identity, how it
+// ended, the digest of its submission, the accepted controls, and the output or error for another notification. It
+// keeps Prev, since that covers every event. It drops steps and plan: no timer is armed, and no attempt is current. The
+// whole task is in the log. An open task, and a result of Finished, are returned unchanged.
 func (t *Task) Finished() *Task {
 	if t == nil || t.Open() || t.Plan == nil {
 		return t
@@ -198,9 +192,8 @@ func (t *Task) Finished() *Task {
 	return f
 }
 
-// Clone copies the task, so that changing the copy by Evolve or OwnStep leaves the original
-// unchanged, and the other way round. It writes to the original, so only the original's owner may
-// clone it.
+// Clone copies the task. Changing one by Evolve or OwnStep leaves the other unchanged. Clone writes to the original, so
+// only the original's owner may call it.
 func (t *Task) Clone() *Task {
 	if t == nil {
 		return nil
@@ -229,7 +222,7 @@ func (t *Task) OwnStep(i int) *Step {
 	return &own
 }
 
-// newSteps makes the steps of a task that begins.
+// newSteps makes n pending steps.
 func newSteps(n int) []*Step {
 	steps, all := make([]*Step, n), make([]Step, n)
 	for i := range steps {
@@ -247,7 +240,7 @@ func (t *Task) Run(step int, k Kind) *Run {
 	return &t.Steps[step].Run
 }
 
-// Bytes is the size of the JSON from outside that the task holds.
+// Bytes returns the size of the JSON and texts from outside in the task.
 func (t *Task) Bytes() int {
 	n := len(t.Input) + len(t.Output) + t.Error.bytes()
 	for k, v := range t.Labels {
@@ -277,20 +270,20 @@ func (e *Error) bytes() int {
 	return len(e.Code) + len(e.Message) + len(e.Details)
 }
 
-// PartitionState is the fold of a partition of events, besides its tasks.
+// PartitionState is the fold of a partition of events, without its tasks.
 type PartitionState struct {
 	Epoch uint64    // of the last claim; 0: never claimed
 	Owner string    // by the last claim
 	At    time.Time // of the last event
-	// Reflected is, for each inbox, the offset below which every record is
-	// reflected: one more than the highest cause.
+	// Reflected is, for each inbox, the offset below which every record is reflected: the highest offset of a cause,
+	// plus one.
 	Reflected [Inboxes]int64
-	// TopicIDs are those of the topics that Reflected is of, by the last claim.
+	// TopicIDs are those of the topics that Reflected is of, of the last claim.
 	TopicIDs TopicIDs
 }
 
-// ReflectedIn is Reflected of the inbox whose topic has an id. It is 0 if the offsets are of
-// another topic. An unknown id matches every topic.
+// ReflectedIn returns Reflected of an inbox whose topic has this id. It is 0 if the offset belongs to another topic. An
+// empty id matches every topic.
 func (p *PartitionState) ReflectedIn(inbox Inbox, id string) int64 {
 	if was := p.TopicIDs[inbox]; was != "" && id != "" && was != id {
 		return 0

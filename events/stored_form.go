@@ -1,11 +1,10 @@
 package events
 
-// The stored form of a task and of a partition's state: what a projection
-// keeps and what a snapshot holds. It is JSON by the same codec as the events,
-// with every field in a fixed order, so equal states have equal bytes and a
-// digest over them compares two stores.
+// The stored form of a task and of a partition's state is used by projections and snapshots. It is JSON by the codec of
+// the events, with the fields in a fixed order. So equal states have equal bytes, and digests of two stores can be
+// compared.
 
-// Encode is the task's stored form.
+// Encode returns the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
 // DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
@@ -106,7 +105,7 @@ func (r *Run) shareInput(t *Task) {
 	}
 }
 
-// Encode is the partition state's stored form.
+// Encode returns the partition state's stored form.
 func (p *PartitionState) Encode() []byte { return encodeObject(p) }
 
 // DecodePartitionState is the inverse of Encode.

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 )
 
-// extensionPrefix begins the names of members of a submission that are its writer's own, and are
-// ignored.
+// extensionPrefix begins the names of custom members of a submission, which are ignored.
 const extensionPrefix = "x-"
 
 var extension = []byte(extensionPrefix)
 
 const submissionMembers = "id, workflow, version, input, reply_to, priority, labels, complete_by"
 
-// submissionBody reads a submission. A member that it doesn't have, such as "inputs", is more
-// likely a mistake than meant to be ignored: an order without its input would run.
+// submissionBody reads a submission and finds unknown members. They are refused, since one such as "inputs" is probably
+// a mistake: the task would run without its input.
 type submissionBody struct {
 	of      *Submission
 	unknown string
@@ -47,7 +46,7 @@ func decodeSubmissionBody(data []byte, s *Submission) error {
 	return nil
 }
 
-// body is what a CloudEvent in structured mode carries.
+// body returns the data of a CloudEvent in structured mode.
 func (s *structuredEvent) body() (json.RawMessage, error) {
 	if s.DataBase64 == "" {
 		return s.Data, nil

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Summary is what the index keeps of a task: what a list shows, and what it can be filtered by. It
-// has the same lifecycle as a Task (lifecycle.go), and holds a part of it: no input, no output, no
-// plan. The zero value is a task before its first event. It is for one goroutine.
+// Summary is the row of a task in the index: the fields that a list shows, and those by which it is filtered. It has
+// the same lifecycle as a Task (lifecycle.go), without input, output and plan. The zero value is a task before its
+// first event. It is for one goroutine.
 type Summary struct {
 	ID, Workflow string
 	Version      int
@@ -23,34 +23,33 @@ type Summary struct {
 	ErrorCode    string    // of the task's error; empty: none
 	TaskDue      time.Time // of the task's own timer; zero: not armed
 	Ending       TaskState // as Task.Ending
-	// Steps has the steps in the plan's order. Of a task that has ended it has only those in error,
-	// since a list shows no others.
+	// Steps are the steps in the plan's order. Once the task has ended only those in error are kept, since a list shows
+	// no others.
 	Steps []StepSummary
-	// Stopped is the seq of the first event that can't be folded. The rest is as of the event
-	// before. 0: none.
+	// Stopped is the seq of the first event that can't be folded; 0: none. The other fields are as of the previous
+	// event.
 	Stopped uint64
 }
 
 // StepSummary is a step of a Summary.
 type StepSummary struct {
 	ID    string
-	Agent string // of the last attempt; before one, that which the plan has for the operation
+	Agent string // of the last attempt; before the first attempt, the plan's agent of the operation
 	State StepState
 	// Kind says what Attempt and Due belong to: Undo once an undo of the step has begun, else Do.
 	Kind    Kind
 	Attempt int       // the last one; 0: none yet
 	Due     time.Time // of its armed timer; zero: none
 	Undo    StepState // of its undo; empty: not begun
-	// Before is the number of attempts of the operation if Kind is Undo, and BeforeDue its timer.
-	// The scheduler leaves that disarmed.
+	// Before is the number of attempts of the operation, and BeforeDue its timer, if Kind is Undo. The scheduler leaves
+	// that timer disarmed.
 	Before    int
 	BeforeDue time.Time
 }
 
-// Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the
-// task elsewhere. A broken chain (Event.Prev) isn't noticed. Of the event's memory it keeps only
-// Labels and the names in the plan. A test compares it with the fold of tasks after every event of
-// random histories.
+// Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the task elsewhere. The
+// chain (Event.Prev) isn't checked. Evolve retains only Labels and the names in the plan of the event's memory. A test
+// compares it with the fold of tasks after every event of random histories.
 func (s *Summary) Evolve(e *Event) {
 	if s.Stopped != 0 {
 		return
@@ -138,7 +137,7 @@ func (p *StepSummary) states() stepStates { return stepStates{p.State, p.Undo} }
 
 func (p *StepSummary) setStates(at stepStates) { p.State, p.Undo = at.step, at.undo }
 
-// codeOf is a copy of an error's code; empty: there is none.
+// codeOf returns a copy of an error's code; empty: there is none.
 func codeOf(e *Error) string {
 	if e == nil {
 		return ""
@@ -146,8 +145,8 @@ func codeOf(e *Error) string {
 	return strings.Clone(e.Code)
 }
 
-// run returns the last attempt and the timer of a kind. Those of an undo that hasn't begun are
-// scratch variables.
+// run returns pointers to the last attempt and the timer of a kind. For an undo that hasn't begun they point to scratch
+// variables.
 func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	switch {
 	case k == p.Kind:
@@ -158,7 +157,7 @@ func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 	return new(int), new(time.Time)
 }
 
-// isRunning reports whether an agent has an attempt of this kind.
+// isRunning reports whether an attempt of this kind is running.
 func (p *StepSummary) isRunning(k Kind) bool {
 	if k == Undo {
 		return p.Undo == StepRunning
@@ -166,7 +165,7 @@ func (p *StepSummary) isRunning(k Kind) bool {
 	return p.State == StepRunning
 }
 
-// hasRunning reports whether an agent has an attempt of the step.
+// hasRunning reports whether an attempt of the step is running.
 func (p *StepSummary) hasRunning() bool { return p.isRunning(Do) || p.isRunning(Undo) }
 
 // step finds a step by its id.
@@ -211,7 +210,7 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	return true
 }
 
-// InError lists the ids of the steps in error, in the order of the plan.
+// InError returns the ids of the steps in error, in the plan's order.
 func (s *Summary) InError() []string {
 	var ids []string
 	for i := range s.Steps {
@@ -222,7 +221,7 @@ func (s *Summary) InError() []string {
 	return ids
 }
 
-// WaitingFor lists the agents that have an attempt of the task, sorted, each once.
+// WaitingFor returns the agents with a running attempt of the task, sorted, each once.
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
@@ -234,8 +233,7 @@ func (s *Summary) WaitingFor() []string {
 	return slices.Compact(agents)
 }
 
-// Due is the earliest instant at which a timer of the task or of a step is due; zero: none is
-// armed.
+// Due returns the earliest instant at which a timer of the task or of a step is due; zero: none is armed.
 func (s *Summary) Due() time.Time {
 	due := s.TaskDue
 	for i := range s.Steps {
@@ -255,7 +253,7 @@ func earlier(a, b time.Time) time.Time {
 // Open reports whether anything can still happen to the task.
 func (s *Summary) Open() bool { return !s.State.Terminal() }
 
-// Encode is the stored form: equal summaries have equal bytes.
+// Encode returns the stored form. Equal summaries have equal bytes.
 func (s *Summary) Encode() []byte { return encodeObject(s) }
 
 // DecodeSummary is the inverse of Encode. The result doesn't alias data.
@@ -314,12 +312,11 @@ type SummaryView struct {
 	ErrorCode    *string           `json:"error_code"`
 	StepsInError []string          `json:"steps_in_error"`
 	WaitingFor   []string          `json:"waiting_for"`
-	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of
-	// the event before.
+	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of the previous event.
 	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
 }
 
-// View shows the summary.
+// View returns the summary in JSON form.
 func (s *Summary) View() SummaryView {
 	v := SummaryView{
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, State: s.State, FailureCount: s.FailureCount, Priority: s.Priority,
@@ -341,8 +338,7 @@ func (s *Summary) View() SummaryView {
 	return v
 }
 
-// Summary returns the Summary of the task's events, made from the task. It is nil for what Finished
-// leaves.
+// Summary returns the Summary of the task, equal to the fold of its events. It is nil for a result of Finished.
 func (t *Task) Summary() *Summary {
 	if t == nil || t.Plan == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Line is one line of a task's timeline: one event, as it stands in the log.
+// Line is one line of a task's timeline: one event as it is in the log.
 type Line struct {
 	Seq       uint64          `json:"seq"`
 	Type      string          `json:"type"`
@@ -18,7 +18,7 @@ type Line struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-// lineFields are what a line takes out of an event's data.
+// lineFields are the members of an event that a line shows separately.
 type lineFields struct {
 	at, step string
 	attempt  int
@@ -30,8 +30,8 @@ func (l *lineFields) fields(c *codec) {
 	c.int("attempt", &l.attempt)
 }
 
-// EventName is the type and the seq of a record of the events topic, as its headers
-// have them: of types too that this build doesn't know.
+// EventName returns the type and the seq of a record of the events topic, from its headers. The type may be unknown to
+// this build.
 func EventName(r *Record) (ceType string, seq uint64, err error) {
 	id := r.header(HeaderID)
 	seq, err = strconv.ParseUint(string(id[bytes.LastIndexByte(id, '/')+1:]), 10, 63)
@@ -45,8 +45,8 @@ func EventName(r *Record) (ceType string, seq uint64, err error) {
 	return string(t), seq, nil
 }
 
-// TimelineLine makes the line of a record of the events topic. It reads types
-// that this build doesn't know, so that a timeline shows what it can't fold.
+// TimelineLine makes the line of a record of the events topic. It reads types that are unknown to this build too, so
+// that a timeline shows events that can't be folded.
 func TimelineLine(r *Record) (Line, error) {
 	ceType, seq, err := EventName(r)
 	if err != nil {

@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Slot names one of a task's timers: its own (an empty step), or that of a
-// step's run. At most one timer of a slot is armed.
+// Slot names one of a task's timers: its own (Step is empty), or that of a step's run. At most one timer of a slot is
+// armed.
 type Slot struct {
 	Step string
 	Kind Kind
 }
 
-// Armed is an armed timer as a supervisor keeps it: what a recovery needs, and nothing else of the
-// task.
+// Armed is an armed timer with what a recovery needs, and nothing else of the task.
 type Armed struct {
 	Slot    Slot
 	Timer   Timer
@@ -30,8 +29,7 @@ type Due struct {
 	Asked int
 }
 
-// Timers is what a supervisor keeps of a task: the armed timers, by slot. The
-// zero value is a task without any.
+// Timers is a supervisor's state of a task: the armed timers, at most one per slot. The zero value has none.
 type Timers struct {
 	Task  string
 	Armed []Armed
@@ -62,7 +60,7 @@ func (t *Timers) Evolve(e *Event) {
 	}
 }
 
-// Slot returns the slot of an event that changes no other timer; false: it may change all. A task
+// Slot returns the slot of an event that changes only this timer. one is false if the event may change several. A task
 // of a thousand steps has as many timers, and most events concern one.
 func (e *Event) Slot() (s Slot, one bool) {
 	a := e.Fact.About()
@@ -95,8 +93,8 @@ func (t *Timers) endWaiting() {
 	t.Armed = kept
 }
 
-// giveTime sets a task's new complete-by. Attempts that run through a hold were armed with the old
-// one; a retry of them has the new one.
+// giveTime sets a task's new complete-by in the policies of running attempts. They were armed with the old one before
+// the hold; their retries must have the new one.
 func (t *Timers) giveTime(completeBy time.Time) {
 	for i := range t.Armed {
 		if a := &t.Armed[i]; a.Policy.Timer == TimerAttempt && a.Slot.Kind == Do {
@@ -105,8 +103,8 @@ func (t *Timers) giveTime(completeBy time.Time) {
 	}
 }
 
-// Timers returns what Timers.Evolve makes of the task's events, if each event that armed a timer
-// had the Policy of its time. With it a supervisor continues from a snapshot.
+// Timers returns the armed timers of the task, equal to the fold of its events by Timers.Evolve. With it a supervisor
+// continues from a snapshot. It assumes that each event that armed a timer had the policy of Task.Policy or TaskPolicy.
 func (t *Task) Timers() Timers {
 	all := Timers{Task: t.ID}
 	if !t.Open() {
@@ -123,12 +121,11 @@ func (t *Task) Timers() Timers {
 			}
 		}
 	}
-	slices.SortFunc(all.Armed, func(a, b Armed) int { return cmp.Compare(a.Timer.Seq, b.Timer.Seq) }) // as they were armed
+	slices.SortFunc(all.Armed, func(a, b Armed) int { return cmp.Compare(a.Timer.Seq, b.Timer.Seq) }) // in the order in which they were armed
 	return all
 }
 
-// Policy is the policy in an event that arms the timer of a run. The task is in the state after
-// that event.
+// Policy returns the policy for an event that arms the timer of a run. The task must be in the state after that event.
 func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	p := &Policy{Timer: timer, Attempts: t.Plan.AttemptsOf(step, k), OnError: OnErrorHold}
 	if k == Do {
@@ -140,12 +137,12 @@ func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	return p
 }
 
-// TaskPolicy is the policy in an event that arms the timer of the task.
+// TaskPolicy returns the policy for an event that arms the timer of the task.
 func (t *Task) TaskPolicy(due time.Time) *Policy {
 	return &Policy{Timer: TimerTask, OnError: t.Plan.OnError, CompleteBy: due}
 }
 
-// TimerKind is the kind of timer that a run in this state has armed.
+// TimerKind returns the kind of timer that a run in this state has armed.
 func (s StepState) TimerKind() TimerKind {
 	switch s {
 	case StepRunning:
@@ -156,13 +153,13 @@ func (s StepState) TimerKind() TimerKind {
 	return TimerFailed
 }
 
-// Recovery is the recovery to ask for when the timer is due.
+// Recovery returns the recovery to ask for when the timer is due.
 func (a *Armed) Recovery(task string, ask Ask) *Recovery {
 	return &Recovery{Task: task, Timer: a.Timer.Seq, Action: ask.Action, Step: a.Slot.Step, Kind: a.Slot.Kind,
 		CompleteBy: ask.CompleteBy, Until: ask.Until}
 }
 
-// Encode is the stored form of the timers.
+// Encode returns the stored form of the timers.
 func (t *Timers) Encode() []byte { return encodeObject(t) }
 
 // DecodeTimers is the inverse of Encode.

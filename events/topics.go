@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DefaultNamespace is the topic prefix of a system that was given none.
+// DefaultNamespace is the namespace if none is configured.
 const DefaultNamespace = "waybill."
 
 // DefaultPartitions is the partition count of the inboxes and of events.
@@ -16,8 +16,8 @@ const DefaultPartitions = 12
 // Inbox is one of the four topics that a scheduler consumes.
 type Inbox uint8
 
-// The inboxes, in the order in which a scheduler reads them when several
-// have records: what frees capacity comes before what takes it.
+// The inboxes, in the order in which a scheduler reads them if several have records. Inputs that free capacity come
+// before inputs that use it.
 const (
 	Controls Inbox = iota
 	Replies
@@ -28,8 +28,7 @@ const (
 
 var inboxNames = [Inboxes]string{"controls", "replies", "recoveries", "tasks"}
 
-// String is the topic's name without its namespace; it is also the first
-// part of an event's cause.
+// String returns the topic's name without its namespace. It is also the first part of an event's cause.
 func (i Inbox) String() string { return inboxNames[i] }
 
 // ParseInbox is the inverse of Inbox.String.
@@ -42,19 +41,18 @@ func ParseInbox(s string) (Inbox, bool) {
 	return 0, false
 }
 
-// Namespace is the prefix of every topic, group, transactional and instance
-// id of one system, its dot included ("waybill."). Several systems can share
-// a cluster under different namespaces.
+// Namespace is the prefix of every topic, group, transactional and instance id of one system, including its separator
+// ("waybill."). Several systems can share a cluster under different namespaces.
 type Namespace string
 
-// maxNamespaceBytes leaves room for what follows in the name of a topic, which Kafka bounds at 249.
+// maxNamespaceBytes leaves room for the rest of a topic's name, which Kafka bounds at 249 bytes.
 const maxNamespaceBytes = 100
 
-// families begin the names of topics, groups and transactional ids of which a namespace has many. Below one of
-// them another namespace's names would be taken for its own.
+// families are the prefixes, within a namespace, of topics, groups and transactional ids that are named after agents
+// and schedulers. A namespace that ends another's family prefix would collide with such names.
 var families = [...]string{"requests.", "agent.", "scheduler."}
 
-// Check says why a namespace can't be used; nil: it can.
+// Check returns why a namespace can't be used; nil: it can.
 func (n Namespace) Check() error {
 	text := string(n)
 	if !TopicName(text+"x") || len(text) > maxNamespaceBytes || !strings.ContainsAny(text[max(0, len(text)-1):], "._-") {
@@ -74,10 +72,10 @@ func (n Namespace) Check() error {
 	return nil
 }
 
-// Inbox names the topic of an inbox.
+// Inbox returns the name of an inbox's topic.
 func (n Namespace) Inbox(i Inbox) string { return string(n) + i.String() }
 
-// InboxTopics names all four inboxes, indexed by Inbox.
+// InboxTopics returns the names of the inboxes' topics, indexed by Inbox.
 func (n Namespace) InboxTopics() []string {
 	t := make([]string, Inboxes)
 	for i := range t {
@@ -86,7 +84,7 @@ func (n Namespace) InboxTopics() []string {
 	return t
 }
 
-// The topics that are no inbox.
+// The names of the topics that aren't inboxes.
 func (n Namespace) Events() string        { return string(n) + "events" }
 func (n Namespace) Answers() string       { return string(n) + "answers" }
 func (n Namespace) Alerts() string        { return string(n) + "alerts" }
@@ -95,7 +93,7 @@ func (n Namespace) Snapshots() string     { return string(n) + "snapshots" }
 func (n Namespace) Deadletters() string   { return string(n) + "deadletters" }
 func (n Namespace) Notifications() string { return string(n) + "notifications" }
 
-// Requests names the request topic of an agent.
+// Requests returns the name of an agent's request topic.
 func (n Namespace) Requests(agent string) string { return string(n) + "requests." + agent }
 
 // AgentOf is the inverse of Requests.
@@ -103,18 +101,18 @@ func (n Namespace) AgentOf(topic string) (string, bool) {
 	return strings.CutPrefix(topic, string(n)+"requests.")
 }
 
-// keptDefinition begins the key of a copy of a definition that was deleted.
+// keptDefinition begins the key of the copy of a deleted definition.
 const keptDefinition = "deleted/"
 
-// DefinitionKey is the key of a version of a workflow on the definitions topic.
+// DefinitionKey returns the key of a version of a workflow on the definitions topic.
 func DefinitionKey(name string, version int) string { return name + "/" + strconv.Itoa(version) }
 
-// KeptDefinition is the key of the copy of a definition that was deleted: a scheduler writes it, so
-// that compaction leaves the body to tasks that began with it.
+// KeptDefinition returns the key of the copy of a deleted definition. A scheduler writes the copy, so that tasks that
+// began with the definition have its body after compaction.
 func KeptDefinition(key string) string { return keptDefinition + key }
 
-// ParseDefinitionKey returns the key of the definition that a record of the definitions topic is about, and whether it is
-// its kept copy. is: it is about one, and isn't the namespace's format record.
+// ParseDefinitionKey returns the key of the definition that a record of the definitions topic is about, and whether the
+// record is the kept copy. is reports whether it is about a definition at all; the namespace's format record isn't.
 func ParseDefinitionKey(key string) (of string, kept, is bool) {
 	if rest, found := strings.CutPrefix(key, keptDefinition); found && strings.Contains(rest, "/") {
 		return rest, true, true
@@ -122,20 +120,19 @@ func ParseDefinitionKey(key string) (of string, kept, is bool) {
 	return key, false, strings.Contains(key, "/")
 }
 
-// SchedulerGroup, SupervisorGroup and NotifierGroup are the
-// consumer groups of the roles; AgentGroup is that of one agent. RestoreGroup has
-// no members: in its offsets schedulers show how far long restores are.
+// SchedulerGroup, SupervisorGroup and NotifierGroup return the consumer groups of the roles, AgentGroup that of one
+// agent. RestoreGroup has no members. Schedulers commit the progress of long restores to it.
 func (n Namespace) SchedulerGroup() string         { return string(n) + "scheduler" }
 func (n Namespace) SupervisorGroup() string        { return string(n) + "supervisor" }
 func (n Namespace) NotifierGroup() string          { return string(n) + "notifier" }
 func (n Namespace) RestoreGroup() string           { return string(n) + "restore" }
 func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent." + agent }
 
-// InstanceOf is the instance of an agent by the ce_source of a reply: what follows
-// "<namespace>agent/<agent>/" where it begins so, else all of it.
+// InstanceOf returns the instance of an agent from the ce_source of a reply: without the prefix
+// "<namespace>agent/<agent>/" if it has it, else all of it.
 func (n Namespace) InstanceOf(agent, source string) string {
 	rest := source
-	for _, part := range [...]string{string(n), "agent/", agent, "/"} { // not put together: it is asked for each reply
+	for _, part := range [...]string{string(n), "agent/", agent, "/"} { // not concatenated, since this runs for each reply
 		if !strings.HasPrefix(rest, part) {
 			return source
 		}
@@ -147,9 +144,9 @@ func (n Namespace) InstanceOf(agent, source string) string {
 // Owns reports whether a topic belongs to the namespace.
 func (n Namespace) Owns(topic string) bool { return strings.HasPrefix(topic, string(n)) }
 
-// CheckReplyTo says why a submission may not name a topic as its reply_to; nil: it may, or it
-// names none. A topic of the namespace is refused: whoever may submit would have the notifier
-// write where he may not write himself.
+// CheckReplyTo returns why a topic can't be the reply_to of a submission; nil: it can, or it is empty. Topics of the
+// namespace are refused. Otherwise a submitter could make the notifier write to topics that the submitter has no
+// permission for.
 func (n Namespace) CheckReplyTo(topic string) *Unusable {
 	switch {
 	case topic == "":
@@ -164,15 +161,15 @@ func (n Namespace) CheckReplyTo(topic string) *Unusable {
 	return nil
 }
 
-// TopicName reports whether a topic can have such a name.
+// TopicName reports whether Kafka permits the name for a topic, except for its length.
 func TopicName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	})
 }
 
-// Partition is the partition of a key among n, by murmur2 as the Java client
-// and franz-go compute it. It must never change: it says where a task lives.
+// Partition returns the partition of a key among n, by murmur2 as the Java client and franz-go compute it. It must
+// never change, since it assigns tasks to partitions.
 func Partition(key []byte, n int32) int32 {
 	return int32(murmur2(key)&0x7fffffff) % n
 }

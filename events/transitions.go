@@ -8,10 +8,10 @@ import (
 // The tables below define every transition. Evolve and the scheduler read them. The diagram in
 // docs/reference/states.md is generated from them, and a test walks every pair.
 
-// Transition is one row: an event's verb, the states in which it may happen, and the next state.
-// From "" means that nothing exists yet. If To is empty, Evolve chooses among the states in Either.
-// During lists, for an event of a step, the states of its task in which it may happen. A row
-// without During has no event of its own, or one of the task.
+// Transition is one row: an event's verb, the states in which it may happen, and the next state. From "" means that the
+// task or undo doesn't exist yet. If To is empty, Evolve chooses among the states in Either. During lists, for an event
+// of a step, the states of its task in which it may happen. Rows of tasks and undos, and rows without an event of their
+// own, have no During.
 type Transition[S ~string] struct {
 	Verb   Verb
 	From   []S
@@ -43,13 +43,12 @@ var TaskTransitions = []Transition[TaskState]{
 	{Verb: "resumed", From: []TaskState{StateError}, Either: []TaskState{StateProcessing, StateUndoing}},
 }
 
-// undoable are the states of a step whose undo can begin, or has.
+// undoable are the states of a step whose undo can begin or has begun.
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
-// StepTransitions is the table of a step: of its own operation, and of what the
-// events of its undo ("undo.") make of it. What a decision to undo or hold does
-// to steps that wait, and a resubmit to steps that ended so, is in the rows
-// "ended" and "revived".
+// StepTransitions is the table of steps, for events of the operation and of the undo ("undo."). The row "ended" is for
+// waiting steps at a decision to undo or hold. The rows "revived" are for ended steps when a resubmit continues the
+// task.
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
@@ -72,11 +71,10 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
-// undoPrefix is before the verbs of an undo in the table of steps.
+// undoPrefix begins the verbs of an undo in the table of steps.
 const undoPrefix = "undo."
 
-// undoneSteps are the rows of the table of steps for events of undos, without the prefix of their
-// verbs.
+// undoneSteps are the rows of the table of steps for events of undos. Their verbs have no prefix.
 var undoneSteps = func() (rows []Transition[StepState]) {
 	for _, r := range StepTransitions {
 		if verb, undo := strings.CutPrefix(string(r.Verb), undoPrefix); undo {
@@ -87,8 +85,8 @@ var undoneSteps = func() (rows []Transition[StepState]) {
 	return rows
 }()
 
-// UndoTransitions is the table of a step's undo. From "" is an undo that hasn't
-// begun. During is the step table's: the same event moves both.
+// UndoTransitions is the table of a step's undo. From "" is an undo that hasn't begun. During is in the table of steps,
+// since the same event changes both states.
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
@@ -102,7 +100,7 @@ var UndoTransitions = []Transition[StepState]{
 	{Verb: "revived", From: []StepState{StepPending, StepFailed, StepError}, To: StepPending},
 }
 
-// row finds the row of a verb. ok is false if it isn't allowed in the state.
+// row finds the row of a verb. ok is false if the verb isn't allowed in the state.
 func row[S ~string](table []Transition[S], verb Verb, from S) (r *Transition[S], ok bool) {
 	for i := range table {
 		if r = &table[i]; r.Verb == verb {
@@ -112,7 +110,7 @@ func row[S ~string](table []Transition[S], verb Verb, from S) (r *Transition[S],
 	return nil, false
 }
 
-// Command is an operator's command, by its name in the CLI.
+// Command is the name of an operator's command, as in the CLI.
 type Command string
 
 // The operator's commands.
@@ -123,12 +121,11 @@ const (
 	Release  Command = "release"
 )
 
-// Commands lists them.
+// Commands lists the commands.
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
 
-// Allowed is the table of state x command. A task that is held while undoing has an undo that can't
-// be done. It may be resubmitted, released, or cancelled with what is left (--keep). An undo isn't
-// allowed, since it is under way.
+// Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
+// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun.
 func Allowed(c Command, t *Task) bool {
 	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {

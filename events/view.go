@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TaskView is a task as JSON shows it to people and programs. It is built for
-// a query; it isn't what is stored.
+// TaskView is a task in the JSON of the API and the CLI. It differs from the stored form.
 type TaskView struct {
 	ID           string            `json:"id"`
 	Workflow     string            `json:"workflow"`
@@ -54,15 +53,15 @@ type UndoView struct {
 	Error        *Error    `json:"error"`
 }
 
-// AsOf says which part of the log an answer reflects: everything of the
-// partition below the offset. Offsets are strings: they pass 2^53.
+// AsOf says which part of the log an answer reflects: everything of the partition below the offset. Offsets are
+// strings, since they can exceed 2^53.
 type AsOf struct {
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 }
 
-// View shows a task. owner is that of its partition's last claim; next is the
-// offset below which the log is reflected.
+// View returns a task in JSON form. owner is the owner by the partition's last claim. next is the offset below which
+// the log is reflected.
 func (t *Task) View(owner string, partition int32, next int64) TaskView {
 	v := TaskView{
 		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State,
@@ -98,7 +97,7 @@ func (t *Task) stepView(i int) StepView {
 	return v
 }
 
-// InstantText is an instant as JSON shows it, by TimeLayout; nil, which is null, for the zero time.
+// InstantText returns an instant by TimeLayout for JSON; nil (null) for the zero time.
 func InstantText(t time.Time) *string {
 	if t.IsZero() {
 		return nil
