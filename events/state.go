@@ -278,7 +278,7 @@ type PartitionState struct {
 	// Reflected is, for each inbox, the offset below which every record is reflected: the highest offset of a cause,
 	// plus one.
 	Reflected [Inboxes]int64
-	// TopicIDs are those of the topics that Reflected is of, of the last claim.
+	// TopicIDs are the ids of the topics that the offsets in Reflected belong to, from claims.
 	TopicIDs TopicIDs
 }
 

@@ -17,21 +17,19 @@ import (
 )
 
 const (
-	// MaxPastAlerts is how many past alerts are kept of a partition: the newest holds. An open
-	// alert is kept while its task is held.
+	// MaxPastAlerts bounds the past alerts of a partition. Those of the oldest holds are deleted. Open alerts don't
+	// count.
 	MaxPastAlerts = 10_000
-	// MaxAlertsCounted bounds how many alerts of a partition a query counts.
+	// MaxAlertsCounted bounds the alerts of each kind and partition that a query counts.
 	MaxAlertsCounted = 100_000
-	// MaxAlertTextBytes bounds what is kept of a code or a message. Agents may send as much as fits
-	// a reply; the event has all of it.
+	// MaxAlertTextBytes bounds a stored code or message. Agents may send more; the event has all of it.
 	MaxAlertTextBytes = 4 << 10
 )
 
 // maxPastAlerts is MaxPastAlerts; tests set less.
 var maxPastAlerts int64 = MaxPastAlerts
 
-// Alert is a hold of which operators were alerted, and how it ended. It is made from the task's
-// events alone.
+// Alert describes a hold and how it ended. It is derived from the task's events alone.
 type Alert struct {
 	Task   string    `json:"task"`
 	Seq    uint64    `json:"seq"` // of the event that held the task
@@ -58,8 +56,7 @@ type holds struct {
 	ended *Alert  // EndedAt and EndedBy of the alert that was open at the last Save
 }
 
-// noteHold records what an event changed about holds. was is the state before the event; by is the
-// event's type.
+// noteHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
 func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
 		a := events.AlertOfHold(e, f, r.summary.Ending)
@@ -92,12 +89,12 @@ func (r *taskRow) getHolds() *holds {
 	return r.holds
 }
 
-// appendAlertKey appends the key of an alert: the newest hold comes first.
+// appendAlertKey appends the key of an alert. Keys of newer holds come first.
 func (k keyspace) appendAlertKey(dst []byte, kind byte, offset int64) []byte {
 	return binary.BigEndian.AppendUint64(k.appendKey(dst, kind, ""), math.MaxInt64-uint64(offset))
 }
 
-// cutAlertKey is the offset in the key of an alert.
+// cutAlertKey returns the offset in the key of an alert.
 func cutAlertKey(key []byte) (int64, error) {
 	if len(key) != prefixBytes+8 {
 		return 0, fmt.Errorf("key %x: not that of an alert", key)
@@ -105,8 +102,7 @@ func cutAlertKey(key []byte) (int64, error) {
 	return int64(math.MaxInt64 - binary.BigEndian.Uint64(key[prefixBytes:])), nil
 }
 
-// An alert is stored as the instant of its hold, in milliseconds and eight bytes, and
-// JSON.
+// encodeAlert returns the stored form of an alert: eight bytes with the instant of its hold in Unix ms, then JSON.
 func encodeAlert(a *Alert) ([]byte, error) {
 	text, err := json.Marshal(a)
 	return append(binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli())), text...), err
@@ -131,7 +127,7 @@ func (t *Timelines) saveHolds(b *pebble.Batch, r *taskRow, past []int64) ([]int6
 	if h.ended != nil {
 		a, err := t.openAlert(r.task)
 		if err != nil || a == nil {
-			return past, err // none: its hold was before what this build has read
+			return past, err // nil: the event that began the hold wasn't folded
 		}
 		if err := b.Delete(t.v.keys.appendAlertKey(nil, kindAlert, a.Offset), nil); err != nil {
 			return past, err
@@ -164,7 +160,7 @@ func (t *Timelines) saveHolds(b *pebble.Batch, r *taskRow, past []int64) ([]int6
 	return past, nil
 }
 
-// openAlert is the saved open alert of a task; nil: there is none.
+// openAlert returns the saved open alert of a task; nil: there is none.
 func (t *Timelines) openAlert(task string) (a *Alert, err error) {
 	offset := int64(-1)
 	err = t.v.get(kindHold, task, func(data []byte) error {
@@ -187,8 +183,8 @@ func (t *Timelines) openAlert(task string) (a *Alert, err error) {
 	return a, err
 }
 
-// prune deletes the oldest past alerts above the bound. added are those of this Save, which Pebble
-// lacks yet. The result doesn't depend on when Saves happen.
+// prune deletes the oldest past alerts above the bound. added are the offsets of those in this Save, which Pebble lacks
+// yet. The result doesn't depend on when Saves happen.
 func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
 	tally := &t.rows.tally
 	tally.PastAlerts += int64(len(added))
@@ -230,18 +226,18 @@ type AlertQuery struct {
 	After     *AlertPlace // alerts after this place in the list; nil: from the newest on
 }
 
-// AlertPlace is an alert's place in the list: the newest first, those of one instant by partition,
-// then the later event.
+// AlertPlace is an alert's place in the list. The newest come first. Those of one instant are in the order of
+// partitions, then the later event first.
 type AlertPlace struct {
 	At        time.Time
 	Partition int32
 	Offset    int64
 }
 
-// Place is the alert's place in the list.
+// Place returns the alert's place in the list.
 func (a *Alert) Place() AlertPlace { return AlertPlace{a.At, a.Partition, a.Offset} }
 
-// Compare is negative where p comes before q.
+// Compare is negative if p comes before q.
 func (p AlertPlace) Compare(q AlertPlace) int {
 	return cmp.Or(q.At.Compare(p.At), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
 }
@@ -259,7 +255,7 @@ func (q *AlertQuery) isBefore(partition int32, key []byte, at int64) (bool, erro
 // AlertList is the result of an AlertQuery.
 type AlertList struct {
 	Alerts []Alert
-	Count  int64           // of those after After, with those left out; of a partition up to MaxAlertsCounted of each kind are counted
+	Count  int64           // of the matching alerts after After, beyond Limit too; at most MaxAlertsCounted of each kind and partition
 	AsOf   map[int32]int64 // partition -> the offset below which all of it is reflected
 }
 
@@ -278,12 +274,12 @@ func (s *Store) Alerts(partitions []int32, q AlertQuery) (AlertList, error) {
 			return l, err
 		}
 		l.AsOf[p] = asOf.Next
-		l.cut(q.Limit) // or there would be as many of each partition in memory
+		l.cut(q.Limit) // so that memory has at most Limit of all partitions, and Limit of one
 	}
 	return l, nil
 }
 
-// cut keeps the newest.
+// cut sorts the alerts and keeps the newest.
 func (l *AlertList) cut(limit int) {
 	slices.SortFunc(l.Alerts, func(a, b Alert) int { return a.Place().Compare(b.Place()) })
 	if len(l.Alerts) > limit {
@@ -292,7 +288,7 @@ func (l *AlertList) cut(limit int) {
 	}
 }
 
-// alerts adds those of one kind, the newest first.
+// alerts adds the alerts of one kind, the newest first.
 func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, q *AlertQuery, l *AlertList) error {
 	scan := alertScan{q: q, list: l, partition: k.partition, least: math.MinInt64, passing: q.After != nil}
 	if !since.IsZero() {
@@ -330,24 +326,24 @@ func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time,
 	return nil
 }
 
-// alertScan goes through the alerts of one kind of a partition.
+// alertScan is a scan of the alerts of one kind of a partition.
 type alertScan struct {
 	q         *AlertQuery
 	list      *AlertList
 	partition int32
-	least     int64 // Unix ms; older ones are left out
-	passing   bool  // it hasn't come past After yet
-	n         int   // that count
+	least     int64 // Unix ms; older alerts are left out
+	passing   bool  // the scan hasn't passed After yet
+	n         int   // alerts counted
 }
 
-// onlyCounts reports whether nothing of what is stored is asked for any more. To read it takes most of the
-// time where there are many.
+// onlyCounts reports whether the remaining alerts are only counted. Then their values needn't be read, which takes most
+// of the time.
 func (a *alertScan) onlyCounts() bool {
 	return a.n >= a.q.Limit && !a.passing && a.least == math.MinInt64
 }
 
-// take takes the next one. over: it is too old, and so are all after it, for instants of a partition don't
-// fall.
+// take handles the next alert. over reports that it is too old. So are all after it, since instants in a partition
+// never decrease.
 func (a *alertScan) take(key, data []byte) (over bool, err error) {
 	if len(data) < 8 {
 		return false, errNoAlert

@@ -25,7 +25,7 @@ type Counts struct {
 	OldestDue time.Time                             // earliest armed timer of all tasks; zero: none is armed
 }
 
-// tally is the stored form of what is counted of the rows.
+// tally is the stored form of the counts of rows.
 type tally struct {
 	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
 	Agents    map[string]int64                      `json:"agents"`
@@ -42,7 +42,7 @@ type tally struct {
 // workflowKey is the name of a workflow's version in Counts.
 func workflowKey(s *events.Summary) string { return s.Workflow + "/" + strconv.Itoa(s.Version) }
 
-// move counts a task that changed its state. was is empty for a new task.
+// move counts a change of a task's state. was is empty for a new task.
 func (t *tally) move(s *events.Summary, was events.TaskState) {
 	if was == s.State {
 		return
@@ -65,7 +65,7 @@ func (t *tally) move(s *events.Summary, was events.TaskState) {
 	}
 }
 
-// moveAgents counts a task that changed its agents.
+// moveAgents counts a change of a task's agents.
 func (t *tally) moveAgents(was, is []string) {
 	if t.Agents == nil {
 		t.Agents = map[string]int64{}
@@ -113,7 +113,7 @@ func (s *Store) tally(db pebble.Reader, k keyspace) (t tally, err error) {
 	return t, err
 }
 
-// firstDue is the earliest instant at which a timer is due; 0: none is armed. No timer may be due
+// firstDue returns the earliest instant at which a timer is due, in Unix ms; 0: none is armed. No timer may be due
 // before from.
 func (s *Store) firstDue(db pebble.Reader, k keyspace, from int64) (due int64, err error) {
 	_, upper := k.bounds(kindDue)

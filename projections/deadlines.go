@@ -14,16 +14,16 @@ import (
 // Due is an armed timer that is due.
 type Due = events.Due
 
-// Deadlines is what a supervisor knows of a partition: the armed timers, by the instant at which
-// they are due. It is for one goroutine.
+// Deadlines is a supervisor's view of a partition: the armed timers, by the instant at which they are due. It is for
+// one goroutine.
 type Deadlines struct {
 	*view
-	tasks   map[string]*taskTimers // that have an armed timer, or had one at the last Save
+	tasks   map[string]*taskTimers // tasks with an armed timer now or at the last Save
 	changed []*taskTimers
 	heap    timerHeap
 	armed   int
-	// Below until, an event may be part of the snapshot's state already; seqs has the seq of each
-	// task there. nil: no snapshot.
+	// The snapshot may reflect events below until already. seqs has the seq of each task in the snapshot; nil: no
+	// snapshot is loaded, or until was reached.
 	until     int64
 	seqs      map[string]uint64
 	reader    events.EventReader
@@ -135,7 +135,7 @@ func (v *Deadlines) disarm(a *armedTimer) {
 	v.heap.countStale()
 }
 
-// mark has the next Save write the task, or delete it.
+// mark marks the task to be written or deleted by the next Save.
 func (v *Deadlines) mark(tt *taskTimers) {
 	if !tt.changed {
 		tt.changed = true
@@ -174,15 +174,14 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 	return changed
 }
 
-// At is the instant of the last event. It serves as the partition's clock.
+// At returns the instant of the last event. It serves as the partition's clock.
 func (v *Deadlines) At() time.Time { return v.state.At }
 
-// Armed is the number of armed timers.
+// Armed returns the number of armed timers.
 func (v *Deadlines) Armed() int { return v.armed }
 
-// Due lists at most max timers that are due at now and not snoozed, the earliest first. They stay
-// due until an event disarms them or Snooze postpones them. The cost is proportional to the timers
-// that are due, not to the armed ones.
+// Due returns at most max timers that are due at now and not snoozed, the earliest first. They stay due until an event
+// disarms them or Snooze postpones them. The cost is proportional to the timers that are due, not to the armed ones.
 func (v *Deadlines) Due(now time.Time, max int) []Due {
 	var due []Due
 	var taken []heapEntry
@@ -201,8 +200,8 @@ func (v *Deadlines) Due(now time.Time, max int) []Due {
 	return due
 }
 
-// Snooze records that a recovery was asked for a due timer: it is due again at until, with one more
-// on Asked, unless an event disarms it before. A timer that is no longer armed is ignored.
+// Snooze records that a recovery was asked for a due timer. The timer is due again at until, with Asked incremented,
+// unless an event disarms it before. A timer that is no longer armed is ignored.
 func (v *Deadlines) Snooze(d Due, until time.Time) {
 	tt := v.tasks[d.Task]
 	if tt == nil {
@@ -215,7 +214,7 @@ func (v *Deadlines) Snooze(d Due, until time.Time) {
 	}
 }
 
-// Earliest is the first instant at which a timer is due, or due again; false: none is armed.
+// Earliest returns the first instant at which a timer is due, or due again; false: none is armed.
 func (v *Deadlines) Earliest() (time.Time, bool) {
 	w, ok := v.heap.first()
 	if !ok {
@@ -224,13 +223,13 @@ func (v *Deadlines) Earliest() (time.Time, bool) {
 	return time.UnixMilli(w.at).UTC(), true
 }
 
-// Changed is the number of tasks whose timers changed since the last Save.
+// Changed returns the number of tasks whose timers changed since the last Save.
 func (v *Deadlines) Changed() int { return len(v.changed) }
 
-// timersBytes is about the size of a task's armed timers in Pebble.
+// timersBytes estimates the size of a task's armed timers in Pebble.
 const timersBytes = 500
 
-// ChangedBytes is about how much Save would write.
+// ChangedBytes estimates the bytes that Save would write.
 func (v *Deadlines) ChangedBytes() int { return timersBytes * len(v.changed) }
 
 // Save writes the timers that changed since the last Save, and the offset, in one batch. A timer
@@ -291,7 +290,7 @@ func (v *Deadlines) Digest() (string, error) {
 // Close saves and drops the memory, as Tasks.Close.
 func (v *Deadlines) Close() {
 	if !v.closed {
-		_ = v.Save() // its failure is the store's: Err
+		_ = v.Save() // a failure stops the store: see Err
 		v.Discard()
 	}
 }

@@ -36,7 +36,7 @@ func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if m.Until > m.Next {
 		v.until, v.seqs = m.Until, seqs
 	}
-	for _, task := range slices.Sorted(maps.Keys(armed)) { // so equal snapshots are taken equally
+	for _, task := range slices.Sorted(maps.Keys(armed)) { // sorted, so that equal snapshots give equal views
 		tt := &taskTimers{task: task}
 		v.tasks[task] = tt
 		v.reconcile(tt, armed[task])

@@ -23,8 +23,8 @@ const (
 // Format is the format of keys and values that this build writes.
 const Format = 1
 
-// Identity says what a store's directory holds. It is written when the directory is first used, and
-// compared at each open: offsets of another cluster's log would give a wrong state.
+// Identity identifies the content of a store's directory. It is written when the directory is first used and compared
+// at each open, since offsets of another cluster's log would give a wrong state.
 type Identity struct {
 	ClusterID  string           `json:"cluster_id"`
 	Namespace  events.Namespace `json:"namespace"`
@@ -33,21 +33,20 @@ type Identity struct {
 	Format     int              `json:"format"`     // 0: Format
 }
 
-// The kinds of refusal, for errors.Is.
+// The errors that a refusal wraps.
 var (
-	// ErrForeign: the directory belongs to something else.
+	// ErrForeign says that the directory belongs to something else.
 	ErrForeign = errors.New("the directory holds something else")
-	// ErrInUse: another store, mostly another process, has the directory open.
+	// ErrInUse says that another store, usually of another process, has the directory open.
 	ErrInUse = errors.New("the directory is in use")
-	// ErrCorrupt: what is on disk can't be read as it was written.
+	// ErrCorrupt says that the data on disk is corrupt.
 	ErrCorrupt = errors.New("the store is corrupt")
-	// ErrClosed: the store, or the view, was closed.
+	// ErrClosed says that the store or the view was closed.
 	ErrClosed = errors.New("closed")
 )
 
-// creatingFile is written before Pebble's files, and renamed to identityFile when they exist.
-// So a directory with files and neither of them isn't Waybill's, and a creation that crashed
-// differs from a store that lost its files.
+// creatingFile is written before Pebble's files, and renamed to identityFile once they exist. So a directory with files
+// and neither of these two isn't Waybill's, and a store whose creation crashed differs from one that lost its files.
 const (
 	identityFile = "identity.json"
 	creatingFile = "identity.creating"
@@ -88,11 +87,11 @@ func (id Identity) differs(stored Identity) string {
 	return strings.Join(d, ", ")
 }
 
-// remedy ends every refusal of a directory.
+// remedy is the advice in the errors about a directory that can't be opened.
 const remedy = "give another --data-dir, or delete this one: what it holds is rebuilt from the log"
 
-// checkDir decides whether the directory may be opened. fresh: it has no complete store, and Pebble
-// may create one.
+// checkDir decides whether the directory may be opened. fresh reports that it has no complete store, so Pebble may
+// create one.
 func (id Identity) checkDir(fs vfs.FS, dir string) (fresh bool, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -182,8 +181,8 @@ func writeSynced(fs vfs.FS, path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// makeDir makes dir and its missing parents, and syncs the new entries: otherwise a crash may lose
-// the directory with what was flushed into it.
+// makeDir makes dir and its missing parents, and syncs the new entries. Otherwise a crash may lose the directory with
+// its flushed data.
 func makeDir(fs vfs.FS, dir string) error {
 	missing := dir
 	var parents []string

@@ -12,9 +12,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The index of the task list. A facet is something that a task can be filtered by; the
-// index lists the tasks of each facet, all in the order of the list. Facets of two
-// sorts are stored in two ways, since writing is what it costs:
+// The index of the task list. A facet is a property by which tasks can be filtered. The index lists the tasks of each
+// facet in the order of the list. To reduce writes, two sorts of facets are stored in two ways:
 //
 //   - What stays true of a task once it is (its workflow, its labels, the state that it
 //     ended in) is posted: one entry holds all tasks of a facet that were
@@ -23,22 +22,22 @@ import (
 //     in error) has an entry of its own for each task, which a Save deletes that finds
 //     it over. Most tasks begin and end between two Saves, and never have one.
 
-// Cursor is a place in the list of tasks. The list goes from the newest submission to the oldest
-// and, within an instant, by id. The zero Cursor is the beginning.
+// Cursor is a place in the list of tasks. The list is ordered from the newest submission to the oldest and, within an
+// instant, by id. The zero Cursor is the beginning.
 type Cursor struct {
 	Submitted int64 // Unix milliseconds
 	Task      string
 }
 
-// compare orders places as the list does.
+// compare orders places as in the list.
 func (c Cursor) compare(o Cursor) int {
 	return cmp.Or(cmp.Compare(o.Submitted, c.Submitted), cmp.Compare(c.Task, o.Task))
 }
 
 func cursorOf(s *events.Summary) Cursor { return Cursor{max(0, s.SubmittedAt.UnixMilli()), s.ID} }
 
-// justBefore is a place with no task between it and c. Ids are UTF-8, and so is the place: it is
-// passed on as JSON.
+// justBefore returns a place with no task between it and c. Ids are UTF-8, and the place must be too, since it is
+// written as JSON.
 func (c Cursor) justBefore() Cursor {
 	if c.Task == "" {
 		return Cursor{c.Submitted + 1, string(utf8.MaxRune)}
@@ -46,16 +45,16 @@ func (c Cursor) justBefore() Cursor {
 	last, size := utf8.DecodeLastRuneInString(c.Task)
 	c.Task = c.Task[:len(c.Task)-size]
 	switch last {
-	case 0: // the least id after another
+	case 0: // c is the least id after another, which is the result
 		return c
-	case 0xe000: // above the surrogates
+	case 0xe000: // surrogates aren't valid UTF-8: skip them
 		last = 0xd800
 	}
 	c.Task += string(last-1) + string(utf8.MaxRune)
 	return c
 }
 
-// A facet is its letter and its texts, encoded so that no facet is a prefix of another.
+// facet is a letter and texts, encoded so that no facet is a prefix of another.
 type facet string
 
 const (
@@ -89,10 +88,10 @@ func labelFacet(k, v string) facet { return facetOf(letterLabel, k, v) }
 func errorFacet(step string) facet { return facetOf(letterError, step) }
 func agentFacet(name string) facet { return facetOf(letterAgent, name) }
 
-// bucketMillis is the time that one posting covers.
+// bucketMillis is the time that one posting covers, in milliseconds.
 const bucketMillis = 1000
 
-// newestFirst inverts an instant, so that in keys the newest comes first.
+// newestFirst inverts an instant, so that keys are ordered from the newest.
 func newestFirst(n int64) uint64 { return ^uint64(n) }
 
 // appendIndexKey appends the key of a task's own entry.
@@ -116,7 +115,7 @@ func (k keyspace) appendDueKey(dst []byte, due int64, task string) []byte {
 	return append(dst, task...)
 }
 
-// cutIndexKey is the place at the end of the key of an entry.
+// cutIndexKey returns the place at the end of the key of an entry.
 func cutIndexKey(rest []byte) (Cursor, error) {
 	if len(rest) < 8 {
 		return Cursor{}, errNoEntry
@@ -124,7 +123,7 @@ func cutIndexKey(rest []byte) (Cursor, error) {
 	return Cursor{int64(^binary.BigEndian.Uint64(rest)), string(rest[8:])}, nil
 }
 
-// postings are the tasks that a Save posts, by facet.
+// postings are the tasks that a Save posts, by facet and bucket.
 type postings map[postingOf][]byte
 
 type postingOf struct {
@@ -132,7 +131,7 @@ type postingOf struct {
 	bucket int64
 }
 
-// add posts a task.
+// add adds a task to a posting.
 func (p postings) add(f facet, c Cursor) {
 	of := postingOf{f, c.Submitted / bucketMillis}
 	b := binary.AppendUvarint(p[of], uint64(c.Submitted%bucketMillis))
@@ -160,12 +159,11 @@ func readPosting(bucket int64, data []byte, fn func(Cursor)) error {
 
 var errNoEntry = errors.New("not an entry of the index")
 
-// indexState is what the index has of a task that can change. taskRow.indexed is the state that was
-// saved.
+// indexState is the part of a task in the index that can change. taskRow.indexed is the saved state.
 type indexState struct {
 	state   events.TaskState // empty: the index lacks the task
 	due     int64            // Unix milliseconds; 0: no timer is armed
-	agents  []string         // that have an attempt
+	agents  []string         // with a running attempt
 	inError []string         // steps
 }
 
@@ -180,7 +178,7 @@ func indexStateOf(s *events.Summary) indexState {
 	return st
 }
 
-// own are the facets with an entry for the task alone.
+// own returns the facets with an entry of the task's own.
 func (st *indexState) own() []facet {
 	var fs []facet
 	if st.state != "" && !st.state.Terminal() {
@@ -195,8 +193,8 @@ func (st *indexState) own() []facet {
 	return fs
 }
 
-// posted are the facets under which a task is posted: first by its first Save, ended by the Save
-// that finds it ended.
+// posted returns the facets under which a task is posted: first by its first Save, ended by the first Save after its
+// end.
 func posted(s *events.Summary) (first []facet, ended facet) {
 	first = append(first, versionFacet(s.Workflow, s.Version))
 	for k, v := range s.Labels {
@@ -286,7 +284,7 @@ func (w *indexWriter) finish(next int64) error {
 	return nil
 }
 
-// cutFacet splits what follows the kind in a key of the index.
+// cutFacet splits the part after the kind of a key of the index.
 func cutFacet(rest []byte) (f facet, tail []byte, err error) {
 	texts := 1
 	if len(rest) > 0 && (rest[0] == letterVersion || rest[0] == letterLabel) {

@@ -17,7 +17,7 @@ type indexIterator interface {
 	close() error
 }
 
-// errPageBound: the page has looked at as many entries as it may.
+// errPageBound says that the page has read as many entries as it may.
 var errPageBound = errors.New("the page's bound of entries is reached")
 
 // indexReader opens the iterators of one partition, on one Pebble snapshot.
@@ -25,10 +25,10 @@ type indexReader struct {
 	s         *Store
 	db        pebble.Reader
 	keys      keyspace
-	looksLeft int // entries that the page may still look at
+	looksLeft int // number of entries that the page may still read
 }
 
-// countLooks counts entries that are looked at.
+// countLooks counts entries that the page reads. It returns errPageBound above the bound.
 func (s *indexReader) countLooks(looks int) error {
 	if s.looksLeft -= looks; s.looksLeft < 0 {
 		return errPageBound
@@ -38,7 +38,7 @@ func (s *indexReader) countLooks(looks int) error {
 
 func (s *indexReader) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byte, err error) {
 	prefix = s.keys.key(kind, string(f))
-	upper := append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 9)...) // places begin with eight bytes, and of these the first isn't all ones after 1970
+	upper := append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 9)...) // a place begins with eight bytes, which aren't all ones after 1970
 	if it, err = s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: upper}); err != nil {
 		err = fmt.Errorf("projections: read the index of partition %d in %s: %w", s.keys.partition, s.s.dir, err)
 	}
@@ -125,7 +125,7 @@ func (p *postingIterator) seek(c Cursor) (Cursor, bool, error) {
 	}
 }
 
-// load reads the newest second at or before a bucket that has postings.
+// load reads the postings of the newest bucket at or before this one that has any.
 func (p *postingIterator) load(bucket int64) (ok bool, err error) {
 	p.key = binary.BigEndian.AppendUint64(append(p.key[:0], p.prefix...), newestFirst(bucket))
 	p.tasks, p.next, p.loaded = p.tasks[:0], 0, false
@@ -157,7 +157,7 @@ func (p *postingIterator) corrupt(err error) error {
 
 func (p *postingIterator) close() error { return p.it.Close() }
 
-// unionIterator iterates over the places of any of its iterators.
+// unionIterator iterates over the places that at least one of its iterators has.
 type unionIterator struct {
 	of []*unionMember
 }
@@ -193,12 +193,11 @@ func (u unionIterator) close() (err error) {
 	return err
 }
 
-// intersectIterator iterates over the places that all of its iterators have. No place before at is
-// left.
+// intersectIterator iterates over the places that all of its iterators have. It has no further place before at.
 type intersectIterator struct {
 	of     []indexIterator
 	at     Cursor
-	oldest int64 // iteration ends before it
+	oldest int64 // Unix ms; iteration ends at older submissions
 }
 
 func (x *intersectIterator) seek(c Cursor) (Cursor, bool, error) {

@@ -23,12 +23,12 @@ const (
 	kindPosting  = 'J'
 	kindDue      = 'D'
 	kindTally    = 'N'
-	kindHold     = 'h' // where the open alert of a task is
-	kindAlert    = 'L' // open ones
+	kindHold     = 'h' // the offset of a task's open alert
+	kindAlert    = 'L' // open alerts
 	kindPast     = 'P'
 )
 
-// viewLetters are the views as keys name them.
+// viewLetters are the letters of the views in keys.
 var viewLetters = map[string]byte{ViewTasks: 't', ViewDeadlines: 'd', ViewTimelines: 'l'}
 
 // keyspace makes the keys of one partition of one view.
@@ -37,7 +37,7 @@ type keyspace struct {
 	partition int32
 }
 
-// prefixBytes is what comes before the rest of a key.
+// prefixBytes is the length of version, view, partition and kind, which precede the rest of a key.
 const prefixBytes = 7
 
 // appendKey appends the key of a kind and its rest.
@@ -52,28 +52,27 @@ func (k keyspace) key(kind byte, rest string) []byte {
 	return k.appendKey(make([]byte, 0, prefixBytes+len(rest)), kind, rest)
 }
 
-// bounds are the first key of a kind and the first after it.
+// bounds returns the first key of a kind, and the first key after the kind.
 func (k keyspace) bounds(kind byte) (lower, upper []byte) {
 	return k.key(kind, ""), k.key(kind+1, "")
 }
 
-// all are the first key of the partition and the first after it.
+// all returns the first key of the partition, and the first key after the partition.
 func (k keyspace) all() (lower, upper []byte) {
 	lower = k.key(0, "")[:prefixBytes-1]
 	upper = keyspace{k.view, k.partition + 1}.key(0, "")[:prefixBytes-1]
 	return lower, upper
 }
 
-// appendEventKey appends the key of a run of a task's events, by the first. A task's
-// id holds no zero byte, so the events of one task are neighbours, in the order of
-// seq; the offset keeps two records of one seq apart.
+// appendEventKey appends the key of consecutive events of a task, by the first. A valid task id has no zero byte, so
+// the events of one task are adjacent, in the order of seq. The offset distinguishes two records with one seq.
 func (k keyspace) appendEventKey(dst []byte, task string, first Place) []byte {
 	dst = append(k.appendKey(dst, kindPlaces, task), 0)
 	dst = binary.BigEndian.AppendUint64(dst, first.Seq)
 	return binary.BigEndian.AppendUint64(dst, uint64(first.Offset))
 }
 
-// eventSuffixBytes is what follows the task's id in the key of a run.
+// eventSuffixBytes is the length of the key after the task's id.
 const eventSuffixBytes = 1 + 8 + 8
 
 // cutEventKey is the inverse of appendEventKey.

@@ -14,26 +14,25 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of a page. Above MaxLooked a page ends where it is, so that its time is bounded
-// for every filter.
+// The bounds of a page. A page ends once it has read MaxLooked entries, so that its time is bounded for every filter.
 const (
 	MaxPageTasks      = 1000
 	MaxLooked         = 20_000 // entries of the index and rows, in all partitions
-	partitionLooksMin = 64     // at least so many in each partition, so that a page makes progress
+	partitionLooksMin = 64     // minimum for each partition, so that a page makes progress
 	openLooks         = 2      // added for each facet
-	rowLookCost       = 4      // looks that reading a row counts as, since it takes longer
+	rowLookCost       = 4      // entries that reading a row counts as, since it takes longer
 	// MaxPageBytes bounds the stored size of a page's tasks; one task may exceed it. A task of a
 	// thousand steps takes some 100 KB, and twice as much in memory.
 	MaxPageBytes = 8 << 20
 )
 
-// Filter says which tasks a list has. The zero Filter: all.
+// Filter selects the tasks of a list. The zero Filter selects all.
 type Filter struct {
 	States       []events.TaskState // any of; empty: any
 	Workflow     string             // empty: any
 	Version      int                // 0: any; only with Workflow
 	Labels       map[string]string  // all of
-	StepInError  string             // a step in error, also of a task that has ended
+	StepInError  string             // a step in error, even of a task that has ended
 	Agent        string             // an agent that has an attempt now
 	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
 	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
@@ -55,7 +54,7 @@ func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cu
 	return s.list(ctx, partitions, &f, after, limit, max(partitionLooksMin, MaxLooked/max(1, len(partitions))))
 }
 
-// list is List. looks bounds the entries that it looks at in each partition.
+// list is List. looks bounds the entries that it reads in each partition.
 func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after Cursor, limit, looks int) (page Page, err error) {
 	limit = max(1, min(limit, MaxPageTasks))
 	page.AsOf = map[int32]int64{}
@@ -71,7 +70,7 @@ func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after C
 	return page, err
 }
 
-// from is the first place after a cursor that the list may have.
+// from returns the first place after a cursor that the list may have.
 func (f *Filter) from(after Cursor) Cursor {
 	first := Cursor{Submitted: math.MaxInt64}
 	if !f.Until.IsZero() {
@@ -96,7 +95,7 @@ func ceilMillis(t time.Time) int64 {
 	return ms
 }
 
-// states are the states that the filter allows; nil: any.
+// states returns the states that the filter allows; nil: any.
 func (f *Filter) states() []events.TaskState {
 	if f.DueBefore.IsZero() {
 		return f.States
@@ -123,7 +122,7 @@ type lister struct {
 type head struct {
 	indexReader
 	tasks     intersectIterator
-	at        Cursor          // of the next task; if spent, no task before it is left
+	at        Cursor          // of the next task; if spent, the partition has no further task before it
 	row       *events.Summary // of the next task
 	bytes     int             // of its stored form
 	spent     bool
@@ -138,7 +137,7 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		}
 		h := &head{indexReader: indexReader{s: l.s, db: l.db, keys: k, looksLeft: l.looks}}
 		l.heads = append(l.heads, h)
-		asOf[p] = 0 // nothing was read yet
+		asOf[p] = 0 // 0 if nothing was saved yet
 		err = l.s.getFrom(l.db, k, kindMeta, "", func(data []byte) (err error) {
 			asOf[p], _, err = decodeMeta(data)
 			return err
@@ -217,7 +216,7 @@ func (s *indexReader) stateIterator(f facet) (indexIterator, error) {
 	return s.entryIterator(f)
 }
 
-// versions are the facets of the workflow's versions that the filter allows.
+// versions returns the facets of the workflow's versions that the filter allows.
 func (l *lister) versions(h *head) ([]facet, error) {
 	if l.f.Version != 0 {
 		return []facet{versionFacet(l.f.Workflow, l.f.Version)}, nil
@@ -235,7 +234,8 @@ func (l *lister) versions(h *head) ([]facet, error) {
 	return fs, nil
 }
 
-// advance moves to the first task of a partition at or after h.at. ok: there may be more.
+// advance moves to the first task of a partition at or after h.at. ok is false if there is none. If the bound of
+// entries is reached, ok is true and h.spent is set.
 func (l *lister) advance(h *head) (ok bool, err error) {
 	if h.exhausted {
 		return false, nil
@@ -263,7 +263,7 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 	}
 }
 
-// matches checks the conditions that the index doesn't have.
+// matches checks the conditions that aren't in the index.
 func (f *Filter) matches(s *events.Summary) bool {
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
 }
@@ -341,7 +341,7 @@ func (s *Store) Summary(p int32, task string) (sum *events.Summary, next int64, 
 	return sum, asOf.Next, err
 }
 
-// Places is ReadTimeline, with the offset alone.
+// Places is ReadTimeline, with only the offset of the AsOf.
 func (s *Store) Places(p int32, task string) (places []Place, next int64, err error) {
 	places, asOf, err := s.ReadTimeline(p, task)
 	return places, asOf.Next, err

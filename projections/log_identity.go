@@ -7,13 +7,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How a view recognizes its log. A store knows the log by an offset. The log may have been cut off
-// below that offset and have grown past it again: a cluster was restored from a copy, or topics were
-// recreated. Then the view would fold later events into the state of another log. So a reader begins
-// with the last event that the view applied (ExpectLastEvent), and the view compares the instant with
-// the one it remembers: no other log has an event of the same instant there. When the reader has
-// passed that offset, the event must have come (CheckReadTo). It is missing if an acknowledged commit
-// was rolled back.
+// How a view recognizes its log. An offset alone doesn't identify the log. If a cluster was restored from a copy, or
+// topics were recreated, the log may have lost events below that offset and have grown past it again. Then the view
+// would fold events into the state of another log. So a reader begins with the last event that the view applied
+// (ExpectLastEvent). The view compares the event's instant with the stored one, since another log hardly has an event
+// of the same instant at this offset. Once the reader has passed that offset, the event must have come (CheckReadTo).
+// It is missing if an acknowledged commit was rolled back.
 
 // LogMismatchError says that a view can't continue: the log doesn't have the event that the view
 // applied last. Nothing of the new records was applied. It wraps ErrForeign.
@@ -39,15 +38,15 @@ func (e *LogMismatchError) Error() string {
 
 func (e *LogMismatchError) Unwrap() error { return ErrForeign }
 
-// Permanent reports whether every new reader finds the same. If false, the reader may have had
-// later records of an earlier assignment in hand.
+// Permanent reports whether every new reader would get the same error. If false, the reader may have delivered records
+// that it had fetched in an earlier assignment.
 func (e *LogMismatchError) Permanent() bool { return e.final }
 
 // Ahead reports whether the store certainly has events that the log doesn't have.
 func (e *LogMismatchError) Ahead() bool { return e.final }
 
-// expectLastEvent expects the last applied event, of instant last, once more. inOrder: one reader
-// reads the records in order, so it has passed the event if it begins with a later one.
+// expectLastEvent makes the view expect the last applied event again. last is its instant. final is true if one reader
+// delivers the records in order. Then a later record proves that the event is missing.
 func (v *view) expectLastEvent(last time.Time, final bool) (from int64) {
 	v.lastAt, v.inOrder = last, final
 	if v.awaitingLast = v.next > 0 && !last.IsZero(); v.awaitingLast {
@@ -61,8 +60,8 @@ func (v *view) expectLastEvent(last time.Time, final bool) (from int64) {
 // event was applied, or its instant is unknown, the offset is Next and any event may come.
 func (v *Tasks) ExpectLastEvent() (from int64) { return v.expectLastEvent(v.state.At, true) }
 
-// ExpectLastEvent is Tasks.ExpectLastEvent for a reader that may have later records in hand. The
-// error for those isn't Permanent.
+// ExpectLastEvent is Tasks.ExpectLastEvent for a reader that may first deliver later records of an earlier assignment.
+// The error for those isn't Permanent.
 func (v *Deadlines) ExpectLastEvent() (from int64) { return v.expectLastEvent(v.state.At, false) }
 
 // ExpectLastEvent is Deadlines.ExpectLastEvent.
@@ -95,7 +94,7 @@ func (v *view) checkLog(r *events.Record) error {
 	if r.Offset == v.next-1 {
 		e, err := events.DecodeEnvelope(r)
 		if err != nil || e.At.Equal(v.lastAt) {
-			v.awaitingLast = false // an unreadable event was unreadable before
+			v.awaitingLast = false // an unreadable event was applied as such before
 			return nil
 		}
 		other.Found, other.final = e.At, true

@@ -9,10 +9,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lookup finds stored tasks by id. Each submission needs one, since its id may be in use; mostly it
-// isn't. Pebble's Get doesn't use the filters of its last level, where most of them are, and opens
-// its tables for each call (measured: a fifth of a scheduler's processor time). It is for one
-// goroutine.
+// lookup finds stored tasks by id. Each submission needs a lookup, since its id may be in use, though it mostly isn't.
+// It is cheaper than Pebble's Get, which doesn't use the filters of the last level, where most keys are, and opens its
+// tables for each call (a fifth of a scheduler's CPU). It is for one goroutine.
 type lookup struct {
 	s         *Store
 	keys      keyspace
@@ -22,8 +21,8 @@ type lookup struct {
 	key       []byte
 }
 
-// openLookup enters the store until the lookup is closed. Nothing of the kind may be written in
-// between, unless u is marked all dirty.
+// openLookup enters the store until the lookup is closed. No key of the kind may be written in between, unless u is
+// marked all dirty.
 func (s *Store) openLookup(k keyspace, kind byte, u *recentKeys) (*lookup, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -111,7 +110,7 @@ func (l *lookup) failed(id string, err error) error {
 func (l *lookup) close() {
 	for _, it := range [...]*pebble.Iterator{l.disk, l.all} {
 		if it != nil {
-			_ = it.Close() // an error was one of a lookup before, and told then
+			_ = it.Close() // an earlier lookup has returned the error already
 		}
 	}
 	l.s.leave()

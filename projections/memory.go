@@ -7,15 +7,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// MemoryUse is the bounded memory of a store, in bytes. It doesn't depend on the size of the data
-// on disk.
+// MemoryUse is the bounded memory of a store, in bytes. Its bounds don't depend on the size of the data on disk.
 type MemoryUse struct {
 	Cache     int64 // blocks of Pebble's files
 	Memtables int64 // saved and not flushed, with the memtable that Pebble keeps for reuse
 	Decoded   int64 // stored size of the open tasks, or rows, that are also decoded in memory
 }
 
-// Sum adds the parts.
+// Sum returns the sum of the parts.
 func (h MemoryUse) Sum() int64 { return h.Cache + h.Memtables + h.Decoded }
 
 // MemoryUse returns the memory in use as of the last Save, and its bounds. A decoded task takes

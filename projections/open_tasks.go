@@ -6,26 +6,25 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// openTasks are the open tasks of a partition. Hot tasks are in memory, decoded: those that changed
-// since the last Save, and recently used ones. Cold tasks are in Pebble; memory has their ids and a
-// few bytes (measured: 60). Only a task that Pebble has as it is may become cold, so a crash of the
-// process loses no more than it would otherwise.
+// openTasks are the open tasks of a partition. Hot tasks are decoded in memory: those that changed since the last Save,
+// and recently used ones. Cold tasks are in Pebble; memory has their ids and about 60 bytes. A task may become cold
+// only if Pebble has its current state.
 //
 // The CLOCK algorithm chooses the task to evict. Save adds tasks to the clock. The hand passes over
 // a task once if it was referenced since it was added.
 type openTasks struct {
 	hot map[string]*entry
-	// Two sets, so that the tasks of the next snapshot are found without a scan of all others.
+	// The cold tasks are two sets, so that those of the next snapshot are found without scanning the others.
 	cold, coldListed coldTasks
 
 	ids      uint64 // sum of events.IDSum
-	bytes    int    // about what the stored forms take
-	hotBytes int    // of the hot tasks
+	bytes    int    // estimated size of the stored forms
+	hotBytes int    // part of bytes of the hot tasks
 	clock    []*entry
 	hand     int // index in clock; entries below it are done
 }
 
-// coldTask is what memory has of a cold task besides its id.
+// coldTask is the state in memory of a cold task, besides its id.
 type coldTask struct {
 	bytes    int32 // stored size
 	snapshot bool  // as entry.snapshot
@@ -45,7 +44,7 @@ func (o *openTasks) has(id string) bool {
 	return ok
 }
 
-// findCold finds a cold task. listed: the next snapshot writes it.
+// findCold returns a cold task. listed reports whether the next snapshot writes it.
 func (o *openTasks) findCold(id string) (c coldTask, listed, ok bool) {
 	if c, ok = o.cold.tasks[id]; !ok {
 		c, listed = o.coldListed.tasks[id]
@@ -87,7 +86,7 @@ func (o *openTasks) load(id string, t *events.Task) *entry {
 	return en
 }
 
-// evict makes a hot task cold. Pebble must have it as it is.
+// evict makes a hot task cold. Pebble must have its current state.
 func (o *openTasks) evict(en *entry) {
 	id, c := en.task.ID, coldTask{int32(en.bytes), en.snapshot}
 	if en.listed {
@@ -99,7 +98,7 @@ func (o *openTasks) evict(en *entry) {
 	o.hotBytes -= en.bytes
 }
 
-// addToClock makes a task that Pebble has as it is evictable.
+// addToClock makes a task evictable. Pebble must have its current state.
 func (o *openTasks) addToClock(en *entry) {
 	en.referenced = false
 	if !en.inClock {
@@ -127,11 +126,11 @@ func (o *openTasks) shrink(most int) {
 	}
 }
 
-// clockCompactMin is the size of a clock that isn't worth compacting.
+// clockCompactMin is the size below which a clock is never compacted.
 const clockCompactMin = 1024
 
-// compactClock removes the entries of tasks that ended or changed, once they are half of the clock.
-// So each entry is moved a constant number of times.
+// compactClock removes the entries of tasks that ended or changed, once they are about half of the clock. So each entry
+// is moved a constant number of times on average.
 func (o *openTasks) compactClock() {
 	if len(o.clock) < 2*len(o.hot)+clockCompactMin {
 		return
@@ -173,7 +172,7 @@ func (o *openTasks) eachListed(fn func(id string)) {
 	}
 }
 
-// list has the next snapshot write a task. It returns the task's size, or 0 if the task was listed
+// list marks a task to be written by the next snapshot. It returns the task's size, or 0 if the task was marked
 // already.
 func (o *openTasks) list(id string) (bytes int) {
 	if en := o.hot[id]; en != nil {
@@ -191,7 +190,7 @@ func (o *openTasks) list(id string) (bytes int) {
 	return int(c.bytes)
 }
 
-// unlist has the next snapshot write no task.
+// unlist unmarks all tasks.
 func (o *openTasks) unlist() {
 	for _, en := range o.hot {
 		en.listed = false
@@ -220,8 +219,8 @@ func (o *openTasks) inSnapshot(id string) {
 	}
 }
 
-// coldTasks are cold tasks by id. The ids are slices of blocks of a few kilobytes, so a million of
-// them are some thousand objects for the garbage collector.
+// coldTasks are cold tasks by id. The ids are slices of blocks of a few kilobytes, so that a million ids are few
+// objects for the garbage collector.
 type coldTasks struct {
 	tasks      map[string]coldTask
 	block      *strings.Builder
@@ -253,7 +252,7 @@ func (c *coldTasks) remove(id string) {
 	}
 }
 
-// compact frees the blocks of what went.
+// compact frees the blocks of removed ids.
 func (c *coldTasks) compact() {
 	kept := coldTasks{tasks: make(map[string]coldTask, len(c.tasks))}
 	for id, t := range c.tasks {

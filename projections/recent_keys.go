@@ -5,13 +5,12 @@ import (
 	"math"
 )
 
-// recentKeys are the keys that were written since a flush, so the disk may lack them. A lookup of
-// any other key skips Pebble's memtables, which have no filters: searching them took six sevenths
-// of the time of lookups (docs/performance.md). The set may have too many keys, never too few. It
-// is for the view's goroutine.
+// recentKeys are the keys written since a flush, which the disk may lack. A lookup of any other key skips Pebble's
+// memtables, which have no filters and dominate the time of lookups (docs/performance.md). The set may have too many
+// keys, never too few. It is for the view's goroutine.
 //
-// A write is on disk once a flush has ended that began after it. So each set has the number of
-// flushes that had begun (Store.flushes) when its last key was written.
+// A write is on disk once a later flush has ended. So each set has the number of flushes that had begun (Store.flushes)
+// when its last key was written.
 type recentKeys struct {
 	seed        maphash.Seed
 	now, before map[uint64]struct{} // hashes of ids; before is the older set
@@ -44,12 +43,11 @@ func (u *recentKeys) mayBeUnflushed(id string) bool {
 	return ok
 }
 
-// markAllDirty sets that the disk may lack every key, until a flush has ended that begins after
-// begun flushes.
+// markAllDirty records that the disk may lack every key, until a flush with a number above begun has ended.
 func (u *recentKeys) markAllDirty(begun uint64) { u.all, u.allAt = true, begun }
 
-// afterWrite must be called after a write. begun is the number of flushes that have begun, ended
-// that of the last one that has ended. It forgets the keys that ended flushes have put on disk.
+// afterWrite must be called after a write. begun is the number of flushes that have begun, ended the number of the last
+// that has ended. It drops the keys that ended flushes have put on disk.
 func (u *recentKeys) afterWrite(begun, ended uint64) {
 	u.nowAt = begun
 	if u.all && ended > u.allAt {

@@ -9,18 +9,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// AsOf is what an answer reflects of its partition: everything below Next.
+// AsOf says which part of its partition an answer reflects: everything below Next.
 type AsOf struct {
 	State events.PartitionState
 	Next  int64
 }
 
-// The Read methods answer from what was saved, on one snapshot, so they may be
-// called from any goroutine beside the one that owns the partition's view.
-// Within a process AsOf never goes back.
+// The Read methods read saved data on one snapshot, so any goroutine may call them concurrently with the view's. Within
+// a process AsOf never decreases.
 
-// ReadTask returns a task; nil: the partition has none of that id. It belongs to the caller. Of a
-// finished task it is what events.Task.Finished leaves; its timeline has all of it.
+// ReadTask returns a task; nil: the partition has none of that id. It belongs to the caller. A finished task is in the
+// form of events.Task.Finished; its timeline has all events.
 func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err error) {
 	asOf, err = s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		for _, kind := range [...]byte{kindOpen, kindFinished} {
@@ -37,9 +36,8 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 	return t, asOf, err
 }
 
-// ReadTasks calls fn with every task of the partition, in the order of ids, until fn returns an
-// error, which ReadTasks returns. The tasks belong to the caller. Finished ones are what
-// events.Task.Finished leaves.
+// ReadTasks calls fn with every task of the partition, in the order of ids, until fn returns an error, which ReadTasks
+// returns. The tasks belong to the caller. Finished tasks are in the form of events.Task.Finished.
 func (s *Store) ReadTasks(p int32, fn func(*events.Task) error) (AsOf, error) {
 	return s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
 		return s.eachTask(db, k, fn)

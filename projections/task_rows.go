@@ -11,14 +11,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// taskRows are the rows of a partition that are in memory: those of tasks that changed since the
-// last Save, and those of other open tasks as far as HotBytes allows. The others are read from
-// Pebble when an event names them.
+// taskRows are the rows of a partition in memory: those of tasks that changed since the last Save, and those of other
+// open tasks as far as HotBytes allows. Other rows are read from Pebble when an event of their task comes.
 type taskRows struct {
 	byTask    map[string]*taskRow
 	touched   []*taskRow // had events since the last Save
-	last      *taskRow   // found last; a decision makes several events of one task in a row
-	bytes     int        // of the stored forms of those that are in memory beside them
+	last      *taskRow   // the row found last, since a decision makes several consecutive events of one task
+	bytes     int        // of the stored forms of the rows in memory
 	steps     int        // number of steps of the rows that changed since the last Save
 	tally     tally
 	reader    events.EventReader
@@ -26,10 +25,10 @@ type taskRows struct {
 	lookupsOn bool
 }
 
-// taskRow is what is known of one task.
+// taskRow is the row of one task, and its events since the last Save.
 type taskRow struct {
 	task    string
-	summary *events.Summary // nil: the log lacks the beginning of the task, so no list has it
+	summary *events.Summary // nil: the log lacks the beginning of the task, so it is in no list
 	places  []Place         // of events since the last Save
 	indexed indexState      // as of the last Save
 	stored  bool            // Pebble has the row
@@ -76,8 +75,8 @@ func (t *Timelines) row(task []byte) (*taskRow, error) {
 	return r, nil
 }
 
-// BeginLookups makes Apply's reads of Pebble cheaper until EndLookups. The store can't be closed in
-// between, so the goroutine must call EndLookups before it waits for anything.
+// BeginLookups makes Apply's reads from Pebble cheaper until EndLookups. The store can't be closed in between, so the
+// goroutine must call EndLookups before it waits for anything.
 func (t *Timelines) BeginLookups() { t.rows.lookupsOn = true }
 
 // EndLookups ends what BeginLookups began.
@@ -93,10 +92,10 @@ func (rs *taskRows) dropLookup() {
 	}
 }
 
-// placesCapacity fits the events of a task of three steps.
+// placesCapacity is the initial capacity for the events of a task between two Saves.
 const placesCapacity = 9
 
-// markTouched has the next Save write the row's places.
+// markTouched marks the row, so that the next Save writes its places.
 func (rs *taskRows) markTouched(r *taskRow) {
 	if !r.touched {
 		r.touched = true
@@ -202,7 +201,7 @@ func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
 	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
 }
 
-// afterSave drops rows that memory needn't hold after a Save.
+// afterSave drops the rows of ended tasks from memory, and others above the bound of memory.
 func (t *Timelines) afterSave() {
 	rs := &t.rows
 	rs.dropLookup()
@@ -219,7 +218,7 @@ func (t *Timelines) afterSave() {
 	if rs.bytes <= most {
 		return
 	}
-	for _, r := range rs.byTask { // in any order: an event reads a dropped row again
+	for _, r := range rs.byTask { // in any order, since an event loads a dropped row again
 		if rs.drop(r); rs.bytes <= most-most/4 {
 			return
 		}
@@ -236,7 +235,7 @@ func (t *Timelines) advanceDueFrom() error {
 	return t.v.s.use(func(db *pebble.DB) error {
 		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
 		if err != nil {
-			return err // what is left isn't known
+			return err // DueFrom stays, which is still a lower bound
 		}
 		if due == 0 {
 			due = math.MaxInt64
@@ -246,8 +245,8 @@ func (t *Timelines) advanceDueFrom() error {
 	})
 }
 
-// digestRows adds the rows, the index and the tally to a digest. It hashes a sum, since the order
-// depends on how they were saved.
+// digestRows adds the rows, the index, the alerts and the tally to a digest. It adds sums of hashes, since the order of
+// keys depends on when Saves happened.
 func (t *Timelines) digestRows(d digest) error {
 	var sum sumDigest
 	err := t.v.each(kindRow, func(rest string, data []byte) error {

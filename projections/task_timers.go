@@ -7,9 +7,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A partition may have many armed timers, and most are disarmed unused. So a timer is small in
-// memory: timers share what comes from the workflow, and instants are numbers. A task with two
-// timers took 1 KB in the form of the fold, and takes a third of that (measured).
+// A partition may have many armed timers, and most are disarmed before they are due. So a timer is small in memory:
+// timers share the part that comes from the workflow, and instants are numbers. That takes about a third of the memory
+// of the fold's form (1 KB for a task with two timers).
 
 // taskTimers are the armed timers of one task, in the order of the fold.
 type taskTimers struct {
@@ -36,7 +36,7 @@ type armedTimer struct {
 	completeBy   int64
 	attempt      int
 	failureCount int
-	asked        int32 // number of recoveries asked for; counts the snoozes
+	asked        int32 // number of recoveries asked for, which is the number of snoozes
 	cooledDown   bool
 	disarmed     bool
 }
@@ -135,7 +135,7 @@ func (a *armedTimer) timer() events.Armed {
 	}
 }
 
-// instant is the inverse of Time.UnixMilli, also for the zero Time.
+// instant is the inverse of Time.UnixMilli, even for the zero Time.
 func instant(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 func (a *armedTimer) slot() events.Slot { return a.rule.Value().slot }

@@ -14,26 +14,23 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// When to Save, by ChangedBytes. Live, what isn't saved is replayed after a
-// crash, so little is kept back. A restore that is cut short is begun again
-// anyhow, and the longer it waits the fewer states it writes of a task that
-// goes on changing (measured with 10,000 tasks open at a time: 17 us of
-// processor time an event at 1 MB, 4 us at 64 MB, where the fold alone is 3).
+// The bounds of ChangedBytes at which to Save. During operation the bound is low, since a crash replays what isn't
+// saved. During a restore it is high, since a task that changes often is then written less often. (With 10,000 open
+// tasks an event takes 17 us of CPU at 1 MB and 4 us at 64 MB; the fold alone takes 3 us.)
 const (
 	LiveSaveBytes    = 1 << 20
 	RestoreSaveBytes = 64 << 20
 )
 
-// taskOverheadBytes and stepOverheadBytes are what a stored task, and each of its steps, takes beside other
-// people's data: the plan, names and instants. Estimates, for ChangedBytes.
+// taskOverheadBytes and stepOverheadBytes estimate the stored size of a task, and of each of its steps, without data
+// from outside: plan, names and instants. They are for ChangedBytes.
 const (
 	taskOverheadBytes = 600
 	stepOverheadBytes = 300
 )
 
-// Tasks is what a scheduler knows of a partition: the ids of all open tasks, and the recently used
-// ones in memory. Pebble has all tasks; of finished ones it has what events.Task.Finished leaves.
-// It is for one goroutine.
+// Tasks is a scheduler's view of a partition. The ids of all open tasks and the recently used tasks are in memory.
+// Pebble has all tasks, the finished ones in the form of events.Task.Finished. It is for one goroutine.
 type Tasks struct {
 	*view
 	reader   events.EventReader
@@ -42,12 +39,12 @@ type Tasks struct {
 	changed  []*entry
 	bytes    int
 	lookups  bool
-	// Opened by the first lookup since BeginLookups; nil: none was.
+	// The first lookup of each kind after BeginLookups opens these; nil: not open.
 	lookupOpen, lookup *lookup
 
 	snap    snapshots
 	loading bool  // finished tasks of a snapshot are being written to Pebble
-	loaded  bool  // they have been written; the next Save records that
+	loaded  bool  // they have been written, and the next Save records that
 	until   int64 // tasks may reflect events up to here: see events.Snapshot.Until
 	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is
 	// until-1.
@@ -60,10 +57,10 @@ type entry struct {
 	changed bool
 	stored  bool // Pebble holds it as an open task
 	open    bool // in Tasks.open
-	bytes   int  // about the stored size
+	bytes   int  // estimated or actual stored size
 	saved   int  // stored size as of the Save that is running
 
-	referenced bool // used since it was added to the clock
+	referenced bool // used since it was last added to the clock
 	inClock    bool // in openTasks.clock
 
 	encoded  []byte // of a finished task, until it is saved
@@ -101,8 +98,7 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 	return v, nil
 }
 
-// Task returns a task; nil if the partition has none of that id. It is the
-// projection's own: Clone it before Evolve.
+// Task returns a task; nil if the partition has none of that id. It belongs to the view: Clone it before Evolve.
 func (v *Tasks) Task(id string) (*events.Task, error) {
 	if err := v.usable(); err != nil {
 		return nil, err
@@ -138,8 +134,7 @@ func (v *Tasks) openTask(id string) (*entry, error) {
 	if !ok {
 		return nil, nil
 	}
-	// Those that leave are in Pebble since the last Save, and so are they to lookups:
-	// these began after it.
+	// Evicted tasks are in Pebble as of the last Save. Lookups see them, since they began after it.
 	v.open.shrink(v.s.hotBytesMax() - int(c.bytes))
 	t, err := v.readOpen(id)
 	if err != nil {
@@ -168,7 +163,7 @@ func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
 	return t, err
 }
 
-// errMissing: Pebble lacks a task that the view knows.
+// errMissing says that Pebble lacks a task that the view has.
 var errMissing = errors.New("missing")
 
 // decodeOpen decodes an open task. The result doesn't alias data.
@@ -252,9 +247,9 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 		en = &entry{task: t}
 	}
 	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
-		return nil // the snapshot had it
+		return nil // the snapshot's task reflects it already
 	}
-	// What stays in memory doesn't alias the record.
+	// The task in memory must not alias the record.
 	if en.task != nil {
 		e.Task = en.task.ID
 	} else {
@@ -347,11 +342,11 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 	v.state, v.next = st, next
 }
 
-// Open is the number of open tasks.
+// Open returns the number of open tasks.
 func (v *Tasks) Open() int { return v.open.len() }
 
-// EachOpen calls fn with every open task, in no order. It reads cold tasks from Pebble and keeps as
-// many in memory as fit.
+// EachOpen calls fn with every open task, in no order. It reads cold tasks from Pebble, and keeps them in memory as far
+// as HotBytes allows.
 func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 	if err := v.usable(); err != nil {
 		return err
@@ -377,17 +372,17 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) error {
 	})
 }
 
-// Changed is the number of tasks that Save would write.
+// Changed returns the number of tasks that Save would write.
 func (v *Tasks) Changed() int { return len(v.changed) }
 
-// ChangedBytes is about how much Save would write.
+// ChangedBytes estimates the bytes that Save would write.
 func (v *Tasks) ChangedBytes() int { return v.bytes }
 
-// Save writes what changed since the last Save, and the offset, in one batch. A task that changed
-// nine times is written once. The batch is never split, since a crash may happen between two. The
-// caller calls Save when ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
+// Save writes what changed since the last Save, and the offset, in one batch. A task that changed several times is
+// written once. The batch is never split, since a crash may happen between two batches. The caller calls Save when
+// ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
 func (v *Tasks) Save() error {
-	v.EndLookups() // they don't see what is saved now
+	v.EndLookups() // open lookups wouldn't see this Save
 	entries := len(v.changed)
 	if v.loaded {
 		entries++
@@ -399,7 +394,7 @@ func (v *Tasks) Save() error {
 	return nil
 }
 
-// fill adds what changed to the batch of a Save.
+// fill adds the changed tasks to the batch of a Save.
 func (v *Tasks) fill(b *pebble.Batch) error {
 	if v.loaded {
 		if err := b.Delete(v.keys.key(kindLoading, ""), nil); err != nil {
@@ -501,9 +496,9 @@ func (s *Store) eachTask(db pebble.Reader, k keyspace, fn func(*events.Task) err
 	return errors.Join(its[0].Error(), its[1].Error())
 }
 
-// Digest saves, then hashes the logical content: the partition's state, every task in the order of
-// ids, the stops. Two views that reflect the same events have the same Digest. Next is not part of
-// it, since the markers of transactions take offsets that a rebuild doesn't see.
+// Digest saves, then hashes the logical content: the partition's state, every task in the order of ids, the stops. Two
+// views that reflect the same events have the same Digest. Next is not part of it, since a reader doesn't see the
+// offsets of transaction markers.
 func (v *Tasks) Digest() (string, error) {
 	d := newDigest(ViewTasks)
 	err := v.Each(func(t *events.Task) error {
@@ -516,7 +511,7 @@ func (v *Tasks) Digest() (string, error) {
 	return v.digest(d, true), nil
 }
 
-// digest adds what all views have, and returns the hash.
+// digest adds the content that all views have, and returns the hash.
 func (v *view) digest(d digest, state bool) string {
 	if state {
 		d.add(v.state.Encode())
@@ -548,7 +543,7 @@ func (d digest) add(b []byte) {
 // log is replayed.
 func (v *Tasks) Close() {
 	if !v.closed {
-		_ = v.Save() // its failure is the store's: Err
+		_ = v.Save() // a failure stops the store: see Err
 		v.Discard()
 	}
 }

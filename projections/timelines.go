@@ -15,10 +15,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Timelines is what the index knows of a partition: the place of every event of every task in the
-// log, and a row of each task for lists (task_rows.go). The events themselves are only in the log.
-// Events that this build can't fold have a place too; the row of their task stays as of the event
-// before (events.Summary.Stopped). It is for one goroutine.
+// Timelines is the index of a partition: the place of every event of every task in the log, and a row of each task for
+// lists (task_rows.go). The events themselves are only in the log. Events that this build can't fold have a place too;
+// the row of their task remains as of the previous event (events.Summary.Stopped). It is for one goroutine.
 type Timelines struct {
 	v      *view
 	counts map[string]int64
@@ -50,15 +49,15 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 	return v, nil
 }
 
-// Next is the offset of the next event to apply.
+// Next returns the offset of the next event to apply.
 func (t *Timelines) Next() int64 { return t.v.next }
 
 // Stopped lists the tasks with records that couldn't be read and aren't in the timeline, by id: the
 // first such record, and the number of those after it.
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }
 
-// Apply adds the next event of the log. It skips events below Next. A record that doesn't say which
-// event it is is recorded (Stopped) and left out. An error means that the store has stopped.
+// Apply adds the next event of the log. It skips events below Next. A record without a valid seq gets no place and is
+// recorded (Stopped). An error means that the store has stopped, or that the log is another one (LogMismatchError).
 func (t *Timelines) Apply(r *events.Record) error {
 	if ok, err := t.v.accepts(r); err != nil || !ok {
 		return err
@@ -77,7 +76,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 	}
 	t.v.next = r.Offset + 1
 	t.counts[ceType]++
-	if row == nil { // of the partition, not of a task
+	if row == nil { // an event of the partition
 		t.rows.claim(r)
 		return nil
 	}
@@ -96,10 +95,10 @@ const (
 	rowStepBytes = 60
 )
 
-// Changed is the number of events that Save would write.
+// Changed returns the number of events that Save would write.
 func (t *Timelines) Changed() int { return t.events }
 
-// ChangedBytes is about how much Save would write.
+// ChangedBytes estimates the bytes that Save would write.
 func (t *Timelines) ChangedBytes() int {
 	return placeBytes*t.events + rowBytes*len(t.rows.touched) + rowStepBytes*t.rows.steps
 }
@@ -136,8 +135,8 @@ func (t *Timelines) Save() error {
 	return nil
 }
 
-// appendPlaces writes the places after the first one, which is in the key, as differences of seq
-// and offset. Offsets always rise. Seqs don't if somebody else wrote to the topic.
+// appendPlaces writes the places after the first one, which is in the key, as differences of seq and offset. Offsets
+// always increase. Seqs may decrease if another writer wrote to the topic.
 func appendPlaces(dst []byte, places []Place) []byte {
 	for i := 1; i < len(places); i++ {
 		dst = binary.AppendVarint(dst, int64(places[i].Seq-places[i-1].Seq))
@@ -167,18 +166,17 @@ func readPlaces(first Place, data []byte, fn func(Place)) error {
 
 var errNoPlaces = errors.New("not the places of events")
 
-// Found is what the view knows of one task.
+// Found is the view's data of one task.
 type Found struct {
 	Summary *events.Summary // its row; nil: there is none
 	Places  []Place         // of its events, by seq
 	Next    int64           // the offset below which this is complete
 	Owner   string          // of the partition, by the last claim; empty: none yet
-	// NoEvent is the first record of the task that doesn't say which event it is, and so has no
-	// place; nil: none.
+	// NoEvent is the first record of the task without a valid seq, which has no place; nil: none.
 	NoEvent *Stop
 }
 
-// Find returns what is known of a task, saved or not. It writes nothing.
+// Find returns the view's data of a task, saved or not. It writes nothing.
 func (t *Timelines) Find(task string) (f Found, err error) {
 	f = Found{Next: t.v.next, Owner: t.rows.tally.Owner}
 	if stop, is := t.v.StopOf(task); is {
@@ -197,7 +195,7 @@ func (t *Timelines) Find(task string) (f Found, err error) {
 		f.Places = append(f.Places, r.places...)
 		if r.summary != nil {
 			sum := *r.summary
-			sum.Steps = slices.Clone(sum.Steps) // the fold goes on in them
+			sum.Steps = slices.Clone(sum.Steps) // the fold changes the originals
 			f.Summary = &sum
 		}
 	}
@@ -222,7 +220,7 @@ func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Pl
 	lower := append(k.key(kindPlaces, task), 0)
 	upper := append(k.key(kindPlaces, task), 1)
 	err = s.eachPlace(db, k, lower, upper, func(of string, at Place) {
-		if of == task { // and not of a task whose id holds a zero byte
+		if of == task { // another task's id may contain a zero byte
 			places = append(places, at)
 		}
 	})
@@ -244,7 +242,7 @@ func (s *Store) eachPlace(db pebble.Reader, k keyspace, lower, upper []byte, fn 
 		task, first, err := cutEventKey(it.Key())
 		if err == nil {
 			data, failed := it.ValueAndErr()
-			if failed != nil { // the disk, which may be well again
+			if failed != nil { // an error of the disk, which may be temporary
 				return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, failed)
 			}
 			err = readPlaces(first, data, func(at Place) { fn(task, at) })
@@ -256,7 +254,7 @@ func (s *Store) eachPlace(db pebble.Reader, k keyspace, lower, upper []byte, fn 
 	return it.Error()
 }
 
-// Counts is the number of events by type.
+// Counts returns the number of events by type.
 func (t *Timelines) Counts() map[string]int64 { return maps.Clone(t.counts) }
 
 // Digest saves, then hashes the logical content: the places of every task's events, the rows and
@@ -265,8 +263,7 @@ func (t *Timelines) Digest() (string, error) {
 	if err := t.Save(); err != nil {
 		return "", err
 	}
-	// The order is that of keys, which isn't the same however it was saved. So
-	// what is hashed is a sum over the events, which has none.
+	// The order of keys depends on when Saves happened. So a sum of hashes is added, which doesn't depend on the order.
 	var sum sumDigest
 	err := t.v.s.use(func(db *pebble.DB) error {
 		lower, upper := t.v.keys.bounds(kindPlaces)
@@ -317,7 +314,7 @@ func (t *Timelines) Wipe() error {
 // Close saves and drops the memory, as Tasks.Close.
 func (t *Timelines) Close() {
 	if !t.v.closed {
-		_ = t.Save() // its failure is the store's: Err
+		_ = t.Save() // a failure stops the store: see Err
 		t.Discard()
 	}
 }

@@ -9,7 +9,7 @@ type heapEntry struct {
 
 func (w heapEntry) stale() bool { return w.timer.disarmed || w.timer.asked != w.asked }
 
-// before orders by instant, then by names, so that equal histories give equal orders.
+// before orders by instant, then by task and seq, so that equal histories give equal orders.
 func (w heapEntry) before(o heapEntry) bool {
 	switch {
 	case w.at != o.at:
@@ -20,16 +20,15 @@ func (w heapEntry) before(o heapEntry) bool {
 	return w.timer.seq < o.timer.seq
 }
 
-// timerHeap is a heap of timers, the earliest first. It deletes lazily: most timers are disarmed
-// long before they are due, and finding their entries would cost more than keeping them. When more
-// than half of the entries are stale, all stale ones are removed. So removals move each entry a
-// constant number of times.
+// timerHeap is a heap of timers, the earliest first. Entries are deleted lazily: most timers are disarmed long before
+// they are due, and finding their entries would cost more than keeping them. Once more than half of the entries are
+// stale, all stale ones are removed, so the cost is constant per entry on average.
 type timerHeap struct {
 	entries []heapEntry
 	stale   int
 }
 
-// staleEntriesMin is the number of stale entries below which none are removed.
+// staleEntriesMin is the number of stale entries up to which none are removed.
 const staleEntriesMin = 64
 
 func (h *timerHeap) push(w heapEntry) {

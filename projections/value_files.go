@@ -14,9 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Values of at least separateBytes, mostly open tasks, are in files of values. A compaction of their
-// keys moves references instead. So waiting tasks slow down the others less (docs/performance.md,
-// Open tasks).
+// Values of at least separateBytes, mostly open tasks, are stored in files of values (blob files). A compaction of
+// their keys moves only references. So open tasks cost less in compactions (docs/performance.md, Open tasks).
 const (
 	separateBytes = 256
 	// If adjacent keys refer to more files of values than this, a compaction rewrites the values.
@@ -38,9 +37,9 @@ func (o *Options) values() pebble.ValueSeparationPolicy {
 	}
 }
 
-// checkValues checks that the files of values to which the keys refer exist and have their ends.
-// Pebble checks only the files of keys, and panics when it needs a missing value, perhaps in a
-// compaction at its start. So checkValues opens the store for reading first.
+// checkValues checks that the files of values to which the keys refer exist and have intact ends. Pebble checks only
+// the files of keys, and panics when it needs a missing value, perhaps in a compaction at its start. So checkValues
+// opens the store for reading first.
 func (s *Store) checkValues(lock *pebble.Lock) error {
 	o := s.pebbleOptions(lock, false)
 	o.ReadOnly = true
@@ -53,7 +52,7 @@ func (s *Store) checkValues(lock *pebble.Lock) error {
 	for _, level := range levels {
 		for i := range level {
 			for _, id := range level[i].GetBlobReferenceFiles() {
-				// An id is the file's number as long as no file is written anew.
+				// The id is the file's number, since Pebble never rewrites files of values here (garbageRatioNever).
 				name := s.o.FS.PathJoin(s.dir, fmt.Sprintf("%06d", uint64(id))+valuesSuffix)
 				if err == nil && !seen[name] {
 					seen[name] = true
@@ -76,7 +75,7 @@ func (s *Store) checkValuesIn(name string) error {
 	return f.Close()
 }
 
-// openValues opens a file of values, and checks that its end is as it was written.
+// openValues opens a file of values, and checks that its end is intact.
 func openValues(on FS, name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := on.Open(name, opts...)
 	if err != nil {
@@ -92,8 +91,8 @@ func openValues(on FS, name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f, nil
 }
 
-// Open stops the store if a file of values is missing or has a corrupt end. Pebble gets an error
-// that isn't a corruption: at a corruption it panics (in v2.1.7 findOrCreateBlob names no file).
+// Open stops the store if a file of values is missing or has a corrupt end. Pebble gets an error that isn't a
+// corruption error, since it panics at those (in v2.1.7 findOrCreateBlob names no file).
 func (d disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if !strings.HasSuffix(name, valuesSuffix) {
 		return d.FS.Open(name, opts...)

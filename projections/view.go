@@ -14,8 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// view is what the three views of a partition have in common: the offset, the partition's state,
-// and the stopped tasks.
+// view is the common part of the three views of a partition: the offset, the partition's state, and the stopped tasks.
 type view struct {
 	s            *Store
 	keys         keyspace
@@ -26,15 +25,16 @@ type view struct {
 	decodedBytes int64 // the view's part of Store.decoded
 	closed       bool
 
-	recent recentKeys // of the kind that lookups read
+	recent recentKeys // keys of the kind that lookups read
 
-	// awaitingLast: the last applied event, of instant lastAt, must come once more.
+	// awaitingLast is true while the last applied event, of instant lastAt, must come again. inOrder is true if one
+	// reader delivers records in order.
 	awaitingLast, inOrder bool
 	lastAt                time.Time
 }
 
-// Stop is a stopped task: one of its events can't be folded, so no later one can be. In a timeline,
-// which folds nothing, it means only that the timeline lacks records of the task.
+// Stop is a stopped task: one of its events can't be folded, so no later one can be. In Timelines it means only that
+// the timeline lacks records of the task.
 type Stop struct {
 	Task    string `json:"-"`
 	Offset  int64  `json:"offset"` // of the event that can't be folded
@@ -44,7 +44,7 @@ type Stop struct {
 	changed bool
 }
 
-// errViewOpen: a partition's state belongs to one goroutine.
+// errViewOpen is returned because a partition may have only one view, which is for one goroutine.
 var errViewOpen = errors.New("a view of the partition is open already; close it first")
 
 func (s *Store) view(name string, p int32) (*view, error) {
@@ -76,7 +76,7 @@ func (v *view) load() error {
 		return err
 	}
 	v.s.mu.Lock()
-	// What was found in a store that this process has just opened is on disk.
+	// A partition that this process hasn't saved yet is on disk as it was loaded.
 	if _, known := v.s.saved[v.keys.partition]; !known {
 		v.s.flushed[v.keys.partition] = mark{v.next, v.state}
 	} else {
@@ -131,7 +131,7 @@ func (s *Store) getFrom(db pebble.Reader, k keyspace, kind byte, rest string, fn
 	return errors.Join(err, closer.Close())
 }
 
-// unreadable stops the store: after one unreadable value none can be trusted.
+// unreadable stops the store, since after one unreadable value no other can be trusted.
 func (s *Store) unreadable(k keyspace, kind byte, rest string, err error) error {
 	err = s.corrupt(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
 	s.fail(err)
@@ -165,14 +165,14 @@ func (v *view) each(kind byte, fn func(rest string, data []byte) error) error {
 	})
 }
 
-// Next is the offset of the next event to apply.
+// Next returns the offset of the next event to apply.
 func (v *view) Next() int64 { return v.next }
 
-// State is the partition's state, as of Next.
+// State returns the partition's state, as of Next.
 func (v *view) State() events.PartitionState { return v.state }
 
-// FlushedState is the partition's state and the next offset as of what is on disk: a crash loses
-// nothing below. Inboxes may be trimmed below its Reflected, the log below its next offset.
+// FlushedState returns the partition's state and the next offset on disk. A crash loses nothing below that offset.
+// Inboxes may be trimmed below Reflected of this state, and the log below the offset.
 func (v *view) FlushedState() (events.PartitionState, int64) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -180,7 +180,7 @@ func (v *view) FlushedState() (events.PartitionState, int64) {
 	return m.state, m.next
 }
 
-// Stopped lists the stopped tasks by id. A stop without a task is of a record that names none.
+// Stopped lists the stopped tasks by id. A stop without a task is of a record without a key.
 func (v *view) Stopped() []Stop {
 	out := make([]Stop, 0, len(v.stops))
 	for _, s := range v.stops {
@@ -245,20 +245,20 @@ func (v *view) usable() error {
 	return v.s.Err()
 }
 
-// stopUnreadable stops the task of an event that this build can't read. It folds what every event
-// has into the partition's state.
+// stopUnreadable stops the task of an event that this build can't read. It folds the event's envelope into the
+// partition's state.
 func (v *view) stopUnreadable(r *events.Record, why error) error {
 	v.stop(string(r.Key), r.Offset, why)
 	v.next = r.Offset + 1
 	e, err := events.DecodeEnvelope(r)
 	if err != nil {
-		return nil // nothing of the record is known
+		return nil // not even the envelope is readable
 	}
 	return v.evolvePartition(r, e)
 }
 
-// evolvePartition folds an event into the partition's state. An error stops the partition, not a
-// task: two owners wrote (an epoch falls), or time ran backwards.
+// evolvePartition folds an event into the partition's state. An error stops the partition, not a task: an epoch or an
+// instant decreased, since two owners wrote or a clock ran backwards.
 func (v *view) evolvePartition(r *events.Record, e *events.Event) error {
 	if err := v.state.Evolve(e); err != nil {
 		return fmt.Errorf("projections: events/%d/%d: %w: two owners wrote to the log, or its time ran backwards; run waybill verify", v.keys.partition, r.Offset, err)
@@ -295,7 +295,7 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	if err != nil {
 		err = fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
 		if v.s.Err() == nil {
-			// What fill has taken over from memory is in no batch, and no later one would have it.
+			// fill may have changed the state in memory as if it were saved. A later batch would lack those changes.
 			err = fmt.Errorf("%w; see to the disk, then start again: nothing is lost, the log is replayed", err)
 			v.s.fail(err)
 		}
@@ -312,7 +312,7 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	return v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
 }
 
-// deleteAll deletes the partition's keys. instead, if not nil, adds to the same batch.
+// deleteAll deletes the partition's keys. instead, if not nil, adds keys to the same batch.
 func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
 	_, err := v.s.write(func(b *pebble.Batch) error {
 		lower, upper := v.keys.all()
@@ -339,7 +339,7 @@ func (v *view) reset() {
 	clear(v.stops)
 }
 
-// setDecodedBytes sets the stored size of what the view keeps decoded.
+// setDecodedBytes sets the stored size of the tasks or rows that the view keeps decoded.
 func (v *view) setDecodedBytes(bytes int64) {
 	v.s.decoded.Add(bytes - v.decodedBytes)
 	v.decodedBytes = bytes
