@@ -15,12 +15,11 @@ import (
 // The index of the task list. A facet is a property by which tasks can be filtered. The index lists the tasks of each
 // facet in the order of the list. To reduce writes, two sorts of facets are stored in two ways:
 //
-//   - What stays true of a task once it is (its workflow, its labels, the state that it
-//     ended in) is posted: one entry holds all tasks of a facet that were
-//     submitted in one second and first written by one Save.
-//   - What comes and goes (the state of an open task, an agent that it waits for, a step
-//     in error) has an entry of its own for each task, which a Save deletes that finds
-//     it over. Most tasks begin and end between two Saves, and never have one.
+//   - A permanent property (the workflow, a label, the state in which the task ended) is posted. One posting holds all
+//     tasks of a facet that were submitted in one second and first written by one Save.
+//   - A temporary property (the state of an open task, an agent with an attempt, a step in error) has an entry of its
+//     own for each task. The first Save after the property has ended deletes the entry. Most tasks begin and end
+//     between two Saves, and never have such an entry.
 
 // Cursor is a place in the list of tasks. The list is ordered from the newest submission to the oldest and, within an
 // instant, by id. The zero Cursor is the beginning.

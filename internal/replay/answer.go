@@ -10,21 +10,21 @@ import (
 
 // answer is an agent's answer to an attempt in a sandbox.
 type answer struct {
-	outcome events.Outcome // empty: nothing, the attempt expires
+	outcome events.Outcome // empty: no answer, the attempt expires
 	effect  events.Effect
-	later   time.Duration // the agent asked to be called again, so long after its failure
+	later   time.Duration // the wait that the agent asked for after its failure
 	body    json.RawMessage
 	from    string        // the instance that replied
-	after   time.Duration // the attempt's start
-	written time.Duration // after that, at the latest: it counts in an attempt that had this time
-	assumed bool          // nothing is recorded of the attempt
-	seq     uint64        // of the event that tells of it, if one does
+	after   time.Duration // delay since the attempt's start
+	written time.Duration // upper bound of the delay until it was written; it is accepted if the attempt had this time
+	assumed bool          // the attempt has no recorded answer
+	seq     uint64        // of the event that records it; 0: none
 }
 
 // Assume is what a fork assumes about attempts without a recorded answer.
 type Assume string
 
-// What can be assumed.
+// The assumptions.
 const (
 	AssumeCompleted Assume = "completed" // with the step's recorded output, else null
 	AssumeFailed    Assume = "failed"    // without an effect
@@ -32,16 +32,16 @@ const (
 	AssumeSilent    Assume = "silent" // no answer until the attempt's deadline
 )
 
-// Assumes lists all of them.
+// Assumes lists all assumptions.
 var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSilent}
 
-// recording is what agents answered in the recorded history of a task.
+// recording holds the agents' answers in the recorded history of a task.
 type recording struct {
 	answers map[events.RequestRef]answer
 	outputs map[string]json.RawMessage // of steps that completed
 	started map[events.RequestRef]begun
 	asked   map[events.RequestRef]asked
-	// unsent are the attempts that no agent was asked for, with the agent that had no topic.
+	// unsent are the attempts whose request could not be sent, with the agent that had no request topic.
 	unsent map[events.RequestRef]string
 	plan   *events.Plan
 	course recordedTiming
@@ -112,8 +112,8 @@ func (r *recording) agentOf(ref events.RequestRef) string {
 	return name
 }
 
-// removeUnlisted removes agents that had no request topic when an attempt was to start, according to the log. It
-// reports whether there are any; the decision is then made without them.
+// removeUnlisted removes agents that had no request topic when an attempt was to start, according to the log. any
+// reports whether there are such agents. The decision is then made without them.
 func (r *recording) removeUnlisted(made []*events.Event, agents map[string]int32) (any bool) {
 	for _, e := range made {
 		f, ok := e.Fact.(*events.AttemptStarted)

@@ -32,13 +32,13 @@ type Head struct {
 // headLine is the head as it is written. Earlier builds ignore fields that are added here or in a line.
 type headLine struct {
 	Head
-	// Counted: the last line says how many records there are. In a file of an earlier build none
-	// does, and whether it is whole can't be told.
+	// Counted is true if the last line has the number of records. Without it, as in files of earlier builds, a reader
+	// can't detect missing lines at the end.
 	Counted bool `json:"counted,omitempty"`
-	// Count is there where no record is: then the head is the last line, too.
+	// Count is set if there is no record, since the head is then the last line.
 	Count *int64 `json:"count,omitempty"`
 	Without
-	Sum string `json:"crc32c,omitempty"` // of the rest; files of earlier builds have none
+	Sum string `json:"crc32c,omitempty"` // checksum of the other fields; files of earlier builds have none
 }
 
 // Without is what an exported file lacks because events were unreadable. The zero value: nothing.
@@ -67,14 +67,14 @@ type line struct {
 	Value     *string     `json:"value"`
 	Base64    bool        `json:"base64,omitempty"` // key, value and the headers' values
 	Sum       string      `json:"crc32c,omitempty"` // of the record: see sumOf
-	Count     *int64      `json:"count,omitempty"`  // of all records; of the last alone
+	Count     *int64      `json:"count,omitempty"`  // number of all records; only in the last line
 }
 
 // Writer writes an exported file, which is complete once End has returned. One goroutine uses it.
 type Writer struct {
 	out   *json.Encoder
 	head  headLine
-	last  line // is written once it is known whether another follows
+	last  line // pending, since only the last line has the count
 	count int64
 }
 
@@ -89,8 +89,7 @@ func NewWriter(out io.Writer, h Head) *Writer {
 // SetWithout makes the head name what the file lacks. It must be called before the first record.
 func (w *Writer) SetWithout(what Without) { w.head.Without = what }
 
-// Write adds a record of the events topic, byte for byte. It retains nothing of the caller's. It writes the
-// previous record.
+// Write adds a record of the events topic, byte for byte. It doesn't retain r. It writes the previous record.
 func (w *Writer) Write(r *events.Record) error {
 	if err := w.writePending(); err != nil {
 		return err
@@ -154,16 +153,16 @@ func (l *line) bytes(s *string) ([]byte, error) {
 
 // Reader reads what a Writer wrote. One goroutine uses it.
 type Reader struct {
-	// Changed, if set, is told by Each of a line that isn't as it was exported, before its record is
-	// given; if not, Each ends with that error.
+	// Changed, if set, is called by Each for a line that differs from what was exported, before its record is passed.
+	// If nil, Each ends with that error.
 	Changed func(*ChangedError)
 
 	head          headLine
-	changed       *ChangedError // the head isn't as it was exported
+	changed       *ChangedError // the head differs from what was exported; nil: it doesn't
 	lines         *bufio.Scanner
 	line          int
 	last          map[int32]int64 // offset, by partition
-	count         int64           // of records that came
+	count         int64           // of records read
 	declaredCount int64           // number of records according to the last line; unknownCount: not read yet
 }
 
@@ -215,7 +214,7 @@ func (f *Reader) Each(fn func(*events.Record) error) error {
 	}
 }
 
-// reportChanged reports a changed line, if it is one. It returns it as an error if there is no callback.
+// reportChanged calls Changed if the line has changed. Without a callback it returns the error.
 func (f *Reader) reportChanged(changed *ChangedError) error {
 	switch {
 	case changed == nil:
@@ -261,7 +260,7 @@ func (f *Reader) readHead() error {
 		return fmt.Errorf("line %d: %d partitions", f.line, h.Partitions)
 	case h.Count != nil && *h.Count < 0:
 		return fmt.Errorf("line %d: a count of %d events", f.line, *h.Count)
-	case strings.ContainsFunc(string(h.Namespace), notInTopicName): // what is said of a record names its topic
+	case strings.ContainsFunc(string(h.Namespace), notInTopicName): // messages about a record name its topic
 		return fmt.Errorf("line %d: the namespace %q can't be one", f.line, h.Namespace)
 	}
 	if f.head.Count != nil {
@@ -285,8 +284,8 @@ func notInTopicName(r rune) bool {
 type parsed struct {
 	r       events.Record
 	sum     string        // empty: it has none
-	count   int64         // that the line says; notSaid: none
-	changed *ChangedError // it differs from what was exported
+	count   int64         // from the line; unknownCount: none
+	changed *ChangedError // set if the line differs from what was exported
 }
 
 // nextRecord reads the next record.
@@ -318,9 +317,9 @@ func (f *Reader) checkOrder(p *parsed) error {
 
 // CutError says that a file is incomplete: lines are missing.
 type CutError struct {
-	Line int   // the last there is
+	Line int   // number of the last line
 	Have int64 // records
-	Had  int64 // when it was exported; negative: unknown, since the last line is missing
+	Had  int64 // number of records exported; negative: unknown, since the last line is missing
 }
 
 func (e *CutError) Error() string {

@@ -16,43 +16,42 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// The bounds of a fork: a task that goes round for ever is told, not waited for.
+// The bounds of a fork. maxForkTurns ends the fork of a task that loops forever.
 const (
 	maxForkTurns = 100_000
-	// askAgain is how long after a recovery that changed nothing the next is asked
-	// for, in the sandbox's time.
+	// retryEvery is the interval, in virtual time, at which a recovery that changed nothing is asked for again.
 	retryEvery = time.Second
 )
 
-// Fork is how a task is to be rerun.
+// Fork describes how a task is rerun.
 type Fork struct {
-	// Program is the definition that it runs under from the fork on.
+	// Program is the definition under which the task runs from the fork on.
 	Program *workflow.Program
-	// At is the last event that both courses have; 0: the last there is. Events of
-	// one decision stay together: in the midst of one, the fork is before it, and
-	// the input is decided anew.
+	// At is the seq of the last event that both courses share; 0: the last event. Events of one decision stay together.
+	// If At is within a decision, the fork is before it, and its input is decided again.
 	At uint64
-	// Assume is the answer to attempts of which nothing is recorded.
+	// Assume is the answer to attempts without a recorded answer.
 	Assume Assume
 }
 
 // ForkLine is an event of the forked course.
 type ForkLine struct {
 	events.Line
-	// Assumed: the answer that led to it isn't recorded.
+	// Assumed is true if the event results from an assumed answer.
 	Assumed bool `json:"assumed,omitempty"`
 }
 
 // Forked is the result of a task in the sandbox.
 type Forked struct {
 	Task    string           `json:"task"`
-	At      uint64           `json:"at"` // the last event that both have
+	At      uint64           `json:"at"` // seq of the last event that both courses share
 	State   events.TaskState `json:"state"`
 	Error   *events.Error    `json:"error"`
-	Assumed int              `json:"assumed"` // answers, or silence, that led to something
+	Assumed int              `json:"assumed"` // number of assumed answers that had an effect, including silence
 	// Stalled says why the task neither ended nor is held.
 	Stalled string `json:"stalled,omitempty"`
-	// LeftOut are the recorded events that begin what operators' commands led to after the fork.
+	// LeftOut are the seqs of the recorded events that operators' commands led to after the fork, the first of each
+	// command.
 	LeftOut  []uint64        `json:"left_out,omitempty"`
 	Recorded []events.Line   `json:"recorded"` // after the fork
 	Forked   []ForkLine      `json:"forked"`
@@ -86,14 +85,14 @@ type sandbox struct {
 	task      *events.Task
 	timers    *events.Timers
 	startedAt time.Time // of the task, or when it was resubmitted; zero: not yet
-	asked     time.Time // the complete-by of the submission; zero: none, or not since it was resubmitted
+	asked     time.Time // the complete-by of the submission; zero: none, or the task was resubmitted
 	running   map[events.RequestRef]time.Time
 	answers   map[events.RequestRef]pending // that are on their way
-	silent    map[events.RequestRef]bool    // no answer is on its way, and that is assumed
-	snoozed   map[uint64]time.Time          // timers that were asked for in vain
-	queue     []queuedStart                 // what waited for its agent, and hasn't begun
+	silent    map[events.RequestRef]bool    // attempts for which silence is assumed
+	snoozed   map[uint64]time.Time          // timers whose recovery changed nothing, and when to ask again
+	queue     []queuedStart                 // attempts that waited for their agent and haven't started
 	now       time.Time
-	seq       uint64 // of the event that the log has of what is decided on
+	seq       uint64 // of the recorded event for the input that is being decided
 	partition int32
 	next      int64
 	out       *Forked
@@ -145,8 +144,8 @@ func (s *sandbox) replay(records []events.Record) error {
 	return nil
 }
 
-// lastShared is the seq of the last event that both courses share: the end of a decision, at or before the
-// requested fork, or the task's first event.
+// lastShared returns the seq of the last event that both courses share. It is the last end of a decision at or before
+// Fork.At, or the task's first event.
 func (f Fork) lastShared(history []*events.Event) (uint64, error) {
 	switch n := len(history); {
 	case n == 0:
@@ -178,7 +177,7 @@ func (s *sandbox) trackEvent(e *events.Event) {
 	case *events.TaskStarted:
 		s.startedAt = e.At
 	case *events.TaskResumed:
-		s.startedAt, s.asked = e.At, time.Time{} // it has the whole time again
+		s.startedAt, s.asked = e.At, time.Time{} // a resubmitted task has its whole time again
 	}
 	switch a := e.Fact.About(); {
 	case a.Phase == events.PhaseStarted:
@@ -194,13 +193,13 @@ func (s *sandbox) switchToFork() {
 	s.enqueue()
 	switch {
 	case !t.Open():
-	case t.State == events.StatePending: // received, and nothing else: it begins anew
+	case t.State == events.StatePending: // only received: it starts under the new definition
 		s.task, s.timers = nil, &events.Timers{}
 		version := s.fork.Program.Definition().Version
 		s.decide(&events.Submission{ID: t.ID, Workflow: t.Workflow, Version: version, Input: t.Input, Priority: t.Priority, Labels: t.Labels,
 			CompleteBy: t.CompleteBy, Traceparent: t.Traceparent}, false)
 		if len(s.out.Forked) > 0 {
-			s.out.Forked = s.out.Forked[1:] // received: both courses have it
+			s.out.Forked = s.out.Forked[1:] // the received event is in both courses
 		}
 	default:
 		s.migrate()
@@ -235,7 +234,7 @@ func (s *sandbox) migrate() {
 	s.rearm()
 	for ref, since := range s.running {
 		if _, ok := plan.Step(ref.Step); ok {
-			a := s.past.answerTo(ref, 0, s.fork.Assume) // its time stays what it was
+			a := s.past.answerTo(ref, 0, s.fork.Assume) // a running attempt keeps its complete-by
 			s.scheduleAnswer(ref, since, a)
 		}
 	}
@@ -369,7 +368,7 @@ func (s *sandbox) advanceTo(to moment) {
 	s.now, s.seq = later(s.now, to.at), to.seq
 }
 
-// attemptOf is the attempt that a timer belongs to, or after which it was armed.
+// attemptOf returns the attempt that a timer belongs to, or after which it was armed.
 func attemptOf(a *events.Armed) events.RequestRef {
 	return events.RequestRef{Step: a.Slot.Step, Kind: a.Slot.Kind, Attempt: a.Attempt}
 }
@@ -453,7 +452,7 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 
 // appendLine adds an event of the forked course as a line of a timeline.
 func (s *sandbox) appendLine(e *events.Event, assumed bool) {
-	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token means nothing to anybody
+	if f, ok := e.Fact.(*events.AttemptStarted); ok { // the sandbox's token is meaningless outside
 		told, fact := *e, *f
 		fact.TokenHash = ""
 		told.Fact, e = &fact, &told

@@ -20,18 +20,18 @@ type Instant struct {
 	events int
 	faults []string
 	broken int
-	begun  map[int32]bool // partitions of which there is a record; nil: they aren't whole
+	begun  map[int32]bool // partitions with at least one record; nil: the log isn't added from its start
 	cut    map[int32]string
 	losses []Loss
-	after  map[int32]int64 // by partition, the offset of the first event that is of later than at
+	after  map[int32]int64 // by partition, the offset of the first event later than at
 }
 
-// instantTask is a task, of which only the head is kept once it has ended.
+// instantTask is a task. Once it has ended only its head is kept.
 type instantTask struct {
 	partition int32
 	next      int64
 	task      *events.Task
-	fault     bool // the task is as it was before an event that can't be folded
+	fault     bool // the task is as of the event before one that can't be folded
 }
 
 // Owned is a partition at an instant.
@@ -39,11 +39,11 @@ type Owned struct {
 	Partition int32  `json:"partition"`
 	Owner     string `json:"owner"`  // by the last claim; empty: none yet
 	Since     string `json:"since"`  // of that claim; empty: none yet
-	Offset    string `json:"offset"` // of events: what is below it is reflected
+	Offset    string `json:"offset"` // of events; everything below is reflected
 	Open      int    `json:"open"`   // tasks
 }
 
-// maxInstantFaults bounds those that are kept.
+// maxInstantFaults bounds the faults that are kept.
 const maxInstantFaults = 100
 
 // NewInstant creates an Instant without events.
@@ -136,7 +136,7 @@ func (t *instantTask) evolve(e *events.Event, r *events.Record) error {
 	return nil
 }
 
-// head is what a list shows of a task that has ended.
+// head returns the part of an ended task that a list shows.
 func head(t *events.Task) *events.Task {
 	return &events.Task{ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
 		ReplyTo: t.ReplyTo, SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
@@ -165,12 +165,12 @@ type InstantView struct {
 	Events     int                      `json:"events"`
 	States     map[events.TaskState]int `json:"states"`
 	Partitions []Owned                  `json:"partitions"`
-	Faults     []string                 `json:"faults"` // events that can't be folded: the first of Broken
+	Faults     []string                 `json:"faults"` // events that can't be folded: the first maxInstantFaults of Broken
 	Broken     int                      `json:"broken"`
-	Missing    []string                 `json:"missing,omitempty"` // partitions that have lost their beginning, and what can't be read
-	// LeftOut are in no count and no list.
+	Missing    []string                 `json:"missing,omitempty"` // partitions whose beginning is missing, and unreadable parts
+	// LeftOut are the tasks that are neither counted nor listed.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Unnamed are the partitions of which other tasks may have lost all their events.
+	// Unnamed are the partitions in which other, unknown tasks may have lost all events.
 	Unnamed []int32           `json:"-"`
 	Tasks   []events.TaskView `json:"tasks"`
 }
@@ -211,7 +211,7 @@ func (in *Instant) omitLost(v *InstantView) map[string]bool {
 	s := &Survey{tasks: map[string]*instantTask{}}
 	for _, at := range in.losses {
 		if first, past := in.after[at.Partition]; past && first < at.Offset {
-			continue // it was later
+			continue // the loss is later than the instant
 		}
 		s.lost.add(at)
 		v.Missing = append(v.Missing, at.Err.Error())

@@ -9,9 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// written reads a line as Writer writes most of them: its members in that order,
-// nothing in base64, no escapes by number. Of any other it says so, and the JSON of
-// the standard library reads that, several times as slowly.
+// lineParser reads a line in the usual form of Writer: the members in Writer's order, no base64, no numeric escapes. It
+// fails for any other line. The standard library reads those, several times as slowly.
 type lineParser struct {
 	rest []byte
 	out  []byte // the strings so far: never longer than the line
@@ -103,12 +102,12 @@ func (w *lineParser) text() []byte {
 	return nil
 }
 
-// unescaped are the short escapes.
+// unescaped are the characters of the short escapes.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // headers consumes the headers of a record, after the bracket.
 func (w *lineParser) headers() []events.Header {
-	list := make([]events.Header, 0, 5) // as most records have
+	list := make([]events.Header, 0, 5) // as in most records
 	for w.ok && !bytes.HasPrefix(w.rest, []byte("]")) {
 		if len(list) > 0 {
 			w.expect(",")

@@ -12,7 +12,7 @@ import (
 type Loss struct {
 	Partition int32
 	Offset    int64 // of the first event that is lost
-	// Tasks are those that it names. All: of no other an event is lost.
+	// Tasks are the tasks that certainly lost an event. All is true if no other task did.
 	Tasks []string
 	All   bool
 	Err   error // why

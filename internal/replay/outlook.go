@@ -14,34 +14,32 @@ import (
 // Outlook is the effect of a definition on a task.
 type Outlook struct {
 	Task string `json:"task"`
-	// At is the event from which on it was run: of an open task its last, of one
-	// that has ended its first.
+	// At is the seq of the last event before the rerun: the last event of an open task, the first of an ended task.
 	At uint64 `json:"at"`
-	// Now is the task's state. Otherwise and Then are how it ends, or where it is
-	// held, without and with the definition; of a task that has ended, Otherwise is
-	// Now.
+	// Now is the task's state. Otherwise and Then are the final states without and with the definition; held is final
+	// here. For an ended task Otherwise is Now.
 	Now       events.TaskState `json:"now"`
 	Otherwise events.TaskState `json:"otherwise"`
 	Then      events.TaskState `json:"then"`
-	// Changed: the events aren't the same, but for waits, of which a supervisor that
-	// comes late, or an agent with enough to do, makes none or one. First is the first that
-	// only one of the courses has, and FirstIn says which: then, with the definition, or otherwise.
+	// Changed is true if the events of the courses differ. Waits before attempts are ignored, since they depend on
+	// delays of supervisors and agents. First is the first event that only one course has. FirstIn names that course:
+	// then (with the definition) or otherwise.
 	Changed bool         `json:"changed"`
 	First   *events.Line `json:"first,omitempty"`
 	FirstIn string       `json:"first_in,omitempty"`
-	// Stalled says why it can't go on; Assumed counts what was answered, and isn't recorded.
+	// Stalled says why the task can't continue; empty: it can. Assumed is the number of assumed answers.
 	Stalled string `json:"stalled,omitempty"`
 	Assumed int    `json:"assumed"`
-	// Commands is how many operators' commands were left out.
+	// Commands is the number of operators' commands that were left out.
 	Commands int `json:"commands,omitempty"`
-	// Failed says why the task could not be run on: then nothing else is known.
+	// Failed says why the task could not be rerun. The other results are then unset.
 	Failed string `json:"failed,omitempty"`
 }
 
 // Plan evaluates the effect of a definition on tasks, one after the other.
 type Plan struct {
 	Program *workflow.Program
-	// Old is the definition that an open task has.
+	// Old returns the current definition of an open task.
 	Old    func(name string, version int) (*workflow.Program, error)
 	Assume Assume
 }
@@ -117,7 +115,7 @@ type Choice struct {
 	finished int
 	tasks    map[string]*candidate
 	ended    endedHeap
-	broken   map[string]bool // before their end
+	broken   map[string]bool // tasks with an event before their end that can't be folded
 }
 
 // candidate is a task that may be evaluated.
@@ -127,7 +125,7 @@ type candidate struct {
 	broken  bool // it has an event after its end
 }
 
-// endedHeap is a heap of ended tasks; the one that ended first is on top.
+// endedHeap is a heap of ended tasks. The task that ended first is on top.
 type endedHeap []*events.Task
 
 func (e endedHeap) Len() int           { return len(e) }
@@ -146,7 +144,7 @@ func compareEnds(a, b *events.Task) int {
 	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// NewChoice collects the open tasks of a workflow, or the last finished ones, that many.
+// NewChoice creates a Choice of the open tasks of a workflow, or of its last finished tasks if finished > 0.
 func NewChoice(name string, finished int) *Choice {
 	return &Choice{workflow: name, finished: finished, tasks: map[string]*candidate{}, broken: map[string]bool{}}
 }
@@ -176,7 +174,7 @@ func (c *Choice) Add(r *events.Record) {
 	}
 	switch {
 	case err != nil && over:
-		t.broken = true // and has its place: whom it kept out may be forgotten already
+		t.broken = true // it keeps its place, since a task that it displaced may be gone
 	case err != nil:
 		c.broken[id] = true
 		delete(c.tasks, id)
@@ -196,7 +194,7 @@ func copyRecord(r *events.Record) *events.Record {
 	return &own
 }
 
-// cloneRecord returns a record of its own. Its value is a copy already.
+// cloneRecord returns a copy of a record. The value is shared, since it is a copy already.
 func cloneRecord(r *events.Record) events.Record {
 	k := *r
 	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
@@ -214,7 +212,7 @@ func (c *Choice) end(t *events.Task) {
 	}
 }
 
-// Drop removes a task of which an event may be lost.
+// Drop removes a task that may have lost an event.
 func (c *Choice) Drop(id string) {
 	delete(c.tasks, id)
 	delete(c.broken, id)

@@ -8,7 +8,7 @@ type Pair struct {
 	Forked   *ForkLine
 }
 
-// single returns the event that only one course has; nil: both have it.
+// single returns the event if only one course has it; nil: both have it.
 func (p *Pair) single() *events.Line {
 	switch {
 	case p.Recorded == nil:
@@ -46,7 +46,7 @@ func Pairs(f *Forked) []Pair {
 
 // align computes the longest common subsequence, with the remaining events around it.
 func align(a []events.Line, b []ForkLine) []Pair {
-	length := make([][]int32, len(a)+1) // of the common subsequence of a[i:] and b[j:]
+	length := make([][]int32, len(a)+1) // of the longest common subsequence of a[i:] and b[j:]
 	for i := range length {
 		length[i] = make([]int32, len(b)+1)
 	}

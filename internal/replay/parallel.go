@@ -15,7 +15,7 @@ import (
 const (
 	// blockLines are parsed by one goroutine at a time.
 	blockLines = 256
-	// blocksWaiting bounds what is parsed of a partition and not taken yet.
+	// blocksWaiting bounds the parsed blocks of a partition that aren't delivered yet.
 	blocksWaiting = 8
 )
 
@@ -31,10 +31,9 @@ type block struct {
 // RecordFunc takes a record. changed, if not nil, says that the record differs from what was exported.
 type RecordFunc func(r *events.Record, changed *ChangedError)
 
-// EachParallel is Each on all processors. Lines are parsed in parallel. The records of each partition are passed,
-// in order, to the function that of returned for it, in a goroutine of its own. of is called by one goroutine at a
-// time, before the partition's first record. When EachParallel returns, also with a *CutError, all records have
-// been passed.
+// EachParallel is Each on all processors. Lines are parsed in parallel. of returns a function for each partition, which
+// is called in a goroutine of its own with the partition's records, in order. of is called by one goroutine at a time,
+// before the partition's first record. When EachParallel returns nil or a *CutError, all records have been passed.
 func (f *Reader) EachParallel(ctx context.Context, of func(partition int32) RecordFunc) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)

@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// queuedStart is an attempt that had to wait for its agent, according to the log. In a fork it starts no earlier:
-// whether a slot would have been free is unknown.
+// queuedStart is an attempt that had to wait for its agent, according to the log. In a fork it starts no earlier, since
+// it is unknown whether a slot would have been free.
 type queuedStart struct {
 	ref   events.RequestRef
 	agent string
@@ -44,7 +44,7 @@ func (s sandboxSlots) Waits(t *events.Task, step int, k events.Kind) bool {
 	})
 }
 
-// nextOf is the next attempt of a run.
+// nextOf returns the next attempt of a run.
 func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
 	ref := events.RequestRef{Step: t.Plan.Steps[step].ID, Kind: k, Attempt: 1}
 	if run := t.Run(step, k); run != nil {
@@ -53,7 +53,8 @@ func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
 	return ref
 }
 
-// enqueue keeps of the starts that waited after the fork those that the fork's definition has, of the same agents.
+// enqueue adds the recorded starts that waited after the fork, if the fork's definition has the run with the same
+// agent.
 func (s *sandbox) enqueue() {
 	plan := scheduler.PlanOf(s.fork.Program)
 	for _, q := range s.past.course.queued {
@@ -67,7 +68,7 @@ func (s *sandbox) enqueue() {
 	}
 }
 
-// firstStart is the first of those that could start, if it were their turn; nil: there is none.
+// firstStart returns the first waiting start that could begin at its recorded moment; nil: there is none.
 func (s *sandbox) firstStart() (first *queuedStart) {
 	for i := range s.queue {
 		q := &s.queue[i]
@@ -80,7 +81,7 @@ func (s *sandbox) firstStart() (first *queuedStart) {
 	return first
 }
 
-// start begins an attempt that waited, now that it is its turn.
+// start begins a waiting attempt at its recorded moment.
 func (s *sandbox) start(q queuedStart) {
 	s.queue = slices.DeleteFunc(s.queue, func(o queuedStart) bool { return o.ref == q.ref })
 	s.advanceTo(q.moment)

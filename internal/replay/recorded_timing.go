@@ -9,35 +9,35 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// moment is when something happens. Within one instant the order of the log decides, and then the rank.
+// moment is a position in time. Within one instant, moments are ordered by the log, then by rank.
 type moment struct {
 	at   time.Time
-	seq  uint64 // of the event that the log has of it
+	seq  uint64 // of the recorded event for it
 	rank rank
 }
 
-// rank orders what happens at one instant and one event.
+// rank orders moments with the same instant and event.
 type rank int
 
 const (
-	recorded   rank = iota // the log has it
-	unrecorded             // the log hasn't, until then
+	recorded   rank = iota // the event itself
+	unrecorded             // something that hadn't happened in the log before that event
 )
 
-// course is when the timers of a recorded task fired, and when what waited for its agent began:
-// supervisors come late, and agents have enough to do. None of it follows from the definition, and in a fork
-// what is the same comes when it did.
+// recordedTiming is when the timers of a recorded task fired, and when attempts that waited for their agent started.
+// These delays depend on supervisors and agents, not on the definition. In a fork, the same timers and attempts have
+// the recorded delays.
 type recordedTiming struct {
-	task   *events.Task // nil: none yet, or an event can't be folded, and nothing more is known
+	task   *events.Task // nil: no event yet, or an event couldn't be folded
 	broken bool
 	timers events.Timers
 	last   *events.Event
-	began  uint64 // the first event of its decision
+	began  uint64 // seq of the first event of last's decision
 	fired  map[armedTimer]moment
 	queued []queuedStart
-	// waiting are runs that could begin an attempt, and haven't.
+	// waiting are the runs that could start an attempt and haven't.
 	waiting map[events.Slot]bool
-	moved   bool // since they were looked for
+	moved   bool // an event has changed the task since the last findWaiting
 }
 
 // armedTimer identifies a timer of a task, in the recorded and in the forked course.
@@ -52,8 +52,8 @@ func timerName(a *events.Armed) armedTimer {
 	return armedTimer{a.Slot, a.Attempt, a.Policy.Timer, a.Timer.Due.UnixMilli()}
 }
 
-// firesAt is when an armed timer fires: when it did in the recording, or after it was disarmed there, or when it
-// is due.
+// firesAt returns when an armed timer fires: when it fired in the recording, or after it was disarmed there, or else
+// when it is due.
 func (c *recordedTiming) firesAt(a *events.Armed) moment {
 	if at, known := c.fired[timerName(a)]; known {
 		return at
@@ -76,21 +76,21 @@ func (c *recordedTiming) add(e *events.Event, hash string) {
 	c.recordStarts(e)
 	switch e.Fact.(type) {
 	case *events.TaskHeld, *events.TaskUndoing:
-		c.findWaiting() // what could have begun in the same decision
+		c.findWaiting() // steps that could have started in the same decision
 		c.recordWaiting(e)
 	}
 	if c.broken {
 		return
 	}
 	var err error
-	if c.task, err = events.Evolve(c.task, e, hash); err != nil { // what comes before it can be forked
+	if c.task, err = events.Evolve(c.task, e, hash); err != nil { // earlier events can still be forked
 		c.task, c.broken = nil, true
 	}
 }
 
 // recordFired records the timer that led to an event.
 func (c *recordedTiming) recordFired(e *events.Event) {
-	slot, _ := e.Slot() // of the task's own, none
+	slot, _ := e.Slot() // for the task's own timer the slot is empty
 	for i := range c.timers.Armed {
 		if a := &c.timers.Armed[i]; a.Slot == slot {
 			c.fired[timerName(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
@@ -130,7 +130,7 @@ func (c *recordedTiming) recordStarts(e *events.Event) {
 		return
 	}
 	if f, waits := e.Fact.(*events.AttemptWaiting); waits {
-		if !f.CoolDown && !e.Due.After(e.At) { // it has waited long enough, and there was no room
+		if !f.CoolDown && !e.Due.After(e.At) { // the wait was over, and no slot was free
 			c.waiting[slot] = true
 		}
 		return
@@ -146,7 +146,7 @@ func (c *recordedTiming) recordStarts(e *events.Event) {
 	switch {
 	case e.Queued:
 		c.queue(i, slot, moment{e.At, e.Seq, recorded})
-	case c.waiting[slot]: // another input of its task let it begin: nobody counts the agent's requests any more
+	case c.waiting[slot]: // another input of its task started it, after the agent's concurrency was no longer limited
 		c.queue(i, slot, moment{e.At, c.began, unrecorded})
 	}
 }
@@ -184,7 +184,7 @@ func (c *recordedTiming) findWaiting() {
 	}
 }
 
-// endRecording records what was still pending at the end of the log.
+// endRecording records timers and starts that were still pending at the end of the log.
 func (c *recordedTiming) endRecording() {
 	c.findWaiting()
 	c.recordWaiting(c.last)

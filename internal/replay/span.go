@@ -8,17 +8,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Span is what an event of a timeline tells of time: how long the agent had the
-// attempt that it ends, how long the attempt that it starts had to wait, and how much
-// of the attempt's time was left. A nil is not told by this event.
+// Span holds durations that an event of a timeline shows: how long the agent had the attempt that the event ends, how
+// long the attempt that it starts had waited, and how much of the attempt's time was left. nil: the event doesn't show
+// it.
 type Span struct {
 	Work *time.Duration
 	Wait *time.Duration // since the step could start, or since its last attempt or a hold ended
-	Left *time.Duration // negative: the time was over
+	Left *time.Duration // negative: the complete-by had passed
 }
 
-// Spans are those of the lines of a task's timeline, which begins with its first
-// event; of one that begins later, what can be told.
+// Spans returns the Span of each line of a task's timeline. If the timeline doesn't begin with the task's first event,
+// some are unknown.
 func Spans(lines []events.Line) []Span {
 	s := &spanning{started: map[events.RequestRef]begun{}, ended: map[run]time.Time{}}
 	spans := make([]Span, len(lines))
@@ -28,33 +28,33 @@ func Spans(lines []events.Line) []Span {
 	return spans
 }
 
-// run is a step's, or its undo's.
+// run names the run of a step, or of its undo.
 type run struct {
 	step string
 	kind events.Kind
 }
 
-// begun is an attempt.
+// begun is when an attempt began, and its complete-by.
 type begun struct{ at, due time.Time }
 
-// spanning reads a timeline.
+// spanning is the state while a timeline is read.
 type spanning struct {
 	steps   []spanStep // of the plan
 	first   time.Time  // when the task was started
 	resumed time.Time  // when its last hold ended
 	started map[events.RequestRef]begun
 	ended   map[run]time.Time
-	// free is when an undo could begin: undos are one at a time, after all that ran.
+	// free is when an undo could begin. Undos run one at a time, after all running attempts have ended.
 	free time.Time
 }
 
-// spanStep is what a plan says of a step's beginning.
+// spanStep is the part of a plan's step that determines when the step can start.
 type spanStep struct {
 	ID    string `json:"id"`
 	Needs []int  `json:"needs"`
 }
 
-// ofEvent is what spans read of an event's data.
+// ofEvent holds the members of an event's data that spans need.
 type ofEvent struct {
 	Due  time.Time `json:"due"`
 	Plan struct {
@@ -69,7 +69,7 @@ func (s *spanning) of(l *events.Line) (span Span) {
 	}
 	var data ofEvent
 	if err := json.Unmarshal(l.Data, &data); err != nil {
-		return span // it is shown as it is; there is nothing to tell of its time
+		return span // an event without such members has no durations
 	}
 	of, verb, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(l.Type, "waybill."), ".v1"), ".")
 	r := run{l.Step, events.Do}
@@ -106,7 +106,8 @@ func (s *spanning) of(l *events.Line) (span Span) {
 	return span
 }
 
-// waited is how long after it could an attempt starts: in a hold none can.
+// waited returns how long a run's attempt, which starts at an instant, has waited since it could start. No attempt can
+// start during a hold.
 func (s *spanning) waited(r run, at time.Time) *time.Duration {
 	since, again := s.ended[r]
 	switch {

@@ -11,22 +11,21 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// UnreadableType is the type of what stands for a record that is no event. No event of the log has such a type.
+// UnreadableType is the type of a line for an unreadable record. No event of the log has this type.
 const UnreadableType = "unreadable"
 
-// Step is one event of a task, and what it made of it. One of UnreadableType is a record that is no event.
+// Step is one event of a task, and its effect on the task. A Step of UnreadableType is an unreadable record.
 type Step struct {
 	events.Line
 	Changes []Change `json:"changes"`
-	// Fault says why the event can't be folded. The state then is that before it,
-	// and so is that of every event after it.
+	// Fault says why the event can't be folded. The state of this and every later Step is then that before the event.
 	Fault string `json:"fault,omitempty"`
 	// Task is the state after the event, if it was asked for.
 	Task *events.TaskView `json:"task,omitempty"`
 }
 
-// Until says where a replay ends: after a seq, after an offset, or with the last
-// event at an instant. The zero value is the end of the log.
+// Until says where a replay ends: after a seq, after an offset, or with the last event up to an instant. The zero value
+// means the end of the log.
 type Until struct {
 	Seq    uint64
 	Offset *int64
@@ -67,7 +66,7 @@ func (u Until) covers(l *events.Line, offset int64, at time.Time) bool {
 	return true
 }
 
-// Stepper folds the events of one task, one by one. One goroutine uses it.
+// Stepper folds the events of one task one at a time. One goroutine uses it.
 type Stepper struct {
 	until  Until
 	states bool
@@ -77,12 +76,12 @@ type Stepper struct {
 	fault  string
 }
 
-// NewStepper begins before the first event of a task. states: each step has the
-// whole state after it.
+// NewStepper creates a Stepper before the first event of a task. If states is true, each Step has the whole state after
+// it.
 func NewStepper(until Until, states bool) *Stepper { return &Stepper{until: until, states: states} }
 
-// Add folds the next event of the task; nil if it is past the end that was asked
-// for. An error: the record is no event at all, and the step is of UnreadableType.
+// Add folds the next event of the task. It returns nil if the event is past the end (Until). An error means that the
+// record is unreadable; the Step then has UnreadableType.
 func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	l, none := events.TimelineLine(r)
 	if none != nil {
@@ -91,18 +90,18 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 	return s.add(r, l, none), none
 }
 
-// Lost takes what of the task can't be read, for a reason; nil if it is past the end that was asked for.
+// Lost adds a lost part of the log, with the reason. It returns nil if the part is past the end (Until).
 func (s *Stepper) Lost(partition int32, offset int64, why error) *Step {
 	return s.add(&events.Record{Partition: partition, Offset: offset}, LostLine(partition, offset), why)
 }
 
-// add takes the next record; none says why it is no event.
+// add adds the next record. none says why it is unreadable; nil: it is an event.
 func (s *Stepper) add(r *events.Record, l events.Line, none error) *Step {
 	at, err := time.Parse(events.TimeLayout, l.At)
 	if err != nil {
 		at = r.Time
 	}
-	place := l // among the events; what has no seq of its own follows the event before
+	place := l // position among the events; a record without a seq follows the previous event
 	if place.Seq == 0 {
 		place.Seq = s.seq + 1
 	} else {
@@ -127,14 +126,14 @@ func (s *Stepper) add(r *events.Record, l events.Line, none error) *Step {
 	return step
 }
 
-// UnreadableLine stands in a timeline for a record that is no event: what Kafka knows of it, and its seq if
-// its headers have one.
+// UnreadableLine returns the line of an unreadable record in a timeline: its timestamp and position in Kafka, and its
+// seq if its headers have one.
 func UnreadableLine(r *events.Record) events.Line {
-	_, seq, _ := events.EventName(r) // zero where they don't
+	_, seq, _ := events.EventName(r) // 0 if they have none
 	return events.Line{Seq: seq, Type: UnreadableType, At: r.Time.UTC().Format(events.TimeLayout), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
-// LostLine stands in a timeline for what can't be read from an offset on.
+// LostLine returns the line of a lost part in a timeline, from an offset on.
 func LostLine(partition int32, offset int64) events.Line {
 	return events.Line{Type: UnreadableType, Partition: partition, Offset: strconv.FormatInt(offset, 10)}
 }
@@ -142,7 +141,7 @@ func LostLine(partition int32, offset int64) events.Line {
 func (s *Stepper) fold(r *events.Record, step *Step) {
 	var err error
 	if s.task, _, err = events.FoldRecord(s.task, r); err != nil {
-		s.fault = errors.Unwrap(err).Error() // where it is, the line says
+		s.fault = errors.Unwrap(err).Error() // the line has the position
 		step.Fault = s.fault
 		return
 	}
@@ -152,11 +151,10 @@ func (s *Stepper) fold(r *events.Record, step *Step) {
 	s.shown = now
 }
 
-// Task is the state after the last event that was added; nil before the first.
-// It is the stepper's own.
+// Task returns the state after the last event that was added; nil before the first. It belongs to the Stepper.
 func (s *Stepper) Task() *events.Task { return s.task }
 
-// View is Task as it is shown.
+// View returns Task in JSON form.
 func (s *Stepper) View() *events.TaskView {
 	if s.shown == nil {
 		return nil
@@ -164,8 +162,7 @@ func (s *Stepper) View() *events.TaskView {
 	return s.shown.view
 }
 
-// ownerOf is who owned the partition when he wrote an event: a task's events say it
-// without the claims of their partition.
+// ownerOf returns the owner that wrote an event, from its headers. So the partition's claims aren't needed.
 func ownerOf(r *events.Record) string {
 	source, _ := r.Header(events.HeaderSource)
 	_, owner, _ := strings.Cut(strings.TrimPrefix(source, strings.TrimSuffix(r.Topic, "events")), "scheduler/")

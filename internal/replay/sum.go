@@ -11,12 +11,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// castagnoli is the table of CRC-32C, which the processor computes.
+// castagnoli is the table of CRC-32C, for which processors have instructions.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumOf is over all that a line says of a record, however it is written as JSON. It finds
-// what changed by accident, or by an editor that knows nothing of it, which the hashes of
-// the events don't where none follows.
+// sumOf returns the checksum of a record's content, independent of its form as JSON. It detects accidental changes,
+// even in a task's last event, which the hash chain doesn't cover.
 func sumOf(r *events.Record) uint32 {
 	var room [512]byte
 	b := binary.BigEndian.AppendUint32(room[:0], uint32(r.Partition))
@@ -34,7 +33,7 @@ func sumOf(r *events.Record) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, b), castagnoli, r.Value)
 }
 
-// appendLen appends how long data is; nil is another length than nothing.
+// appendLen appends the length of data. nil and empty differ.
 func appendLen(b, data []byte) []byte {
 	if data == nil {
 		return binary.BigEndian.AppendUint32(b, math.MaxUint32)
@@ -42,8 +41,8 @@ func appendLen(b, data []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(len(data)))
 }
 
-// sumText is the sum as a line has it; empty where what the line says of the record isn't all
-// that it is: a header's name that is no text.
+// sumText returns the checksum as a line has it. It is empty if a header's name isn't UTF-8, since the line can't
+// represent such a record.
 func sumText(r *events.Record) string {
 	for i := range r.Headers {
 		if !utf8.ValidString(r.Headers[i].Key) {
@@ -55,7 +54,7 @@ func sumText(r *events.Record) string {
 
 func hexSum(sum uint32) string { return fmt.Sprintf("%08x", sum) }
 
-// sum is over all that a head says.
+// sum returns the checksum of a head.
 func (h *headLine) sum() uint32 {
 	count := int64(unknownCount)
 	if h.Count != nil {
@@ -68,7 +67,7 @@ func (h *headLine) sum() uint32 {
 	b = append(b, h.Namespace...)
 	for _, list := range [][]string{h.Tasks, h.Lost} {
 		if len(h.Tasks)+len(h.Lost) == 0 {
-			break // what earlier builds wrote
+			break // the form that earlier builds wrote
 		}
 		b = binary.BigEndian.AppendUint32(b, uint32(len(list)))
 		for _, s := range list {
@@ -78,8 +77,8 @@ func (h *headLine) sum() uint32 {
 	return crc32.Checksum(b, castagnoli)
 }
 
-// sums reports whether a line's sum is that of its record. A line without one, of an older
-// build or of who makes such files, is taken as it is.
+// sums reports whether a line's checksum matches its record. A line without a checksum passes, as in files of older
+// builds or of other programs.
 func sums(sum string, r *events.Record) (bool, error) {
 	if sum == "" {
 		return true, nil
@@ -87,7 +86,7 @@ func sums(sum string, r *events.Record) (bool, error) {
 	return sumsUp(sum, sumOf(r))
 }
 
-// sumsUp is sums of what has that sum.
+// sumsUp reports whether a text is this checksum.
 func sumsUp(sum string, of uint32) (bool, error) {
 	if sum == "" {
 		return true, nil
@@ -99,11 +98,11 @@ func sumsUp(sum string, of uint32) (bool, error) {
 	return uint32(n) == of, nil
 }
 
-// ChangedError says that a line isn't as it was exported.
+// ChangedError says that a line differs from what was exported.
 type ChangedError struct {
 	Line      int
-	Head      bool   // it is the first, which is no record
-	Task      string // as the line says; empty: none
+	Head      bool   // the line is the head
+	Task      string // according to the line; empty: none
 	Partition int32
 	Offset    int64
 }
@@ -115,7 +114,7 @@ func (e *ChangedError) Error() string {
 	return fmt.Sprintf("%s (events/%d/%d of task %q)", e.What(), e.Partition, e.Offset, e.Task)
 }
 
-// What is Error without the record's place.
+// What returns Error without the record's position.
 func (e *ChangedError) What() string {
 	return fmt.Sprintf("line %d isn't as it was exported: its crc32c doesn't fit", e.Line)
 }

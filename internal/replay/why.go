@@ -11,40 +11,40 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// Reason says why a task, or a step of it, stands where it stands.
+// Reason says why a task, or a step of it, doesn't advance.
 type Reason string
 
-// The reasons, of which the first that holds of any step is the task's.
+// The reasons. The task's reason is the one of its steps that comes first in reasons.
 const (
-	ReasonUnreadable   Reason = "unreadable"    // an event of its history can't be used by this build
-	ReasonHold         Reason = "hold"          // an operator has to say what is to be done
-	ReasonNoLiveAgent  Reason = "no_live_agent" // nobody reads the agent's requests: that is why an attempt runs, or doesn't start
-	ReasonCoolDown     Reason = "cool_down"     // a long wait, after the last attempt of the budget
-	ReasonWaitingRetry Reason = "waiting_retry" // a wait before another attempt
-	ReasonCapacity     Reason = "capacity"      // it could start, or its wait is over, and the scheduler hasn't: the agent has enough to do
-	ReasonQueue        Reason = "queue"         // the request, or the submission, waits to be taken
-	ReasonAtWork       Reason = "at_work"       // an attempt is under way
+	ReasonUnreadable   Reason = "unreadable"    // this build can't read or fold an event of its history
+	ReasonHold         Reason = "hold"          // the task is held for an operator
+	ReasonNoLiveAgent  Reason = "no_live_agent" // no process reads the agent's requests, so an attempt doesn't end or start
+	ReasonCoolDown     Reason = "cool_down"     // the cool-down after the last attempt of the budget
+	ReasonWaitingRetry Reason = "waiting_retry" // the wait before another attempt
+	ReasonCapacity     Reason = "capacity"      // it could start, but the agent's concurrency limit is reached
+	ReasonQueue        Reason = "queue"         // the request or the submission hasn't been consumed
+	ReasonAtWork       Reason = "at_work"       // an attempt is running
 	ReasonUpstreamStep Reason = "upstream_step" // another step must end first
 	ReasonEnded        Reason = "ended"
 )
 
-// reasons are in the order in which one stands for the task.
+// reasons lists the reasons by precedence, the first being the task's.
 var reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
 	ReasonAtWork, ReasonUpstreamStep, ReasonEnded}
 
-// AgentState is what the cluster knows of an agent.
+// AgentState is the state of an agent's consumer group.
 type AgentState struct {
-	Members int             // processes that read its requests
-	Lag     int64           // offsets of requests that aren't committed: what is at work is among them
-	Lags    map[int32]int64 // the same by partition; nil: not known
+	Members int             // members of the consumer group
+	Lag     int64           // uncommitted offsets of requests, including those being worked on
+	Lags    map[int32]int64 // Lag by partition; nil: unknown
 }
 
-// ownLag is what a request that is at work makes its partition lag by: itself, and the marker of its
-// transaction.
+// ownLag is the lag that a request being worked on causes in its partition: the record and its transaction marker.
 const ownLag = 2
 
-// behind reports whether the partition which an attempt's request is in lags by more than the task's own requests there, or all
-// partitions do, if theirs aren't known. attempts are those of the task that run with the agent.
+// behind reports whether the agent may not have consumed an attempt's request yet: the lag of the request's partition
+// exceeds what the task's own requests there cause. If lags by partition are unknown, it uses the total lag. attempts
+// are the task's running attempts with the agent.
 func (a AgentState) behind(task string, attempt int, attempts []int) bool {
 	if len(a.Lags) == 0 {
 		return a.Lag > ownLag*int64(len(attempts))
@@ -59,7 +59,7 @@ func (a AgentState) behind(task string, attempt int, attempts []int) bool {
 	return a.Lags[in(attempt)] > own
 }
 
-// attemptsWith are the attempts of a task that run with an agent.
+// attemptsWith returns the running attempts of a task with an agent.
 func attemptsWith(t *events.Task, agent string) (attempts []int) {
 	for i := range t.Steps {
 		run, kind := present(t, i)
@@ -73,13 +73,14 @@ func attemptsWith(t *events.Task, agent string) (attempts []int) {
 	return attempts
 }
 
-// Since is when what holds a task up began, which no state keeps. The zero value is before its first event.
+// Since records when the current runs, waits and hold of a task began, which the task's state doesn't have. The zero
+// value is before the first event.
 type Since struct {
 	held time.Time
-	runs map[events.Slot]time.Time // the last attempt of each, or the wait after it
+	runs map[events.Slot]time.Time // when the last attempt of each run, or the wait after it, began
 }
 
-// Add takes in the next record of the task. One that is no event says nothing.
+// Add adds the next record of the task. It ignores unreadable records.
 func (s *Since) Add(r *events.Record) {
 	e, err := events.ReadEvent(r)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s *Since) begins(slot events.Slot, at time.Time) {
 	s.runs[slot] = at
 }
 
-// hold is since when a task is held: where nobody knows, no later than its last event.
+// hold returns when the task's hold began. If unknown, it returns the instant of the last event, an upper bound.
 func (s *Since) hold(t *events.Task) time.Time {
 	if s == nil || s.held.IsZero() {
 		return t.UpdatedAt
@@ -108,7 +109,7 @@ func (s *Since) hold(t *events.Task) time.Time {
 	return s.held
 }
 
-// run is since when a run is at an attempt, or waits after one; known: where nobody knows.
+// run returns when a run's current attempt, or the wait after it, began; known if that is unknown.
 func (s *Since) run(slot events.Slot, known time.Time) time.Time {
 	if s == nil || s.runs[slot].IsZero() {
 		return known
@@ -116,7 +117,7 @@ func (s *Since) run(slot events.Slot, known time.Time) time.Time {
 	return s.runs[slot]
 }
 
-// StepWhy is why a step stands where it stands.
+// StepWhy is why a step doesn't advance.
 type StepWhy struct {
 	Step    string      `json:"step"`
 	Kind    events.Kind `json:"kind"`
@@ -124,10 +125,10 @@ type StepWhy struct {
 	Agent   string      `json:"agent"`
 	Reason  Reason      `json:"reason"`
 	Since   *string     `json:"since"`
-	Until   *string     `json:"until"` // when a timer is due at the latest; null: none
-	Moves   string      `json:"moves"` // what would move it
+	Until   *string     `json:"until"` // when its timer is due; null: none
+	Moves   string      `json:"moves"` // what would unblock it
 
-	err *events.Error // of the last attempt, after which it waits
+	err *events.Error // the error of the last attempt, after which it waits
 }
 
 // Why is why a task doesn't advance.
@@ -135,18 +136,17 @@ type Why struct {
 	Task   string           `json:"task"`
 	State  events.TaskState `json:"state"`
 	Reason Reason           `json:"reason"`
-	Step   string           `json:"step,omitempty"` // that the reason is of
+	Step   string           `json:"step,omitempty"` // the step with the task's reason; empty: none
 	Since  *string          `json:"since"`
 	Until  *string          `json:"until"`
 	Moves  string           `json:"moves"`
-	Error  *events.Error    `json:"error,omitempty"` // that led to it
-	Steps  []StepWhy        `json:"steps"`           // that haven't ended
+	Error  *events.Error    `json:"error,omitempty"` // the error that led to the reason
+	Steps  []StepWhy        `json:"steps"`           // the steps that haven't ended
 }
 
-// Explain says why a task doesn't advance, as of now. agents is what the cluster
-// knows of its agents (AgentsAwaited); of one that isn't there nothing is known. since is made of
-// its records; nil: it is told since when at the latest.
-// unreadable says which event of it can't be used; empty: none.
+// Explain returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a missing
+// one is unknown. since is made from the task's records; nil: the result has upper bounds instead. unreadable says
+// which of its events can't be used; empty: none.
 func Explain(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: events.InstantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
@@ -174,13 +174,13 @@ func Explain(t *events.Task, since *Since, unreadable string, agents map[string]
 		}
 	}
 	w.ofSteps(t)
-	if l := late(t.Timer, now); l != "" { // nothing starts any more
+	if l := late(t.Timer, now); l != "" { // the task's complete-by has passed, so no attempt starts
 		w.Moves = "a supervisor that ends the task's time" + l
 	}
 	return w
 }
 
-// ofSteps takes the reason of the step that is hindered most.
+// ofSteps sets the task's reason to that of the step whose reason comes first in reasons.
 func (w *Why) ofSteps(t *events.Task) {
 	if len(w.Steps) == 0 {
 		w.Reason, w.Until = ReasonQueue, events.InstantText(t.Timer.Due)
@@ -193,8 +193,8 @@ func (w *Why) ofSteps(t *events.Task) {
 	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }
 
-// present is the run that a step is at: its undo's while the task is undone and no
-// attempt of the step runs any more; nil: that hasn't begun.
+// present returns the current run of a step. While the task is undoing, that is its undo's, unless an attempt of the
+// operation is still running; nil: it hasn't begun.
 func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	kind := events.Do
 	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
@@ -203,12 +203,12 @@ func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	return t.Run(i, kind), kind
 }
 
-// explainStep looks at a step, or at its undo while the task is undone. It reports
-// whether there is anything to say.
+// explainStep explains a step, or its undo while the task is undoing. It returns false if the step isn't waiting for
+// anything.
 func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentState, now time.Time) (StepWhy, bool) {
 	run, kind := present(t, i)
 	if run == nil {
-		return StepWhy{}, false // it isn't undone, or not yet
+		return StepWhy{}, false // its undo isn't needed or hasn't begun
 	}
 	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
 	s.Agent, _ = t.Plan.Agent(i, kind)
@@ -227,7 +227,7 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		}
 		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
 	case events.StepFailed:
-		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due at once
+		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due immediately
 		s.err = run.Error
 		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
 		if run.Timer.Due.After(now) { // the agent asked to be called later
@@ -246,9 +246,9 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	return s, true
 }
 
-// couldStart reports whether the next attempt of a step, or of its undo, could start, and
-// since when: all that it needs is there, or the wait before it is over. The scheduler
-// holds it back for its agent's sake then, and refuses the supervisor's retry.
+// couldStart reports whether the next attempt of a step, or of its undo, could start, and since when: the steps that it
+// needs have ended, or its wait is over. If it hasn't started, the agent's concurrency limit is reached, and the
+// scheduler refuses the supervisor's retry.
 func couldStart(t *events.Task, i int, now time.Time) (since time.Time, could bool) {
 	run, kind := present(t, i)
 	switch {
@@ -263,9 +263,8 @@ func couldStart(t *events.Task, i int, now time.Time) (since time.Time, could bo
 	return since, false
 }
 
-// needs are the steps that a step waits for, and when the last of the others ended. One
-// that an operator released before it had run doesn't let go what comes after it: that
-// waits for those that the released one needs, too.
+// needs returns the steps that a step waits for, and when the last of the ended ones ended. The steps that those need
+// count too, since an operator may have released a step before its own needs were met.
 func needs(t *events.Task, i int) (missing []string, since time.Time) {
 	seen := make([]bool, len(t.Steps))
 	var visit func(i int)
@@ -290,10 +289,10 @@ func needs(t *events.Task, i int) (missing []string, since time.Time) {
 	return missing, since
 }
 
-// lateSupervisor is how long after its due a timer may stand before it is said.
+// lateSupervisor is how long after its due a timer may be armed before late reports it.
 const lateSupervisor = 5 * time.Second
 
-// late says that nobody has asked for what a timer calls for; empty: it isn't due, or has just come to be.
+// late returns a note that no recovery came for a due timer; empty: the timer isn't late.
 func late(timer events.Timer, now time.Time) string {
 	if by := now.Sub(timer.Due); timer.Armed() && by > lateSupervisor {
 		return fmt.Sprintf("; it is %s late: is one running?", by.Round(time.Second))
@@ -313,12 +312,12 @@ func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]Age
 		s.Reason = ReasonQueue
 		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet, and perhaps it is at work on it", s.Agent, a.Lag)
 	}
-	if l := late(run.Timer, now); l != "" { // an agent drops what is late
+	if l := late(run.Timer, now); l != "" { // agents drop requests whose complete-by has passed
 		s.Moves = "a supervisor that ends the attempt" + l
 	}
 }
 
-// queued is a run that could start.
+// queued explains a run that could start.
 func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]AgentState) {
 	s.Since = events.InstantText(since)
 	if a, known := agents[s.Agent]; known && a.Members == 0 {
@@ -336,7 +335,7 @@ func (s *StepWhy) noLiveAgent() {
 	s.Reason, s.Moves = ReasonNoLiveAgent, "an instance of agent "+s.Agent+" that reads its requests"
 }
 
-// AgentsOf are the agents that attempts of a task are with, each once.
+// AgentsOf returns the agents with a running attempt of the task, each once.
 func AgentsOf(t *events.Task) []string {
 	var names []string
 	for i := range t.Steps {
@@ -353,8 +352,8 @@ func AgentsOf(t *events.Task) []string {
 	return names
 }
 
-// AgentsAwaited are the agents that Explain has to know of, each once: those that have an
-// attempt, or could have one by now.
+// AgentsAwaited returns the agents whose state Explain needs, each once: those with a running attempt, and those of
+// attempts that could start now.
 func AgentsAwaited(t *events.Task, now time.Time) []string {
 	if t.State != events.StateProcessing && t.State != events.StateUndoing {
 		return nil
