@@ -6,22 +6,21 @@ import (
 	"slices"
 )
 
-// byOffset maps offsets of a partition to values. Consecutive lookups are mostly close together, so the page of
-// the previous one is checked first.
+// byOffset maps offsets of a partition to values. Consecutive lookups are usually close together, so the page of the
+// previous lookup is checked first.
 type byOffset[T any] struct {
 	pages map[int64]*page[T] // by number
-	last  *page[T]           // the one of the offset before, if that had one
+	last  *page[T]           // the page of the last lookup, if there was one
 	kept  int
 }
 
-// A page is for 2^pageBits offsets.
 const (
 	pageBits = 7 // a page has 2^pageBits offsets
 	pageLen  = 1 << pageBits
 )
 
 type page[T any] struct {
-	number int64 // its offsets are those whose upper bits it is
+	number int64 // the upper bits of its offsets
 	used   int
 	at     [pageLen]*T
 }

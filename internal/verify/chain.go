@@ -20,7 +20,7 @@ func (c *Checker) checkHashes(p *partition, t *task, e *events.Event, r *events.
 		return fault(r.Offset, err.Error())
 	}
 	if t.open == nil {
-		return nil // it has ended: what comes then is a fault anyway
+		return nil // the task has ended, so the event is a fault anyway
 	}
 	before := t.open.state
 	if before != nil && e.Seq == before.Seq+1 && e.Prev != before.Prev {
@@ -42,7 +42,7 @@ func (c *Checker) checkClaim(p *partition, e *events.Event, r *events.Record) {
 	p.claim, p.sums, p.owner, p.source = r.Offset, e.Sum != "", "", ""
 	if err := c.reader.CheckSum(r); err != nil {
 		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
-		p.claim = -1 // nothing is known of its epoch
+		p.claim = -1 // the epoch's claim is unknown
 		return
 	}
 	if f, ok := e.Fact.(*events.PartitionClaimed); ok {

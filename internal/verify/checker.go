@@ -9,14 +9,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Options configures what a Checker checks. The zero value checks what needs no bounds and no complete feeds.
+// Options configures a Checker. The zero value makes all checks that need neither bounds nor complete feeds.
 type Options struct {
 	// Namespace; empty: the default one.
 	Namespace events.Namespace
 	// Partitions of the inboxes; 0: unknown, then no record counts as misplaced.
 	Partitions int32
-	// TopicIDs are those of the inboxes that are fed. An event whose cause is in an earlier topic of the same name
-	// isn't compared with them. Empty: unknown.
+	// TopicIDs are the ids of the inboxes that are fed. An event whose cause is in an earlier topic of the same name
+	// isn't compared with inputs. Empty: unknown.
 	TopicIDs events.TopicIDs
 	// Since and Until restrict checks to tasks whose first event was written within these instants, inclusive,
 	// with all their later events. Zero: no bound. The log may then be fed from Since on.
@@ -25,30 +25,28 @@ type Options struct {
 	// Keep retains the whole state of every task, for Task and Tasks. Otherwise ended tasks are kept in a short
 	// form.
 	Keep bool
-	// Faults bounds how many faults are kept; 0: MaxFaults. A caller that expects faults of its own needs all of
-	// them.
+	// Faults bounds the faults that are kept; 0: MaxFaults. A caller that expects certain faults needs all of them.
 	Faults int
-	// Inputs: records of the inboxes are fed, before the events or after.
+	// Inputs says that records of the inboxes are fed, before the events or after.
 	Inputs bool
-	// Ledger: every effect of every service is fed before Finish (P6, P7).
+	// Ledger says that every effect of every service is fed before Finish (P6, P7).
 	Ledger bool
-	// Deadletters: all dead letters are fed before Finish (P15, and P10 of
-	// submissions).
+	// Deadletters says that all dead letters are fed before Finish (P15, and P10 of submissions).
 	Deadletters bool
-	// Alerts: all alerts are fed before Finish (P1: each hold has an alert).
+	// Alerts says that all alerts are fed before Finish (P1: each hold has an alert).
 	Alerts bool
-	// Requests: all requests are fed before Finish (P10).
+	// Requests says that all requests are fed before Finish (P10).
 	Requests bool
-	// Whole: the events that are fed end at the end of a transaction (P10).
+	// Whole says that the events that are fed end at the end of a transaction (P10).
 	Whole bool
 
 	// RecoverWithin bounds how long after its complete-by a task may leave processing, and how long after its due
 	// time a timer may fire (P1); 0: unbounded.
 	RecoverWithin time.Duration
-	// LatestBy bounds how late a timer may fire while nothing is disturbed (P16); 0: lateness is only measured.
+	// LatestBy bounds the lateness of timers outside of disturbed spans (P16); 0: lateness is only measured.
 	LatestBy time.Duration
-	// EarliestBy bounds how long before its due time the record timestamp of what a timer led to may be (P16),
-	// since clocks of roles are estimates. 0: only the event's own instant is checked.
+	// EarliestBy bounds by how much the record timestamp of an event that a timer led to may precede the timer's due
+	// time (P16), since clocks of roles are estimates. 0: only the event's own instant is checked.
 	EarliestBy time.Duration
 	// DrainWithin bounds how long after Quiet the lag may take to reach 0 and the tasks to end (P14); 0:
 	// unbounded.
@@ -56,7 +54,7 @@ type Options struct {
 	// ReplyTolerance bounds how long after its complete-by a reply may be written (P17). Whether such a reply was
 	// accepted is checked separately, by the order of the log (P3).
 	ReplyTolerance time.Duration
-	// Exempt, if set, selects replies that P17 doesn't cover: those of an agent that a test makes misbehave.
+	// Exempt, if set, selects replies that P17 doesn't cover, such as those of an agent that misbehaves in a test.
 	Exempt func(reply *events.Record) bool
 }
 
@@ -81,10 +79,10 @@ func (f Fault) String() string {
 	return s + f.What
 }
 
-// MaxFaults bounds the faults that are kept: one cause can break every task.
+// MaxFaults bounds the faults that are kept, since one cause can break every task.
 const MaxFaults = 100
 
-// faults are the first faults, and the number of all.
+// faults holds the first faults, and the number of all.
 type faults struct {
 	list []Fault
 	all  int
@@ -98,7 +96,7 @@ func (fs *faults) add(f Fault) {
 	}
 }
 
-// Checker is fed what was written and observed, and reports broken promises. One goroutine uses it.
+// Checker is fed records and observations, and reports broken promises. One goroutine uses it.
 type Checker struct {
 	o      Options
 	faults faults // found while feeding
@@ -115,19 +113,19 @@ type Checker struct {
 	text   []byte // scratch buffer for comparisons
 
 	inboxes    map[inboxPart]*inbox
-	blank      []input // allocated in advance
+	blank      []input // inputs allocated in advance
 	met        lead    // the latest lead that was compared with its input
 	inputs     int
 	unreadable int
 	dead       map[place]letter
-	hops       map[place]bool // where forwarded records came from
+	hops       map[place]bool // origins of forwarded records
 	requests   map[string]*request
 	given      map[*task]*given // with Options.Requests
 	asked      int
 	alerted    map[string]bool
 	holds      []hold
 
-	late lateReplies // accepted ones
+	late lateReplies // late replies that were accepted
 
 	ledger *Ledger
 	seen   seen
@@ -153,13 +151,13 @@ func (c *Checker) Corrupt(topic string, partition int32, offset int64, keys []st
 		f.Task = keys[0]
 	}
 	if p := c.parts[partition]; p != nil && f.Topic == topicEvents {
-		p.doing = decision{} // what it led to isn't all known
+		p.doing = decision{} // events of the decision may be missing
 	}
 	c.addHistoryFault(f)
 }
 
-// Incomplete reports, after all feeds, that something could not be fed or was changed. It is listed before all
-// other faults, which may result from it.
+// Incomplete reports, after all feeds, that something could not be fed or was changed. Its fault is listed first, since
+// others may result from it.
 func (c *Checker) Incomplete(what string) {
 	c.faults.all++
 	c.faults.list = slices.Insert(c.faults.list, 0, Fault{Promise: "P2", What: what})

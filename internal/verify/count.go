@@ -6,7 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// What happened is counted apart from the fold: the checkers must not lean on the code that they check.
+// Attempts and failures are counted independently of the fold, since the checks must not rely on the code that they
+// check.
 
 func (s *eventCheck) countCompleted() {
 	s.endAttempt()
@@ -126,7 +127,7 @@ func (s *eventCheck) countFailed() {
 	}
 }
 
-// countDeferred counts an attempt whose agent did nothing and asked to be called later. It is no failure.
+// countDeferred counts an attempt whose agent did nothing and asked to be called later. It isn't a failure.
 func (s *eventCheck) countDeferred(due time.Time) {
 	r := s.run
 	r.cooled = false
@@ -167,7 +168,7 @@ func (s *eventCheck) countReleased() {
 	s.t.open.run(i, events.Do).done = s.e.Seq
 }
 
-// countResumed resets the failures of what doesn't run, of steps or of undos.
+// countResumed resets the failures of runs that aren't running: those of steps, or of undos if the task is undoing.
 func (s *eventCheck) countResumed() {
 	kind, over := events.Do, completed|handSettled
 	if s.t.open.state.Ending != "" {

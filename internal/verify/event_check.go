@@ -10,23 +10,23 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// eventCheck checks one event against what is known of its task, before and after the fold.
+// eventCheck checks one event against the state of its task, before and after the fold.
 type eventCheck struct {
 	c       *Checker
 	t       *task
 	e       *events.Event
 	r       *events.Record
 	first   bool  // first event of its cause
-	replied int64 // offset of replies below which all were decided by now
+	replied int64 // offset of the replies' partition below which all replies have been decided
 
-	slot  events.Slot // the slot whose timer and attempts it is about; empty: the task itself
+	slot  events.Slot // the slot whose timer and attempts the event is about; empty: the task itself
 	index int         // of the slot's step in the plan
 	run   *run        // of the slot; nil: the event is about the task itself
 	timer events.Timer
 	erred []string // steps in error that a resubmit may name
 
-	about events.About // what the fact contains
-	rule  *factRule    // of its verb
+	about events.About // of the event's fact
+	rule  *factRule    // the rule of the event's verb
 }
 
 // before checks the event against the state before it. It returns the broken promise and what is wrong, or empty
@@ -37,7 +37,7 @@ func (s *eventCheck) before() (promise, what string) {
 		return s.origin()
 	}
 	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
-		return "", "" // what lies between isn't known
+		return "", "" // the events in between are unknown
 	}
 	if s.about.Verb == events.VerbResumed {
 		s.erred = inError(o.state)
@@ -82,7 +82,7 @@ func (s *eventCheck) before() (promise, what string) {
 	return s.checkTimer()
 }
 
-// request is the request id of the control that led to the event.
+// request returns the request id of the control that led to the event; empty: none.
 func (s *eventCheck) request() string {
 	if s.about.By == nil {
 		return ""
@@ -90,7 +90,7 @@ func (s *eventCheck) request() string {
 	return s.about.By.RequestID
 }
 
-// slotOf is whose timer an event ends, and whose attempts it tells of: of a skip and a release the task's own.
+// slotOf returns the slot whose timer and attempts an event is about. For a skip and a release it is the task's own.
 func slotOf(a *events.About) events.Slot {
 	if a.Phase == events.PhaseNone && a.Verb != events.VerbErrored {
 		return events.Slot{}
@@ -98,7 +98,7 @@ func slotOf(a *events.About) events.Slot {
 	return a.Slot()
 }
 
-// ended is the attempt that an event ends; 0: none.
+// ended returns the number of the attempt that an event ends; 0: none.
 func ended(a *events.About) int {
 	if a.Phase.Ends() {
 		return a.Attempt
@@ -106,15 +106,14 @@ func ended(a *events.About) int {
 	return 0
 }
 
-// current: what ends an attempt names the one that runs (P3), and it ends once
-// (P2).
+// current checks that an event which ends an attempt names the running one (P3), and that the attempt ends once (P2).
 func (s *eventCheck) current() (promise, what string) {
 	n := ended(&s.about)
 	if n == 0 || s.run == nil {
 		return "", ""
 	}
 	if f, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
-		if f.Effect != events.EffectNone { // a request that couldn't be sent
+		if f.Effect != events.EffectNone { // the request couldn't be sent
 			return "P6", fmt.Sprintf("attempt %d of step %q failed before a request was sent, and its effect is %s", n, s.slot.Step, f.Effect)
 		}
 		return "", ""
@@ -130,8 +129,8 @@ func (s *eventCheck) current() (promise, what string) {
 	return "P3", fmt.Sprintf("%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
 }
 
-// recovered: the first event that an accepted recovery led to ends a timer that
-// was armed; a second recovery for it would find none (P4).
+// recovered checks that the first event from a recovery ends an armed timer (P4). So a second recovery for the same
+// timer is a fault.
 func (s *eventCheck) recovered() (promise, what string) {
 	if s.fires() && !s.timer.Armed() {
 		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
@@ -148,11 +147,11 @@ func (s *eventCheck) recovered() (promise, what string) {
 	return "", ""
 }
 
-// fires reports whether the event is what a recovery led to.
+// fires reports whether the event is the first that a recovery led to.
 func (s *eventCheck) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
 
-// attempted: no more attempts than allowed, one more after a cool-down, none
-// before its wait is over, all under one key (P5, P7).
+// attempted checks the event against the plan's rule of attempts: their number, with one more after a cool-down, their
+// waits, and their key (P5, P7).
 func (s *eventCheck) attempted() (promise, what string) {
 	if s.run == nil {
 		return "", ""
@@ -163,7 +162,7 @@ func (s *eventCheck) attempted() (promise, what string) {
 	return s.rule.attempted(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
 }
 
-// waited: an attempt waits no shorter than its backoff, and no more often than its tries allow.
+// waited checks that a wait isn't shorter than the backoff, and that the budget allows another attempt.
 func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptWaiting)
 	if !ok {
@@ -184,7 +183,7 @@ func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
 	return "", ""
 }
 
-// unsent: a failure of what doesn't run is that of a request that couldn't be sent.
+// unsent checks a failure. If no attempt runs, the request couldn't be sent, and the budget must allow the attempt.
 func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	switch {
@@ -196,7 +195,7 @@ func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 	return s.deferrable(f)
 }
 
-// gaveUp: a run is given up for its tries only when they are used.
+// gaveUp checks that a run with exhausted tries has used all of them.
 func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
 	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted && s.run.failures < attempts.MaxAttempts {
 		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, s.run.failures, attempts.MaxAttempts)
@@ -204,7 +203,7 @@ func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
 	return "", ""
 }
 
-// begun: an attempt is within the budget, under its run's key, and of whom the plan names.
+// begun checks that an attempt is within the budget, and has the run's key and the plan's agent.
 func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
@@ -219,8 +218,8 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	return s.asked(f)
 }
 
-// deferrable: an attempt is left out of the count only where the agent did nothing and asked to be called later,
-// and not without end.
+// deferrable checks a failure's wait, and that an attempt isn't counted only if its agent did nothing and asked to be
+// called later, at most MaxDeferrals times.
 func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) {
 	switch number := s.run.attempt - s.run.failures; {
 	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
@@ -234,7 +233,7 @@ func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) 
 	return "", ""
 }
 
-// budget: one more attempt is allowed, and its wait is over.
+// budget checks that one more attempt is allowed, and that its wait is over.
 func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
 	most := attempts.MaxAttempts
@@ -250,8 +249,9 @@ func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 	return "", ""
 }
 
-// asked: an attempt is of the agent and the operation that the plan names, under the key of its own run: a service
-// would take another's for what it has done already (P7). It has a token, or anybody could answer (P18).
+// asked checks that an attempt has the agent and the operation of the plan, the key of its own run (P7) and a token
+// (P18). A service would take another run's key for an operation that it has already done. Without a token any writer
+// could reply.
 func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
@@ -266,8 +266,8 @@ func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
 	return "", ""
 }
 
-// ownKey is the idempotency key of a run, but for the namespace before it: where events were imported that is
-// another one's. It holds until the next call.
+// ownKey returns the idempotency key of a run without the namespace before it, which differs for imported events. The
+// result is valid until the next call.
 func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []byte {
 	b := append(append(append(c.text[:0], t.id...), '/'), t.plan.Steps[step].ID...)
 	b = append(append(append(b, '/'), k...), '/')
@@ -275,7 +275,7 @@ func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []
 	return c.text
 }
 
-// ends reports whether a key ends with another.
+// ends reports whether a key ends with own.
 func ends(key string, own []byte) bool {
 	n := len(key) - len(own)
 	return n >= 0 && key[n:] == string(own)
@@ -288,7 +288,7 @@ func (f *facts) generationOf(k events.Kind) uint16 {
 	return f.generation
 }
 
-// early: no timer fires before it is due (P16).
+// early checks that no timer fires before it is due (P16).
 func (s *eventCheck) early() (promise, what string) {
 	if !s.fires() {
 		return "", ""
@@ -304,8 +304,8 @@ func (s *eventCheck) early() (promise, what string) {
 	return "", ""
 }
 
-// once: a request of an operator, however often it is sent, is accepted once, as
-// far as the task remembers (P10).
+// once checks that a repeated request of an operator is accepted once, as far as the task stores accepted requests
+// (P10).
 func (s *eventCheck) once() (promise, what string) {
 	request := s.request()
 	for _, a := range s.t.open.state.Accepted {
@@ -316,8 +316,8 @@ func (s *eventCheck) once() (promise, what string) {
 	return "", ""
 }
 
-// origin: an event comes from an input that can lead to it (P10; P3 of what
-// replies bring, P4 of what timers do).
+// origin checks that the event's cause is an input that can lead to it (P10; P3 for events from replies, P4 for events
+// from timers).
 func (s *eventCheck) origin() (promise, what string) {
 	from, only := s.rule.from, s.rule.only
 	switch {
@@ -333,8 +333,8 @@ func (s *eventCheck) origin() (promise, what string) {
 	return cmp.Or(s.rule.promise, "P10"), what
 }
 
-// inTime: a task leaves processing within its time and the bound of recovery
-// (P1). state is the one before.
+// inTime checks that a task leaves processing by its complete-by plus RecoverWithin (P1). was is the state before the
+// event.
 func (s *eventCheck) inTime(was events.TaskState) (promise, what string) {
 	now := s.t.open.state
 	bound := s.c.o.RecoverWithin
@@ -347,7 +347,7 @@ func (s *eventCheck) inTime(was events.TaskState) (promise, what string) {
 	return "", ""
 }
 
-// after takes the event over, and checks what it says of itself.
+// after applies the event to the state of the checks, and checks its policy, the end of an undo, and the time.
 func (s *eventCheck) after() (promise, what string) {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
@@ -364,7 +364,7 @@ func (s *eventCheck) after() (promise, what string) {
 	}
 	armed := o.timers.Armed
 	if o.timers.Evolve(s.e); o.timers.Armed == nil {
-		o.timers.Armed = armed[:0] // the room
+		o.timers.Armed = armed[:0] // reuse the memory
 	}
 	if promise, what := s.checkPolicy(); what != "" {
 		return promise, what
@@ -380,7 +380,7 @@ func (s *eventCheck) after() (promise, what string) {
 	return s.inTime(was)
 }
 
-// millis is an instant as it is kept.
+// millis returns an instant in Unix ms; 0 for the zero time.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

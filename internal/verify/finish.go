@@ -14,24 +14,24 @@ type Report struct {
 	Events, Tasks, Inputs, Requests, Deadletters, Effects, Acknowledged, Reads int
 
 	States     map[events.TaskState]int // tasks by state
-	Unreadable int                      // inputs that can't be used
-	Pending    int                      // inputs that nobody has consumed, of those that were fed; at most: one that led to nothing doesn't show it
-	Others     int                      // events of tasks that weren't looked at: not between Since and Until
+	Unreadable int                      // unusable inputs
+	Pending    int                      // upper bound of the inputs fed that aren't consumed yet, since an input without an event may have been consumed
+	Others     int                      // events of tasks that aren't checked: not between Since and Until
 	Overdue    int                      // timers of open tasks that are due
-	Compared   int                      // digests that were held against another
+	Compared   int                      // digests that were compared with another
 
 	Recoveries Recoveries
 	Lateness   Lateness
-	Excused    int // timers that fired late while something was disturbed
+	Excused    int // timers that fired late within disturbed spans
 
-	LateReplies int           // written after the complete-by of their attempt
+	LateReplies int           // replies written after the complete-by of their attempt
 	LatestReply time.Duration // how long after
 
 	Broken int     // faults
-	Faults []Fault // the first Options.Faults: of the log in its order, then the rest
+	Faults []Fault // the first Options.Faults, those of the log first, in its order
 }
 
-// String formats the report on a few lines, the faults last.
+// String formats the report on a few lines, with the faults at the end.
 func (r *Report) String() string {
 	s := fmt.Sprintf("%d tasks %v, %d events, %d inputs (%d pending, %d unreadable), %d requests, %d dead letters, %d effects, %d acknowledged, "+
 		"%d reads, %d digests compared; recoveries: %d accepted, %d rejected; %d timers late by p50 %s, p99 %s, max %s (%d excused, %d due); %d late replies; %d faults",
@@ -47,7 +47,7 @@ func (r *Report) String() string {
 // Recoveries counts the outcomes of recoveries (P4).
 type Recoveries struct {
 	Accepted int // timers that a recovery ended, one each
-	Rejected int // led to nothing, of those that were fed
+	Rejected int // recoveries fed that led to no event
 }
 
 // Lateness is how long after their due time timers fired (P16).
@@ -66,7 +66,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 	f.checkAcknowledged()
 	for _, t := range c.order {
 		if t.open != nil && t.open.state == nil {
-			r.Tasks-- // no event of it could be used
+			r.Tasks-- // it had no usable event
 			continue
 		}
 		r.States[t.state]++
@@ -160,7 +160,7 @@ func (f *finish) checkOpenTask(t *task) {
 	}
 }
 
-// drainBy returns how long after which instant a task must be settled.
+// drainBy returns the bound within which a task must be ended or held, and the instant from which it counts.
 func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool) {
 	since = f.c.seen.quiet
 	if f.c.o.DrainWithin == 0 || since.IsZero() {
@@ -270,8 +270,7 @@ func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok b
 	if len(key) < len(own) || key[:len(own)] != own {
 		return "", ref, false
 	}
-	// A key is written as the id of a request is, with the generation in place
-	// of the attempt.
+	// A key has the form of a request id, with the generation in place of the attempt.
 	task, ref, err := events.ParseRequestID(key[len(own):])
 	return task, ref, err == nil
 }
@@ -284,7 +283,7 @@ func (t *task) wasRequested(ref events.RequestRef) bool {
 	})
 }
 
-// wasReleased reports whether an operator settled the run.
+// wasReleased reports whether an operator released the run.
 func (t *task) wasReleased(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && ref.Kind == events.Do && t.steps[i].flags.has(handSettled)

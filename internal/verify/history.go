@@ -15,25 +15,25 @@ type partition struct {
 	next   [events.Inboxes]int64 // one more than the highest cause of each inbox
 	least  [events.Inboxes]int64 // offset that the next cause of each inbox may have
 	cause  events.Cause          // of the event before
-	any    bool                  // there was one
-	task   string                // which the cause has led to events of; empty: none yet
+	any    bool                  // there was a previous event
+	task   string                // task of the cause's events so far; empty: none yet
 	doing  decision
-	owner  string // by the last claim; empty: none was fed
-	source string // of what that writes
-	queued bool   // it has freed slots, too: of its own task nothing comes any more
-	last   *task  // of the event before, if it was looked at
+	owner  string // of the last claim; empty: none was fed
+	source string // the ce_source of that owner
+	queued bool   // the cause has freed slots, so no further event of its own task may come
+	last   *task  // of the previous event, if it is checked
 	inputs [events.Inboxes]*inbox
 	offset int64 // after the last record
-	// Where running, events from there on weren't there when the inboxes were read; since one of
-	// them came, before is what next was then.
+	// While running is true, events from offset there on are newer than the read of the inboxes (EventsThere). Once
+	// such an event has come, since is true, and before is the value of next at that time.
 	there int64
-	// recreated: the inbox was deleted and created again, so offsets of dead letters and of causes before
-	// may be of another topic.
+	// recreated is true if the inbox was deleted and created again. Offsets of dead letters and of earlier causes may
+	// then be of another topic.
 	recreated      [events.Inboxes]bool
 	running, since bool
 	before         [events.Inboxes]int64
-	// claim is the offset of the last claim, and sums whether that one has a sum: then
-	// all events of its epoch have one that may be a task's last. Negative: none was fed.
+	// claim is the offset of the last claim; negative: none was fed. sums is true if that claim has a sum. Then every
+	// event of its epoch that may be a task's last must have a sum.
 	claim  int64
 	sums   bool
 	claims []takeover
@@ -182,7 +182,7 @@ func (c *Checker) joinPartition(p *partition, e *events.Event) {
 	}
 }
 
-// unreadable: its task can't be followed further, others can.
+// recordUnreadable reports an unreadable event. Its task isn't checked any further.
 func (c *Checker) recordUnreadable(p *partition, r *events.Record, why error) {
 	id := string(r.Key)
 	p.doing = decision{}
@@ -202,11 +202,9 @@ func (c *Checker) recordUnreadable(p *partition, r *events.Record, why error) {
 	c.faults.add(Fault{"P15", id, topicEvents, r.Partition, r.Offset, why.Error()})
 }
 
-// follow checks P10 as far as the log alone shows it: an input leads to events
-// of one task that stand together, inputs are taken in the order of their
-// offsets, and in the partition where they are. first: the event is the first
-// of a task that its cause led to. After them steps of any task may begin for
-// which the input freed a slot (queued): those are first of nothing.
+// follow checks P10 as far as the log alone shows it. The events of an input are consecutive and of one task. Inputs
+// are consumed in the order of offsets, in their own partition. After these events, steps of any task may start in
+// slots that the input freed (queued). first reports whether the event is the first of its cause and not queued.
 func (p *partition) follow(cause events.Cause, task string, number int32, queued bool) (first bool, what string) {
 	same := p.any && cause == p.cause
 	switch {
@@ -229,11 +227,11 @@ func (p *partition) follow(cause events.Cause, task string, number int32, queued
 		p.task = task
 	}
 	p.next[cause.Inbox] = max(p.next[cause.Inbox], cause.Offset+1)
-	p.least[cause.Inbox] = cause.Offset + 1 // where it fell, that is told once, not of all that follows
+	p.least[cause.Inbox] = cause.Offset + 1 // if it decreased, that is reported once
 	return first, what
 }
 
-// ofTask holds an event against what is known of its task, and takes it over.
+// ofTask checks an event against the state of its task, and applies it.
 func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Record, first bool) {
 	if t.broken {
 		return
@@ -271,7 +269,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	}
 }
 
-// room is for a task that begins: what one that ended has left, if any.
+// room returns an open for a new task. It reuses the memory of an ended task, if any.
 func (c *Checker) room() *open {
 	n := len(c.spare) - 1
 	if n < 0 {
@@ -292,7 +290,7 @@ func (c *Checker) EventsThere(partition int32, next int64) {
 	p.there, p.running = next, true
 }
 
-// part is what is kept of a partition of events.
+// part returns the state of a partition of events.
 func (c *Checker) part(number int32) *partition {
 	p := c.parts[number]
 	if p == nil {
@@ -302,7 +300,7 @@ func (c *Checker) part(number int32) *partition {
 	return p
 }
 
-// until notes what was consumed before the inboxes were read, when the first event since comes.
+// until records what was consumed before the inboxes were read, at the first event since then.
 func (p *partition) until(offset int64) {
 	if p.running && offset >= p.there {
 		p.running, p.since = false, true

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inboxPart names a partition of an inbox, place a record of one.
+// inboxPart names a partition of an inbox. place names a record of it.
 type inboxPart struct {
 	inbox     events.Inbox
 	partition int32
@@ -24,43 +24,42 @@ type place struct {
 // inbox is the state of a partition of an inbox. Inputs are dropped once they were compared with their event.
 type inbox struct {
 	fed         bool
-	first, last int64 // offsets fed
-	read        bool  // InputsRead said that those from from to before to are all
+	first, last int64 // the lowest and the highest offset fed
+	read        bool  // InputsRead was called: all records in [from, to) are fed
 	from, to    int64
 	consumed    int64 // the group's position
 	inputs      byOffset[input]
-	leads       byOffset[lead] // whose input hasn't come
+	leads       byOffset[lead] // leads whose input wasn't fed yet
 }
 
-// input is a record of an inbox, in short.
+// input is a record of an inbox in a short form.
 type input struct {
 	task       string
-	unreadable events.Reason // why it can't be used; empty: it can
+	unreadable events.Reason // why it can't be used; empty: it is usable
 	hop        bool          // it was forwarded
 	where      int32         // the partition in which it belongs
 	at         int64         // its timestamp, in ms
 	exempt     bool
-	// What it says: of a submission the digest, of a reply the attempt, of a
-	// recovery the timer.
-	says    string // a submission's digest, or who wrote a reply
+	// The content of the record: the digest of a submission, the attempt of a reply, the timer of a recovery.
+	says    string // a submission's digest, or a reply's ce_source
 	version int
 	due     int64 // the complete_by that a submission asks for, in ms; 0: none
 	ref     events.RequestRef
-	token   uint64 // the sum of the hash of a reply's token
+	token   uint64 // a hash of the token hash of a reply
 	outcome events.Outcome
 	effect  events.Effect
-	later   time.Duration // of a reply: the wait that it asks for
-	body    uint64        // the sum of a reply's output or error, of a release's output, or of what can't be used
+	later   time.Duration // the wait that a reply asks for
+	body    uint64        // a hash of a reply's output or error, of a release's output, or of an unusable record's value
 	timer   uint64
 	action  events.Action
 	command events.Command
 	request string
-	by      uint64 // the sum of who asks, and why; of a submission's traceparent
+	by      uint64 // a hash of the operator and the reason, or of a submission's traceparent
 	keep    bool
 	as      events.StepState
 }
 
-// lead is the first event that an input led to, in short.
+// lead is the first event that an input led to, in a short form.
 type lead struct {
 	place
 	task    string
@@ -68,20 +67,20 @@ type lead struct {
 	fact    string
 	slot    events.Slot
 	attempt int
-	timer   uint64 // the one that it ended
+	timer   uint64 // the timer that it ended
 	digest  string
-	made    [2]string // the digests of a submission that the event can be of
-	due     int64     // its complete_by, in ms; 0: none
+	made    [2]string // the possible digests of the submission that led to the event
+	due     int64     // the complete_by in the event, in ms; 0: none
 	request string
 	by      uint64
-	agent   string        // of a reply's attempt
-	token   uint64        // of that attempt, as attempt.token
-	from    string        // the instance that replied; empty: it isn't said
-	body    uint64        // the sum of an output or an error, where one is written
-	written bool          // one is
+	agent   string        // the agent of a reply's attempt
+	token   uint64        // the token of that attempt, as attempt.token
+	from    string        // the instance that replied; empty: unknown
+	body    uint64        // a hash of the output or the error in the event, if written
+	written bool          // the event has an output or an error
 	effect  events.Effect // of a failure
-	later   time.Duration // of a failure: the wait that its agent asked for
-	large   bool          // what the agent said was too large
+	later   time.Duration // the wait that the agent of a failure asked for
+	large   bool          // the agent's error was too large to be stored
 	asks    []events.Action
 	ending  events.TaskState
 	keep    bool
@@ -116,7 +115,7 @@ func (in *inbox) expects(offset int64) bool {
 	return !in.read || offset >= in.from && offset < in.to
 }
 
-// whole reports whether a record at an offset was fed, if there was one: between, some may have been trimmed
+// whole reports whether a record at an offset was certainly fed if it exists. Records in between may have been trimmed
 // while the inbox was read.
 func (in *inbox) whole(offset int64) bool {
 	if in.read {
@@ -125,7 +124,7 @@ func (in *inbox) whole(offset int64) bool {
 	return in.fed && offset >= in.first && offset <= in.last
 }
 
-// Consumed sets the group's position in a partition of an inbox.
+// Consumed sets the position of the consumer group in a partition of an inbox.
 func (c *Checker) Consumed(inbox events.Inbox, partition int32, next int64) {
 	in := c.inboxOf(inbox, partition)
 	in.consumed = max(in.consumed, next)
@@ -159,7 +158,7 @@ func (c *Checker) Input(r *events.Record) {
 	in.inputs.put(r.Offset, x)
 }
 
-// inputChunk is how many inputs are allocated at a time.
+// inputChunk is the number of inputs that are allocated at a time.
 const inputChunk = 64
 
 func (c *Checker) newInput() *input {
@@ -214,7 +213,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		if x.body = sumOf(in.Body); x.outcome != events.Completed {
 			x.body = sumOfError(in.Failure())
 		}
-		// Its agent didn't write it when it came here; where it did, it may have been in time.
+		// A forwarded or redriven reply was written here later than its agent wrote it, which may have been in time.
 		x.exempt = x.hop || events.Redriven(r) || c.o.Exempt != nil && c.o.Exempt(r)
 	case *events.Recovery:
 		x.ref, x.timer, x.action = events.RequestRef{Step: in.Step, Kind: in.Kind}, in.Timer, in.Action
@@ -230,7 +229,7 @@ func (c *Checker) hopped(kind events.Inbox, from string) {
 	p, o, _ := strings.Cut(from, "/")
 	partition, err := strconv.ParseInt(p, 10, 32)
 	offset, err2 := strconv.ParseInt(o, 10, 64)
-	if err == nil && err2 == nil { // else a stranger wrote it
+	if err == nil && err2 == nil { // else the header is not Waybill's
 		c.hops[place{inboxPart{kind, int32(partition)}, offset}] = true
 	}
 }
@@ -245,7 +244,7 @@ func (c *Checker) checkCause(p *partition, s *eventCheck) {
 	}
 	cause := s.e.Cause
 	if !p.isSameTopic(cause.Inbox, c.o.TopicIDs[cause.Inbox]) {
-		return // its input is gone, with the topic that it was in
+		return // its input was deleted with its topic
 	}
 	in := p.inputs[cause.Inbox]
 	if in == nil || cause.Partition != s.r.Partition {
@@ -288,8 +287,7 @@ func (c *Checker) addHistoryFault(f Fault) {
 	c.faults.add(f)
 }
 
-// lateReplies are those that were written after the complete-by of their
-// attempt.
+// lateReplies counts replies that were written after the complete-by of their attempt.
 type lateReplies struct {
 	count int
 	most  time.Duration

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lead fills l with what the event says about its input.
+// lead fills l with what the event implies about its input.
 func (s *eventCheck) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
 		fact: s.e.Fact.Type(), slot: s.slot, attempt: ended(&s.about), timer: s.timer.Seq}
@@ -65,13 +65,13 @@ func leadReleased(s *eventCheck, l *lead, _ *input) {
 	l.slot.Step, l.by, l.as, l.body, l.written = s.about.Step, sumOfBy(s.about.By), s.about.As, sumOf(*s.about.Raw), true
 }
 
-// failure is what an event says that an agent said. One that is too large is written as another.
+// failure sets the agent's error from the event. An error that is too large is stored as another.
 func (l *lead) failure(err *events.Error) {
 	l.body, l.large = sumOfError(err), err != nil && err.Code == events.CodeTooLarge
 }
 
-// submitted makes the digest of the submission that an event says it is of. Which version was asked for, if any, the
-// submission says.
+// submitted computes the digest of the submission from the event. The requested version is only in the submission, so
+// without it there are two possible digests.
 func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
 	s := events.Submission{ID: task, Workflow: f.Workflow, Input: f.Input, ReplyTo: f.ReplyTo, Priority: f.Priority, Labels: f.Labels}
 	if x == nil {
@@ -85,14 +85,15 @@ func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
 
 // The actions of recoveries that may lead to a first event.
 var (
-	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // a wait may be over by now
+	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // the wait that was asked for may be over
 	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
 	toUndo   = toGiveUp[:1]
 	toHold   = toGiveUp[1:]
 )
 
-// asking is what a recovery asks for that leads to an event as its first; nil: anything. To an attempt that ran
-// through a hold supervisors and scheduler may know other policies: what it is asked to give up may cool down.
+// asking returns the actions of recoveries that can lead to the event as their first; nil: any. If an attempt ran
+// during a hold, the supervisor's policy may differ from the scheduler's. Then a recovery that asks to give up may lead
+// to a cool-down.
 func (s *eventCheck) asking() []events.Action {
 	if s.rule.asks == nil {
 		return nil
@@ -185,7 +186,7 @@ func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 	return "", ""
 }
 
-// verbOf is what the type of an event holds that a reply with an outcome leads to.
+// verbOf returns the part of an event's type that a reply with this outcome leads to.
 func verbOf(o events.Outcome) string {
 	switch o {
 	case events.Completed:
@@ -225,10 +226,10 @@ func (x *input) matchesCommand(l *lead) bool {
 	return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
 }
 
-// seed makes the sums of this process.
+// seed is the seed of the hashes, which are valid only in this process.
 var seed = maphash.MakeSeed()
 
-// sumOf is short for an output. None is null.
+// sumOf returns a hash of an output. No output is equal to null.
 func sumOf(output []byte) uint64 {
 	if len(output) == 0 || string(output) == "null" {
 		return 0
@@ -236,7 +237,8 @@ func sumOf(output []byte) uint64 {
 	return maphash.Bytes(seed, output)
 }
 
-// sumOfError is short for an error; 0: there is none, or it is written as another, for a message that was cut is no text.
+// sumOfError returns a hash of an error; 0: there is none, or it is stored differently, since a cut message may not be
+// UTF-8.
 func sumOfError(e *events.Error) uint64 {
 	if e == nil || !utf8.ValidString(e.Message) {
 		return 0
@@ -250,7 +252,7 @@ func sumOfError(e *events.Error) uint64 {
 	return h.Sum64() ^ sumOf(e.Details)
 }
 
-// sumOfText is short for a text.
+// sumOfText returns a hash of a text.
 func sumOfText(s string) uint64 {
 	if s == "" {
 		return 0

@@ -7,10 +7,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Effect is a line of a ledger.
+// Effect is one line of a ledger.
 type Effect struct {
 	What EffectKind
-	Key  string // the idempotency key; of an undo: that of what it undid
+	Key  string // the idempotency key; for an undo, the key of the undone operation
 }
 
 // EffectKind is what a line of a ledger records.
@@ -18,11 +18,11 @@ type EffectKind uint8
 
 // The kinds of line.
 const (
-	Happened EffectKind = iota // the world is another one now
-	Undone                     // it was taken back, or barred before it could happen
+	Happened EffectKind = iota // the operation had its effect
+	Undone                     // the effect was undone, or prevented before it could happen
 )
 
-// Ledger is the effects of services, by idempotency key. Lines of one key are added in the order in which they
+// Ledger holds the effects of services, by idempotency key. Lines of one key must be added in the order in which they
 // happened. One goroutine uses it.
 type Ledger struct {
 	keys  map[string]*effects
@@ -30,17 +30,17 @@ type Ledger struct {
 	Lines int
 }
 
-// effects is what happened under one key.
+// effects counts the lines of one key.
 type effects struct {
 	happened   int
 	undone     bool
 	afterwards bool // an effect came after the undo
 }
 
-// NewLedger makes an empty one.
+// NewLedger makes an empty Ledger.
 func NewLedger() *Ledger { return &Ledger{keys: map[string]*effects{}} }
 
-// Add takes a line.
+// Add adds a line.
 func (l *Ledger) Add(e Effect) {
 	l.Lines++
 	x := l.keys[e.Key]
@@ -58,8 +58,7 @@ func (l *Ledger) Add(e Effect) {
 	}
 }
 
-// Effect takes a line of the agents' ledger. Lines of one key come in the order
-// in which they happened (P6, P7).
+// Effect adds a line of the agents' ledger (P6, P7). Lines of one key must come in the order in which they happened.
 func (c *Checker) Effect(e Effect) { c.ledger.Add(e) }
 
 // Duplicates returns a fault for each key with more than one effect: services that keep a ledger must honour the
@@ -74,8 +73,8 @@ func (l *Ledger) Duplicates() []Fault {
 	return fs
 }
 
-// Check compares the steps of a task with their effects (P6, P7). A step that an operator released counts as
-// settled by its agent; only a Checker can tell the difference.
+// Check compares the steps of a task with their effects (P6, P7). A step that an operator released counts as completed
+// or undone the agent completed it, since only a Checker can distinguish the two.
 func (l *Ledger) Check(t *events.Task) []Fault {
 	var fs []Fault
 	back := t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep && !undoHeld(t)
@@ -90,19 +89,19 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 	return fs
 }
 
-// undoHeld reports whether an undo is in error: a task that ended so was cancelled
-// by an operator who left what can't be undone.
+// undoHeld reports whether an undo is in error. If such a task has ended, an operator cancelled it without the
+// remaining undos.
 func undoHeld(t *events.Task) bool {
 	return slices.ContainsFunc(t.Steps, func(s *events.Step) bool { return s.Undo != nil && s.Undo.State == events.StepError })
 }
 
-// settled is what a ledger has to show of a step.
+// settled is what the ledger of a step is compared with.
 type settled struct {
 	step, key string
 	completed bool // by its agent
-	back      bool // it had to be taken back
-	byHand    bool // an operator says that it was
-	spared    bool // nobody asked for its undo
+	back      bool // it must be undone
+	byHand    bool // an operator released it as undone
+	spared    bool // no undo was requested
 }
 
 func (l *Ledger) check(s settled) (promise, what string) {

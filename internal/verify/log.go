@@ -9,7 +9,7 @@ type Log struct {
 	c      *Checker
 }
 
-// NewLog makes a checker that has seen nothing.
+// NewLog makes a Log without events.
 func NewLog() *Log { return &Log{c: New(Options{Keep: true})} }
 
 // Add checks the next event of a partition and returns it; nil if it is unreadable, which is a fault.
@@ -19,9 +19,8 @@ func (l *Log) Add(r *events.Record) *events.Event {
 	return e
 }
 
-// Tasks calls fn with the state of every task that was seen, until it returns
-// false.
+// Tasks calls fn with the state of every task, until it returns false.
 func (l *Log) Tasks(fn func(*events.Task) bool) { l.c.Tasks(fn) }
 
-// Task is the state of one task; nil if it wasn't seen.
+// Task returns the state of one task; nil if it is unknown.
 func (l *Log) Task(id string) *events.Task { return l.c.Task(id) }

@@ -26,7 +26,7 @@ func (c *Checker) Merge(o *Checker) {
 	o.tasks, o.order = nil, nil
 }
 
-// adopt takes over tasks.
+// adopt adds the tasks of another checker.
 func (c *Checker) adopt(tasks []*task) {
 	for _, t := range tasks {
 		duplicate := c.tasks[t.id]

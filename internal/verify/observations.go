@@ -9,18 +9,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// seen is what a test harness observed besides the log.
+// seen holds observations of a test harness besides the log.
 type seen struct {
 	acked   []ack
 	reads   map[reader]int64
 	readers int
 	digests map[view]Digest
-	pairs   int // digests that had another to be compared with
+	pairs   int // digests that were compared with another
 
 	quiet   time.Time // since when all faults are off
-	lag     int64     // as told last
+	lag     int64     // as last reported
 	lagAt   time.Time
-	lagless []time.Time // the instants at which there was none
+	lagless []time.Time // the instants at which the lag was 0
 }
 
 type ack struct {
@@ -34,14 +34,14 @@ type reader struct {
 	partition int32
 }
 
-// view is what digests are of.
+// view identifies the state that a digest is of.
 type view struct {
 	view      string
 	partition int32
 	offset    int64
 }
 
-// hold is an event that began one.
+// hold is an event that began a hold.
 type hold struct {
 	task   *task
 	seq    uint64
@@ -74,12 +74,12 @@ func (c *Checker) Read(client string, partition int32, offset int64) {
 
 // Digest is the digest of a projection of a partition.
 type Digest struct {
-	View      string // tasks, deadlines, timelines: what is compared with what
-	By        string // who says so: live, rebuilt, from a snapshot
+	View      string // tasks, deadlines or timelines; only equal views are compared
+	By        string // how it was built: live, rebuilt, from a snapshot
 	Partition int32
 	Offset    int64 // the offset that it reflects: everything below
 	Sum       string
-	Crashed   bool // of a store after a crash: P9; else P8
+	Crashed   bool // the store had crashed, so a difference breaks P9; else P8
 }
 
 // Digest records the digest of a projection. All projections of a partition at one offset must have the same
@@ -115,7 +115,7 @@ func (c *Checker) Lag(at time.Time, records int64) {
 	}
 }
 
-// drained returns the first instant since all is quiet without lag; zero: none.
+// drained returns the first instant after Quiet at which the lag was 0; zero: none.
 func (s *seen) drained() time.Time {
 	for _, at := range s.lagless {
 		if !at.Before(s.quiet) {
@@ -125,7 +125,7 @@ func (s *seen) drained() time.Time {
 	return time.Time{}
 }
 
-// Deadletter takes a record of the dead letters.
+// Deadletter adds a record of the dead letters.
 func (c *Checker) Deadletter(r *events.Record) {
 	origin, _ := r.Header(events.HeaderOrigin)
 	reason, _ := r.Header(events.HeaderReason)
@@ -138,29 +138,29 @@ func (c *Checker) Deadletter(r *events.Record) {
 	if in == nil || c.recreated(at.inboxPart) {
 		return
 	}
-	// Those of what can't be used have no other witness; of the others the task's events tell.
+	// Only dead letters of unusable records are compared with their original. For others the task's events are checked.
 	if x := in.inputs.get(at.offset); x != nil && x.unreadable != "" && len(r.Value) < events.MaxDeadletterBytes && x.body != sumOf(r.Value) {
 		c.faults.add(Fault{"P15", "", strings.TrimPrefix(r.Topic, string(c.o.Namespace)), r.Partition, r.Offset, fmt.Sprintf("isn't the record that it says it is, %s", origin)})
 	}
 }
 
-// DeadlettersMissing takes back Options.Deadletters: some couldn't be fed.
+// DeadlettersMissing unsets Options.Deadletters, since some dead letters couldn't be fed.
 func (c *Checker) DeadlettersMissing() { c.o.Deadletters = false }
 
-// placeOf reads where a record was found, "topic/partition/offset", if that is
-// an inbox of the namespace.
+// placeOf parses the position of a record, "topic/partition/offset". ok is false if the topic isn't an inbox of the
+// namespace.
 func (c *Checker) placeOf(origin string) (place, bool) {
 	name, own := strings.CutPrefix(origin, string(c.o.Namespace))
 	cause, err := events.ParseCause(name)
 	return place{inboxPart{cause.Inbox, cause.Partition}, cause.Offset}, own && err == nil
 }
 
-// Alert takes a record of the alerts.
+// Alert adds a record of the alerts.
 func (c *Checker) Alert(r *events.Record) {
 	if id, ok := r.Header(events.HeaderID); ok {
 		c.alerted[id] = true
 	}
 }
 
-// alertID is the ce_id of the alert of a hold: that of its event.
+// alertID returns the ce_id of the alert of a hold, which is that of the event.
 func (h hold) alertID() string { return h.task.id + "/" + strconv.FormatUint(h.seq, 10) }

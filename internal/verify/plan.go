@@ -80,7 +80,7 @@ func (t *task) notDone() (step int, ok bool) {
 	return 0, false
 }
 
-// How a task goes on, or ends, is what was decided of it, by its plan or by an operator: held to resumes.
+// The functions from checkHold to checkResume check that a task continues or ends as its plan or an operator decided.
 
 func (s *eventCheck) checkHold() (promise, what string) {
 	if t := s.t.open.state; t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
@@ -138,8 +138,8 @@ func (s *eventCheck) checkResume() (promise, what string) {
 	return "", ""
 }
 
-// checkReason checks that a task is held, or undone by itself, for the error of the step that just gave up, or for
-// an error of its own.
+// checkReason checks the error for which a task is held or undone without a command. It is the error of the step that
+// just gave up, or an error of the task's own.
 func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	g := s.t.open.gaveUp
 	if err == nil || g.any || err.Code == events.CodeTooLarge {
@@ -168,7 +168,7 @@ func (t *task) skippedUnknown(step string) bool {
 	return ok && t.steps[i].flags.has(skipped)
 }
 
-// checkEnd checks that an undo ends as was decided, once no attempt runs (P6).
+// checkEnd checks that an undo ends in the decided state, once no attempt runs (P6).
 func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
 	o := s.t.open
 	if o.state.Ending != end {
@@ -196,12 +196,12 @@ func stillHeld(t *events.Task) bool {
 // decision is the decision that the last event of a partition belongs to: the events of one task that an input led
 // to, or those of a step that started in a freed slot.
 type decision struct {
-	task   *task // nil: of none that is looked at
+	task   *task // nil: the task isn't checked
 	cause  events.Cause
 	queued bool
-	offset int64  // of its last event so far
-	fact   string // the type of that
-	// loose: an attempt ended, and nothing says how its run goes on.
+	offset int64  // of the last event so far
+	fact   string // the type of the last event
+	// loose is true if an attempt ended and no event yet says how its run continues.
 	loose bool
 }
 

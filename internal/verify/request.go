@@ -8,15 +8,15 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// topicRequests is before an agent's name.
+// topicRequests precedes an agent's name in the name of its request topic.
 const topicRequests = "requests."
 
 // request is a request whose attempt hasn't been fed yet.
 type request struct {
 	due       int64
-	value     uint64 // its sum
+	value     uint64 // a hash of it
 	trace     uint64 // the sum of its traceparent
-	token     uint64 // the sum of its token's hash
+	token     uint64 // a hash of its token's hash
 	key       string
 	operation string
 	topic     string
@@ -24,7 +24,7 @@ type request struct {
 	offset    int64
 }
 
-// Request takes a record of an agent's request topic. A request and the event of its attempt are written in one
+// Request adds a record of an agent's request topic. A request and the event of its attempt are written in one
 // transaction, so both must exist (P10).
 func (c *Checker) Request(r *events.Record) {
 	c.asked++
@@ -53,21 +53,21 @@ func (c *Checker) Request(r *events.Record) {
 	c.requests[id] = x
 }
 
-// given is what the requests of a task have of it.
+// given holds hashes of the task's data that its requests must contain.
 type given struct {
 	trace  uint64   // the sum of its traceparent
-	input  uint64   // the sum of its input
-	inputs []uint64 // those of its steps' inputs; 0: none yet
+	input  uint64   // a hash of the task's input
+	inputs []uint64 // hashes of the steps' inputs; 0: none yet
 }
 
-// received: of a task requests may be seen.
+// received prepares the checks of a task's requests.
 func (c *Checker) received(t *task, f *events.TaskReceived) {
 	if c.o.Requests {
 		c.given[t] = &given{sumOfText(f.Traceparent), sumOf(f.Input), make([]uint64, len(f.Plan.Steps))}
 	}
 }
 
-// started: an attempt of which the request may have been seen.
+// started records an attempt. If its request was fed already, it compares them.
 func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 	if g := c.given[t]; g != nil && f.Kind == events.Do {
 		switch {

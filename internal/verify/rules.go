@@ -6,26 +6,27 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// factRule is what the checks expect of the events of one kind: their causes, their predecessors, the timer that
-// they must arm, and what they count as. Each new kind of fact needs a rule here, and nowhere else.
+// factRule is what the checks expect of events with one verb: their causes, their predecessors, the timer that they
+// must arm, and how they are counted. A new kind of fact needs a rule here, and nowhere else.
 type factRule struct {
-	from    []events.Inbox // which may lead to it as their first event
-	only    bool           // it can only be the first
-	own     bool           // it can only be what an input asked for itself, not what a freed slot lets begin
-	promise string         // that is broken where it comes of another input; empty: P10
-	// begins: it is an attempt, or says that none can be made. wait: it is one that waits. Either ends a timer of its
-	// run only if a recovery asked for that.
+	from    []events.Inbox // inboxes whose inputs may lead to it as their first event
+	only    bool           // it can only be the first event of its cause
+	own     bool           // it can't be a start in a freed slot
+	promise string         // the promise that is broken if it has another cause; empty: P10
+	// begins is true if the event starts an attempt, or says that none can be made. wait is true if it begins a wait.
+	// Such an event may end a timer of its run only if a recovery asked for it.
 	begins, wait bool
-	// loose: an attempt ended, and another event has to say how its run goes on, unless a timer does.
+	// loose is true if the event ends an attempt and arms no timer by itself. Then another event must say how the run
+	// continues, unless a timer is armed.
 	loose bool
 
-	// Each is asked only where it is there.
-	attempted func(*eventCheck, events.Attempts) (promise, what string) // of what the plan allows its run
-	course    func(*eventCheck) (promise, what string)                  // of the plan's graph, and of what was decided
-	arms      func(*eventCheck) (events.TimerKind, time.Time)           // the timer that it has to arm
-	count     func(*eventCheck)                                         // takes it over
-	asks      func(*eventCheck) []events.Action                         // what a recovery that led to it asked for; nil: anything
-	lead      func(*eventCheck, *lead, *input)                          // notes what its input has to say
+	// Functions that are nil aren't called.
+	attempted func(*eventCheck, events.Attempts) (promise, what string) // checks the plan's rule of attempts
+	course    func(*eventCheck) (promise, what string)                  // checks the plan's graph, and earlier decisions
+	arms      func(*eventCheck) (events.TimerKind, time.Time)           // returns the timer that the event must arm
+	count     func(*eventCheck)                                         // counts the event
+	asks      func(*eventCheck) []events.Action                         // returns the actions of recoveries that may lead to it; nil: any
+	lead      func(*eventCheck, *lead, *input)                          // sets what the input must contain
 }
 
 // The first inboxes of facts.
@@ -36,7 +37,7 @@ var (
 	byControls   = []events.Inbox{events.Controls}
 )
 
-// taskRules are those of facts of a task.
+// taskRules are the rules of facts of a task.
 var taskRules = map[events.Verb]*factRule{
 	events.VerbReceived:  {from: byTasks, only: true, lead: leadReceived},
 	events.VerbStarted:   {own: true, arms: startedTimer},
@@ -50,7 +51,7 @@ var taskRules = map[events.Verb]*factRule{
 		lead: leadResumed},
 }
 
-// stepRules are those of facts of a step, or of its undo.
+// stepRules are the rules of facts of a step, or of its undo.
 var stepRules = map[events.Verb]*factRule{
 	events.VerbSkipped: {course: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
 	events.VerbReleased: {from: byControls, only: true, course: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
@@ -68,7 +69,7 @@ var stepRules = map[events.Verb]*factRule{
 		count: (*eventCheck).countErrored, asks: asksErrored},
 }
 
-// noRule is of a fact of which nothing is expected.
+// noRule is the rule of facts without any expectation.
 var noRule = &factRule{}
 
 func ruleOf(a *events.About) *factRule {

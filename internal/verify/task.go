@@ -6,40 +6,39 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// task is what the checkers keep of one. What it needs only while events can
-// come is in open; the rest is short, and stays.
+// task is the state of the checks of a task. What is needed only while further events can come is in open. The rest is
+// small and is kept.
 type task struct {
 	id        string
 	partition int32
 	broken    bool
-	keep      bool // cancelled, and what completed stays
-	left      bool // cancelled while an undo was held: what can't be undone stays
+	keep      bool // cancelled, and completed steps aren't undone
+	left      bool // cancelled while an undo was held; the remaining undos aren't made
 	state     events.TaskState
 	plan      *events.Plan // shared by the tasks of a definition
 	steps     []facts      // by index of the plan
-	attempts  []attempt    // that requests were sent for, in the order of the log
+	attempts  []attempt    // attempts with a request, in the order of the log
 	digest    uint64       // of the submission
-	taken     int64        // its offset
-	askedAt   int64        // of the submission, or of what an operator asked last, in ms
-	statusAt  int64        // of the event that made the state, in ms
-	open      *open        // nil: ended, and not kept
+	taken     int64        // the offset of the submission
+	askedAt   int64        // instant of the submission, or of the last command, in ms
+	statusAt  int64        // instant of the event that set state, in ms
+	open      *open        // nil: the task has ended and isn't kept
 }
 
-// facts are what happened of a step, as the checkers count it themselves, apart
-// from the fold.
+// facts are the results of a step, counted independently of the fold.
 type facts struct {
 	flags      flags
-	generation uint16 // of the key,
-	undoing    uint16 // and of that of its undo
+	generation uint16 // generation of the step's key
+	undoing    uint16 // generation of the undo's key
 }
 
 type flags uint8
 
 const (
 	completed   flags = 1 << iota // by its agent
-	handSettled                   // as completed, by an operator
+	handSettled                   // released as completed by an operator
 	unknown                       // an attempt timed out or failed, and may have had an effect
-	undoAsked                     // a request of its undo was sent
+	undoAsked                     // a request for its undo was sent
 	undone                        // by its agent
 	handUndone                    // by an operator
 	skipped
@@ -48,58 +47,58 @@ const (
 
 func (f flags) has(any flags) bool { return f&any != 0 }
 
-// attempt is one request.
+// attempt is one attempt with a request.
 type attempt struct {
 	due     int64  // complete-by, in ms
 	started int64  // timestamp of the event's record, in ms
 	token   uint64 // the sum of its token's hash
-	// below is the offset of the replies' partition below which all were decided
-	// when the attempt ended; open attempts have none yet.
+	// below is the offset of the replies' partition below which all replies had been decided when the attempt ended. It
+	// isn't set for running attempts.
 	below  int64
 	step   uint16
 	number uint16
 	undo   bool
 	ended  bool
-	asked  bool // its request was seen
-	// generation of its key; manyGenerations: that or a later one.
+	asked  bool // its request was fed
+	// generation is that of the attempt's key; manyGenerations: that or a later one.
 	generation uint8
 }
 
-// manyGenerations bounds what is known of an attempt's key.
+// manyGenerations is the greatest generation that an attempt stores.
 const manyGenerations = 255
 
-// open is what the checkers keep of a task that may go on.
+// open is the state of the checks of a task that hasn't ended.
 type open struct {
 	state  *events.Task
-	offset int64 // of the last event that is in state
+	offset int64 // of the last event that state reflects
 	timers events.Timers
-	runs   []run        // of step i: 2i, of its undo: 2i+1
+	runs   []run        // the run of step i is at 2i, of its undo at 2i+1
 	done   int          // steps
 	erred  int          // steps
-	cut    *cutDecision // nil, or its last decision but one
+	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
 	gaveUp gaveUp
 }
 
-// gaveUp is the last event that put a run in error: what is decided of its task then says the same error.
+// gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
 type gaveUp struct {
 	seq  uint64
 	step int
 	err  uint64 // its sum
-	any  bool   // it isn't known: it was too large
+	any  bool   // the error was too large, so it is unknown
 }
 
-// run is the attempts at a step or its undo, counted apart from the fold.
+// run counts the attempts at a step or its undo, independently of the fold.
 type run struct {
 	attempt   int
 	running   bool
 	closed    string // the type of the event that ended the last attempt
 	fresh     int    // attempts since submission or the last resubmit
-	failures  int    // of those
+	failures  int    // failures since then
 	cooled    bool   // a cool-down was granted
 	notBefore time.Time
 	key       string
-	rejected  bool // the last attempt; a resubmit then renews the key
-	renewed   bool // the key, by a resubmit
+	rejected  bool // the last attempt was rejected, so a resubmit renews the key
+	renewed   bool // a resubmit renewed the key, and no attempt has started since
 	index     int  // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
@@ -112,17 +111,16 @@ func (o *open) run(i int, k events.Kind) *run {
 	return &o.runs[2*i]
 }
 
-// takenBack reports whether all that the task did had to be undone.
+// takenBack reports whether all completed steps of the task had to be undone.
 func (t *task) takenBack() bool {
 	return t.state == events.StateUndone || t.state == events.StateCancelled && !t.keep && !t.left
 }
 
-// settled reports whether nothing is to happen without an operator.
+// settled reports whether the task has ended or is held, so that nothing happens without an operator.
 func (t *task) settled() bool { return t.state.Terminal() || t.state == events.StateError }
 
-// settle takes over what the event made of the task, and lets go of what no
-// further event will need; it returns what was kept while the task was open, once
-// it isn't any more.
+// settle updates the task after an event, and releases memory that no further event needs. Once the task has ended it
+// returns the former open, for reuse.
 func (t *task) settle(keep bool) (was *open) {
 	s := t.open.state
 	if s.StatusSeq == s.Seq {
@@ -136,7 +134,7 @@ func (t *task) settle(keep bool) (was *open) {
 		was, t.open = t.open, nil
 		return was
 	}
-	// The fold needs no one's data.
+	// The fold doesn't need this data.
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
 	for i := range s.Steps {
 		st := s.OwnStep(i)

@@ -10,8 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How many events a timeline shows: the first of the task, those up to the
-// fault, and those that followed.
+// The numbers of events that a timeline shows: the first of the task, those up to the fault, and those after it.
 const (
 	timelineFirst  = 1
 	timelineBefore = 12
@@ -28,8 +27,8 @@ type Timeline struct {
 	after   []events.Line
 }
 
-// Timeline begins one, of the first fault that names a task, or else of the
-// first of a record. It is nil if there is none.
+// Timeline creates a Timeline of the first fault with a task, or else of the first fault with a record. It is nil if
+// there is none.
 func (r *Report) Timeline() *Timeline {
 	for _, f := range r.Faults {
 		if f.Task != "" {
@@ -44,9 +43,8 @@ func (r *Report) Timeline() *Timeline {
 	return nil
 }
 
-// Add takes the next record of the fault's partition of events; others are
-// passed over. What a record doesn't tell, because it is no event, its line has
-// from Kafka: the instant and the offset.
+// Add adds the next record of the fault's partition of events, and ignores other records. The line of an unreadable
+// record has the timestamp and the offset from Kafka.
 func (l *Timeline) Add(r *events.Record) {
 	f := &l.Fault
 	if f.Task != "" && string(r.Key) != f.Task || f.Task == "" && r.Partition != f.Partition {
@@ -77,12 +75,12 @@ func (l *Timeline) Add(r *events.Record) {
 	}
 }
 
-// Lines are what was collected, in the order of the log.
+// Lines returns the collected lines in the order of the log.
 func (l *Timeline) Lines() []events.Line {
 	return append(append(append([]events.Line(nil), l.first...), l.before...), l.after...)
 }
 
-// String is the fault and the events around it, a line each.
+// String returns the fault and the events around it, one line each.
 func (l *Timeline) String() string {
 	s := l.Fault.String() + "\n"
 	for i, e := range l.Lines() {

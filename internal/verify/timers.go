@@ -25,7 +25,7 @@ func (s *eventCheck) checkTimer() (promise, what string) {
 		return promise, fmt.Sprintf("%s arms no timer: without an answer nothing would follow from it", f)
 	case p.Timer != kind:
 		return promise, fmt.Sprintf("%s arms a timer of the kind %s; it is %s", f, p.Timer, kind)
-	case kind == events.TimerWaiting && s.e.Due.Equal(s.run.notBefore): // also where that is over
+	case kind == events.TimerWaiting && s.e.Due.Equal(s.run.notBefore): // even if that instant has passed
 	case !s.e.Due.Equal(due):
 		return promise, fmt.Sprintf("%s arms a timer that is due at %s; by the plan at %s", f, s.e.Due.Format(events.TimeLayout), due.Format(events.TimeLayout))
 	}
@@ -72,13 +72,13 @@ func failedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 
 func waitingTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	due := s.run.notBefore
-	if s.e.At.After(due) { // it waits for its agent alone, if for anything
+	if s.e.At.After(due) { // the wait is over, and the step waits only for its agent
 		due = s.e.At
 	}
 	return events.TimerWaiting, due
 }
 
-// earlier returns the earlier of two instants. That of a task may be unset.
+// earlier returns the earlier of two instants. task may be zero, which means none.
 func earlier(due, task time.Time) time.Time {
 	if !task.IsZero() && task.Before(due) {
 		return task

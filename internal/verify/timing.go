@@ -8,11 +8,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// maxLate bounds the late timers that are kept until Finish can say whether
-// anything was disturbed meanwhile.
+// maxLate bounds the late timers that are kept until Finish decides whether a disturbed span excuses them.
 const maxLate = 10_000
 
-// timing is what is known of timers that fired.
+// timing records the timers that fired.
 type timing struct {
 	accepted  int // recoveries
 	lateness  lateness
@@ -21,7 +20,7 @@ type timing struct {
 	disturbed []span
 }
 
-// lateTimer is one that fired past the bound.
+// lateTimer is a timer that fired later than the bound.
 type lateTimer struct {
 	task    *task
 	seq     uint64
@@ -39,7 +38,7 @@ func (s span) covers(l *lateTimer) bool {
 	return (s.partition == AllPartitions || s.partition == l.task.partition) && !l.at.Before(s.from) && !l.due.After(s.to)
 }
 
-// fired takes a timer that one recovery ended.
+// fired records a timer that a recovery ended.
 func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
 	late := at.Sub(timer.Due)
 	g.lateness.add(late)
@@ -53,7 +52,7 @@ func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, 
 	g.late = append(g.late, lateTimer{t, timer.Seq, timer.Due, at, offset})
 }
 
-// AllPartitions stands for all of them.
+// AllPartitions is the partition of a Disturbed span of all partitions.
 const AllPartitions = -1
 
 // Disturbed records that an owner failed: timers of a partition that were due before to and fired after from may
@@ -62,7 +61,7 @@ func (c *Checker) Disturbed(partition int32, from, to time.Time) {
 	c.timing.disturbed = append(c.timing.disturbed, span{partition, from, to})
 }
 
-// finish says which timers fired late without excuse.
+// finish reports the timers that fired late outside of disturbed spans. It returns the number of the others.
 func (g *timing) finish(bound time.Duration, fs *faults) (excused int) {
 	for i := range g.late {
 		l := &g.late[i]
@@ -107,7 +106,7 @@ func bucket(ms uint64) int {
 	return linear + shift*perDouble + int(ms>>shift) - linear
 }
 
-// upper is the largest value of a bucket.
+// upper returns the largest value of a bucket.
 func upper(i int) time.Duration {
 	if i < linear {
 		return time.Duration(i) * time.Millisecond
@@ -117,7 +116,7 @@ func upper(i int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// quantile is a value that a share of them doesn't pass.
+// quantile returns an upper bound of this share of the values.
 func (l *lateness) quantile(share float64) time.Duration {
 	rank, seen := int(share*float64(l.count)), 0
 	for i, n := range l.buckets {

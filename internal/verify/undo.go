@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// undoOrder checks P6 at the first attempt of a step's undo: no attempt runs, no
-// other undo either, and it is this step's turn.
+// undoOrder checks P6 at the first attempt of a step's undo: no attempt and no other undo runs, and this step is the
+// next to undo.
 func (s *eventCheck) undoOrder() (promise, what string) {
 	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) || !s.rule.begins {
 		return "", ""
@@ -27,8 +27,7 @@ func (s *eventCheck) undoOrder() (promise, what string) {
 	return "", ""
 }
 
-// toUndo reports whether a step of the task is to be undone: its effect is
-// unknown, or it completed and isn't kept.
+// toUndo reports whether a step must be undone: its effect is unknown, or it completed and isn't kept.
 func (s *eventCheck) toUndo(i int) bool {
 	f := s.t.steps[i].flags
 	if s.t.plan.Steps[i].Undo == nil {
@@ -37,8 +36,8 @@ func (s *eventCheck) toUndo(i int) bool {
 	return f.has(unknown) || f.has(completed|handSettled) && !s.t.open.state.Keep
 }
 
-// nextUndo is the step whose turn it is: of unknown effect, the last started
-// first; then completed, the last completed first.
+// nextUndo returns the next step to undo: first those of unknown effect, the last started first, then completed ones,
+// the last completed first.
 func (s *eventCheck) nextUndo() (best int, ok bool) {
 	order := uint64(0)
 	for i := range s.t.steps {
@@ -49,7 +48,7 @@ func (s *eventCheck) nextUndo() (best int, ok bool) {
 		r := s.t.open.run(i, events.Do)
 		at := r.done
 		if f.has(unknown) {
-			at = r.began + 1<<62 // before all that completed
+			at = r.began + 1<<62 // before all completed steps
 		}
 		if !ok || at > order {
 			best, order, ok = i, at, true
@@ -58,10 +57,10 @@ func (s *eventCheck) nextUndo() (best int, ok bool) {
 	return best, ok
 }
 
-// allUndone checks P6 at the end: exactly what was to be undone is undone.
+// allUndone checks P6 at the end of an undo: exactly the steps that must be undone are undone.
 func (s *eventCheck) allUndone(was events.TaskState) (promise, what string) {
 	if was != events.StateUndoing {
-		s.t.left = true // an operator leaves what can't be undone
+		s.t.left = true // an operator cancelled the remaining undos
 		return "", ""
 	}
 	for i := range s.t.steps {

@@ -9,8 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// used is the offset of an inbox below which everything was consumed, as far as
-// the log or the group's position show it.
+// used returns the offset of an inbox below which everything was consumed, according to the log or the group's
+// position.
 func (f *finish) used(key inboxPart) int64 {
 	next := int64(0)
 	if p := f.c.parts[key.partition]; p != nil && p.isSameTopic(key.inbox, f.c.o.TopicIDs[key.inbox]) {
@@ -22,8 +22,7 @@ func (f *finish) used(key inboxPart) int64 {
 	return next
 }
 
-// inboxes looks at the inputs that led to nothing, and at the events whose input
-// isn't there.
+// inboxes checks the inputs that led to no event, and the events whose input is missing.
 func (f *finish) inboxes() {
 	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
@@ -38,7 +37,7 @@ func (f *finish) inboxes() {
 				f.c.checkLateReply(x, at, &f.late, f.faults)
 			}
 			if offset >= used {
-				// What one led to that is older than what was fed isn't known.
+				// An input older than the events that were fed may have led to an unknown event.
 				if since := f.c.o.Since; offset >= refused[key] && (used > 0 || since.IsZero() || x.at >= millis(since)) {
 					f.report.Pending++
 				}
@@ -53,15 +52,15 @@ func (f *finish) inboxes() {
 	f.deadAndLed()
 }
 
-// recreated reports whether an inbox of a partition was deleted and created again, by its claims and by
-// what is fed.
+// recreated reports whether an inbox of a partition was deleted and created again, according to claims and
+// Options.TopicIDs.
 func (c *Checker) recreated(at inboxPart) bool {
 	p := c.parts[at.partition]
 	return p != nil && (p.recreated[at.inbox] || !p.isSameTopic(at.inbox, c.o.TopicIDs[at.inbox]))
 }
 
-// refused is the offset of each inbox below which everything was consumed, as its dead letters tell.
-// It is for counting: anybody may write a dead letter.
+// refused returns the offset of each inbox below which everything was consumed, according to its dead letters. It is
+// only for counting, since dead letters can be forged.
 func (f *finish) refused() map[inboxPart]int64 {
 	next := map[inboxPart]int64{}
 	for at := range f.c.dead {
@@ -70,8 +69,8 @@ func (f *finish) refused() map[inboxPart]int64 {
 	return next
 }
 
-// unled: a consumed input that led to nothing had to, or is seen elsewhere (P10,
-// P15).
+// unled checks a consumed input that led to no event. It may be a dead letter, forwarded, or without effect; else it is
+// a fault (P10, P15).
 func (f *finish) unled(at place, x *input) (promise, what string) {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
@@ -91,12 +90,12 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		f.report.Recoveries.Rejected++
 	}
 	switch {
-	case t == nil && at.inbox == events.Controls: // it is answered
+	case t == nil && at.inbox == events.Controls: // it is refused in an answer
 	case t == nil && !visible && at.inbox == events.Tasks:
 		return "P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"
 	case t == nil && !visible:
 		return "P15", "is of a task that isn't in the log, and there is no dead letter of it"
-	case t != nil && f.c.recreated(at.inboxPart): // what its events say of offsets may be of the topic before
+	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
@@ -105,8 +104,8 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	return "", ""
 }
 
-// again: a submission of a task that is there led to nothing, for it was the same, and came later. Another one under
-// its id is a dead letter (P15).
+// again checks a submission of an existing task that led to no event. It must be equal and later (P10). A different
+// submission under the id must be a dead letter (P15).
 func (t *task) again(at place, x *input) (promise, what string) {
 	switch {
 	case sumOfText(x.says) != t.digest:
@@ -117,18 +116,17 @@ func (t *task) again(at place, x *input) (promise, what string) {
 	return "", ""
 }
 
-// forwarded: a record in the wrong partition comes again in the right one (P10).
+// forwarded checks that a record in the wrong partition was forwarded to the right one (P10).
 func (f *finish) forwarded(at place, x *input) (promise, what string) {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
 	if to == nil || !to.fed || !to.whole(0) || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
-		return "", "" // what was trimmed, or came later, isn't known
+		return "", "" // trimmed or later records are unknown
 	}
 	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
 }
 
-// unheard: a reply that was decided while its attempt ran had to be accepted
-// (P10). It was, if it was written after the attempt began, and lies below a
-// reply that led to something before the attempt ended.
+// unheard checks that a reply which was consumed while its attempt ran was accepted (P10). That is so if it was written
+// after the attempt began, and its offset is below that of a reply which led to an event before the attempt ended.
 func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 	i, ok := t.findAttempt(x.ref)
 	if !ok || x.at <= t.attempts[i].started {
@@ -160,7 +158,7 @@ func (f *finish) hasToken(t *task, x *input) bool {
 	return ok && t.attempts[i].token == x.token
 }
 
-// causeless: an event names an input that isn't there (P10).
+// causeless reports events whose input is missing (P10).
 func (f *finish) causeless(in *inbox) {
 	for offset, l := range in.leads.all() {
 		if t := f.c.tasks[l.task]; in.whole(offset) && (t == nil || !t.broken) {
@@ -170,7 +168,7 @@ func (f *finish) causeless(in *inbox) {
 	}
 }
 
-// letter is the last dead letter of an input: why, and its timestamp in ms.
+// letter is the last dead letter of an input: the reason, and its timestamp in ms.
 type letter struct {
 	why events.Reason
 	at  int64
@@ -182,13 +180,14 @@ type takeover struct {
 	next [events.Inboxes]int64
 }
 
-// passing are the reasons for which a record can't be used at one time, and can at another: by the definitions that there
-// are, by a scheduler's settings, and by what its build can read.
+// passing are the temporary reasons of dead letters. They depend on the definitions, on a scheduler's settings, or on
+// its build.
 var passing = []events.Reason{events.ReasonUnknownWorkflow, events.ReasonTooLarge, events.ReasonBadReplyTo, events.ReasonTaskStopped}
 
-// takenAgain reports whether an input that is a dead letter may have led to an event all the same: it was consumed again, for its
-// dead letter left no cause, and the group's offsets had expired. Who does so has restored the partition, and so claimed it, after the
-// dead letter was written. His claim is the last before which no later cause of the inbox was seen.
+// takenAgain reports whether an input with a dead letter may also have led to an event, since it was consumed twice.
+// That happens if the group's offsets expired, since a dead letter leaves no cause in the log. The second consumer has
+// claimed the partition after the dead letter was written. Its claim is the last one before which no later cause of the
+// inbox came.
 func (c *Checker) takenAgain(at place) bool {
 	l, p := c.dead[at], c.parts[at.partition]
 	if p == nil || l.at == 0 || !slices.Contains(passing, l.why) {
@@ -199,11 +198,11 @@ func (c *Checker) takenAgain(at place) bool {
 			return p.claims[i].at > l.at
 		}
 	}
-	return c.hasTimeRange() // his claim may be older than what is looked at
+	return c.hasTimeRange() // the claim may be older than the time range
 }
 
-// deadAndLed: what is a dead letter led to nothing (P15). An input that was fed
-// and is no longer kept has met its event.
+// deadAndLed checks that inputs with a dead letter led to no event (P15). An input that was fed and is no longer kept
+// has led to an event.
 func (f *finish) deadAndLed() {
 	places := slices.SortedFunc(maps.Keys(f.c.dead), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox), cmp.Compare(a.offset, b.offset))
