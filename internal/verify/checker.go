@@ -86,7 +86,7 @@ const MaxFaults = 100
 type faults struct {
 	list []Fault
 	all  int
-	most int // that are kept
+	most int // bound of the faults that are kept
 }
 
 func (fs *faults) add(f Fault) {

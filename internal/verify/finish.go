@@ -25,7 +25,7 @@ type Report struct {
 	Excused    int // timers that fired late within disturbed spans
 
 	LateReplies int           // replies written after the complete-by of their attempt
-	LatestReply time.Duration // how long after
+	LatestReply time.Duration // the longest time after it
 
 	Broken int     // faults
 	Faults []Fault // the first Options.Faults, those of the log first, in its order

@@ -14,7 +14,7 @@ type partition struct {
 	state  events.PartitionState
 	next   [events.Inboxes]int64 // one more than the highest cause of each inbox
 	least  [events.Inboxes]int64 // offset that the next cause of each inbox may have
-	cause  events.Cause          // of the event before
+	cause  events.Cause          // of the previous event
 	any    bool                  // there was a previous event
 	task   string                // task of the cause's events so far; empty: none yet
 	doing  decision
@@ -57,7 +57,7 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	p.resetRecreated(e)
 	if err := p.state.Evolve(e); err != nil {
 		c.faults.add(Fault{"P11", e.Task, topicEvents, r.Partition, r.Offset, err.Error()})
-		p.state.At = e.At // told once, not of all that follows
+		p.state.At = e.At // so that the fault is reported once
 	}
 	before := p.next
 	first, what := p.follow(e.Cause, e.Task, r.Partition, e.Queued)

@@ -246,7 +246,7 @@ func sumOfError(e *events.Error) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, s := range [...]string{e.Code, e.Message} {
-		_, _ = h.WriteString(s) // it takes all
+		_, _ = h.WriteString(s) // it never fails
 		_ = h.WriteByte(0)
 	}
 	return h.Sum64() ^ sumOf(e.Details)
@@ -264,7 +264,7 @@ func sumOfBy(b *events.By) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, s := range [...]string{b.Who, b.Claimed, b.Why} {
-		_, _ = h.WriteString(s) // it takes all
+		_, _ = h.WriteString(s) // it never fails
 		_ = h.WriteByte(0)
 	}
 	return h.Sum64()

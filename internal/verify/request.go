@@ -15,7 +15,7 @@ const topicRequests = "requests."
 type request struct {
 	due       int64
 	value     uint64 // a hash of it
-	trace     uint64 // the sum of its traceparent
+	trace     uint64 // a hash of its traceparent
 	token     uint64 // a hash of its token's hash
 	key       string
 	operation string
@@ -55,7 +55,7 @@ func (c *Checker) Request(r *events.Record) {
 
 // given holds hashes of the task's data that its requests must contain.
 type given struct {
-	trace  uint64   // the sum of its traceparent
+	trace  uint64   // a hash of its traceparent
 	input  uint64   // a hash of the task's input
 	inputs []uint64 // hashes of the steps' inputs; 0: none yet
 }

@@ -40,7 +40,7 @@ const (
 	unknown                       // an attempt timed out or failed, and may have had an effect
 	undoAsked                     // a request for its undo was sent
 	undone                        // by its agent
-	handUndone                    // by an operator
+	handUndone                    // released as undone by an operator
 	skipped
 	erred // in error, and not resumed since
 )
@@ -51,7 +51,7 @@ func (f flags) has(any flags) bool { return f&any != 0 }
 type attempt struct {
 	due     int64  // complete-by, in ms
 	started int64  // timestamp of the event's record, in ms
-	token   uint64 // the sum of its token's hash
+	token   uint64 // a hash of its token hash
 	// below is the offset of the replies' partition below which all replies had been decided when the attempt ended. It
 	// isn't set for running attempts.
 	below  int64
@@ -83,7 +83,7 @@ type open struct {
 type gaveUp struct {
 	seq  uint64
 	step int
-	err  uint64 // its sum
+	err  uint64 // a hash of it
 	any  bool   // the error was too large, so it is unknown
 }
 
