@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAbout: what a fact says of itself is what it has, and its type says so too.
+// TestAbout checks that the About of each fact agrees with its fields and its type.
 func TestAbout(t *testing.T) {
 	for _, f := range sampleFacts() {
 		a, v := f.About(), reflect.ValueOf(f).Elem()

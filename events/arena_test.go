@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Records made in an Arena equal those made without, however it grows. After Reset its memory is
-// used again.
+// TestArena checks that records made in an Arena equal those made without, however it grows, and that Reset frees its
+// memory for reuse.
 func TestArena(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	records := func(m *Arena, round int) (all []Record) {
-		for i := range 3 * arenaHeadersFirst { // more than there is room for at first
+		for i := range 3 * arenaHeadersFirst { // more than the first block holds
 			ns := Namespace(fmt.Sprintf("ns%d.", i/arenaHeadersFirst))
 			task := strings.Repeat("t", 1+i%50) + fmt.Sprint(round)
 			e := &Event{Task: task, Seq: uint64(i + 1), At: at, Fact: &TaskProcessed{}}
@@ -53,7 +53,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// Texts and headers from an Arena don't overlap: appending to one changes no other.
+// TestArenaTextsDontOverlap checks that appending to a text or to headers from an Arena changes no others.
 func TestArenaTextsDontOverlap(t *testing.T) {
 	m := &Arena{}
 	a, b := append(m.newBytes(2), "ab"...), append(m.newBytes(2), "cd"...)

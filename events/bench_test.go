@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// firstEvent is the sample of a task's first event, the largest of most tasks.
+// firstEvent returns the sample of a task's first event, which is the largest event of most tasks.
 func firstEvent() sample {
 	for _, s := range eventSamples() {
 		if _, ok := s.event.Fact.(*TaskReceived); ok {
@@ -28,8 +28,7 @@ func BenchmarkEncodeEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkSeal is what the last event of a task costs to write and hash, as a scheduler does: with
-// its sum, and as it would be without.
+// BenchmarkSeal measures writing and hashing the last event of a task, with its sum and without.
 func BenchmarkSeal(b *testing.B) {
 	e := sampleEvent(&TaskProcessed{Output: []byte(`{"tracking":"T-1"}`)}, 9)
 	held := &Task{State: StateError}
@@ -73,8 +72,7 @@ func BenchmarkDecodeEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkReadEvent is DecodeEvent of one who reads event after event, and byList of one
-// whose events were written in another way.
+// BenchmarkReadEvent measures reading events one after another, on the fast path and by the list of members.
 func BenchmarkReadEvent(b *testing.B) {
 	samples := eventSamples()
 	var rs []Record
@@ -114,8 +112,7 @@ func BenchmarkDecodeInput(b *testing.B) {
 	}
 }
 
-// BenchmarkEncodeInput makes the records that applications, agents, supervisors and
-// operators write.
+// BenchmarkEncodeInput measures making the records of applications, agents, supervisors and operators.
 func BenchmarkEncodeInput(b *testing.B) {
 	for _, s := range inputSamples() {
 		encode := func() Record { return Record{} }
@@ -130,7 +127,7 @@ func BenchmarkEncodeInput(b *testing.B) {
 			encode = func() Record { return in.Record(sampleNS, "cli") }
 		}
 		if !reflect.DeepEqual(encode(), s.record) {
-			continue // written by others, in a form that nobody here writes
+			continue // this build doesn't write this form
 		}
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -160,7 +157,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	}
 }
 
-// history is that of a task of two steps, as it is folded most often.
+// history returns the events of a typical task of two steps.
 func history(b *testing.B) (es []*Event, hashes []string) {
 	var task *Task
 	for _, f := range []Fact{
@@ -198,8 +195,7 @@ func BenchmarkEvolve(b *testing.B) {
 	}
 }
 
-// BenchmarkTimersEvolve is the supervisor's fold of the same history.
-// BenchmarkSummaryEvolve is BenchmarkEvolve of the row of a list.
+// BenchmarkSummaryEvolve is BenchmarkEvolve for the row of a list.
 func BenchmarkSummaryEvolve(b *testing.B) {
 	es, _ := history(b)
 	b.ReportAllocs()
@@ -270,7 +266,7 @@ func BenchmarkTask(b *testing.B) {
 	})
 }
 
-// BenchmarkDigest is of a small order, and of the largest.
+// BenchmarkDigest measures the digest of a small submission, and of the largest.
 func BenchmarkDigest(b *testing.B) {
 	for _, s := range []struct{ name, input string }{
 		{"order", `{"customer":"c-17","items":[{"sku":"A-1","quantity":2},{"sku":"B-7","quantity":1}],"total":12.50,"note":"ring twice"}`},

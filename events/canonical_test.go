@@ -14,8 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// A jsonValue is a value that can be written in many ways: a member list, an
-// array, a text, a number or a word.
+// jsonValue is a JSON value that can be written in many ways: an object, an array, a text, a number or a word.
 type jsonValue struct {
 	members []jsonMember
 	array   []jsonValue
@@ -37,7 +36,7 @@ type jsonNumber struct {
 	power    int64
 }
 
-// A jsonWriter writes values in a form that it draws.
+// jsonWriter writes values in a random form.
 type jsonWriter struct{ *rand.Rand }
 
 func (w jsonWriter) space() string { return []string{"", "", " ", "\n\t", "\r"}[w.IntN(5)] }
@@ -123,7 +122,7 @@ func (w jsonWriter) number(n jsonNumber) string {
 	return s
 }
 
-// A jsonMaker draws values.
+// jsonMaker draws random values.
 type jsonMaker struct{ *rand.Rand }
 
 func (m jsonMaker) value(depth int) jsonValue {
@@ -167,7 +166,7 @@ func (m jsonMaker) text() string {
 	return string(s)
 }
 
-// changed is v with another value somewhere.
+// changed returns v with one value changed.
 func (m jsonMaker) changed(v jsonValue) jsonValue {
 	switch {
 	case v.text != nil:
@@ -213,8 +212,7 @@ func digestOfInput(t *testing.T, input string) string {
 	return in.(*Submission).Digest()
 }
 
-// FuzzDigest: an order has one digest, whoever writes it, and with any value
-// changed it has another.
+// FuzzDigest checks that a submission has the same digest in every form, and another digest if any value is changed.
 func FuzzDigest(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -232,8 +230,7 @@ func FuzzDigest(f *testing.F) {
 	})
 }
 
-// FuzzCanonical: the canonical form is a JSON value that equals the original,
-// and is its own canonical form.
+// FuzzCanonical checks that the canonical form is a JSON value equal to the original, and its own canonical form.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range jsonSeeds {
 		f.Add([]byte(s))
@@ -258,8 +255,7 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// exactly is a JSON value as the standard library reads it, with numbers as
-// fractions where they aren't huge.
+// exactly returns a JSON value as the standard library reads it, with numbers as fractions unless they are huge.
 func exactly(t *testing.T, data []byte) string {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -296,7 +292,7 @@ func exactly(t *testing.T, data []byte) string {
 	return fmt.Sprintf("%#v", number(v))
 }
 
-// TestNumbersOfDigest: numbers are compared exactly.
+// TestNumbersOfDigest checks that numbers are compared exactly.
 func TestNumbersOfDigest(t *testing.T) {
 	for _, same := range [][]string{
 		{"1", "1.0", "1e0", "10e-1", "0.1E+1", "1.000"}, {"0", "-0", "0.0", "0e9", "-0.0e-99999999999999999999"},
@@ -317,7 +313,7 @@ func TestNumbersOfDigest(t *testing.T) {
 	}
 }
 
-// TestWholeNumbers: a whole number is one however it is written.
+// TestWholeNumbers checks that a whole number is accepted in every form.
 func TestWholeNumbers(t *testing.T) {
 	for in, want := range map[string]string{"7": "7", "7.0": "7", "7e0": "7", "70e-1": "7", "0.7e1": "7", "-7.0": "-7", "7e2": "700", "0.0e99999999999999999999": "0",
 		"9223372036854775807.0": "9223372036854775807", "9223372036854775808.0": "", "7.5": "", "7e30": "", "7e99999999999999999999": "", `"7"`: "", "7 ": "7", "[7]": "", "true": ""} {
@@ -329,8 +325,8 @@ func TestWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestAcceptedJSONHasOneReading: what decoders read in different ways is refused in every
-// inbox, at any depth, and the reason says where.
+// TestAcceptedJSONHasOneReading checks that every inbox refuses JSON that decoders read in different ways, at any
+// depth. The reason says where it is.
 func TestAcceptedJSONHasOneReading(t *testing.T) {
 	reply := []Header{{HeaderRequest, []byte("a/s/do/1")}, {HeaderOutcome, []byte("completed")}}
 	control := []Header{{HeaderType, []byte(TypeControl)}, {HeaderID, []byte("c")}}
@@ -339,7 +335,7 @@ func TestAcceptedJSONHasOneReading(t *testing.T) {
 	inboxes := []struct {
 		inbox   Inbox
 		headers []Header
-		value   string // %s: where a value stands
+		value   string // %s: the place of a value
 	}{
 		{Tasks, nil, `{"id":%s,"workflow":"w"}`}, {Tasks, nil, `{"id":"a","workflow":%s}`}, {Tasks, nil, `{"id":"a","workflow":"w","input":%s}`},
 		{Tasks, nil, `{"id":"a","workflow":"w","input":[{"x":%s}]}`}, {Tasks, nil, `{"id":"a","workflow":"w","labels":{"k":%s}}`},
@@ -376,8 +372,8 @@ func TestAcceptedJSONHasOneReading(t *testing.T) {
 	}
 }
 
-// TestManyMembers: names that are alike for nameBit are compared in less than
-// quadratic time, and a duplicate among them is found.
+// TestManyMembers checks that names with the same nameBit are compared in less than quadratic time, and that a
+// duplicate among them is found.
 func TestManyMembers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"id":"a","workflow":"w","input":{`)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Writing a value only reads it: several goroutines may write one (-race sees
-// it where that is broken).
+// TestEncodingOnlyReads checks that several goroutines may encode the same value. The race detector finds violations.
 func TestEncodingOnlyReads(t *testing.T) {
 	plan := NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "a", Agent: "x", Operation: "o", Undo: &PlanUndo{Agent: "x", Operation: "u"}}})
 	task := &Task{ID: "t", State: StateUndoing, Ending: StateUndone, Plan: plan, Timer: Timer{Seq: 3, Due: time.Unix(1, 0)},

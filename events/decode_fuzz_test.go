@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// samplesOf are the golden records of a type: TestGolden holds the two to be
-// the same.
+// samplesOf returns the golden records of a type. TestGolden checks that samples and golden files are equal.
 func samplesOf(prefix string) (of []Record) {
 	for _, s := range samples() {
 		if strings.HasPrefix(s.name, prefix) {
@@ -29,8 +28,8 @@ func samplesOf(prefix string) (of []Record) {
 	return of
 }
 
-// asWritten: what a decoder takes is JSON to everybody else, and is written and
-// read again as the same value in the same bytes.
+// asWritten checks that a value which a decoder accepts is valid JSON, and that encoding and decoding it again gives
+// the same value and bytes.
 func asWritten[T any](t *testing.T, value []byte, decode func(*Record) (T, error), record func(T) Record) {
 	t.Helper()
 	v, err := decode(&Record{Value: value})
@@ -50,7 +49,7 @@ func asWritten[T any](t *testing.T, value []byte, decode func(*Record) (T, error
 	}
 }
 
-// FuzzDecodeSnapshot: as asWritten says.
+// FuzzDecodeSnapshot checks asWritten for snapshots.
 func FuzzDecodeSnapshot(f *testing.F) {
 	for _, r := range samplesOf(TypeSnapshot + ".") {
 		f.Add(r.Value)
@@ -61,8 +60,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	})
 }
 
-// FuzzDecodeChunk: what a chunk is read as is written and read again as the same,
-// and its tasks are within it.
+// FuzzDecodeChunk checks that a decoded chunk can be encoded and decoded again, and that its tasks are parts of it.
 func FuzzDecodeChunk(f *testing.F) {
 	for _, r := range samplesOf(TypeSnapshotChunk) {
 		f.Add(r.Value)
@@ -86,7 +84,7 @@ func FuzzDecodeChunk(f *testing.F) {
 	})
 }
 
-// FuzzParseChunkKey: a key is that of one chunk, or of none.
+// FuzzParseChunkKey checks that a key names at most one chunk.
 func FuzzParseChunkKey(f *testing.F) {
 	for _, key := range []string{ChunkKey(ChunkOpen, 7), ChunkKey(ChunkFinished, 0), SnapshotMetaKey, "open/07", "open/-1", "shut/1"} {
 		f.Add(key)
@@ -99,7 +97,8 @@ func FuzzParseChunkKey(f *testing.F) {
 	})
 }
 
-// FuzzParseDefinitionKey: a key of a kept copy is that of its definition with a prefix, and none of both is the format record's.
+// FuzzParseDefinitionKey checks that the key of a kept copy is the definition's key with a prefix, and that neither is
+// the key of the format record.
 func FuzzParseDefinitionKey(f *testing.F) {
 	for _, key := range []string{"order/1", KeptDefinition("order/1"), "format", "deleted/1", "deleted/", ""} {
 		f.Add(key)
@@ -112,7 +111,7 @@ func FuzzParseDefinitionKey(f *testing.F) {
 	})
 }
 
-// FuzzDecodeAnswer: as asWritten says.
+// FuzzDecodeAnswer checks asWritten for answers.
 func FuzzDecodeAnswer(f *testing.F) {
 	for _, r := range samplesOf(TypeAnswer) {
 		f.Add(r.Value)
@@ -122,7 +121,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 	})
 }
 
-// FuzzDecodeAlert: as asWritten says.
+// FuzzDecodeAlert checks asWritten for alerts.
 func FuzzDecodeAlert(f *testing.F) {
 	for _, r := range samplesOf(TypeAlert) {
 		f.Add(r.Value)
@@ -132,7 +131,7 @@ func FuzzDecodeAlert(f *testing.F) {
 	})
 }
 
-// FuzzDecodeNotification: as asWritten says; and it goes where it says.
+// FuzzDecodeNotification checks asWritten for notifications, and their reply_to.
 func FuzzDecodeNotification(f *testing.F) {
 	for _, r := range samplesOf(TypeNotification) {
 		to, _ := r.Header(HeaderReplyTo)
@@ -149,8 +148,8 @@ func FuzzDecodeNotification(f *testing.F) {
 	})
 }
 
-// FuzzDecodeEnvelope: what is an event is an envelope with the same place in the
-// partition's history, and a line of a timeline; an envelope is JSON.
+// FuzzDecodeEnvelope checks that every event is also readable as an envelope with the same fields, and as a line of a
+// timeline. An envelope is valid JSON.
 func FuzzDecodeEnvelope(f *testing.F) {
 	for _, s := range samples() {
 		if s.event != nil {
@@ -182,7 +181,7 @@ func FuzzDecodeEnvelope(f *testing.F) {
 		if line, err := TimelineLine(&again); err != nil || line.Seq != e.Seq || line.Type != ceType {
 			t.Fatalf("in a timeline: %+v, %v", line, err)
 		}
-		_ = e.CheckSum(&r) // whatever it says of what others wrote
+		_ = e.CheckSum(&r) // it must not panic
 		sealed := e.Record("ns.", "s", 3, e.Seal(&Task{State: StateError}))
 		if back, err = DecodeEvent(&sealed); err != nil || back.Sum == "" || back.CheckSum(&sealed) != nil {
 			t.Fatalf("%v: %q\nsealed %s", err, back.Sum, sealed.Value)
@@ -190,8 +189,7 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-// FuzzParseCause: what is read is written and read as the same, and there is no
-// inbox but the four.
+// FuzzParseCause checks that a parsed cause can be written and parsed again, and names one of the four inboxes.
 func FuzzParseCause(f *testing.F) {
 	for _, s := range []string{"tasks/0/0", "replies/3/1742", "controls/2147483647/9223372036854775807", "tasks/-1/0", "tasks/0/-1",
 		"tasks/2147483648/0", "tasks//", "tasks/0", "", "events/0/0", "tasks/0/0/0", "tasks/+1/007"} {
@@ -214,8 +212,8 @@ func FuzzParseCause(f *testing.F) {
 	})
 }
 
-// FuzzParseRequestID: any task id and any step without a slash make a
-// ce_request that is read as they were, and what is read is written as the same.
+// FuzzParseRequestID checks that a ce_request with any task id, and any step without a slash, is parsed as it was made.
+// Parsed ids are written as they were.
 func FuzzParseRequestID(f *testing.F) {
 	f.Add("order-7", "charge", true, 1, "order-7/charge/do/1")
 	f.Add("a/b/do/1", "s", false, 1<<31, "a/b/do/1/s/undo/2147483648")
@@ -247,8 +245,8 @@ func FuzzParseRequestID(f *testing.F) {
 	})
 }
 
-// FuzzDecodePlan: a plan is JSON, keeps its bytes, is written from its fields as
-// the same plan, and finds each of its steps.
+// FuzzDecodePlan checks that a plan is valid JSON, keeps its bytes, is encoded from its fields as an equal plan, and
+// finds each of its steps.
 func FuzzDecodePlan(f *testing.F) {
 	f.Add([]byte(onePlan().raw))
 	f.Add([]byte(samplePlan().raw))
@@ -275,9 +273,8 @@ func FuzzDecodePlan(f *testing.F) {
 	})
 }
 
-// FuzzPolicy: a policy is written as it was read. What it calls for is one of
-// the four actions or its own on_error, is the same for everyone who asks, and
-// can be asked for: its recovery is read as it was meant.
+// FuzzPolicy checks that a policy is encoded as it was read. Its result is one of the four actions or its own on_error,
+// and is deterministic. The recovery made from it can be decoded.
 func FuzzPolicy(f *testing.F) {
 	for _, timer := range []TimerKind{TimerTask, TimerAttempt, TimerFailed, TimerWaiting} {
 		e := &Event{Fact: &TaskStarted{}, At: epochStart}
@@ -327,7 +324,7 @@ func checkAsk(t *testing.T, p *Policy, step string, ask Ask, now time.Time) {
 		t.Fatalf("calls for %q by %+v", ask.Action, p)
 	}
 	if ask.Action == Action(p.OnError) && ask.Action != ActionUndo && ask.Action != ActionHold {
-		return // of a corrupt log; nobody is asked
+		return // only a corrupt log has it
 	}
 	a := Armed{Slot: Slot{step, Do}, Timer: Timer{Seq: 3, Due: now}, Attempt: 1, Policy: *p}
 	want := a.Recovery("t", ask)
@@ -338,8 +335,7 @@ func checkAsk(t *testing.T, p *Policy, step string, ask Ask, now time.Time) {
 	}
 }
 
-// FuzzDeadletter: a dead letter holds the head of the original, and says its
-// size, hash, origin and reason.
+// FuzzDeadletter checks that a dead letter has the beginning of the original, and its size, hash, origin and reason.
 func FuzzDeadletter(f *testing.F) {
 	f.Add("waybill.replies", int32(3), int64(1742), []byte("order-7"), []byte("\x00not JSON"), "bad_json", "the reply's value is no JSON in UTF-8")
 	f.Add("", int32(0), int64(0), []byte(nil), []byte(nil), "", strings.Repeat("é", 600))
@@ -366,9 +362,8 @@ func FuzzDeadletter(f *testing.F) {
 	})
 }
 
-// FuzzSubmissionForms: a submission is the same order whether it comes as a bare
-// object, as a CloudEvent in binary mode or in structured mode, and whatever
-// white space is in it.
+// FuzzSubmissionForms checks that a submission is equal as a bare object, as a CloudEvent in binary mode and in
+// structured mode, with any white space.
 func FuzzSubmissionForms(f *testing.F) {
 	for _, r := range samplesOf(TypeSubmission) {
 		f.Add(r.Value)
@@ -399,9 +394,8 @@ func FuzzSubmissionForms(f *testing.F) {
 	})
 }
 
-// FuzzDecodeTask: a stored task is JSON, is written and read as the same, and
-// has a view that is JSON too. The same of a supervisor's timers and of a
-// partition's state.
+// FuzzDecodeTask checks that a stored task is valid JSON, can be encoded and decoded again, and has a view that is
+// valid JSON. It checks timers and the partition's state in the same way.
 func FuzzDecodeTask(f *testing.F) {
 	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: newSteps(1)}).Encode())
 	f.Add([]byte(`{"id":"t","state":"error","plan":` + string(onePlan().raw) + `,"steps":[{"state":"error","undo":{"state":"failed","timer":3,"due":"2026-01-01T00:00:00.000Z"}}]}`))
@@ -436,9 +430,8 @@ func stored[T interface{ Encode() []byte }](t *testing.T, data []byte, decode fu
 	}
 }
 
-// FuzzFold: a task folds whatever events are read, or refuses them and stays as
-// it was. Each line of the input is a type and a value; task, seq and prev are
-// made to fit, or nearly all would be refused for them.
+// FuzzFold checks that a task folds any events, or refuses them unchanged. Each line of the input is a type and a
+// value. Task, seq and prev are set to fit, since most events would be refused otherwise.
 func FuzzFold(f *testing.F) {
 	line := func(fact Fact) string {
 		e := sampleEvent(fact, 2)
@@ -480,7 +473,7 @@ func FuzzFold(f *testing.F) {
 	})
 }
 
-// foldOne takes an event to the task and to the timers, if the task takes it.
+// foldOne folds an event into the task, and into the timers if the task accepts it.
 func foldOne(t *testing.T, task *Task, timers *Timers, e *Event) *Task {
 	t.Helper()
 	before := ""
@@ -506,9 +499,8 @@ func foldOne(t *testing.T, task *Task, timers *Timers, e *Event) *Task {
 	return next
 }
 
-// TestEveryDecoderIsFuzzed: what reads what others wrote is called by a fuzzer
-// of this package; each fuzzer has kept inputs, and there are none of a fuzzer
-// that was renamed.
+// TestEveryDecoderIsFuzzed checks that a fuzzer of this package calls every decoder of records from outside. Each
+// fuzzer has stored inputs, and all stored inputs belong to a fuzzer.
 func TestEveryDecoderIsFuzzed(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {
@@ -570,8 +562,8 @@ func checkCorpora(t *testing.T, fuzzers map[string]bool) {
 	}
 }
 
-// FuzzParseInstant: an instant that is accepted is the standard library's, is one by the schemas, and is read the same
-// when it is written.
+// FuzzParseInstant checks that an accepted instant equals the standard library's, is valid by the schemas, and is read
+// again as the same.
 func FuzzParseInstant(f *testing.F) {
 	for _, s := range []string{"2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5+01:30", "0001-01-01T00:00:00Z", "2026-03-01T12:00:00,5Z", "2026-03-01T12:00:00+24:00", "9999-12-31T23:59:59.999999999Z"} {
 		f.Add(s)

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestFoldRecord: a record that can't be read, or isn't the task's next, leaves the task unchanged.
-// The error has the record's place. An event of a partition leaves the task unchanged without an
-// error.
+// TestFoldRecord checks that a record which is unreadable, or isn't the task's next, leaves the task unchanged. The
+// error has the record's position. An event of a partition leaves the task unchanged without an error.
 func TestFoldRecord(t *testing.T) {
 	first := next(nil, &TaskReceived{Workflow: "order", Version: 1, Input: []byte(`{}`), Plan: onePlan()})
 	r := first.Record(sampleNS, "s", 3, first.Value())

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// onePlan is a plan of one step with an undo.
+// onePlan returns a plan of one step with an undo.
 func onePlan() *Plan {
 	a := Attempts{CompleteWithin: time.Second, MaxAttempts: 3, Backoff: 200 * time.Millisecond, Factor: 2}
 	return NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "s0", Agent: "a", Operation: "o", Attempts: a,
 		Undo: &PlanUndo{Agent: "a", Operation: "u", Attempts: a}}})
 }
 
-// after folds facts into a task of onePlan, one a second.
+// after folds facts into a task of onePlan, one per second.
 func after(t *testing.T, facts ...Fact) *Task {
 	t.Helper()
 	var task *Task
@@ -27,7 +27,7 @@ func after(t *testing.T, facts ...Fact) *Task {
 	return task
 }
 
-// next is the event that follows in a task's history.
+// next returns the next event of a task with a fact.
 func next(task *Task, f Fact) *Event {
 	e := &Event{Task: "t", Seq: 1, At: epochStart, Epoch: 1, Fact: f}
 	if task != nil {
@@ -42,8 +42,8 @@ func next(task *Task, f Fact) *Event {
 	return e
 }
 
-// TestRefused: what a task's history can't hold is refused, says why, and leaves
-// the task as it was.
+// TestRefused checks that an event which can't be in a task's history is refused with a reason, and leaves the task
+// unchanged.
 func TestRefused(t *testing.T) {
 	run := []Fact{&TaskStarted{}, &AttemptStarted{Kind: Do, Step: "s0", Attempt: 1}}
 	ran := append(append([]Fact{}, run...), &AttemptFailed{Kind: Do, Step: "s0", Attempt: 1})
@@ -94,8 +94,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFirstEvent: a history begins with a submission and its plan, and nothing
-// before it.
+// TestFirstEvent checks that a history begins with a submission and its plan.
 func TestFirstEvent(t *testing.T) {
 	for want, e := range map[string]*Event{
 		"doesn't begin": next(nil, &TaskStarted{}),
@@ -108,8 +107,8 @@ func TestFirstEvent(t *testing.T) {
 	}
 }
 
-// TestHoldEndsUndo: a hold while undoing ends the wait of an undo, and a resubmit
-// takes it up with a fresh count.
+// TestHoldEndsUndo checks that a hold while undoing ends the wait of an undo, and that a resubmit continues the undo
+// with a failure count of 0.
 func TestHoldEndsUndo(t *testing.T) {
 	facts := []Fact{&TaskStarted{}, &AttemptStarted{Kind: Do, Step: "s0", Attempt: 1}, &AttemptCompleted{Kind: Do, Step: "s0", Attempt: 1},
 		&TaskUndoing{Ending: StateUndone}, &AttemptStarted{Kind: Undo, Step: "s0", Attempt: 1},
@@ -129,7 +128,7 @@ func TestHoldEndsUndo(t *testing.T) {
 	}
 }
 
-// TestEndDisarms: nothing is armed after a task's end, whatever ran.
+// TestEndDisarms checks that no timer is armed after a task's end, whatever was running.
 func TestEndDisarms(t *testing.T) {
 	task := after(t, &TaskStarted{}, &AttemptStarted{Kind: Do, Step: "s0", Attempt: 1}, &TaskHeld{}, &TaskCancelled{})
 	if tm := task.Steps[0].Timer; tm.Armed() {
@@ -137,8 +136,8 @@ func TestEndDisarms(t *testing.T) {
 	}
 }
 
-// TestBytes: all of other people's data counts, or a task could outgrow its
-// snapshot by what nobody measured: labels, and errors with their details.
+// TestBytes checks that Task.Bytes counts all data from outside, including labels and errors with details. Otherwise a
+// task could become too large for a snapshot.
 func TestBytes(t *testing.T) {
 	data := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`) }
 	fault := &Error{Code: "c", Message: "mm", Details: data(100)}

@@ -21,7 +21,7 @@ const (
 	goldenManifest = "testdata/golden.sha256"
 )
 
-// goldenHeaders writes a record's key and headers, one a line.
+// goldenHeaders returns a record's key and headers, one per line.
 func goldenHeaders(r *Record) string {
 	var b strings.Builder
 	if r.Key != nil {
@@ -33,7 +33,7 @@ func goldenHeaders(r *Record) string {
 	return b.String()
 }
 
-// readGolden is the inverse: the record of a golden file and its headers.
+// readGolden reads the record of a golden file and its headers. It is the inverse of goldenHeaders.
 func readGolden(t *testing.T, name string) Record {
 	t.Helper()
 	value, err := os.ReadFile(filepath.Join(goldenDir, name+".json"))
@@ -56,7 +56,7 @@ func readGolden(t *testing.T, name string) Record {
 	return r
 }
 
-// TestGolden: what was ever written reads as it did, and is written as it was.
+// TestGolden checks that golden records are decoded as before and encoded to the same bytes.
 func TestGolden(t *testing.T) {
 	for _, s := range samples() {
 		t.Run(s.name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func addGolden(t *testing.T, s sample) {
 	}
 }
 
-// TestGoldenNeverEdited holds the golden files against the list of their hashes.
+// TestGoldenNeverEdited compares the golden files with the list of their hashes.
 func TestGoldenNeverEdited(t *testing.T) {
 	list, err := os.ReadFile(goldenManifest)
 	if err != nil && !*update {
@@ -155,9 +155,8 @@ func TestGoldenNeverEdited(t *testing.T) {
 	}
 }
 
-// TestEveryTypeHasGolden: every type that this build reads, and every constant
-// for the other topics, has a golden file; and the samples of a type leave no field
-// unset, so a field that is added needs one too.
+// TestEveryTypeHasGolden checks that every type which this build reads, and every type of the other topics, has a
+// golden file. The samples of a type set every field, so a new field needs a sample too.
 func TestEveryTypeHasGolden(t *testing.T) {
 	var names []string
 	for _, s := range samples() {

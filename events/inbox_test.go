@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// controlRecord is a control's record with a value of one's own.
+// controlRecord returns a control's record with this value.
 func controlRecord(id, value string) Record {
 	return Record{Value: []byte(value), Headers: []Header{{HeaderType, []byte(TypeControl)}, {HeaderID, []byte(id)}}}
 }
 
-// TestInboxRefuses: what can't be used is refused with its reason. Names are
-// bounded: they are repeated, quoted, in what is written, and a record past
-// Kafka's bound would stop its partition for ever.
+// TestInboxRefuses checks that unusable records are refused with a reason. Names are bounded, since they are repeated
+// in records that Waybill writes, and a record above Kafka's bound would stop its partition.
 func TestInboxRefuses(t *testing.T) {
 	long := strings.Repeat("x", MaxNameBytes+1)
 	reply := func(request, outcome string) Record {
@@ -90,14 +89,14 @@ func TestInboxRefuses(t *testing.T) {
 	}
 }
 
-// structuredRecord is a submission in structured mode.
+// structuredRecord returns a submission in structured mode.
 func structuredRecord(members string) Record {
 	return Record{Value: []byte(`{"specversion":"1.0","type":"` + TypeSubmission + `","source":"s","id":"1",` + members + `}`),
 		Headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}}
 }
 
-// A member that a submission doesn't have is named. Those of the writer's own are taken, as is data
-// in base64.
+// TestSubmissionMembers checks that an unknown member is refused by name. Custom members are accepted, as is data in
+// base64.
 func TestSubmissionMembers(t *testing.T) {
 	_, _, err := DecodeInput(Tasks, &Record{Value: []byte(`{"id":"a","workflow":"w","inputs":{"x":1}}`)})
 	if err == nil || !strings.Contains(err.Error(), `"inputs"`) || !strings.Contains(err.Error(), "reply_to") {
@@ -113,7 +112,8 @@ func TestSubmissionMembers(t *testing.T) {
 	}
 }
 
-// A reply_to may not be a topic of the namespace, nor one of Kafka's own.
+// TestReplyToIsAnApplications checks that reply_to must not be a topic of the namespace, nor an internal topic of
+// Kafka.
 func TestReplyToIsAnApplications(t *testing.T) {
 	ns := Namespace(DefaultNamespace)
 	for topic, ok := range map[string]bool{"": true, "shop.replies": true, "_shop": true, "__consumer_offsets": false, "__transaction_state": false, ns.Events(): false, "a b": false} {
@@ -123,9 +123,8 @@ func TestReplyToIsAnApplications(t *testing.T) {
 	}
 }
 
-// TestTraceparent is passed on as it came if it can be one, else left out: it is
-// no reason to refuse an order, and a text that JSON can't hold would differ in
-// a replay.
+// TestTraceparent checks that a valid traceparent is passed on unchanged. An invalid one is omitted, since it is no
+// reason to refuse a submission, and JSON may not represent it.
 func TestTraceparent(t *testing.T) {
 	for in, want := range map[string]string{sampleTrace: sampleTrace, "\xff": "", "a\nb": "", strings.Repeat("0", MaxTraceparentBytes+1): ""} {
 		r := Record{Value: []byte(`{"id":"a","workflow":"w"}`), Headers: []Header{{HeaderTraceparent, []byte(in)}}}
@@ -136,7 +135,7 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// TestDigest: the digest is of what a submission says, not of how it is written.
+// TestDigest checks that the digest depends on the content of a submission, and not on its form.
 func TestDigest(t *testing.T) {
 	digest := func(value string) string {
 		r := Record{Value: []byte(value)}
@@ -167,8 +166,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestBodyIsTrimmed: a reply's body is the value without the white space around
-// it, so the live state holds what a replay reads.
+// TestBodyIsTrimmed checks that a reply's body is the value without the white space around it, so that the live state
+// equals a replay.
 func TestBodyIsTrimmed(t *testing.T) {
 	r := Record{Value: []byte(" {\"a\":1}\r\n"), Headers: []Header{{HeaderRequest, []byte("a/s/do/1")}, {HeaderOutcome, []byte("completed")}}}
 	_, in, err := DecodeInput(Replies, &r)
@@ -177,7 +176,7 @@ func TestBodyIsTrimmed(t *testing.T) {
 	}
 }
 
-// TestInstants: one rule for instants from outside, which the schemas have too.
+// TestInstants checks that instants from outside are read by one rule, which the schemas have too.
 func TestInstants(t *testing.T) {
 	schema := regexp.MustCompile(instantPattern)
 	for in, want := range map[string]string{
@@ -212,7 +211,7 @@ func TestInstants(t *testing.T) {
 	}
 }
 
-// TestCheckBeforeWriting: what encoding would replace or leave out is refused before.
+// TestCheckBeforeWriting checks that values which encoding would replace or omit are refused before.
 func TestCheckBeforeWriting(t *testing.T) {
 	good := Submission{ID: "a", Workflow: "w", Labels: map[string]string{"k": "é"}, CompleteBy: time.Unix(0, 0)}
 	if err := good.Check(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// byList is DecodeEvent without the fast path.
+// byList is DecodeEvent without the in-order fast path.
 func byList(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
 	if err != nil {
@@ -42,7 +42,8 @@ func readFast(r *Record) *Event {
 	return e
 }
 
-// What this build writes takes the fast path. Otherwise every event would be read twice.
+// TestWrittenEventsTakeTheFastPath checks that events written by this build are read on the fast path. Otherwise every
+// event would be read twice.
 func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	for _, s := range eventSamples() {
 		own := s.event.Record(sampleNS, "s", 3, s.event.Value())
@@ -53,8 +54,7 @@ func TestWrittenEventsTakeTheFastPath(t *testing.T) {
 	}
 }
 
-// Any other encoding falls back to the list. It accepts members in any order, the last of duplicate
-// ones, and unknown ones.
+// TestOtherEncodingsFallBackToTheList checks that any other encoding is read by the list of members.
 func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	const head, tail = `{"at":"2026-01-02T03:04:05.000Z","cause":"replies/3/17","epoch":4`, `,"step":"a","attempt":1}`
 	for name, value := range map[string]string{
@@ -92,7 +92,7 @@ func TestOtherEncodingsFallBackToTheList(t *testing.T) {
 	}
 }
 
-// FuzzInOrder: the fast path reads what the list reads, and all readers agree.
+// FuzzInOrder checks that the fast path reads the same as the list, and that all readers agree.
 func FuzzInOrder(f *testing.F) {
 	for _, s := range eventSamples() {
 		f.Add(s.event.Fact.Type(), s.event.ID(3), s.record.Key, s.record.Value)
@@ -105,7 +105,7 @@ func FuzzInOrder(f *testing.F) {
 			t.Fatalf("%s is read straight on as %+v %+v, by the list as %+v (%v)", value, e, e.Fact, want, wantErr)
 		}
 		var d EventReader
-		for range 2 { // the second time with what it keeps of the first
+		for range 2 { // the second time with cached values of the first
 			got, err := d.Decode(&r)
 			if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
 				t.Fatalf("%s is read with %v, by the list with %v", value, err, wantErr)

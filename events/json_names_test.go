@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// What the pass over a value notes of names says no less than a look at all of them: CheckJSON and decodeUntrusted refuse
-// whatever checkNames refuses, and nothing else on account of names.
+// TestNamesNotedInOnePass checks that CheckJSON and decodeUntrusted refuse the same duplicate names as checkNames.
 func TestNamesNotedInOnePass(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	refused := 0
@@ -36,7 +35,7 @@ type ignores struct{}
 
 func (ignores) fields(*codec) {}
 
-// namedValue appends a value with objects of few or many members, whose names are alike.
+// namedValue appends a value with objects of few or many members with similar names.
 func namedValue(random *rand.Rand, dst []byte, depth int) []byte {
 	if depth > 3 || random.IntN(3) == 0 && depth > 0 {
 		return append(dst, `"a":1`[:3]...)
@@ -55,7 +54,7 @@ func namedValue(random *rand.Rand, dst []byte, depth int) []byte {
 	return append(dst, '}')
 }
 
-// namesAlike is one of many names; some are equal but for escapes.
+// namesAlike returns one of many similar names, some of which are equal except for escapes.
 func namesAlike(random *rand.Rand) []byte {
 	name := bytes.Repeat([]byte{byte('a' + random.IntN(26))}, random.IntN(5))
 	name = append(name, byte('a'+random.IntN(26)))

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// jsonSeeds are what the fuzzers begin with.
+// jsonSeeds are the seeds of the fuzzers.
 var jsonSeeds = []string{
 	`{}`, ` { } `, `{"a":1}`, `{"a":1,"a":2}`, `{"\u0061":1,"a":2}`, `{"a":{"b":[1,2,{"c":null}]},"d":"x\ny"}`,
 	`{"a":1,}`, `{,}`, `{"a"}`, `{"a":}`, `{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":.5}`, `{"a":+1}`, `{"a":-0.0e-0}`,
@@ -25,7 +25,7 @@ var jsonSeeds = []string{
 	strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65),
 }
 
-// depth is how deep the arrays and objects of a JSON value are nested.
+// depth returns how deep the arrays and objects of a JSON value are nested.
 func depth(data []byte) int {
 	d, deepest, inString := 0, 0, false
 	for i := 0; i < len(data); i++ {
@@ -107,9 +107,8 @@ func halves(data []byte) bool {
 	return half()
 }
 
-// FuzzScanObject checks the scanner against the standard library: it accepts
-// exactly JSON in UTF-8 within its bounds that has one meaning, and reads the
-// same members.
+// FuzzScanObject checks the scanner against the standard library. It accepts exactly JSON in UTF-8, within its bounds
+// and without duplicate names, and reads the same members.
 func FuzzScanObject(f *testing.F) {
 	for _, s := range jsonSeeds {
 		f.Add([]byte(s))
@@ -148,7 +147,7 @@ func FuzzScanObject(f *testing.F) {
 	})
 }
 
-// FuzzScanArray: the elements are those that the standard library reads.
+// FuzzScanArray checks that the elements are those that the standard library reads.
 func FuzzScanArray(f *testing.F) {
 	for _, s := range append(jsonSeeds, `[1,"a",null,[2],{"b":3}]`, `[ ]`, `[1 2]`, `[1,,2]`) {
 		f.Add([]byte(s))
@@ -172,8 +171,8 @@ func FuzzScanArray(f *testing.F) {
 	})
 }
 
-// FuzzString: a text is written as JSON that the standard library and the codec
-// read as the same text, in no more bytes than the shortest escapes need.
+// FuzzString checks that a text is written as JSON which the standard library and the codec read as the same text, with
+// the shortest escapes.
 func FuzzString(f *testing.F) {
 	for _, s := range []string{"", "a", "\"\\/", "\b\f\n\r\t\x00\x1f\x7f", "é😀", "\xff\xfe", "\u2028<>&", "a\xc3"} {
 		f.Add(s)
@@ -198,8 +197,8 @@ func FuzzString(f *testing.F) {
 	})
 }
 
-// TestQuotedIsShort: reading and writing a text doesn't make it longer, or a
-// record within its bound would become one past it.
+// TestQuotedIsShort checks that reading and writing a text doesn't make it longer. Otherwise a record within its bound
+// could exceed it later.
 func TestQuotedIsShort(t *testing.T) {
 	for _, in := range []string{`"\b\f\n\r\t"`, `"\"\\\/"`, "\"\x7f\"", `"é"`, "\"\u2028<>&\"", `"\u0000\u001f"`, `"\ud83d\ude00"`} {
 		if out := appendQuoted(nil, unquote([]byte(in))); len(out) > len(in) {
@@ -208,8 +207,8 @@ func TestQuotedIsShort(t *testing.T) {
 	}
 }
 
-// TestDeepestInput: what an inbox takes at its deepest can be read back from an
-// event, and from the stored form of a task.
+// TestDeepestInput checks that the deepest JSON that an inbox accepts can be read from an event, and from the stored
+// form of a task.
 func TestDeepestInput(t *testing.T) {
 	deepest := json.RawMessage(strings.Repeat("[", MaxJSONDepth) + strings.Repeat("]", MaxJSONDepth))
 	if !ValidJSON(deepest) {
@@ -232,8 +231,7 @@ func TestDeepestInput(t *testing.T) {
 	}
 }
 
-// TestDeepInputRefused: an inbox takes nothing deeper than the bound, at
-// whatever level of the record it stands.
+// TestDeepInputRefused checks that an inbox refuses JSON deeper than the bound, at any level of the record.
 func TestDeepInputRefused(t *testing.T) {
 	deep := strings.Repeat("[", MaxJSONDepth+1) + strings.Repeat("]", MaxJSONDepth+1)
 	for name, in := range map[string]struct {
@@ -255,8 +253,8 @@ func TestDeepInputRefused(t *testing.T) {
 	}
 }
 
-// TestInstantsOfTheCalendar: an instant that RFC 3339 can't write in UTC is
-// refused when it is read, or the event that holds it could not be.
+// TestInstantsOfTheCalendar checks that instants which RFC 3339 can't write in UTC are refused when read. Otherwise an
+// event with such an instant would be unreadable.
 func TestInstantsOfTheCalendar(t *testing.T) {
 	for _, by := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
 		r := Record{Value: []byte(`{"id":"a","workflow":"w","complete_by":"` + by + `"}`)}
@@ -273,8 +271,8 @@ func TestInstantsOfTheCalendar(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEvent: a record of the events topic never makes a reader panic, and
-// what is read is written and read again as the same event.
+// FuzzDecodeEvent checks that no record of the events topic makes a reader panic, and that a decoded event can be
+// encoded and decoded again.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, s := range samples() {
 		if s.event != nil {
@@ -311,8 +309,8 @@ func FuzzDecodeEvent(f *testing.F) {
 	})
 }
 
-// FuzzDecodeInput: whatever comes to an inbox is an input or an *Unusable with a
-// reason of the list. What was taken is written and read again as the same.
+// FuzzDecodeInput checks that any record of an inbox is an input, or an *Unusable with a reason in Reasons. An input
+// can be encoded and decoded again.
 func FuzzDecodeInput(f *testing.F) {
 	for _, s := range samples() {
 		if s.inbox < Inboxes {
@@ -375,7 +373,7 @@ func reasonListed(r Reason) bool {
 	return false
 }
 
-// FuzzDecodeRequest: an agent counts what it can't read, and never panics.
+// FuzzDecodeRequest checks that no record of a request topic makes an agent panic.
 func FuzzDecodeRequest(f *testing.F) {
 	f.Add("order-7/charge/do/1", "charge", "key", "2026-03-01T12:00:10.000Z", []byte(`{"amount":12}`))
 	f.Add("a/b/c/d", "", "", "x", []byte(""))
@@ -394,7 +392,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	})
 }
 
-// FuzzDecodeStored: corrupt stored forms are errors, never a panic.
+// FuzzDecodeStored checks that corrupt stored forms give errors and never a panic.
 func FuzzDecodeStored(f *testing.F) {
 	f.Add((&Task{ID: "t", Plan: onePlan(), Steps: newSteps(1)}).Encode())
 	f.Add((&Timers{Task: "t", Armed: []Armed{{Slot: Slot{"s0", Do}, Timer: Timer{3, epochStart}}}}).Encode())
@@ -419,8 +417,7 @@ func FuzzDecodeStored(f *testing.F) {
 	})
 }
 
-// readAfterAll is a reader that has read an event of every type, and so has
-// something to leave behind.
+// readAfterAll returns a reader that has read an event of every type, so that stale values would be found.
 func readAfterAll(t *testing.T) *EventReader {
 	var d EventReader
 	for _, s := range eventSamples() {
@@ -431,7 +428,7 @@ func readAfterAll(t *testing.T) *EventReader {
 	return &d
 }
 
-// TestUndoValueOfManyMembers: what undo.input adds may have any number of members, as any input may.
+// TestUndoValueOfManyMembers checks that the result of undo.input may have any number of members.
 func TestUndoValueOfManyMembers(t *testing.T) {
 	var extra strings.Builder
 	extra.WriteString(`{"undo_of":"forged","\u0061":"\/"`)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The plan that a worker decides by is the one that everyone else reads from the log, where
-// times are whole milliseconds.
+// TestPlanSurvivesItsEncoding checks that a plan equals the one decoded from the log, where durations are whole
+// milliseconds.
 func TestPlanSurvivesItsEncoding(t *testing.T) {
 	odd := Attempts{CompleteWithin: 1500*time.Millisecond + 1, MaxAttempts: 9, Backoff: 1900 * time.Microsecond, Factor: 100,
 		Max: time.Minute + time.Microsecond, CoolDown: 1001 * time.Microsecond}
@@ -28,8 +28,8 @@ func TestPlanSurvivesItsEncoding(t *testing.T) {
 	}
 }
 
-// A plan with a step without a name, or with two of one name, is refused: events couldn't be
-// assigned to a step.
+// TestPlanOfNamelessStepsIsNotRead checks that a plan with an unnamed step, or with two steps of one name, is refused,
+// since events couldn't be assigned to a step.
 func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
 	for _, raw := range []string{
 		`{"steps":[{"id":"a"},{"id":"a"}]}`,
@@ -42,8 +42,8 @@ func TestPlanOfNamelessStepsIsNotRead(t *testing.T) {
 	}
 }
 
-// Nor is one of a graph that no definition has. What follows its needs would have no end: a
-// scheduler's stack has one, and with it all of the process.
+// TestPlanWhoseNeedsHaveNoEndIsNotRead checks that a plan with a cycle is refused, since following its needs would
+// overflow the stack and end the process.
 func TestPlanWhoseNeedsHaveNoEndIsNotRead(t *testing.T) {
 	for raw, why := range map[string]string{
 		`{"steps":[{"id":"a","needs":[0]}]}`: "step a needs itself",

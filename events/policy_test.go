@@ -11,9 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The transcript testdata/policy.txt: "policy" sets the rule and how far it is
-// used up, "next" asks at an instant, and what follows it is the answer.
-// Instants are durations from the timer's due.
+// policyTranscript is a transcript. "policy" sets the rule and how much of it is used. "next" asks at an instant, and
+// the answer follows. Instants are durations since the timer's due.
 const policyTranscript = "testdata/policy.txt"
 
 func TestPolicyTranscript(t *testing.T) {
@@ -112,7 +111,7 @@ func parsePolicy(t *testing.T, words []string) Policy {
 	return p
 }
 
-// drawExtreme draws rules as a definition, or a corrupt log, could hold them.
+// drawExtreme draws rules as a definition or a corrupt log could have.
 func drawExtreme(t *rapid.T) Attempts {
 	d := func(name string) time.Duration {
 		return time.Duration(rapid.Int64Range(0, int64(1000*24*time.Hour)).Draw(t, name))
@@ -121,9 +120,8 @@ func drawExtreme(t *rapid.T) Attempts {
 		Factor: rapid.Float64Range(0, 1e6).Draw(t, "factor"), Max: d("max"), CoolDown: d("cool_down")}
 }
 
-// TestDelay: the backoff is between four fifths and all of backoff times factor
-// to the power of failures-1, at most max; the same for everyone who asks; never
-// negative, whatever the rule; and without jitter it would never fall.
+// TestDelay checks that the backoff is between four fifths and all of backoff times factor to the power of failures-1,
+// at most max. It is deterministic, never negative, and without jitter it never decreases.
 func TestDelay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawExtreme(t)
@@ -154,7 +152,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// TestJitterSpreads: what failed together isn't tried again together.
+// TestJitterSpreads checks that attempts which failed together aren't retried together.
 func TestJitterSpreads(t *testing.T) {
 	a := Attempts{Backoff: time.Second}
 	buckets := map[int]int{}
@@ -168,8 +166,8 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// TestNextMonotone: asked later, the answer goes on from wait to retry and never
-// back; what was given up stays so; no attempt is granted past the task's end.
+// TestNextMonotone checks that later calls of Next go from wait to retry and never back. A run that was given up stays
+// so. No attempt ends after the task's complete-by.
 func TestNextMonotone(t *testing.T) {
 	order := map[Action]int{ActionWait: 0, ActionRetry: 1, ActionUndo: 2, ActionHold: 2}
 	rapid.Check(t, func(t *rapid.T) {
@@ -204,8 +202,8 @@ func TestNextMonotone(t *testing.T) {
 	})
 }
 
-// TestBudget plays a run that fails every time: attempts and waits alternate, no
-// more attempts than max_attempts and one past the cool-down, then on_error.
+// TestBudget plays a run that always fails. Attempts and waits alternate. After max_attempts, and one attempt past the
+// cool-down, on_error follows.
 func TestBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawAttempts(t)
@@ -215,7 +213,7 @@ func TestBudget(t *testing.T) {
 			p.Timer = rapid.SampledFrom([]TimerKind{TimerAttempt, TimerFailed}).Draw(t, "how")
 			counted := p
 			if p.Timer == TimerFailed {
-				counted.FailureCount++ // the failure is counted where it is written
+				counted.FailureCount++ // the event of the failure counts it
 			}
 			ask := counted.Next("t", "s", Do, attempts, now, now)
 			p.FailureCount++
