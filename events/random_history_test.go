@@ -54,8 +54,8 @@ func drawAttempts(t *rapid.T) Attempts {
 	}
 }
 
-// walker carries one random history: the task as its owner holds it (live), as
-// a reader of the log rebuilds it (replayed), and a supervisor's timers.
+// walker is one random history: the task of its owner (live), the task that a reader rebuilds from the log (replayed),
+// and a supervisor's timers.
 type walker struct {
 	*rapid.T
 	at       time.Time
@@ -66,11 +66,10 @@ type walker struct {
 	reader   EventReader
 	failures int
 	states   map[TaskState]int
-	written  func(*Event, []byte) // nil, or what else holds a record
+	written  func(*Event, []byte) // nil, or called with each event and its value
 }
 
-// candidates lists facts that could be about the task and some of its steps,
-// allowed or not.
+// candidates returns facts about the task and some of its steps, allowed or not.
 func (w *walker) candidates() []Fact {
 	by := By{Who: "ada", Why: "because", RequestID: "req-" + strconv.Itoa(rapid.IntRange(1, 40).Draw(w.T, "req"))}
 	fs := []Fact{&TaskStarted{}, &TaskHeld{Error: drawError(w.T)}, &TaskResumed{By: by},
@@ -82,13 +81,14 @@ func (w *walker) candidates() []Fact {
 	return fs
 }
 
-// changesStatus: a walk that drew all alike would hold and resume for ever.
+// changesStatus reports whether an event changes the task's state. A walk draws such events less often, since it would
+// mostly hold and resume otherwise.
 func changesStatus(e *Event) bool {
 	return strings.HasPrefix(e.Fact.Type(), "waybill.task.") && e.Fact.Type() != "waybill.task.started.v1"
 }
 
-// ends are the facts that end a task; a walk tries them seldom, or none would be
-// long, and then nothing else, or few would come to an end.
+// ends returns the facts that end a task. A walk tries them seldom, so that histories are long, and then exclusively,
+// so that most tasks end.
 func (w *walker) ends() []Fact {
 	return []Fact{&TaskProcessed{Output: drawRaw(w.T)}, &TaskUndone{}, &TaskCancelled{By: By{Who: "ada", RequestID: "req-0"}}}
 }
@@ -117,7 +117,7 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	return fs
 }
 
-// event wraps a fact as the owner would, with the timer that it arms.
+// event makes the owner's event of a fact, with the timer that it arms.
 func (w *walker) event(f Fact) *Event {
 	e := &Event{Task: "order-7", Seq: 1, At: w.at, Cause: Cause{Replies, 3, 17}, Epoch: 2, Fact: f}
 	if w.live != nil {
@@ -146,7 +146,7 @@ func (w *walker) event(f Fact) *Event {
 	return e
 }
 
-// accepted tries facts on a clone each and holds what a refusal leaves.
+// accepted tries each fact on a clone. It returns the accepted events, and checks that a refusal changes nothing.
 func (w *walker) accepted(facts []Fact) []*Event {
 	before := string(w.live.Encode())
 	var ok []*Event
@@ -166,7 +166,7 @@ func (w *walker) accepted(facts []Fact) []*Event {
 	return ok
 }
 
-// isUndoWithoutOne: the plan has no undo of the step, which a summary doesn't know.
+// isUndoWithoutOne reports whether a fact is about an undo that the plan doesn't have. A Summary doesn't check that.
 func isUndoWithoutOne(t *Task, f Fact) bool {
 	step := ""
 	switch f := f.(type) {
@@ -181,7 +181,7 @@ func isUndoWithoutOne(t *Task, f Fact) bool {
 	return ok && t.Plan.Steps[i].Undo == nil && strings.HasPrefix(f.Type(), "waybill.undo.")
 }
 
-// storedForm is the stored form of a task that may not be there.
+// storedForm returns the stored form of a task; empty for nil.
 func storedForm(t *Task) string {
 	if t == nil {
 		return ""
@@ -189,7 +189,7 @@ func storedForm(t *Task) string {
 	return string(t.Encode())
 }
 
-// step takes an event to both folds and holds them against each other.
+// step folds an event in all ways and compares the results.
 func (w *walker) step(e *Event) {
 	state, statusSeq, count := TaskState(""), uint64(0), 0
 	if w.live != nil {
@@ -198,7 +198,7 @@ func (w *walker) step(e *Event) {
 	value := e.Seal(w.live)
 	hash := Hash(e.Fact.Type(), value)
 	var before *Task
-	if w.live != nil && rapid.Bool().Draw(w.T, "cloned") { // else its steps are its own
+	if w.live != nil && rapid.Bool().Draw(w.T, "cloned") { // otherwise no steps are shared
 		before = w.live.Clone()
 	}
 	form := storedForm(before)
@@ -266,7 +266,7 @@ func (w *walker) invariants(e *Event, state TaskState, statusSeq uint64, count i
 	if got := string(stored.Encode()); got != live {
 		w.Fatalf("stored form\nfrom %s\nto   %s", live, got)
 	}
-	w.replayed = stored // goes on from what was stored
+	w.replayed = stored // continue from the stored form
 	kept := t.Finished()
 	again, err := DecodeTask(kept.Encode())
 	if err != nil || string(again.Encode()) != string(kept.Encode()) || string(again.Finished().Encode()) != string(kept.Encode()) {
@@ -278,7 +278,7 @@ func (w *walker) invariants(e *Event, state TaskState, statusSeq uint64, count i
 	w.agree(e)
 }
 
-// agree holds the supervisor's timers against the task's own.
+// agree compares the supervisor's timers with the task's.
 func (w *walker) agree(e *Event) {
 	own := map[Slot]Timer{}
 	add := func(s Slot, t Timer) {
@@ -314,8 +314,7 @@ func (w *walker) agree(e *Event) {
 	w.timers = *again
 }
 
-// summarize holds the audit's fold against the task's, and has it refuse, without a
-// change, what the task refuses.
+// summarize compares the Summary with the task. It checks that the Summary refuses, unchanged, what the task refuses.
 func (w *walker) summarize(rec *Record) {
 	e, err := w.reader.Decode(rec)
 	if err != nil {
@@ -340,7 +339,7 @@ func (w *walker) summarize(rec *Record) {
 	w.heldAgainstTask()
 }
 
-// heldAgainstTask compares what a list derives with the task.
+// heldAgainstTask compares the fields derived for a list with the task.
 func (w *walker) heldAgainstTask() {
 	var inError, with []string
 	due := w.live.Timer.Due
@@ -370,7 +369,7 @@ func (w *walker) heldAgainstTask() {
 	}
 }
 
-// refused: what the task refuses stops the summary, and changes nothing else.
+// refused checks that an event which the task refuses stops the summary and changes nothing else.
 func (w *walker) refused(e *Event) {
 	s := w.summary
 	s.Steps, s.Labels = slices.Clone(s.Steps), w.summary.Labels
@@ -383,7 +382,7 @@ func (w *walker) refused(e *Event) {
 	}
 }
 
-// rawValues are JSON values as other people write them.
+// rawValues are JSON values in various forms.
 var rawValues = []string{"", "null", " null\n", `{"total":12,"card":"4242"}`, ` {"a": [1, 2.50e3, true, {"b":null}]} `,
 	`"line\nbreak \u0000 \ud83d\ude00 \u00e9"`, "0", "-1.5E+10", "[]", "{}", "false", `"é\/"`, `{"a":1,"a":2}`}
 
@@ -398,7 +397,7 @@ func drawError(t *rapid.T) *Error {
 	return &Error{Code: "out_of_stock", Message: rapid.String().Draw(t, "message"), Step: "s0", Details: drawRaw(t)}
 }
 
-// walk goes on from a submission until the end, or a number of events.
+// walk continues from a submission until the end, or up to a number of events.
 func (w *walker) walk(most int) {
 	t := w.T
 	w.step(w.event(&TaskReceived{Workflow: "order", Version: 1, Input: drawRaw(t), Plan: drawPlan(t), Digest: "d",
@@ -419,7 +418,7 @@ func (w *walker) walk(most int) {
 			break
 		}
 		if len(ok) == 0 {
-			continue // of the steps that were drawn nothing can be said
+			continue // no fact is possible for the drawn steps
 		}
 		if rapid.IntRange(0, 9).Draw(t, "stay") > 0 {
 			if steps := slices.DeleteFunc(slices.Clone(ok), changesStatus); len(steps) > 0 {
@@ -430,10 +429,9 @@ func (w *walker) walk(most int) {
 	}
 }
 
-// TestHistories walks random histories of random graphs. After every event: the
-// owner's state, a reader's replay of the log and a replay from the stored form
-// have equal bytes; the supervisor's timers are the task's; what was refused
-// changed nothing; a clone shares nothing that changes.
+// TestHistories walks random histories of random graphs. After every event the owner's state, a replay of the log and a
+// replay from the stored form have equal bytes. The supervisor's timers equal the task's. Refused events change
+// nothing. A clone shares nothing that changes.
 func TestHistories(t *testing.T) {
 	states := map[TaskState]int{}
 	rapid.Check(t, func(t *rapid.T) {

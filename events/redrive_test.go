@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What a dead letter is made of comes to where it came from, as what it was; what
-// can't be used again is refused, and why is said.
+// TestRedrive checks that a redriven dead letter comes to its original topic as it was, and that one which can't be
+// redriven is refused with a reason.
 func TestRedrive(t *testing.T) {
 	const ns = Namespace("waybill.")
 	submission := (&Submission{ID: "order-8", Workflow: "w", Input: []byte("{}"), Traceparent: "00-a-b-01"}).Record(ns, "shop")
@@ -69,7 +69,7 @@ func TestRedrive(t *testing.T) {
 		if id, _ := got.Header(HeaderID); id != want {
 			t.Errorf("%s: ce_id %q, want %q", tt.name, id, want)
 		}
-		got.Partition = 2 // as the broker gave it
+		got.Partition = 2 // as the broker assigned it
 		again := Deadletter(ns, "scheduler", &got, &Unusable{Reason: tt.reason})
 		if p, offset, is := RedriveOf(&again); is != (want == "redrive/5/17") || is && (p != 5 || offset != 17) {
 			t.Errorf("%s: met again it is one of %d/%d: %v", tt.name, p, offset, is)
@@ -92,8 +92,8 @@ func headerOf(r *Record, name string) string {
 	return v
 }
 
-// Whatever the original has, a dead letter can be written: beside the value, nothing in
-// it is larger than a few KiB.
+// TestDeadletterIsBounded checks that every dead letter can be written: apart from the value, its parts have at most a
+// few KiB.
 func TestDeadletterIsBounded(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 2_000_000)
 	r := Record{Topic: "waybill.replies", Key: large, Value: large}

@@ -13,7 +13,7 @@ const (
 	tablesMark = "// # The tables\n"
 )
 
-// stateName is how a state is written where "" is what doesn't exist yet.
+// stateName returns the text of a state. nothing is the text of the empty state.
 func stateName[S ~string](s S, nothing string) string {
 	if s == "" {
 		return nothing
@@ -21,7 +21,7 @@ func stateName[S ~string](s S, nothing string) string {
 	return string(s)
 }
 
-// targets are the states that a row can make.
+// targets returns the possible next states of a row.
 func (r Transition[S]) targets() []S {
 	if r.To != "" {
 		return []S{r.To}
@@ -29,8 +29,7 @@ func (r Transition[S]) targets() []S {
 	return r.Either
 }
 
-// diagram is the mermaid diagram of a table. Arrows between the same two states
-// are drawn as one, with the verbs of all.
+// diagram returns the mermaid diagram of a table. Arrows between the same two states are combined.
 func diagram[S ~string](table []Transition[S], terminal func(S) bool) string {
 	var b strings.Builder
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
@@ -68,8 +67,8 @@ func joined[S ~string](ss []S, sep string) string {
 	return strings.Join(names, sep)
 }
 
-// markdownTable is a table of transitions as a page shows it. Types have this
-// prefix; rows without an event of their own have none.
+// markdownTable returns a table of transitions in Markdown. Types have this prefix. Rows without an event of their own
+// have no type.
 func markdownTable[S ~string](table []Transition[S], prefix string, during bool) string {
 	var b strings.Builder
 	b.WriteString("| event | from | to |")
@@ -95,8 +94,8 @@ func markdownTable[S ~string](table []Transition[S], prefix string, during bool)
 	return b.String()
 }
 
-// commandRows are the states that the table of commands tells apart: an error
-// while undoing allows less than one while processing.
+// commandRows returns the states that the table of commands distinguishes. A hold while undoing allows fewer commands
+// than one while processing.
 func commandRows() (names []string, tasks []*Task) {
 	for _, s := range TaskStates {
 		names, tasks = append(names, string(s)), append(tasks, &Task{State: s})
@@ -121,7 +120,7 @@ func commandTable() string {
 	return b.String()
 }
 
-// renderPage is docs/reference/states.md.
+// renderPage returns the content of docs/reference/states.md.
 func renderPage() string {
 	stepEnd := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
 	undoEnd := func(s StepState) bool { return s == StepCompleted }
@@ -159,7 +158,7 @@ Which command a task accepts in which state. Any other is refused: exit code 8, 
 ` + commandTable()
 }
 
-// renderTables is the part of the package doc that is generated.
+// renderTables returns the generated part of the package doc.
 func renderTables() string {
 	var b strings.Builder
 	b.WriteString(tablesMark + "//\n// Generated from transitions.go; a test compares them. docs/reference/states.md has the\n// diagrams.\n//\n// Tasks:\n//\n")
@@ -191,8 +190,8 @@ func docTable[S ~string](b *strings.Builder, table []Transition[S]) {
 	}
 }
 
-// TestGenerated: docs/reference/states.md and the tables of the package doc say what the
-// tables of transitions.go say.
+// TestGenerated checks that docs/reference/states.md and the tables of the package doc are generated from
+// transitions.go.
 func TestGenerated(t *testing.T) {
 	doc, err := os.ReadFile(packageDoc)
 	if err != nil {
@@ -207,7 +206,7 @@ func TestGenerated(t *testing.T) {
 	generated(t, statesPage, renderPage())
 }
 
-// generated holds a file against what it should be, or writes it.
+// generated compares a file with its wanted content, or writes it.
 func generated(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {

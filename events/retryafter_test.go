@@ -21,7 +21,7 @@ func TestParseRetryAfter(t *testing.T) {
 	}
 }
 
-// A reply says how long to wait in whole milliseconds, never less than was asked for.
+// TestRetryAfterInAReply checks that a reply has the wait in whole milliseconds, rounded up.
 func TestRetryAfterInAReply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		asked := time.Duration(rapid.Int64Range(0, int64(2*MaxRetryAfter)).Draw(t, "asked"))
@@ -44,7 +44,7 @@ func TestRetryAfterInAReply(t *testing.T) {
 	}
 }
 
-// An attempt that the agent deferred doesn't count, until there were too many of them.
+// TestDeferralsAreBounded checks that a deferred attempt doesn't count as a failure, until there were too many.
 func TestDeferralsAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		run    Run

@@ -12,9 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fill sets every field of a value at random, to what its codec can carry:
-// instants and durations of whole milliseconds, JSON without white space around
-// it, texts in UTF-8.
+// fill sets every field of a value at random, to values that its codec can encode: instants and durations of whole
+// milliseconds, JSON without white space around it, texts in UTF-8.
 func fill(t *rapid.T, v reflect.Value, name string) {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Time:
@@ -34,7 +33,7 @@ func fill(t *rapid.T, v reflect.Value, name string) {
 		*p = drawPlan(t)
 		return
 	case *Kind:
-		if *p == "" { // a fact's own is set by its type
+		if *p == "" { // otherwise the type of the fact has set it
 			*p = rapid.SampledFrom([]Kind{Do, Undo}).Draw(t, name)
 		}
 		return
@@ -89,8 +88,8 @@ func fillKind(t *rapid.T, v reflect.Value, name string) {
 	}
 }
 
-// TestFactsRoundTrip: every fact, with whatever in its fields, is read as it was
-// written, and written as it was read.
+// TestFactsRoundTrip checks that every fact, with random fields, is decoded as it was encoded, and encoded again to the
+// same bytes.
 func TestFactsRoundTrip(t *testing.T) {
 	for _, typ := range Types() {
 		t.Run(typ, func(t *testing.T) {
@@ -132,8 +131,7 @@ func TestFactsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStoredRoundTrip: a task, a partition's state and a supervisor's timers are
-// read as they were stored.
+// TestStoredRoundTrip checks that a task, a partition's state and a supervisor's timers are read as they were stored.
 func TestStoredRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plan := drawPlan(t)
@@ -166,8 +164,7 @@ func TestStoredRoundTrip(t *testing.T) {
 	})
 }
 
-// TestHistoriesMatchSchemas: what a history writes is valid by the published
-// schemas.
+// TestHistoriesMatchSchemas checks that the events of random histories are valid by the published schemas.
 func TestHistoriesMatchSchemas(t *testing.T) {
 	schemas := map[string]map[string]any{}
 	for _, typ := range Types() {
@@ -178,7 +175,7 @@ func TestHistoriesMatchSchemas(t *testing.T) {
 		w.written = func(e *Event, value []byte) {
 			v := parseJSON(t, value)
 			if e.Seq > 1 {
-				v.(map[string]any)["prev"] = "mZ0xv8tJ3kq2c1b4a5s6dw" // accepted() tries with a short one
+				v.(map[string]any)["prev"] = "mZ0xv8tJ3kq2c1b4a5s6dw" // accepted uses a shorter one
 			}
 			if faults := check(schemas[e.Fact.Type()], v, "$"); len(faults) > 0 {
 				t.Fatalf("%s: %s\n%s", e.Fact.Type(), strings.Join(faults, "; "), value)
@@ -188,8 +185,8 @@ func TestHistoriesMatchSchemas(t *testing.T) {
 	})
 }
 
-// TestPartitionEvolve: epochs never fall, a claim follows the one before, and an
-// input at or below a cause is reflected.
+// TestPartitionEvolve checks that epochs never decrease, that claims are consecutive, and that inputs up to a cause are
+// reflected.
 func TestPartitionEvolve(t *testing.T) {
 	p := &PartitionState{}
 	ok := func(epoch uint64, sec int, c Cause, f Fact) {
@@ -201,7 +198,7 @@ func TestPartitionEvolve(t *testing.T) {
 	ok(1, 1, Cause{Tasks, 0, 5}, &PartitionClaimed{Owner: "a"})
 	ok(1, 1, Cause{Tasks, 0, 5}, &TaskStarted{})
 	ok(1, 2, Cause{Replies, 0, 0}, &TaskStarted{})
-	ok(1, 2, Cause{Tasks, 0, 3}, &TaskStarted{}) // an older cause lowers nothing
+	ok(1, 2, Cause{Tasks, 0, 3}, &TaskStarted{}) // an older cause changes no offset
 	ok(2, 3, Cause{Tasks, 0, 9}, &PartitionClaimed{Owner: "b"})
 	want := PartitionState{Epoch: 2, Owner: "b", At: instantOf(3)}
 	want.Reflected[Tasks], want.Reflected[Replies] = 10, 1
@@ -222,8 +219,8 @@ func TestPartitionEvolve(t *testing.T) {
 	}
 }
 
-// A topic that was deleted and created again has another id, and offsets that begin at 0 again:
-// what the positions of the old one were says nothing of the new one.
+// TestClaimOfARecreatedInboxBeginsAtItsStart checks that a claim with another topic id resets the reflected offset,
+// since the offsets of a recreated topic begin at 0.
 func TestClaimOfARecreatedInboxBeginsAtItsStart(t *testing.T) {
 	p := &PartitionState{}
 	fold := func(epoch uint64, c Cause, f Fact) {
@@ -232,7 +229,7 @@ func TestClaimOfARecreatedInboxBeginsAtItsStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fold(1, Cause{Tasks, 0, 5}, &PartitionClaimed{Owner: "a"}) // whose owner didn't know the ids
+	fold(1, Cause{Tasks, 0, 5}, &PartitionClaimed{Owner: "a"}) // an owner without topic ids
 	fold(1, Cause{Replies, 0, 7}, &TaskStarted{})
 	fold(2, Cause{Tasks, 0, 6}, &PartitionClaimed{Owner: "a", TopicIDs: TopicIDs{Tasks: "t1", Replies: "r1"}})
 	if want := [...]int64{Tasks: 7, Replies: 8}; p.Reflected[Tasks] != want[Tasks] || p.Reflected[Replies] != want[Replies] {
@@ -254,8 +251,8 @@ func TestClaimOfARecreatedInboxBeginsAtItsStart(t *testing.T) {
 	}
 }
 
-// Whoever reads many records in the same memory, and a handler that remembers the keys it
-// has seen, keeps what a request says and not the record.
+// TestDecodedRequestKeepsNothingOfItsRecord checks that the texts of a request don't alias its record, since handlers
+// retain them and readers reuse memory.
 func TestDecodedRequestKeepsNothingOfItsRecord(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	want := Request{Task: "o-1", Ref: RequestRef{Step: "charge", Kind: Do, Attempt: 2}, Token: "secret", Operation: "charge", CompleteBy: at, IdempotencyKey: "k-1", Traceparent: "00-1-2-01"}

@@ -5,21 +5,19 @@ import (
 	"time"
 )
 
-// A sample is one record as it is written, and what it is read as. Samples are
-// what the golden files hold, what the schemas are checked with, what the
-// fuzzers begin with and what the benchmarks measure.
+// sample is one record and its decoded value. Golden files, schemas, fuzzers and benchmarks use samples.
 type sample struct {
-	name   string // of its golden file: the type, and what tells it from others of the type
+	name   string // of its golden file: the type, and a suffix if there are several of the type
 	record Record
 	want   any
 	decode func(*Record) (any, error)
-	event  *Event // of an event
-	inbox  Inbox  // Inboxes: of no inbox
+	event  *Event // nil: the sample isn't an event
+	inbox  Inbox  // Inboxes: no inbox
 }
 
 const sampleNS = Namespace("waybill.")
 
-// instantOf is a fixed instant, a number of seconds into the samples' history.
+// instantOf returns a fixed instant, a number of seconds after the beginning of the samples' history.
 func instantOf(second int) time.Time {
 	return epochStart.Add(time.Duration(second)*time.Second + 250*time.Millisecond)
 }
@@ -45,7 +43,7 @@ var (
 	sampleTrace    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// sampleFacts has every fact once, with every field set.
+// sampleFacts returns every fact once, with every field set.
 func sampleFacts() []Fact {
 	fs := []Fact{
 		&PartitionClaimed{Owner: "scheduler-0", TopicIDs: sampleTopicIDs},
@@ -77,7 +75,7 @@ func sampleFacts() []Fact {
 	return fs
 }
 
-// sampleEvent wraps a fact in an envelope with every field that it can have.
+// sampleEvent returns an event of a fact, with every field of the envelope that it can have.
 func sampleEvent(f Fact, seq uint64) *Event {
 	e := &Event{Task: "order-7", Seq: seq, At: instantOf(int(seq)), Cause: Cause{Replies, 3, 1742}, Epoch: 12,
 		Prev: "mZ0xv8tJ3kq2c1b4a5s6dw", Fact: f}
@@ -145,8 +143,8 @@ func eventSamples() []sample {
 	return all
 }
 
-// canBeLast are the facts of events that can have a sum: those that end or hold a task,
-// claim a partition, or come while a task is held.
+// canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
+// come while a task is held.
 func canBeLast(f Fact) bool {
 	switch f.(type) {
 	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting:
@@ -155,7 +153,7 @@ func canBeLast(f Fact) bool {
 	return true
 }
 
-// repliedBy is a fact that an instance replied; nil: it is of no reply.
+// repliedBy returns the fact with the instance that replied; nil: the fact isn't of a reply.
 func repliedBy(f Fact, instance string) Fact {
 	switch f := f.(type) {
 	case *AttemptCompleted:
@@ -174,7 +172,7 @@ func repliedBy(f Fact, instance string) Fact {
 	return nil
 }
 
-// canBeQueued are the facts that can follow when it is a step's turn.
+// canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
 	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
@@ -183,7 +181,7 @@ func canBeQueued(f Fact) bool {
 	return false
 }
 
-// sampleToken is a token as a scheduler makes it.
+// sampleToken is a token in the form that a scheduler makes.
 const sampleToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
 func sampleSubmission() *Submission {
@@ -287,8 +285,8 @@ func outputSamples() []sample {
 	}
 }
 
-// snapshotSamples are read by a scheduler that restores, and by nobody else: they
-// have golden files and no schema.
+// snapshotSamples returns the samples of snapshots. They have golden files but no schema, since only Waybill reads
+// them.
 func snapshotSamples() []sample {
 	held := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateError, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Input: json.RawMessage(`{"total":12.50}`), Error: sampleError, Plan: samplePlan(), Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepError, Attempt: 5, FailureCount: 5}}},
@@ -309,10 +307,10 @@ func snapshotSamples() []sample {
 	}
 }
 
-// samples lists them all.
+// samples returns all samples.
 func samples() []sample { return append(published(), snapshotSamples()...) }
 
-// published are those that others write or read.
+// published returns the samples of records that other systems read or write.
 func published() []sample {
 	out := outputSamples()
 	for i := range out {

@@ -1,7 +1,7 @@
 package events
 
-// What a published schema says of a field. The key is the field's name, or the
-// path to it where the name means something else there: "policy.timer".
+// described has the published schema of each field. The key is the field's name, or its path if the name has another
+// meaning there: "policy.timer".
 var described = map[string]fieldSchema{
 	// the envelope of an event
 	"at":       {typ: "string", pattern: instantPattern, text: "The instant of the decision: broker time, RFC 3339, UTC, milliseconds. Never less than that of the partition's event before."},
@@ -92,7 +92,7 @@ var described = map[string]fieldSchema{
 	TypeRecovery + "/complete_by": {typ: "string", pattern: instantPattern, text: "With retry: of the attempt that is asked for."},
 	TypeControl + "/step":         {typ: "string", text: "With release: the step. With resubmit: only if this step is in error."},
 
-	// records that are described whole
+	// records that are described with key and headers
 	"key":                                  {typ: "string", text: "The task's id: the record's partition is murmur2 of it."},
 	"headers":                              {typ: "object", text: "The record's headers, as text."},
 	"headers.ce_specversion":               {typ: "string", text: "1.0"},
@@ -121,16 +121,15 @@ var described = map[string]fieldSchema{
 	TypeDeadletter + "/value":              {text: "The original bytes, at most 256 KiB of them: whatever they are."},
 }
 
-// freeform are the members of which a schema says what it knows and no more.
+// freeform are the members whose content a schema doesn't restrict.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
 	TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
-// wholeRecords are described with their key and headers: an agent's author needs
-// those more than the value.
+// wholeRecords are described with their key and headers, which authors of agents need more than the value.
 var wholeRecords = map[string]bool{TypeRequest: true, TypeReply: true, TypeDeadletter: true}
 
-// schemaTexts says what a type is, and which of its members are always there.
-// Events have at, cause, epoch, and all but a first one prev, besides.
+// schemaTexts describes each type and lists its required members. Events also have at, cause and epoch, and all but the
+// first have prev.
 var schemaTexts = map[string]struct {
 	text     string
 	required []string

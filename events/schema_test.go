@@ -12,17 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// fieldSchema is what described says of a field.
+// fieldSchema is the description of a field.
 type fieldSchema struct {
 	typ     string // empty: any
 	text    string
 	enum    []string
 	pattern string
-	items   string // of an array of plain values: their type
-	values  string // of an object with any names: the type of its values
+	items   string // the type of the elements of an array of plain values
+	values  string // the type of the values of an object with arbitrary names
 }
 
-// ordered is a JSON object that is written in its own order.
+// ordered is a JSON object with a fixed order of members.
 type ordered []struct {
 	k string
 	v any
@@ -54,13 +54,13 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// baseType is a sample's type without what tells it from others of the type.
+// baseType returns a sample's type, without the suffix of its name.
 func baseType(name string) string {
 	i := strings.LastIndex(name, ".v1")
 	return name[:i+3]
 }
 
-// instance is what a schema describes of a record: its value, or the whole.
+// instance returns the part of a record that a schema describes: its value, or the whole record.
 func instance(t *testing.T, s sample) []byte {
 	t.Helper()
 	r := readGolden(t, s.name)
@@ -94,7 +94,7 @@ func instance(t *testing.T, s sample) []byte {
 	return data
 }
 
-// describe finds what is said of the field at a path.
+// describe returns the description of the field at a path.
 func describe(typ, path string) (fieldSchema, bool) {
 	for _, key := range []string{typ + "/" + path, path, lastTwo(path), path[strings.LastIndexByte(path, '.')+1:]} {
 		if d, ok := described[key]; ok {
@@ -109,8 +109,7 @@ func lastTwo(path string) string {
 	return strings.Join(parts[max(0, len(parts)-2):], ".")
 }
 
-// properties makes the schemas of all members that the objects have, by what is
-// said of them.
+// properties makes the schemas of all members of the objects, from their descriptions.
 func properties(t *testing.T, typ, path string, objects [][]byte) ordered {
 	t.Helper()
 	var names []string
@@ -118,7 +117,7 @@ func properties(t *testing.T, typ, path string, objects [][]byte) ordered {
 	for _, data := range objects {
 		var o object
 		if o.scan(data, 0) != nil {
-			continue // free-form, and no object
+			continue // free-form and not an object
 		}
 		for i := range o.members {
 			name := string(o.name(i))
@@ -134,7 +133,7 @@ func properties(t *testing.T, typ, path string, objects [][]byte) ordered {
 		d, ok := describe(typ, at)
 		if !ok {
 			if strings.HasPrefix(at, "value.") {
-				continue // others' data
+				continue // data from outside
 			}
 			t.Errorf("%s: nothing is said of the field %s: describe it in schema_describe_test.go", typ, at)
 		}
@@ -177,8 +176,7 @@ func fieldOf(t *testing.T, typ, path string, d fieldSchema, values [][]byte) ord
 	return f
 }
 
-// renderSchema makes the schema of a type from its golden files and what is said
-// of its fields.
+// renderSchema makes the schema of a type from its golden files and the descriptions of its fields.
 func renderSchema(t *testing.T, typ string, all []sample) []byte {
 	t.Helper()
 	about, ok := schemaTexts[strings.Replace(typ, "waybill.undo.", "waybill.step.", 1)]
@@ -209,7 +207,7 @@ func renderSchema(t *testing.T, typ string, all []sample) []byte {
 	if len(required) > 0 {
 		s.add("required", required)
 	}
-	if typ == TypeSubmission { // any other member is likely to be a mistake
+	if typ == TypeSubmission { // any other member is probably a mistake
 		s.add("propertyNames", ordered{{"pattern", "^(" + strings.ReplaceAll(submissionMembers, ", ", "|") + "|" + extensionPrefix + ".*)$"}})
 	}
 	data, err := json.Marshal(s)
@@ -221,11 +219,11 @@ func renderSchema(t *testing.T, typ string, all []sample) []byte {
 		t.Fatal(err)
 	}
 	b.WriteByte('\n')
-	// json.Marshal escapes < and > on the way; a schema is read by people.
+	// Undo json.Marshal's escapes of <, > and &, since people read schemas.
 	return []byte(strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(b.String()))
 }
 
-// types lists the types of all samples, each once.
+// types returns the types of all samples, each once.
 func types(all []sample) []string {
 	var ts []string
 	for _, s := range all {
@@ -236,8 +234,8 @@ func types(all []sample) []string {
 	return ts
 }
 
-// TestSchemas: the published schemas are those of the codec's fields, no more
-// and no less: the golden files, in which every field is set, make them.
+// TestSchemas checks that the published schemas have exactly the codec's fields. They are made from the golden files,
+// in which every field is set.
 func TestSchemas(t *testing.T) {
 	all := published()
 	published, err := fs.Glob(Schemas(), "*.schema.json")
@@ -256,8 +254,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// TestGoldenMatchSchemas holds every golden file against its published schema,
-// and the schemas against the subset that the checker knows.
+// TestGoldenMatchSchemas checks every golden file against its published schema, and that the schemas use only the
+// subset that check knows.
 func TestGoldenMatchSchemas(t *testing.T) {
 	for _, s := range published() {
 		schema := readSchema(t, baseType(s.name))
@@ -267,7 +265,7 @@ func TestGoldenMatchSchemas(t *testing.T) {
 	}
 }
 
-// TestSchemasRefuse: a schema that takes everything would prove nothing.
+// TestSchemasRefuse checks that the schemas refuse invalid records.
 func TestSchemasRefuse(t *testing.T) {
 	for _, tc := range []struct{ typ, value, want string }{
 		{TypeSubmission, `{"id":"a"}`, "workflow"},
@@ -303,7 +301,7 @@ func parseJSON(t fataler, data []byte) any {
 	return v
 }
 
-// fataler is what *testing.T and *rapid.T have in common here.
+// fataler is the common part of *testing.T and *rapid.T that is needed here.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -318,11 +316,10 @@ func readSchema(t fataler, typ string) map[string]any {
 	return parseJSON(t, data).(map[string]any)
 }
 
-// annotations say nothing of what is valid.
+// annotations are keywords that don't affect validity.
 var annotations = []string{"$schema", "$id", "title", "description"}
 
-// check is the part of JSON Schema that the schemas use. It returns the faults,
-// each with its place.
+// check validates a value by the part of JSON Schema that the schemas use. It returns the faults, each with its path.
 func check(schema map[string]any, v any, at string) []string {
 	var faults []string
 	bad := func(format string, args ...any) { faults = append(faults, at+": "+fmt.Sprintf(format, args...)) }

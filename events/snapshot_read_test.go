@@ -2,7 +2,8 @@ package events
 
 import "testing"
 
-// A snapshot is the shorter way from nothing, or where it is ahead by more than its tasks cost.
+// TestSnapshotShorterThanTheLog checks that a snapshot is loaded from offset 0, and if it is ahead by more events than
+// its tasks cost.
 func TestSnapshotShorterThanTheLog(t *testing.T) {
 	const tasks = 1_000
 	far := int64(snapshotLeadMin + tasks)

@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// factOf makes the fact that a row of a table is about; nil where no event of
-// its own announces the row.
+// factOf makes the fact of a row of a table; nil if the row has no event of its own.
 func factOf(k Kind, verb Verb, attempt int) Fact {
 	switch verb {
 	case "started":
@@ -57,7 +56,7 @@ func taskFactOf(verb Verb) Fact {
 	return nil
 }
 
-// try folds a fact into a task and holds what a refusal leaves.
+// try folds a fact into a task, and checks that a refusal leaves the task unchanged.
 func try(t *testing.T, task *Task, f Fact, allowed bool, what string) *Task {
 	t.Helper()
 	before := ""
@@ -78,7 +77,7 @@ func try(t *testing.T, task *Task, f Fact, allowed bool, what string) *Task {
 	return got
 }
 
-// TestTaskTable walks every verb in every state of a task.
+// TestTaskTable tries every verb in every state of a task.
 func TestTaskTable(t *testing.T) {
 	for _, r := range TaskTransitions {
 		for _, from := range append([]TaskState{""}, TaskStates...) {
@@ -106,9 +105,8 @@ func TestTaskTable(t *testing.T) {
 	}
 }
 
-// TestStepTable walks every verb of a step and of its undo in every state of
-// task, step and undo: the states of a step times those of its undo, whether or
-// not they can meet.
+// TestStepTable tries every verb of a step and of its undo in every combination of the states of task, step and undo,
+// possible or not.
 func TestStepTable(t *testing.T) {
 	tried, allowed := 0, 0
 	for _, k := range []Kind{Do, Undo} {
@@ -184,7 +182,7 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	}
 	want := r.To
 	if want == "" {
-		want = StepUndone // as factOf released it
+		want = StepUndone // factOf releases as undone
 	}
 	s = got.Steps[0]
 	if s.State != want || (k == Undo && s.Undo.State != u.To) || (verb == "released" && s.Undo != nil && s.Undo.State != u.To) {
@@ -195,9 +193,8 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	}
 }
 
-// TestTablesAreWhole: every type of event about a task is a row, every row that
-// an event announces has a type, no verb has two rows, and every state can be
-// come to and, unless it is an end, left.
+// TestTablesAreWhole checks that every type of event about a task has a row, every row with an event has a type, no
+// verb has two rows, every state is reachable, and every state that isn't terminal can be left.
 func TestTablesAreWhole(t *testing.T) {
 	rows := map[string]bool{"waybill.partition.claimed.v1": true}
 	for _, r := range TaskTransitions {
@@ -262,7 +259,7 @@ func reachable[S ~string](t *testing.T, name string, table []Transition[S], stat
 	}
 }
 
-// TestInstantsAreMillis: what is written of an instant is UTC and milliseconds.
+// TestInstantsAreMillis checks that instants are written in UTC and milliseconds.
 func TestInstantsAreMillis(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_789_000, time.FixedZone("x", 3600))
 	if got := Millis(at); got.Format(TimeLayout) != "2026-01-02T02:04:05.006Z" || !Millis(time.Time{}).IsZero() {
@@ -270,8 +267,7 @@ func TestInstantsAreMillis(t *testing.T) {
 	}
 }
 
-// TestAppendInstantAgreesWithTimeFormat: an instant is written as time.Format writes
-// it.
+// TestAppendInstantAgreesWithTimeFormat checks that an instant is written as time.Format writes it.
 func TestAppendInstantAgreesWithTimeFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(-62167219200, 253402300799).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanosecond")).

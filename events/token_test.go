@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestTokenMatches: a reply has the token of one attempt, and of no other.
+// TestTokenMatches checks that a reply's token matches one attempt, and no other.
 func TestTokenMatches(t *testing.T) {
 	ref := RequestRef{"charge", Do, 2}
 	hash := TokenHash("order-7", ref, sampleToken)
@@ -39,8 +39,8 @@ func TestTokenMatches(t *testing.T) {
 	}
 }
 
-// TestTokenOfRun: a run has the hash of its last attempt's token, also when that is over, and none if its last attempt
-// had no request.
+// TestTokenOfRun checks that a run has the hash of its last attempt's token, even after the attempt has ended, and none
+// if that attempt had no request.
 func TestTokenOfRun(t *testing.T) {
 	hash := TokenHash("t", RequestRef{"s0", Do, 1}, sampleToken)
 	facts := []Fact{&TaskStarted{}, &AttemptStarted{Kind: Do, Step: "s0", Attempt: 1, TokenHash: hash}, &AttemptFailed{Kind: Do, Step: "s0", Attempt: 1}}
@@ -53,7 +53,7 @@ func TestTokenOfRun(t *testing.T) {
 	}
 }
 
-// TestRequestHidesNoToken: the token is in ce_request, and in no other header of a request or a reply.
+// TestRequestHidesNoToken checks that the token is in ce_request, and in no other header of a request or a reply.
 func TestRequestHidesNoToken(t *testing.T) {
 	ref := RequestRef{"charge", Do, 2}
 	q := &Request{Task: "order-7", Ref: ref, Token: sampleToken, Operation: "charge", CompleteBy: time.Unix(0, 0), IdempotencyKey: "k"}

@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMurmur2 holds the hash against the vectors of the Java client
-// (org.apache.kafka.common.utils.UtilsTest).
+// TestMurmur2 compares the hash with the test vectors of the Java client (org.apache.kafka.common.utils.UtilsTest).
 func TestMurmur2(t *testing.T) {
 	for key, want := range map[string]int32{
 		"21":                         -973932308,
@@ -28,7 +27,7 @@ func TestMurmur2(t *testing.T) {
 	}
 }
 
-// TestPartition: every key has a partition, and keys are spread.
+// TestPartition checks that every key has a valid partition, and that keys are distributed.
 func TestPartition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int32Range(1, 1000).Draw(t, "n")
@@ -48,7 +47,7 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestNames: what the topics and groups of a namespace are called never changes.
+// TestNames checks that the names of topics and groups of a namespace don't change.
 func TestNames(t *testing.T) {
 	ns := Namespace("shop.")
 	for got, want := range map[string]string{
@@ -70,8 +69,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamesParse: causes, request ids and event ids read back as they were,
-// whatever a task id holds.
+// TestNamesParse checks that causes, request ids and event ids are parsed as they were written, for any task id.
 func TestNamesParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Cause{Inbox(rapid.IntRange(0, int(Inboxes)-1).Draw(t, "inbox")), rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")}
@@ -101,7 +99,7 @@ func TestNamesParse(t *testing.T) {
 	}
 }
 
-// TestHash: the chain's link covers the type and the value.
+// TestHash checks that the hash covers the type and the value.
 func TestHash(t *testing.T) {
 	if got := Hash("waybill.task.started.v1", []byte("{}")); got != Hash("waybill.task.started.v1", []byte("{}")) || len(got) != 22 {
 		t.Errorf("hash %q: want the same 22 characters each time", got)

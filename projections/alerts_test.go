@@ -15,8 +15,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// alertsOf are the alerts of a log by a look at all of it: of those that are over the
-// newest holds, the newest first.
+// alertsOf computes the alerts from the whole log: the open ones and the newest past ones, the newest first.
 func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Alert {
 	t.Helper()
 	var all []projections.Alert
@@ -54,9 +53,8 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 	})
 }
 
-// However often it is saved, and wherever a process or a machine ends, the audit has the
-// alerts that a look at the whole log has: each open one, and of those that are over as
-// many as are kept.
+// TestAlertsAgreeWithTheLog checks that the index has the same alerts as a computation from the whole log, with Saves
+// and crashes of processes and machines at random points.
 func TestAlertsAgreeWithTheLog(t *testing.T) {
 	for seed := range seeds(6) {
 		kept := []int{projections.MaxPastAlerts, 7}[seed%2]
@@ -71,7 +69,7 @@ func TestAlertsAgreeWithTheLog(t *testing.T) {
 			rs = append(rs, some...)
 			apply(t, a.v, some)
 			a.act(30 + rnd.IntN(8))
-			apply(t, a.v, rs) // what was lost
+			apply(t, a.v, rs) // replay what was lost
 			if rnd.IntN(2) > 0 {
 				continue
 			}
@@ -137,7 +135,7 @@ func comparesAlerts(t *testing.T, s *projections.Store, want []projections.Alert
 	}
 }
 
-// A list of alerts of many partitions takes no more memory than one of a few.
+// TestAlertsOfManyPartitions checks that a list of alerts of many partitions takes no more memory than one of a few.
 func TestAlertsOfManyPartitions(t *testing.T) {
 	const each, limit = 40, 10
 	a := &audited{t: t, fs: vfs.NewCrashableMem()}
@@ -177,7 +175,7 @@ func TestAlertsOfManyPartitions(t *testing.T) {
 	closeStore(t, a.s)
 }
 
-// A list of alerts has a bound, whatever agents send: what is kept of a message is.
+// TestAlertOfALongMessage checks that stored messages are bounded, whatever agents send.
 func TestAlertOfALongMessage(t *testing.T) {
 	h := newHistory(1)
 	a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{}}

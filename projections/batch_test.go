@@ -10,10 +10,9 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestOffsetAndDataAreInOneBatch: a batch larger than half a memtable goes to
-// disk by itself, at once. Whatever a crash then leaves, data and offset are of
-// one moment: with an offset in a batch of its own, events would be folded a
-// second time, or never.
+// TestOffsetAndDataAreInOneBatch checks that data and offset on disk always agree. Pebble flushes a batch larger than
+// half a memtable immediately. With the offset in a batch of its own, a crash then would make the view fold events
+// twice, or never.
 func TestOffsetAndDataAreInOneBatch(t *testing.T) {
 	const patience = 30 * time.Second
 	const seed = 13 // many of its tasks are open after 200 events
@@ -26,7 +25,7 @@ func TestOffsetAndDataAreInOneBatch(t *testing.T) {
 		if op == "sync" {
 			select {
 			case synced <- struct{}{}:
-			default: // somebody will look anyhow
+			default: // a check is pending already
 			}
 		}
 		return nil
@@ -40,9 +39,8 @@ func TestOffsetAndDataAreInOneBatch(t *testing.T) {
 	if err := v.Save(); err != nil {
 		t.Fatal(err)
 	}
-	// Pebble tells nobody when it has flushed by itself. But before a change is
-	// on disk it is synced, and after the last sync of a flush its file counts: so
-	// each sync is reason to look, and so is a while without any.
+	// Pebble doesn't report its own flushes. A flush is complete after its last sync, so the test checks after each
+	// sync, and after a while without any.
 	late := time.After(patience)
 	for {
 		select {

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// orders makes the records of n orders that go well, width of them at a time: 8
-// events each, as a scheduler writes them for three steps.
+// orders makes the records of n successful tasks, width of them concurrently. Each has 8 events, as a scheduler writes
+// for three steps.
 func orders(n, width int) []events.Record {
 	h := newHistory(1)
 	rs := make([]events.Record, 0, 9*n)
@@ -53,11 +53,11 @@ func orders(n, width int) []events.Record {
 	return rs
 }
 
-// saveBytes is when the benchmarks save.
+// saveBytes is the ChangedBytes at which the benchmarks save.
 const saveBytes = projections.LiveSaveBytes
 
-// cpuTime reports the processor time of the measured part, of all threads:
-// Pebble's and the collector's included, the neighbours' not.
+// cpuTime reports the CPU time of all threads of the process in the measured part, including Pebble's and the garbage
+// collector's.
 func cpuTime(b *testing.B) (stop func()) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -85,7 +85,7 @@ func benchStore(b *testing.B, view string) *projections.Store {
 	return s
 }
 
-// BenchmarkTasksApply is a restore: decode, check the chain, evolve, save.
+// BenchmarkTasksApply measures a restore: decode, check the chain, evolve, save.
 func BenchmarkTasksApply(b *testing.B) {
 	for _, c := range []struct{ width, saveBytes int }{{100, saveBytes}, {10000, saveBytes}, {10000, projections.RestoreSaveBytes}} {
 		width, saveBytes := c.width, c.saveBytes
@@ -113,7 +113,7 @@ func BenchmarkTasksApply(b *testing.B) {
 	}
 }
 
-// BenchmarkDecodeAndEvolve is the part of a restore that isn't this package's.
+// BenchmarkDecodeAndEvolve measures the part of a restore outside this package.
 func BenchmarkDecodeAndEvolve(b *testing.B) {
 	rs := orders(b.N/9+1, 100)
 	tasks := map[string]*events.Task{}
@@ -133,8 +133,7 @@ func BenchmarkDecodeAndEvolve(b *testing.B) {
 	stop()
 }
 
-// BenchmarkTasksAcceptSave is the live path: states come decided, 200 events a
-// commit, saved by size.
+// BenchmarkTasksAcceptSave measures the live path: decided states, 200 events per commit, saved by size.
 
 func BenchmarkTasksAcceptSave(b *testing.B) {
 	rs := orders(b.N/9+1, 500)
@@ -191,8 +190,7 @@ func BenchmarkDeadlinesApply(b *testing.B) {
 	closeStore(b, s)
 }
 
-// BenchmarkDue is a look for what is due: nothing among 100,000 timers, as most
-// looks find, and a page of a burst.
+// BenchmarkDue measures Due with 100,000 timers: none of them due, as usual, and a page of a burst.
 func BenchmarkDue(b *testing.B) {
 	const armed, page = 100_000, 1000
 	s := benchStore(b, projections.ViewDeadlines)
@@ -226,7 +224,7 @@ func BenchmarkDue(b *testing.B) {
 	closeStore(b, s)
 }
 
-// BenchmarkTimelinesApply is the audit: 200 events a poll, saved by size.
+// BenchmarkTimelinesApply measures the index: 200 events per poll, saved by size.
 func BenchmarkTimelinesApply(b *testing.B) {
 	rs := orders(b.N/9+1, 1000)
 	s := benchStore(b, projections.ViewTimelines)
@@ -254,7 +252,7 @@ func BenchmarkTimelinesApply(b *testing.B) {
 	closeStore(b, s)
 }
 
-// BenchmarkUnknownTask is what every submission costs: its id isn't there.
+// BenchmarkUnknownTask measures the lookup of an unknown id, which every submission needs.
 func BenchmarkUnknownTask(b *testing.B) {
 	rs := orders(50000, 500)
 	s := benchStore(b, projections.ViewTasks)
@@ -276,8 +274,7 @@ func BenchmarkUnknownTask(b *testing.B) {
 	closeStore(b, s)
 }
 
-// BenchmarkLoad opens a partition with 1,000 open tasks beside 20,000 finished
-// ones.
+// BenchmarkLoad measures opening a partition with 1,000 open and 20,000 finished tasks.
 func BenchmarkLoad(b *testing.B) {
 	s := benchStore(b, projections.ViewTasks)
 	v := tasksOf(b, s)
@@ -299,8 +296,8 @@ func BenchmarkLoad(b *testing.B) {
 	closeStore(b, s)
 }
 
-// BenchmarkHeldMemory reports what 1,000 open tasks hold when each came in a
-// batch of a megabyte, as a fetch after a pause brings them.
+// BenchmarkHeldMemory reports the memory of 1,000 open tasks if each came in a batch of 1 MB, as in a fetch after a
+// pause.
 func BenchmarkHeldMemory(b *testing.B) {
 	for range b.N {
 		s, err := projections.Open("d", identity(projections.ViewTasks), projections.Options{FS: vfs.NewMem()})

@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// prefix is the model after the records below an offset.
+// prefix returns the model after the records below an offset.
 func prefix(seed uint64, next int64, n int) *history {
 	h := newHistory(seed)
 	for range n {
@@ -30,9 +30,8 @@ func prefix(seed uint64, next int64, n int) *history {
 	return h
 }
 
-// TestCrashLeavesAPrefix kills stores at random points, with any part of what
-// wasn't synced on disk: what opens again equals the fold at its offset, is not
-// below what was said to be flushed, and goes on to the same end.
+// TestCrashLeavesAPrefix crashes stores at random points, with any part of the unsynced data on disk. The reopened
+// store equals the fold at its offset, isn't below the flushed offset, and continues to the same end.
 func TestCrashLeavesAPrefix(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -84,8 +83,7 @@ func TestCrashLeavesAPrefix(t *testing.T) {
 	})
 }
 
-// TestCrashWhileItIsCreated: whatever of a creation was on disk, the directory
-// opens again.
+// TestCrashWhileItIsCreated checks that the directory opens again after a crash at any point of its creation.
 func TestCrashWhileItIsCreated(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(20) {
@@ -187,7 +185,7 @@ func otherView(t testing.TB, s *projections.Store, name string) anyView {
 	return v
 }
 
-// TestTasksKeepNoBatch: what stays in memory doesn't alias the records.
+// TestTasksKeepNoBatch checks that tasks in memory don't alias the records.
 func TestTasksKeepNoBatch(t *testing.T) {
 	for _, how := range []string{"applied", "accepted"} {
 		h := newHistory(5)
@@ -204,7 +202,7 @@ func TestTasksKeepNoBatch(t *testing.T) {
 				live(t, v, []events.Record{r}, 1)
 			}
 			if i%50 == 0 || !bytes.Contains(value, []byte(`received`)) {
-				if err := v.Save(); err != nil { // finished tasks are in memory till then, as they came
+				if err := v.Save(); err != nil { // until then finished tasks are in memory
 					t.Fatal(err)
 				}
 			}
@@ -223,8 +221,7 @@ func TestTasksKeepNoBatch(t *testing.T) {
 	}
 }
 
-// TestCrashAtAnyChange takes the disk away at each kind of change that Pebble
-// makes to it, not only between calls.
+// TestCrashAtAnyChange crashes at each change that Pebble makes to the disk, and not only between calls.
 func TestCrashAtAnyChange(t *testing.T) {
 	t.Parallel()
 	rs := newHistory(11).records(600)
@@ -265,7 +262,7 @@ func TestCrashAtAnyChange(t *testing.T) {
 		once.Lock()
 		if after == nil {
 			if k > 100 {
-				return // all were seen
+				return // all changes were tried
 			}
 			once.Unlock()
 			continue

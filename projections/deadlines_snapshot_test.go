@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// deadlinesFromSnapshot is the digest of the timers of a snapshot and the events after it. Now and then the
-// store is closed on the way, or lost what wasn't flushed, and goes on from what it has, or begins anew.
+// deadlinesFromSnapshot returns the digest of the timers of a snapshot and the events after it. At random the store is
+// closed, or loses unflushed data, and then continues or starts again.
 func deadlinesFromSnapshot(t *testing.T, rnd *rand.Rand, c topic, rs []events.Record) string {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -64,7 +64,7 @@ func deadlinesFromSnapshot(t *testing.T, rnd *rand.Rand, c topic, rs []events.Re
 	}
 }
 
-// rebuiltDeadlines is the digest of a rebuild from the log.
+// rebuiltDeadlines returns the digest of a rebuild from the log.
 func rebuiltDeadlines(t *testing.T, rs []events.Record) string {
 	t.Helper()
 	s := open(t, vfs.NewMem(), projections.ViewDeadlines)

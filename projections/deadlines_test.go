@@ -24,17 +24,16 @@ func deadlinesOf(t testing.TB, s *projections.Store) *projections.Deadlines {
 	return v
 }
 
-// alarm is what the naive index keeps of an armed timer.
+// alarm is an armed timer in the naive index.
 type alarm struct {
 	due   projections.Due
 	awake time.Time
 }
 
-// alarms is an index of timers without any cleverness: the fold of every task,
-// looked through from end to end.
+// alarms is a naive index of timers: the fold of every task, searched linearly.
 type alarms struct {
 	timers map[string]*events.Timers
-	put    map[string]alarm // snoozed, by timer
+	put    map[string]alarm // snoozed timers
 }
 
 func timerName(task string, a events.Armed) string {
@@ -62,7 +61,7 @@ func (n *alarms) all() []alarm {
 			al := alarm{projections.Due{Task: task, Armed: a}, a.Timer.Due}
 			if put, ok := n.put[timerName(task, a)]; ok {
 				al = put
-				al.due.Armed = a // a resume gives it another complete-by
+				al.due.Armed = a // a resume changes its complete-by
 			}
 			out = append(out, al)
 		}
@@ -88,8 +87,8 @@ func (n *alarms) snooze(d projections.Due, until time.Time) {
 	n.put[timerName(d.Task, d.Armed)] = alarm{d, until}
 }
 
-// TestDeadlinesAgreeWithANaiveIndex walks random histories, asking and
-// snoozing on the way, with restarts (which forget the snoozes).
+// TestDeadlinesAgreeWithANaiveIndex compares Deadlines with the naive index over random histories, with queries,
+// snoozes and restarts (which lose the snoozes).
 func TestDeadlinesAgreeWithANaiveIndex(t *testing.T) {
 	for seed := range uint64(12) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
@@ -151,7 +150,7 @@ func TestDeadlinesAgreeWithANaiveIndex(t *testing.T) {
 	}
 }
 
-// Nanoseconds since 1970 end in the year 2262.
+// TestTimerOfAnotherMillennium checks timers after the year 2262, when nanoseconds since 1970 overflow an int64.
 func TestTimerOfAnotherMillennium(t *testing.T) {
 	s := open(t, vfs.NewMem(), projections.ViewDeadlines)
 	defer closeStore(t, s)
@@ -213,8 +212,8 @@ func TestUnreadableSilencesItsTaskOnly(t *testing.T) {
 	check()
 }
 
-// What every event says of the partition counts in each view, also where the build
-// can't read what the event is about: when it was, and which input it reflects.
+// TestUnreadableEventAdvancesThePartition checks that an unreadable event advances the partition's state in each view:
+// its instant and the reflected inputs.
 func TestUnreadableEventAdvancesThePartition(t *testing.T) {
 	for name, viewOf := range map[string]func(*projections.Store) stateful{
 		projections.ViewTasks:     func(s *projections.Store) stateful { return tasksOf(t, s) },

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// wide makes the records of one task with many steps beside each other. Nobody
-// asks whether a scheduler would write them: an index takes what the log has.
+// wide makes the records of one task with many parallel steps. A scheduler might not write them, but a view must accept
+// them.
 type wide struct {
 	at  time.Time
 	seq uint64
@@ -22,7 +22,7 @@ type wide struct {
 
 func newWide() *wide { return &wide{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
 
-// event arms a timer that is due in so long; 0: none.
+// event returns an event that arms a timer which is due after a duration; 0: none.
 func (w *wide) event(due time.Duration, p events.TimerKind, f events.Fact) events.Record {
 	w.seq++
 	w.at = w.at.Add(time.Millisecond)
@@ -44,7 +44,7 @@ func (w *wide) completed(step int) events.Record {
 	return w.event(0, "", &events.AttemptCompleted{Kind: events.Do, Step: fmt.Sprint("step-", step), Attempt: 1})
 }
 
-// random is an event about one of so many steps, now and then about all.
+// random returns an event about one of the steps, and sometimes about all.
 func (w *wide) random(rnd *rand.Rand, steps int) events.Record {
 	step := rnd.IntN(steps)
 	name := fmt.Sprint("step-", step)
@@ -69,8 +69,8 @@ func (w *wide) random(rnd *rand.Rand, steps int) events.Record {
 	}
 }
 
-// TestDeadlinesOfATaskOfManySteps: a task with more timers than are looked through
-// has those that the fold has, in its order, also after a restart.
+// TestDeadlinesOfATaskOfManySteps checks that a task with more than linearSearchMax timers has the timers of the fold,
+// in its order, even after a restart.
 func TestDeadlinesOfATaskOfManySteps(t *testing.T) {
 	const steps, all = 60, 2000
 	most := 0
@@ -115,8 +115,7 @@ func TestDeadlinesOfATaskOfManySteps(t *testing.T) {
 	}
 }
 
-// BenchmarkDeadlinesWide is what a step costs of a task with so many beside each
-// other: it begins and completes.
+// BenchmarkDeadlinesWide measures the start and completion of one step of a task with many parallel steps.
 func BenchmarkDeadlinesWide(b *testing.B) {
 	for _, steps := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {

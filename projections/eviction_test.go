@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// keeper is a store, and what an owner does with it.
+// keeper is a store with the operations of an owner.
 type keeper struct {
 	t     *testing.T
 	o     projections.Options
@@ -34,7 +34,7 @@ func (k *keeper) open() {
 	k.s, k.v = s, tasksOf(k.t, s)
 }
 
-// commit writes events, and what is due of the snapshot beside them.
+// commit writes events, and the records of the snapshot that are due.
 func (k *keeper) commit(rs []events.Record, rolledBack bool) {
 	k.t.Helper()
 	size := 0
@@ -55,14 +55,13 @@ func (k *keeper) commit(rs []events.Record, rolledBack bool) {
 	k.v.EndLookups()
 }
 
-// restart ends the process in order, or with the machine, where what wasn't saved is
-// lost, and begins again, with the
-// store's state or with the snapshot.
+// restart ends the process, by a close or by a crash of the machine, and starts again from the store's state or from
+// the snapshot.
 func (k *keeper) restart(crash, snapshot bool, log []events.Record) {
 	k.t.Helper()
 	fs := k.fs
 	if crash {
-		if err := k.s.Flush(); err != nil { // else it is chance what of that is there
+		if err := k.s.Flush(); err != nil { // otherwise it is random how much was flushed
 			k.t.Fatal(err)
 		}
 		fs = k.fs.CrashClone(vfs.CrashCloneCfg{})
@@ -78,7 +77,7 @@ func (k *keeper) restart(crash, snapshot bool, log []events.Record) {
 	}
 }
 
-// all is everything that can be asked of a view.
+// all returns the results of all queries of a view.
 func (k *keeper) all(ids []string) (said []string) {
 	k.t.Helper()
 	say := func(what ...any) { said = append(said, fmt.Sprint(what...)) }
@@ -105,10 +104,9 @@ func (k *keeper) all(ids []string) (said []string) {
 	return said
 }
 
-// TestEvictionDoesNotChangeResults holds a store that keeps hardly a task in memory
-// against one that keeps all: over random histories, commits that are rolled back,
-// saves, flushes, ends of the process and of the machine, and snapshots, they say
-// the same, and write the same snapshots.
+// TestEvictionDoesNotChangeResults compares a store that keeps hardly any task in memory with one that keeps all. Over
+// random histories with rolled back commits, saves, flushes, restarts, crashes and snapshots, both give the same
+// results and write the same snapshots.
 func TestEvictionDoesNotChangeResults(t *testing.T) {
 	t.Parallel()
 	cold := 0
@@ -177,7 +175,7 @@ func TestEvictionDoesNotChangeResults(t *testing.T) {
 	}
 }
 
-// checkHeld holds what the store says of its memory against its bounds.
+// checkHeld compares the store's MemoryUse with its bounds.
 func (k *keeper) checkHeld(all bool) {
 	k.t.Helper()
 	if err := k.s.WaitCompacted(k.t.Context()); err != nil {
@@ -192,7 +190,7 @@ func (k *keeper) checkHeld(all bool) {
 	}
 }
 
-// act does now and then what an owner does beside.
+// act performs some other operation of an owner at random.
 func (k *keeper) act(what int, log []events.Record) {
 	k.t.Helper()
 	var err error

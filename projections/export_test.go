@@ -10,16 +10,16 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Hot is the number of open tasks that are in memory decoded.
+// Hot returns the number of open tasks that are decoded in memory.
 func (v *Tasks) Hot() int { return len(v.open.hot) }
 
-// Check finds what Tasks.open holds that can't be.
+// Check returns an inconsistency of Tasks.open; empty: none.
 func (v *Tasks) Check() string { return v.open.check(&v.snap) }
 
 // EndedMostBytes bounds EndedBytes.
 const EndedMostBytes = endedBytesMax
 
-// EndedBytes is what is kept in memory of finished tasks for the next snapshot.
+// EndedBytes returns the bytes of finished tasks that are kept in memory for the next snapshot.
 func (v *Tasks) EndedBytes() (n int) {
 	for _, data := range v.snap.ended {
 		n += len(data)
@@ -27,18 +27,18 @@ func (v *Tasks) EndedBytes() (n int) {
 	return n
 }
 
-// Forget has the next snapshot be whole, as too much that has ended does.
+// Forget makes the next snapshot a full one, as too many finished tasks in memory do.
 func (v *Tasks) Forget() { v.restartFull() }
 
-// ListWithin is List with another bound of entries that it may look at in each partition.
+// ListWithin is List with another bound of entries that it may read in each partition.
 func (s *Store) ListWithin(ctx context.Context, partitions []int32, f Filter, after Cursor, limit, looks int) (Page, error) {
 	return s.list(ctx, partitions, &f, after, limit, looks)
 }
 
-// HotRows is the number of rows that are in memory.
+// HotRows returns the number of rows in memory.
 func (t *Timelines) HotRows() int { return len(t.rows.byTask) }
 
-// IndexEntries lists all entries of the index, and what they were made from.
+// IndexEntries returns all entries of the index as text.
 func (t *Timelines) IndexEntries() (entries []string, err error) {
 	err = t.v.eachEntry(func(f facet, c Cursor) {
 		entries = append(entries, fmt.Sprintf("%q %d %q", string(f), c.Submitted, c.Task))
@@ -50,7 +50,7 @@ func (t *Timelines) IndexEntries() (entries []string, err error) {
 	return entries, err
 }
 
-// WantedEntries are those that a row must have.
+// WantedEntries returns the entries that a row must have.
 func WantedEntries(s *events.Summary) (entries []string) {
 	st := indexStateOf(s)
 	facets, ended := posted(s)
@@ -66,14 +66,14 @@ func WantedEntries(s *events.Summary) (entries []string) {
 	return entries
 }
 
-// Rewriting are the options of a store whose compactions write nearly all values anew.
+// Rewriting returns options with which compactions rewrite nearly all values.
 func (o Options) Rewriting() Options {
 	o.valueFiles = 1
 	return o
 }
 
-// Compact writes what is in memory to the disk and puts it in order. It ends when the store
-// stops: Pebble tries what fails again and again before.
+// Compact flushes and compacts the store. It returns if the store stops, since Pebble retries failed operations
+// forever.
 func (s *Store) Compact() error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) Compact() error {
 	return s.use(func(db *pebble.DB) error { return db.Compact(ctx, []byte{0}, []byte{0xff}, true) })
 }
 
-// DiskUsage is about how many bytes the timelines take on disk, by what they are.
+// DiskUsage estimates the bytes of the timelines on disk, by kind.
 func (s *Store) DiskUsage() (map[string]uint64, error) {
 	sizes := map[string]uint64{}
 	err := s.use(func(db *pebble.DB) error {
@@ -109,7 +109,7 @@ func (s *Store) DiskUsage() (map[string]uint64, error) {
 	return sizes, err
 }
 
-// KeepPastAlerts changes how many past alerts are kept of a partition, until it is undone.
+// KeepPastAlerts changes the bound of past alerts of a partition, until undo is called.
 func KeepPastAlerts(most int) (undo func()) {
 	was := maxPastAlerts
 	maxPastAlerts = int64(most)
