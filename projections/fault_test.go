@@ -21,8 +21,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// hookedFS calls hook before every change of a file or directory; the change
-// fails with what it returns.
+// hookedFS calls hook before every change of a file or directory. If hook returns an error, the change fails with it.
 type hookedFS struct {
 	vfs.FS
 	hook func(op string) error
@@ -97,9 +96,8 @@ func (f *hookedFile) SyncTo(n int64) (bool, error) {
 	return f.File.SyncTo(n)
 }
 
-// TestDiskFullAtOpen opens a store that has something to flush on a disk that is
-// full: it says so, and doesn't try for ever. What is there is there when the
-// disk has room again.
+// TestDiskFullAtOpen opens a store that must flush on a full disk. Open returns an error instead of retrying forever.
+// The data is intact once the disk has space again.
 func TestDiskFullAtOpen(t *testing.T) {
 	rs := newHistory(9).records(300)
 	for n := int64(0); n < 20; n++ {
@@ -140,9 +138,8 @@ func TestDiskFullAtOpen(t *testing.T) {
 	}
 }
 
-// TestDiskFullStopsTheStore fails every change from the nth on: the error
-// comes out, the store stops and closes, and what was flushed is there when
-// the disk has room again.
+// TestDiskFullStopsTheStore fails every change from the nth on. The error is returned, the store stops and closes, and
+// the flushed data is intact once the disk has space again.
 func TestDiskFullStopsTheStore(t *testing.T) {
 	rs := newHistory(9).records(900)
 	for n := int64(0); n < 400; n += 1 + n/8 {
@@ -180,8 +177,7 @@ func TestDiskFullStopsTheStore(t *testing.T) {
 	}
 }
 
-// fill applies, saves and flushes until something fails. It returns the offset
-// that is flushed.
+// fill applies, saves and flushes until something fails. It returns the flushed offset.
 func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err error) {
 	s, err := projections.Open("data/tasks", identity(projections.ViewTasks), o)
 	if err != nil {
@@ -206,7 +202,7 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 	if s.Err() == nil {
 		return flushed, fmt.Errorf("the store hasn't stopped after: %w", err)
 	}
-	// Every later call says the same.
+	// Every later call returns the same error.
 	_, perr := s.Partitions()
 	if perr == nil || s.Flush() == nil || s.Run(context.Background()) == nil {
 		return flushed, errors.New("a stopped store goes on")
@@ -217,7 +213,7 @@ func fill(fs vfs.FS, o projections.Options, rs []record) (flushed int64, err err
 	return flushed, err
 }
 
-// deafFS can't be read while it is deaf.
+// deafFS is a file system whose reads fail while it is deaf.
 type deafFS struct {
 	vfs.FS
 	deaf atomic.Bool
@@ -242,8 +238,7 @@ func (f *deafFile) ReadAt(p []byte, at int64) (int, error) {
 	return f.File.ReadAt(p, at)
 }
 
-// settle waits until Pebble reads nothing of its own accord any more: what it can't read then stops the store, whoever
-// asked.
+// settle waits until Pebble reads nothing in the background. A failed background read would stop the store.
 func settle(t *testing.T, s *projections.Store) {
 	t.Helper()
 	if err := s.WaitCompacted(t.Context()); err != nil {
@@ -251,9 +246,8 @@ func settle(t *testing.T, s *projections.Store) {
 	}
 }
 
-// TestSaveThatFailsStopsTheStore: a Save of timelines looks up what it changes, and that can't be read
-// for a moment. What it had taken over by then is in no batch, and would be in none after it: the task
-// list would lack it for ever.
+// TestSaveThatFailsStopsTheStore checks that the store stops if a lookup within a Save of timelines fails. The changes
+// that the Save has handled by then are in no batch, and a later Save wouldn't write them.
 func TestSaveThatFailsStopsTheStore(t *testing.T) {
 	stopped := 0
 	for seed := range uint64(12) {
@@ -301,8 +295,8 @@ func TestSaveThatFailsStopsTheStore(t *testing.T) {
 	}
 }
 
-// TestFailedReadOfTheEarliestTimer: where only the look for the earliest timer fails, which comes after the batch of
-// a Save, nothing is lost, that timer neither.
+// TestFailedReadOfTheEarliestTimer checks that nothing is lost if only the search for the earliest timer fails, after
+// the batch of a Save.
 func TestFailedReadOfTheEarliestTimer(t *testing.T) {
 	h := newHistory(1)
 	rs := h.records(3000)
@@ -338,8 +332,8 @@ func TestFailedReadOfTheEarliestTimer(t *testing.T) {
 	closeStore(t, s)
 }
 
-// TestTransientFailureOfAlertReads: a transient failure of the disk is no corruption. The caller
-// gets the error, and the store continues.
+// TestTransientFailureOfAlertReads checks that a transient failure of the disk isn't a corruption. The caller gets the
+// error, and the store continues.
 func TestTransientFailureOfAlertReads(t *testing.T) {
 	h := newHistory(1)
 	fs := &deafFS{FS: vfs.NewCrashableMem()}
@@ -359,7 +353,7 @@ func TestTransientFailureOfAlertReads(t *testing.T) {
 		_, err := s.Alerts([]int32{testPartition}, projections.AlertQuery{Limit: limit})
 		return err
 	}
-	if err := ask(1); err != nil { // keys are in memory then, and not the rest
+	if err := ask(1); err != nil { // now the keys are in memory, and the values aren't
 		t.Fatal(err)
 	}
 	fs.deaf.Store(true)
@@ -373,7 +367,7 @@ func TestTransientFailureOfAlertReads(t *testing.T) {
 	_ = s.Close()
 }
 
-// sameTimelines compares a view, and what is counted there, with a rebuild.
+// sameTimelines compares a view and its counts with a rebuild.
 func sameTimelines(t *testing.T, v *projections.Timelines, s *projections.Store, rs []record) {
 	t.Helper()
 	rebuilt := open(t, vfs.NewMem(), projections.ViewTimelines)
@@ -394,8 +388,8 @@ func sameTimelines(t *testing.T, v *projections.Timelines, s *projections.Store,
 	closeStore(t, rebuilt)
 }
 
-// TestFlippedByteStopsTheStore: a corrupt file is an error that says what to
-// do, when it is opened or when it is read, and never the end of the process.
+// TestFlippedByteStopsTheStore checks that a corrupt file gives an error that says what to do, at Open or at a read,
+// and never ends the process.
 func TestFlippedByteStopsTheStore(t *testing.T) {
 	t.Parallel()
 	rs := newHistory(4).records(1200)
@@ -418,8 +412,8 @@ func TestFlippedByteStopsTheStore(t *testing.T) {
 				_, err = v.Digest()
 			}
 			if err == nil {
-				// The byte meant nothing; or a MANIFEST lost its end, as in a
-				// crash: then it is an earlier fold.
+				// The byte had no meaning, or a MANIFEST lost its end as in a crash. Then the store has an earlier
+				// state.
 				model := prefix(4, v.Next(), len(rs))
 				same(t, v, model.tasks, model.state)
 			}
@@ -443,7 +437,7 @@ func TestFlippedByteStopsTheStore(t *testing.T) {
 	}
 }
 
-// flip changes one byte of a file whose name holds part.
+// flip changes one byte of a file whose name contains part.
 func flip(t *testing.T, fs *vfs.MemFS, rnd *rand.Rand, dir, part string) {
 	t.Helper()
 	names, err := fs.List(dir)
@@ -468,7 +462,7 @@ func flip(t *testing.T, fs *vfs.MemFS, rnd *rand.Rand, dir, part string) {
 	data[rnd.IntN(len(data))] ^= 1 << rnd.IntN(8)
 }
 
-// TestLostFilesAreNoticed: a store without its files isn't a new store.
+// TestLostFilesAreNoticed checks that a store which lost its files isn't taken for a new one.
 func TestLostFilesAreNoticed(t *testing.T) {
 	for _, part := range []string{".sst", ".blob", "MANIFEST", "marker.manifest"} {
 		dir := t.TempDir()
@@ -503,9 +497,9 @@ func TestLostFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// TestCorruptValuesStopAnOpenStore: what becomes of a file of values while the store is open
-// shows in a compaction, in a goroutine of Pebble, and stops the store and not the process. So
-// it does when it is opened again, or read.
+// TestCorruptValuesStopAnOpenStore checks that a file of values that becomes corrupt while the store is open stops the
+// store and not the process. Pebble finds it in a compaction, in a goroutine of its own. A read, or the next Open,
+// finds it too.
 func TestCorruptValuesStopAnOpenStore(t *testing.T) {
 	rs := newHistory(3).records(600)
 	for _, c := range []struct {
@@ -531,7 +525,7 @@ func TestCorruptValuesStopAnOpenStore(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.WaitCompacted(t.Context()); err != nil { // no file comes or goes now
+			if err := s.WaitCompacted(t.Context()); err != nil { // files don't change any more
 				t.Fatal(err)
 			}
 			for _, name := range valueFiles(t, fs) {
@@ -563,7 +557,7 @@ func TestCorruptValuesStopAnOpenStore(t *testing.T) {
 	}
 }
 
-// valueFiles are the files of values in data/tasks, of which there are some.
+// valueFiles returns the files of values in data/tasks, of which there must be some.
 func valueFiles(t *testing.T, fs *vfs.MemFS) (files []string) {
 	t.Helper()
 	names, err := fs.List("data/tasks")
@@ -606,7 +600,7 @@ func TestRunFlushesByTimeAndBySize(t *testing.T) {
 		time.Sleep(projections.DefaultFlushEvery)
 		synctest.Wait()
 		flushed(true)
-		h.input = projections.MinMemtableBytes // one task is enough
+		h.input = projections.MinMemtableBytes // one task is enough for a flush by size
 		save(100)
 		flushed(true)
 		cancel()

@@ -10,25 +10,25 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// history makes valid histories of one partition: it proposes facts at random
-// and keeps those that the fold accepts.
+// history makes valid random histories of one partition. It proposes random facts and keeps those that the fold
+// accepts.
 type history struct {
 	rnd    *rand.Rand
 	at     time.Time
 	tasks  map[string]*events.Task // the model: the plain fold
 	ids    []string                // of open tasks
-	place  map[string]int          // where they are in ids
+	place  map[string]int          // index in ids
 	state  events.PartitionState
 	offset int64
 	inbox  int64
 	made   int
 	input  int  // bytes of a task's input
-	vary   bool // workflows, labels and priorities differ, and operators and agents that are gone take part
+	vary   bool // vary workflows, labels and priorities, and include operators' commands and unavailable agents
 }
 
 const testPartition = 2
 
-// seeds is how many random histories of n are tried: see oneIn. Plain go test tries a quarter.
+// seeds returns the number of random histories to try, of n: see oneIn. Plain go test tries a quarter.
 func seeds(n uint64) uint64 {
 	few := uint64(suite.Of(4, 1)) * oneIn
 	return (n + few - 1) / few
@@ -96,7 +96,7 @@ func (h *history) record(e *events.Event) events.Record {
 	value := e.Value()
 	r := e.Record(events.DefaultNamespace, "test", testPartition, value)
 	r.Offset = h.offset
-	h.offset += 1 + int64(h.rnd.IntN(5)/4) // a marker now and then
+	h.offset += 1 + int64(h.rnd.IntN(5)/4) // sometimes skip an offset, as for a transaction marker
 	if err := h.state.Evolve(e); err != nil {
 		panic(err)
 	}
@@ -122,7 +122,7 @@ func (h *history) record(e *events.Event) events.Record {
 	return r
 }
 
-// promise has an event that arms a timer say what a scheduler says.
+// promise gives an event that arms a timer the policy that a scheduler would write.
 func (h *history) promise(e *events.Event) {
 	if e.Policy == nil {
 		return
@@ -137,12 +137,12 @@ func (h *history) promise(e *events.Event) {
 		e.Policy = t.Policy(i, slot.Kind, e.Policy.Timer)
 	case t.State == events.StateProcessing:
 		e.Policy = t.TaskPolicy(e.Due)
-	default: // it goes on being undone
+	default: // the undo continues
 		e.Due, e.Policy = time.Time{}, nil
 	}
 }
 
-// proposal is a fact about a task that may or may not be possible.
+// proposal returns an event with a random fact about a task, which may be impossible.
 func (h *history) proposal(t *events.Task) *events.Event {
 	due := func(d time.Duration, p events.TimerKind, f events.Fact) *events.Event {
 		return &events.Event{Due: events.Millis(h.at.Add(d)), Fact: f, Policy: &events.Policy{Timer: p, Attempts: testAttempts, OnError: events.OnErrorUndo}}
@@ -198,7 +198,7 @@ func (h *history) proposal(t *events.Task) *events.Event {
 	}
 }
 
-// seldom is a fact of a task that an operator looks after, or whose agent is gone, and the timer that it arms.
+// seldom returns a rare fact, by an operator or because an agent is unavailable, and the timer that it arms.
 func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.TimerKind, within time.Duration) {
 	by := events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}
 	step, kind := testPlan.Steps[i].ID, events.Do
@@ -216,9 +216,9 @@ func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.Tim
 		return &events.TaskUndoing{By: by, Ending: events.StateCancelled, Keep: h.rnd.IntN(2) == 0}, "", 0
 	case 2:
 		return &events.RunReleased{Step: step, As: events.StepUndone, By: by}, "", 0
-	case 3: // no request could be sent
+	case 3: // the request couldn't be sent
 		return &events.AttemptFailed{Kind: kind, Step: step, Attempt: attempt + 1, Effect: events.EffectNone, Error: &events.Error{Code: events.CodeNoSuchAgent}}, events.TimerFailed, 0
-	case 4: // also in a hold
+	case 4: // even during a hold
 		return &events.AttemptCompleted{Kind: kind, Step: step, Attempt: attempt}, "", 0
 	case 5:
 		return &events.AttemptRejected{Kind: kind, Step: step, Attempt: attempt, Error: &events.Error{Code: "no"}}, "", 0

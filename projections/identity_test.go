@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// childDir, in the environment, makes the test binary open a store and say how
-// that went: the second process of TestTwoProcessesOnOneDirectory.
+// childDir is an environment variable that makes the test binary open a store and print the result. It is for the
+// second process of TestTwoProcessesOnOneDirectory.
 const childDir = "WAYBILL_TEST_OPEN_DIR"
 
 func TestMain(m *testing.M) {

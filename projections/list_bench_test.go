@@ -17,13 +17,13 @@ var listTasks = flag.Int("tasks", 100_000, "BenchmarkList: tasks in the store")
 
 const (
 	listPartitions = 4
-	listOpen       = 200 // tasks that are under way
+	listOpen       = 200 // open tasks
 	listEvery      = 5 * time.Millisecond
 )
 
-// manyTasks fills a store with tasks as a system leaves them that is given one every 5 ms: 97 in a
-// hundred are processed, of the rest half are undone, half held with a step in error, and the
-// newest are under way. One in a thousand has one of the shops, one in 50,000 is marked.
+// manyTasks fills a store with tasks of a system that receives one every 5 ms. Of a hundred 97 are processed; of the
+// rest half are undone and half held with a step in error. The newest are open. One in a thousand has one of the shops
+// as a label, one in 50,000 is marked.
 type manyTasks struct {
 	b     *testing.B
 	views []*projections.Timelines
@@ -76,7 +76,7 @@ func (m *manyTasks) fill(n int) {
 	}
 }
 
-// benchTask is an id, in another order than that of the submissions.
+// benchTask returns an id. The order of ids differs from that of the submissions.
 func benchTask(i, n int) string { return fmt.Sprintf("order-%08d", i*7919%n) }
 
 func (m *manyTasks) begin(t *aTask) {
@@ -94,7 +94,7 @@ func started(step string, k events.Kind) *events.AttemptStarted {
 	return &events.AttemptStarted{Kind: k, Step: step, Attempt: 1, Agent: "a", Operation: "o", Key: "k", Input: []byte(`{"order":"o"}`)}
 }
 
-// end takes a task to its end.
+// end adds the events up to a task's end.
 func (m *manyTasks) end(t *aTask) {
 	m.begin(t)
 	done := func(step string, k events.Kind) {
@@ -121,7 +121,7 @@ func (m *manyTasks) end(t *aTask) {
 	m.add(t, false, &events.TaskProcessed{Output: []byte(`{"tracking":"t"}`)})
 }
 
-// BenchmarkList asks a store of many tasks, each time from another place of the list on:
+// BenchmarkList reads pages of a store with many tasks, each from another place of the list:
 //
 //	go test ./projections -run '^$' -bench 'BenchmarkList$' -tasks 1000000 -benchtime 1000x
 func BenchmarkList(b *testing.B) {
@@ -230,7 +230,7 @@ func BenchmarkList(b *testing.B) {
 	closeStore(b, s)
 }
 
-// times reports how long what is measured took, of every hundred the one that took longest left out.
+// times reports the 99th percentile of the duration of fn.
 func times(b *testing.B, fn func()) {
 	var took []time.Duration
 	for range b.N {

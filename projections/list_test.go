@@ -19,8 +19,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// summaries are what the plain fold says of the tasks. Agents are those of the events,
-// which in these histories are the first letters of the steps.
+// summaries returns the summaries of the model's tasks. Agents are those of the events, which in these histories are
+// the first letters of the steps.
 func (h *history) summaries() map[string]*events.Summary {
 	all := map[string]*events.Summary{}
 	for id, t := range h.tasks {
@@ -37,7 +37,7 @@ func (h *history) summaries() map[string]*events.Summary {
 	return all
 }
 
-// listed is the list by a look at every task.
+// listed computes the list from all tasks.
 func listed(all map[string]*events.Summary, f projections.Filter) []*events.Summary {
 	var got []*events.Summary
 	for _, s := range all {
@@ -65,7 +65,7 @@ func matches(s *events.Summary, f *projections.Filter) bool {
 		(f.DueBefore.IsZero() || s.Open() && !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore))
 }
 
-// randomFilter is of two or three things at a time.
+// randomFilter returns a filter with two or three conditions.
 func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) {
 	if len(all) == 0 {
 		return f
@@ -99,7 +99,7 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 	return f
 }
 
-// readAll reads a list page by page, with bounds drawn anew for each.
+// readAll reads a list page by page, with random bounds for each page.
 func readAll(t *testing.T, s *projections.Store, rnd *rand.Rand, f projections.Filter) (tasks []events.Summary) {
 	t.Helper()
 	var after projections.Cursor
@@ -109,7 +109,7 @@ func readAll(t *testing.T, s *projections.Store, rnd *rand.Rand, f projections.F
 		}
 		limit, looks := 1+rnd.IntN(30), 1<<30
 		if rnd.IntN(2) == 0 {
-			looks = 4 + rnd.IntN(8) // a row at least
+			looks = 4 + rnd.IntN(8) // at least one row
 		}
 		page, err := s.ListWithin(context.Background(), []int32{testPartition, 0}, f, after, limit, looks)
 		if err != nil || len(page.Tasks) > limit {
@@ -132,7 +132,7 @@ func readAll(t *testing.T, s *projections.Store, rnd *rand.Rand, f projections.F
 	}
 }
 
-// audited is a store of timelines, and what a process does with it.
+// audited is a store of timelines with the operations of a process.
 type audited struct {
 	t  *testing.T
 	fs *vfs.MemFS
@@ -153,7 +153,7 @@ func (a *audited) open() {
 	}
 }
 
-// act does something that a process does beside reading.
+// act performs a random operation of a process other than reading.
 func (a *audited) act(what int) {
 	a.t.Helper()
 	switch {
@@ -184,10 +184,9 @@ func (a *audited) save() {
 	}
 }
 
-// TestListAgreesWithTheFold: over random histories, with saves, flushes, ends of the process and of
-// the machine at random, the rows are the tasks, every list is that by a look at every task, however
-// it is cut in pages, the counts are those of the tasks, and the index has what the rows
-// say and nothing else.
+// TestListAgreesWithTheFold checks the index over random histories, with random saves, flushes, restarts and crashes.
+// The rows equal the tasks. Every list equals the one computed from all tasks, for any size of pages. The counts are
+// those of the tasks. The index has exactly the entries of the rows.
 func TestListAgreesWithTheFold(t *testing.T) {
 	t.Parallel()
 	full, filters, states := 0, 0, map[string]int{}
@@ -211,7 +210,7 @@ func TestListAgreesWithTheFold(t *testing.T) {
 			if rnd.IntN(5) == 0 {
 				a.v.EndLookups()
 				a.act(rnd.IntN(100))
-				apply(t, a.v, log) // what was lost
+				apply(t, a.v, log) // replay what was lost
 			}
 			if len(log)%150 > 0 {
 				continue
@@ -262,8 +261,8 @@ func TestListAgreesWithTheFold(t *testing.T) {
 	}
 }
 
-// checkPlain holds what a row is filtered and counted by against a look at the task itself, and counts what
-// it has seen.
+// checkPlain compares the fields by which a row is filtered and counted with the task itself. It counts the cases in
+// seen.
 func checkPlain(t *testing.T, task *events.Task, s *events.Summary, seen map[string]int) {
 	t.Helper()
 	var inError, waiting []string
@@ -305,7 +304,7 @@ func checkPlain(t *testing.T, task *events.Task, s *events.Summary, seen map[str
 		}
 	}
 	if task.State.Terminal() {
-		waiting = nil // nobody takes an answer
+		waiting = nil // no attempt can be answered
 	}
 	slices.Sort(waiting)
 	if !due.IsZero() {
@@ -390,16 +389,15 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 	}
 }
 
-// TestRowOfAnUnreadableEvent: a task of which this build can't fold an event is listed as it was before,
-// whatever follows, and says so; what has no beginning isn't listed. Where a crash comes
-// changes nothing.
+// TestRowOfAnUnreadableEvent checks that a task with an event that can't be folded is listed as of the previous event,
+// and marked as stopped. A task without its first event isn't listed. Crashes change nothing.
 func TestRowOfAnUnreadableEvent(t *testing.T) {
 	h := newHistory(5)
 	rs := h.records(900)
 	h = newHistory(5)
 	h.records(301)
 	before, broken := h.summaries(), 0
-	for i := 301; i < len(rs); i++ { // each task's first event of these
+	for i := 301; i < len(rs); i++ { // the first event from 301 on of each task
 		s := before[string(rs[i].Key)]
 		if s == nil || s.Stopped != 0 {
 			continue
@@ -417,7 +415,7 @@ func TestRowOfAnUnreadableEvent(t *testing.T) {
 		case 1:
 			rs[i].Value = []byte(`{"at":`)
 		default:
-			rs[i].Headers = nil // not even which one: the next shows the gap
+			rs[i].Headers = nil // without a seq; the next event shows the gap
 			s.Stopped++
 		}
 	}
@@ -439,7 +437,7 @@ func TestRowOfAnUnreadableEvent(t *testing.T) {
 			t.Fatalf("row of %s: %v, %v", id, got, err)
 		}
 		if want.Stopped != 0 && got.Stopped == 0 && got.Seq+1 == want.Stopped-1 {
-			continue // nothing followed the record that can't be named
+			continue // no event followed the record without a seq
 		}
 		if want.Stopped != 0 && string(got.Encode()) != string(want.Encode()) {
 			t.Errorf("row of %s\n got %s\nwant %s", id, got.Encode(), want.Encode())

@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestLastEventComesAgain: a view that is read on from its last event goes on where that is the one it knows,
-// however it was opened, and refuses a log that has another there, or none.
+// TestLastEventComesAgain checks that a view continues if the log has its last event at its offset, however it was
+// opened. It refuses a log with another event there, or none.
 func TestLastEventComesAgain(t *testing.T) {
 	type lastEventChecker interface {
 		applier
@@ -90,8 +90,8 @@ func TestLastEventComesAgain(t *testing.T) {
 	}
 }
 
-// TestLastEventMustCome: a view that is to read its last event again says so where the log was read past it, and it didn't
-// come. Wiped, it is read from the start, and comes to the same as any.
+// TestLastEventMustCome checks that CheckReadTo returns an error if the log was read past the last event without it.
+// After a Wipe the view is rebuilt from the start of the log.
 func TestLastEventMustCome(t *testing.T) {
 	type wiped interface {
 		applier
@@ -150,8 +150,8 @@ func TestLastEventMustCome(t *testing.T) {
 	}
 }
 
-// TestLastEventOfAnOlderBuild: of what a build before wrote of timelines nothing is known that could be compared, nor of a
-// record that can't be read.
+// TestLastEventOfAnOlderBuild checks that the log isn't compared if the instant of the last event is unknown, as in
+// timelines of older builds and after unreadable records.
 func TestLastEventOfAnOlderBuild(t *testing.T) {
 	rs := newHistory(3).records(100)
 	rs[99].Value = []byte(`{"at":`)

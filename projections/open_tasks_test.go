@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// check compares what is counted with what is there.
+// check returns a difference between the counts and the tasks; empty: none.
 func (o *openTasks) check(s *snapshots) string {
 	ids, bytes, hot, listed := uint64(0), 0, 0, 0
 	o.each(func(id string) { ids += events.IDSum(id) })
@@ -48,7 +48,7 @@ func (o *openTasks) check(s *snapshots) string {
 	return ""
 }
 
-// opened makes an open task that Pebble has.
+// opened makes an open task that Pebble has in its current state.
 func opened(o *openTasks, id string, bytes int) *entry {
 	en := &entry{task: &events.Task{ID: id, State: events.StateProcessing}, stored: true, open: true, bytes: bytes}
 	o.hot[id] = en
@@ -80,7 +80,7 @@ func TestReferencedTasksStayInMemory(t *testing.T) {
 	}
 }
 
-// What comes and goes leaves nothing behind, though no bound is ever passed.
+// TestMemoryOfRemovedTasksIsFreed checks that removed tasks leave no memory behind, even if no bound is ever exceeded.
 func TestMemoryOfRemovedTasksIsFreed(t *testing.T) {
 	o := newOpenTasks()
 	for i := range 100_000 {
@@ -88,7 +88,7 @@ func TestMemoryOfRemovedTasksIsFreed(t *testing.T) {
 		en := opened(&o, id, 100)
 		o.shrink(1 << 40)
 		o.evict(en)
-		en.open = false // as if it had ended: its turn is over
+		en.open = false // as if it had ended
 		if i >= 10 {
 			id := fmt.Sprintf("task-%08d", i-10)
 			if o.promote(id) == nil {

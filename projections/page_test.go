@@ -13,8 +13,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestListBeforeTime: nothing was submitted before 1970, so a list until then is empty, whatever it
-// is filtered by.
+// TestListBeforeTime checks that a list until 1970 is empty, for any filter.
 func TestListBeforeTime(t *testing.T) {
 	a := &audited{t: t, fs: vfs.NewCrashableMem()}
 	a.open()
@@ -33,8 +32,8 @@ func TestListBeforeTime(t *testing.T) {
 	closeStore(t, a.s)
 }
 
-// TestWideTasks: a page has a bound in bytes, for a task of a thousand steps takes as much as
-// hundreds of others, and each task is on one. So has what isn't saved yet.
+// TestWideTasks checks that pages and unsaved changes are bounded in bytes, since a task of a thousand steps is as
+// large as hundreds of others. Each task is on exactly one page.
 func TestWideTasks(t *testing.T) {
 	const tasks = 150
 	h := newHistory(1)
@@ -45,7 +44,7 @@ func TestWideTasks(t *testing.T) {
 	for i := range tasks {
 		apply(t, a.v, []events.Record{h.wide(fmt.Sprint("wide-", i), 1000)})
 	}
-	// It is saved by what that takes, or thousands of such tasks would be in memory before.
+	// ChangedBytes must count steps. Otherwise thousands of such tasks would be in memory before a Save.
 	changed := a.v.ChangedBytes()
 	if a.save(); changed < saved/2 || changed > 2*saved {
 		t.Errorf("about %d bytes changed, %d were saved", changed, saved)
@@ -77,7 +76,7 @@ func TestWideTasks(t *testing.T) {
 	closeStore(t, a.s)
 }
 
-// wide makes the first event of a task of so many steps beside each other.
+// wide makes the first event of a task of many parallel steps.
 func (h *history) wide(id string, steps int) events.Record {
 	plan := make([]events.PlanStep, steps)
 	for i := range plan {
@@ -87,8 +86,8 @@ func (h *history) wide(id string, steps int) events.Record {
 		Plan: events.NewPlan(events.OnErrorUndo, time.Minute, plan)}})
 }
 
-// TestTasksAreWeighedByTheirSteps: what a view of tasks has to save is about what it says, whatever their
-// steps: a restore saves by that, and has all of it in memory before.
+// TestTasksAreWeighedByTheirSteps checks that ChangedBytes estimates a Save well for any number of steps. A restore
+// saves by ChangedBytes, and has the changes in memory before.
 func TestTasksAreWeighedByTheirSteps(t *testing.T) {
 	for _, steps := range []int{1, 3, 30, 1000} {
 		saved := 0
@@ -111,8 +110,8 @@ func TestTasksAreWeighedByTheirSteps(t *testing.T) {
 	}
 }
 
-// TestPlaceOfASpentPage: a page that ends by its bound of work ends at a place that a token can hold,
-// whatever the ids are.
+// TestPlaceOfASpentPage checks that a page which ends by its bound of entries has a Next that a token can represent,
+// for any ids.
 func TestPlaceOfASpentPage(t *testing.T) {
 	ids := []string{strings.Repeat("a", events.MaxTaskIDBytes), strings.Repeat("b", events.MaxTaskIDBytes-4) + "\U0010ffff", "c ", "d\u00a0", "e\U0010ffff"}
 	h := newHistory(1)

@@ -4,8 +4,8 @@ package projections_test
 
 import "flag"
 
-// With the race detector everything takes ten times as long or more, and it looks for what
-// happens beside random histories: of these one in so many is tried. All are tried without it.
+// oneIn reduces the number of random histories with the race detector, which is ten times as slow. It finds races in a
+// few of them. All are tried without it.
 const oneIn = 8
 
 func init() {

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// sees checks that lookups find every task of a log as the model has it, and none besides.
+// sees checks that lookups find exactly the tasks of the model.
 func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 	t.Helper()
 	v.BeginLookups()
@@ -30,8 +30,8 @@ func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 	}
 }
 
-// TestLookupsSeeWhatIsWritten: lookups see every written task, whatever of it is on disk, with
-// concurrent flushes, and after the partition was released, reopened or emptied.
+// TestLookupsSeeWhatIsWritten checks that lookups see every written task, on disk or not, with concurrent flushes, and
+// after the partition was released, reopened or emptied.
 func TestLookupsSeeWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(12) {
@@ -84,8 +84,8 @@ func TestLookupsSeeWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestLookupsSeeASnapshot: its finished tasks come into the store beside the view, some of them
-// after a flush.
+// TestLookupsSeeASnapshot checks that lookups see the finished tasks of a snapshot, which are written concurrently with
+// the view, some of them after a flush.
 func TestLookupsSeeASnapshot(t *testing.T) {
 	h := newHistory(4)
 	rs := h.records(900)

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// heavy is a task without steps that ends with so large an output, of which a snapshot keeps
-// all: somebody is told of it.
+// heavy returns a task without steps that ends with a large output. A snapshot keeps the output, since the task has a
+// reply_to.
 func (h *history) heavy(id string, output int) (rs []events.Record) {
 	h.at = h.at.Add(time.Millisecond)
 	for i, f := range []events.Fact{
@@ -31,7 +31,7 @@ func (h *history) heavy(id string, output int) (rs []events.Record) {
 	return rs
 }
 
-// bounded is a partition whose store has finished tasks, and no snapshot is in the topic.
+// bounded is a partition whose store has finished tasks, without a snapshot on the topic.
 type bounded struct {
 	h   *history
 	log []events.Record
@@ -39,8 +39,8 @@ type bounded struct {
 	view        *projections.Tasks
 	chunk, made int
 	paid        int        // bytes of other events in each transaction
-	rnd         *rand.Rand // of ids that are anywhere; nil: each is past all before
-	most        int        // bytes of finished tasks in memory
+	rnd         *rand.Rand // source of random ids; nil: ids increase
+	most        int        // maximum of EndedBytes
 }
 
 func newBounded(t *testing.T, share, chunk, finished int) *bounded {
@@ -75,8 +75,8 @@ func (b *bounded) id() string {
 	return fmt.Sprintf("order-%09d", b.made)
 }
 
-// transaction ends so many tasks with such outputs; what it has of a snapshot is handed out,
-// and taken or refused with it: then it is made again without.
+// transaction ends tasks with outputs of a size. The records of the snapshot are committed with it. If refused, they
+// are dropped and the transaction is repeated without them.
 func (b *bounded) transaction(t *testing.T, refused bool, tasks, output int) {
 	t.Helper()
 	rs := b.h.records(1)
@@ -112,7 +112,7 @@ func (b *bounded) transaction(t *testing.T, refused bool, tasks, output int) {
 	}
 }
 
-// untilWhole has transactions until a snapshot counts that is of now or later.
+// untilWhole makes transactions until there is a valid snapshot of the current offset or later.
 func (b *bounded) untilWhole(t *testing.T, transactions, tasks, output int) {
 	t.Helper()
 	from := b.view.Next()
@@ -128,7 +128,7 @@ func (b *bounded) untilWhole(t *testing.T, transactions, tasks, output int) {
 	}
 }
 
-// isTheRebuild compares the topic's snapshot and the events after it with a rebuild.
+// isTheRebuild compares the snapshot on the topic and the events after it with a rebuild.
 func (b *bounded) isTheRebuild(t *testing.T) {
 	t.Helper()
 	s := openTiny(t, vfs.NewMem(), paceChunk)
@@ -141,9 +141,9 @@ func (b *bounded) isTheRebuild(t *testing.T) {
 	}
 }
 
-// TestRefusedSnapshotsTakeNoMemory: however long the cluster refuses what is written of
-// snapshots, at the start of a scan, within it or within a pass, what is kept of finished tasks
-// is bounded; and once it takes them a snapshot is whole.
+// TestRefusedSnapshotsTakeNoMemory checks that the finished tasks in memory are bounded while transactions with
+// snapshot records fail, at the start of a scan, within it or within a pass. Once they succeed, a snapshot is
+// completed.
 func TestRefusedSnapshotsTakeNoMemory(t *testing.T) {
 	const output = 15_000
 	for name, taken := range map[string]int{"from the start": 0, "within a scan": 1, "within the first pass": -1} {
@@ -168,8 +168,8 @@ func TestRefusedSnapshotsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestScanEndsBesideHeavyOutput: where every transaction ends more than a chunk of tasks, of
-// ids past all before, a scan goes on and ends, and little is kept in memory.
+// TestScanEndsBesideHeavyOutput checks that a scan ends even if every transaction finishes more than a chunk of tasks,
+// with increasing ids, and that few are kept in memory.
 func TestScanEndsBesideHeavyOutput(t *testing.T) {
 	b := newBounded(t, paceShare, paceChunk, 200)
 	b.untilWhole(t, 1000, 4, paceChunk)
@@ -179,8 +179,8 @@ func TestScanEndsBesideHeavyOutput(t *testing.T) {
 	b.isTheRebuild(t)
 }
 
-// TestForgetWithinAScanLosesNothing: whatever is refused and taken while a scan goes on, and
-// ends before and behind it, a snapshot that counts is the rebuild.
+// TestForgetWithinAScanLosesNothing checks that every valid snapshot equals a rebuild, with commits and rollbacks
+// during a scan, and tasks that end before and after its cursor.
 func TestForgetWithinAScanLosesNothing(t *testing.T) {
 	for seed := range seeds(6) {
 		rnd := rand.New(rand.NewPCG(seed, 4))

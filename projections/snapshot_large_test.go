@@ -12,10 +12,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// recordMost is what Kafka takes by default as one record, with its key and headers.
+// recordMost is the size of a record that Kafka accepts by default, with its key and headers.
 const recordMost = 1_000_012
 
-// large submits tasks of which some are too large for a record, and lets all go on.
+// large returns a history of tasks, some of which are too large for a record.
 func large(seed uint64, records int) []events.Record {
 	h := newHistory(seed)
 	var rs []events.Record
@@ -31,7 +31,7 @@ func large(seed uint64, records int) []events.Record {
 	return rs
 }
 
-// parts counts the chunks of a topic that are parts of a task.
+// parts returns the number of chunks of a topic that are parts of a task.
 func (c topic) parts(t *testing.T) (n int) {
 	t.Helper()
 	for i := range c {
@@ -52,9 +52,8 @@ func (c topic) parts(t *testing.T) (n int) {
 	return n
 }
 
-// TestLargeTasksAreInTheSnapshot: a task whose stored form no record can hold keeps no
-// snapshot from being written, and is in it: snapshot and tail are the rebuild, whatever was
-// rolled back, lost or compacted.
+// TestLargeTasksAreInTheSnapshot checks that a snapshot contains tasks whose stored form exceeds a record. The snapshot
+// and the events after it equal a rebuild, with rollbacks, lost disks and compaction.
 func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 	t.Parallel()
 	parts := 0
@@ -92,7 +91,7 @@ func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestOnlyLargeTasksAreInParts: a snapshot has parts once a large task is open, and none before.
+// TestOnlyLargeTasksAreInParts checks that a snapshot has parts only if a large task is open.
 func TestOnlyLargeTasksAreInParts(t *testing.T) {
 	h := newHistory(1)
 	s := openTiny(t, vfs.NewMem(), 2000)
@@ -109,10 +108,10 @@ func TestOnlyLargeTasksAreInParts(t *testing.T) {
 	big := h.submit()
 	h.input = 40
 	id := string(big.Key)
-	h.ids = h.ids[:h.place[id]] // it was the last: nothing more happens to it by chance
+	h.ids = h.ids[:h.place[id]] // it is the last one; remove it, so that it gets no random events
 	delete(h.place, id)
 	c.owner(t, rnd, v, append([]events.Record{big}, h.records(40)...))
-	for range 30 { // a pass that wrote so much waits for as much of events
+	for range 30 { // the pace makes the pass wait for events
 		c.write(t, v, 100_000)
 	}
 	if c.parts(t) == 0 {
@@ -120,8 +119,7 @@ func TestOnlyLargeTasksAreInParts(t *testing.T) {
 	}
 }
 
-// TestPartsThatDontFit: a task of which a part is another's, or is missing, or comes
-// in another order, is not put together.
+// TestPartsThatDontFit checks that a task isn't joined from parts if one is missing, of another task, or out of order.
 func TestPartsThatDontFit(t *testing.T) {
 	task := []byte(`{"id":"a","input":"` + strings.Repeat("x", 3000) + `"}`)
 	good := events.SplitParts("a", task, 1000)
@@ -152,7 +150,7 @@ func TestPartsThatDontFit(t *testing.T) {
 	}
 }
 
-// TestPartIsGone: a snapshot that lacks a part changes nothing.
+// TestPartIsGone checks that loading a snapshot that lacks a part changes nothing.
 func TestPartIsGone(t *testing.T) {
 	rs := large(2, 200)
 	s := openTiny(t, vfs.NewMem(), 2000)

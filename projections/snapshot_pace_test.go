@@ -13,11 +13,11 @@ import (
 const (
 	paceShare = projections.DefaultSnapshotShare
 	paceChunk = 8 << 10
-	// paceSlack is what is written at once: a chunk, the task that ends it, and meta.
+	// paceSlack bounds what is written at once: a chunk, the task that ends it, and meta.
 	paceSlack = 2 * paceChunk
 )
 
-// paced has a topic without snapshots, and many open tasks.
+// paced returns a view with many open tasks, without a snapshot on the topic.
 func paced(t *testing.T, h *history, tasks int) (v *projections.Tasks, open int) {
 	t.Helper()
 	s, err := projections.Open("data/tasks", identity(projections.ViewTasks), projections.Options{
@@ -41,7 +41,7 @@ func paced(t *testing.T, h *history, tasks int) (v *projections.Tasks, open int)
 	return v, open
 }
 
-// write is a transaction with so many bytes of events.
+// write makes a transaction with a number of bytes of events.
 func (c *topic) write(t *testing.T, v *projections.Tasks, eventBytes int) (bytes int) {
 	t.Helper()
 	rs, err := v.Snapshot("test", eventBytes)
@@ -56,9 +56,9 @@ func (c *topic) write(t *testing.T, v *projections.Tasks, eventBytes int) (bytes
 	return bytes
 }
 
-// TestFirstSnapshotIsPaidFor: after a restart without a snapshot in the topic, the first one
-// takes no larger share of what was written than others, though all that is open is in it,
-// and a transaction has no more of it than a part of its events'.
+// TestFirstSnapshotIsPaidFor checks that the first snapshot after a restart, if the topic has none, has no larger share
+// of the written bytes than others, though it has all open tasks. Its bytes in a transaction are bounded by a share of
+// the transaction's events.
 func TestFirstSnapshotIsPaidFor(t *testing.T) {
 	h := newHistory(1)
 	h.input = 2000
@@ -92,8 +92,8 @@ func TestFirstSnapshotIsPaidFor(t *testing.T) {
 	}
 }
 
-// TestPassEndsBeforeWhatEndedFillsMemory: tasks that end while a pass goes on are kept until it
-// is over. Where they come to too much, the pass waits for no events any more.
+// TestPassEndsBeforeWhatEndedFillsMemory checks that the pace is ignored if too many finished tasks are in memory.
+// Tasks that end during a pass are kept in memory until it has ended.
 func TestPassEndsBeforeWhatEndedFillsMemory(t *testing.T) {
 	h := newHistory(1)
 	h.input = 2000
@@ -106,7 +106,7 @@ func TestPassEndsBeforeWhatEndedFillsMemory(t *testing.T) {
 	if n := c.write(t, v, 1); n > 0 {
 		t.Fatalf("a pass wrote %d bytes beside one of events", n)
 	}
-	for i := range 700 { // of which a snapshot keeps 21 MB
+	for i := range 700 { // 21 MB in a snapshot
 		apply(t, v, h.short(fmt.Sprintf("%030000d", i)))
 	}
 	for writes := 0; c.base(t) == nil; writes++ {
@@ -116,12 +116,12 @@ func TestPassEndsBeforeWhatEndedFillsMemory(t *testing.T) {
 	}
 }
 
-// short is a task that ends at once.
+// short returns a task that ends immediately.
 func (h *history) short(id string) []events.Record {
 	return h.task(id, &events.TaskUndoing{Ending: events.StateUndone}, &events.TaskUndone{})
 }
 
-// task is one that is received, and to which some things happen.
+// task returns a task that is received, with some facts after that.
 func (h *history) task(id string, then ...events.Fact) []events.Record {
 	var rs []events.Record
 	for i, f := range append([]events.Fact{&events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan}}, then...) {

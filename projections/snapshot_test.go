@@ -17,8 +17,7 @@ import (
 // topic is a partition of the snapshots topic.
 type topic []events.Record
 
-// compact takes away what a later record of its key stands for, here and there,
-// and tombstones with it.
+// compact randomly removes records that a later record with their key replaces, and tombstones.
 func (c *topic) compact(rnd *rand.Rand) {
 	last := map[string]int{}
 	for i := range *c {
@@ -68,7 +67,7 @@ func openTiny(t testing.TB, fs vfs.FS, chunkBytes int) *projections.Store {
 	return s
 }
 
-// fromDisk goes on from what the store has.
+// fromDisk continues from the state of the store.
 func fromDisk(t testing.TB, v *projections.Tasks, c topic, rs []events.Record) {
 	t.Helper()
 	from := v.SnapshotBase(c.base(t), true)
@@ -89,7 +88,7 @@ func tail(t testing.TB, v *projections.Tasks, from int64, rs []events.Record) {
 	}
 }
 
-// fromSnapshot begins with a snapshot instead of what the store has.
+// fromSnapshot begins with a snapshot instead of the state of the store.
 func fromSnapshot(t testing.TB, v *projections.Tasks, c topic, rs []events.Record) {
 	t.Helper()
 	load, err := v.LoadSnapshot(c.reader())
@@ -105,7 +104,7 @@ func fromSnapshot(t testing.TB, v *projections.Tasks, c topic, rs []events.Recor
 	}
 }
 
-// rebuilt is the digest of a rebuild from the log.
+// rebuilt returns the digest of a rebuild from the log.
 func rebuilt(t testing.TB, rs []events.Record) string {
 	t.Helper()
 	s := open(t, vfs.NewMem(), projections.ViewTasks)
@@ -143,10 +142,8 @@ func (c *topic) owner(t testing.TB, rnd *rand.Rand, v *projections.Tasks, rs []e
 	}
 }
 
-// TestSnapshotAndTailEqualARebuild is P8's third form: whatever owners wrote,
-// were kept from writing, lost of their disks or took over with old ones, and
-// whatever compaction took, a snapshot and the events after it are what the log
-// folds to.
+// TestSnapshotAndTailEqualARebuild checks P8 for snapshots: a snapshot and the events after it equal a rebuild of the
+// log. Owners commit and roll back, lose their disks or take over with old ones, and the topic is compacted.
 func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 	t.Parallel()
 	snapshots, chunks := 0, 0
@@ -154,13 +151,13 @@ func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		rs := newHistory(seed).records(1500)
 		var c topic
-		fs := vfs.NewMem() // of one that is owner now and then
+		fs := vfs.NewMem() // the disk of an owner that takes over repeatedly
 		done, chunkBytes := 0, 200+rnd.IntN(20_000)
 		for done < len(rs) {
 			upto := min(len(rs), done+rnd.IntN(250))
 			disk := fs
 			if rnd.IntN(2) == 0 {
-				disk = vfs.NewMem() // another, for once
+				disk = vfs.NewMem() // a fresh disk
 			}
 			s := openTiny(t, disk, chunkBytes)
 			v := tasksOf(t, s)
@@ -204,8 +201,8 @@ func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 	}
 }
 
-// TestCorruptSnapshotIsRefused: a snapshot that lacks anything, or holds anything
-// else than was written, changes nothing.
+// TestCorruptSnapshotIsRefused checks that a snapshot which lacks a record, or has a changed one, is refused and
+// changes nothing.
 func TestCorruptSnapshotIsRefused(t *testing.T) {
 	rs := newHistory(3).records(800)
 	s := openTiny(t, vfs.NewMem(), 2000)
@@ -243,7 +240,7 @@ func TestCorruptSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// ownersTopic is what an owner of a partition from its first event on writes of snapshots.
+// ownersTopic returns the snapshots topic that an owner of the partition writes, from the first event on.
 func ownersTopic(t testing.TB, rs []events.Record) (c topic) {
 	t.Helper()
 	s := openTiny(t, vfs.NewMem(), 2000)
@@ -254,8 +251,8 @@ func ownersTopic(t testing.TB, rs []events.Record) (c topic) {
 	return c
 }
 
-// TestLoadingCutShort: a crash while finished tasks are on their way to the store
-// leaves nothing of the partition, so that no id is taken for new.
+// TestLoadingCutShort checks that a crash while finished tasks are loaded empties the partition, so that no used id is
+// taken for unused.
 func TestLoadingCutShort(t *testing.T) {
 	rs := newHistory(4).records(900)
 	c := ownersTopic(t, rs)
@@ -290,7 +287,7 @@ func TestLoadingCutShort(t *testing.T) {
 	if err := v.Save(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Flush(); err != nil { // all of it is there, and nothing says so
+	if err := s.Flush(); err != nil { // all tasks are on disk, but not marked as complete
 		t.Fatal(err)
 	}
 	crashed := openTiny(t, fs.CrashClone(vfs.CrashCloneCfg{}), 2000)
@@ -305,8 +302,8 @@ func TestLoadingCutShort(t *testing.T) {
 	}
 }
 
-// TestSnapshotsOfAnotherLog: a snapshot that doesn't fit the log is told of, and
-// the next one is written whole.
+// TestSnapshotsOfAnotherLog checks that a snapshot which doesn't fit the log is reported, and that the next one is a
+// full one.
 func TestSnapshotsOfAnotherLog(t *testing.T) {
 	for name, change := range map[string]func(*events.Snapshot){
 		"past the end":     func(m *events.Snapshot) { m.Next, m.Until = 1<<40, 1<<40 },

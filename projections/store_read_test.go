@@ -11,12 +11,12 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// TestReadsAreConsistent reads concurrently with the goroutine that applies. Every answer is of one
+// TestReadsAreConsistent reads concurrently with the goroutine that applies. It checks that every answer is as of one
 // offset.
 func TestReadsAreConsistent(t *testing.T) {
 	const seed = 8
 	rs := newHistory(seed).records(1200)
-	// at[next][task] is what a reader may see.
+	// at[next][task] is the state that a reader may see.
 	at := map[int64]map[string][]byte{0: {}}
 	h := newHistory(seed)
 	for range rs {
@@ -37,7 +37,7 @@ func TestReadsAreConsistent(t *testing.T) {
 			for ended := false; !ended; {
 				select {
 				case <-done:
-					ended = true // one more look
+					ended = true // one more read
 				default:
 				}
 				got := map[string][]byte{}

@@ -18,7 +18,7 @@ func identity(view string) projections.Identity {
 	return projections.Identity{ClusterID: "c1", Namespace: events.DefaultNamespace, Partitions: 12, View: view}
 }
 
-// hotBytes is a few tasks: what the tests find in memory is mostly what changed.
+// hotBytes holds only a few tasks, so that mostly changed tasks are in memory.
 const hotBytes = 4000
 
 func open(t testing.TB, fs vfs.FS, view string) *projections.Store {
@@ -48,8 +48,7 @@ func tasksOf(t testing.TB, s *projections.Store) *projections.Tasks {
 
 type applier interface{ Apply(*events.Record) error }
 
-// apply applies records as they are lent to who restores or follows: afterwards their memory
-// is another's. So no view may keep anything of them.
+// apply applies borrowed records. It overwrites their memory afterwards, so a view that retains any of it fails.
 func apply(t testing.TB, v applier, rs []events.Record) {
 	t.Helper()
 	var room []byte
@@ -68,7 +67,7 @@ func apply(t testing.TB, v applier, rs []events.Record) {
 		}
 		room = slices.Grow(room[:0], size)
 		r.Key, r.Headers = lent(r.Key), headers
-		if r.Value != nil { // none at all is something else than an empty one
+		if r.Value != nil { // nil differs from an empty value
 			r.Value = lent(r.Value)
 		}
 		for k := range headers {
@@ -92,8 +91,7 @@ func digest(t testing.TB, v interface{ Digest() (string, error) }) string {
 	return d
 }
 
-// live feeds a view as a scheduler does: clones evolve, several events at a
-// time, and are accepted after the commit.
+// live feeds a view as a scheduler does. Clones evolve by several events, and are accepted after the commit.
 func live(t testing.TB, v *projections.Tasks, rs []events.Record, perCommit int) {
 	t.Helper()
 	for chunk := range slices.Chunk(rs, perCommit) {
@@ -191,7 +189,7 @@ func TestTasksAgreeWithTheFold(t *testing.T) {
 		if v.Next() != rs[999].Offset+1 {
 			t.Fatalf("restart at %d, want %d", v.Next(), rs[999].Offset+1)
 		}
-		apply(t, v, rs) // from the start: what is below Next is skipped
+		apply(t, v, rs) // from the start, to check that events below Next are skipped
 		same(t, v, h.tasks, h.state)
 		if got := digest(t, v); got != want {
 			t.Fatalf("seed %d: live and restarted %s, rebuilt %s", seed, got, want)
@@ -235,15 +233,14 @@ func TestFlushedStateSurvivesACrash(t *testing.T) {
 	}
 	flushed(rs[49].Offset + 1)
 	v.Close()
-	v = tasksOf(t, s) // loaded again from what isn't on disk yet
+	v = tasksOf(t, s) // loaded again from data that isn't on disk yet
 	if v.Next() != rs[99].Offset+1 {
 		t.Fatalf("next %d", v.Next())
 	}
 	flushed(rs[49].Offset + 1)
 }
 
-// unreadable returns records that can't be folded, each of the task of good, which
-// is its next event.
+// unreadable returns records that can't be folded. Each is of the task of good, which is the task's next event.
 func unreadable(good events.Record) map[string]events.Record {
 	with := func(change func(*events.Record)) events.Record {
 		r := good

@@ -12,7 +12,7 @@ import (
 
 func TestTimelinesHaveThePlaceOfEachEvent(t *testing.T) {
 	rs := newHistory(2).records(1200)
-	// One that this build can't fold has its place as well.
+	// An event that this build can't fold has a place too.
 	for i := range rs[700].Headers {
 		if rs[700].Headers[i].Key == events.HeaderType {
 			rs[700].Headers[i].Value = []byte("waybill.step.teleported.v1")
