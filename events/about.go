@@ -10,8 +10,7 @@ type About struct {
 	// release is Do, even if the step's undo is in error.
 	Step string
 	Kind Kind
-	// Attempt is the number of the attempt that the fact is about. It is set if and only if Phase
-	// isn't PhaseNone.
+	// Attempt is the number of the attempt that the fact is about. It is set if and only if Phase isn't PhaseNone.
 	Attempt int
 	Phase   Phase
 	// Counts is true if the attempt counts as a failure of its run and of its task.

@@ -532,8 +532,7 @@ func (c *codec) decodeNested(name string, val []byte, walk func(*codec)) {
 	inner.release()
 }
 
-// array is a member that is an array. An empty array is omitted. write appends an element to c.buf;
-// read reads one.
+// array is a member that is an array. An empty array is omitted. write appends an element to c.buf; read reads one.
 func array[T any](c *codec, name string, v *[]T, write func(*T), read func(el []byte, v *T) error) {
 	if !c.decoding {
 		if len(*v) == 0 {

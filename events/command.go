@@ -291,8 +291,7 @@ var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, R
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
 
-// Unusable is the error of a record that can't be used. The record becomes a dead letter with this
-// reason.
+// Unusable is the error of a record that can't be used. The record becomes a dead letter with this reason.
 type Unusable struct {
 	Reason Reason
 	Detail string
@@ -306,8 +305,7 @@ func unusable(r Reason, format string, args ...any) *Unusable {
 
 var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}
 
-// DecodeInput reads a record of an inbox. task is the id in it. The error is an *Unusable. The
-// record's key is ignored.
+// DecodeInput reads a record of an inbox. task is the id in it. The error is an *Unusable. The record's key is ignored.
 func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 	limit := inboxBytes[inbox]
 	switch {
@@ -347,8 +345,7 @@ func checkRecordType(r *Record, want string) *Unusable {
 	return checkType(string(got), want)
 }
 
-// decodeSubmission accepts the three forms: a CloudEvent in binary mode, in structured mode, and
-// the bare object.
+// decodeSubmission accepts the three forms: a CloudEvent in binary mode, in structured mode, and the bare object.
 func decodeSubmission(r *Record) (string, Input, error) {
 	s := &Submission{}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
@@ -495,8 +492,7 @@ func checkUTF8(texts ...utf8Text) error {
 	return nil
 }
 
-// Record makes the submission's record, for waybill.tasks. source is the
-// submitter's ce_source.
+// Record makes the submission's record, for waybill.tasks. source is the submitter's ce_source.
 func (s *Submission) Record(ns Namespace, source string) Record {
 	r := Record{Topic: ns.Inbox(Tasks), Partition: -1, Key: []byte(s.ID), Value: encodeObject(s),
 		Headers: CloudHeaders(TypeSubmission, source, s.ID)}

@@ -197,8 +197,7 @@ func cloudHeaders(dst []Header, ceType, source string, id []byte) []Header {
 		Header{HeaderContentType, bytesOf(ContentType)})
 }
 
-// bytesOf returns the bytes of s without a copy, as the value of a header or a key. They must not
-// be changed.
+// bytesOf returns the bytes of s without a copy, as the value of a header or a key. They must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
 // opaque is a fact of a type that this build doesn't know.

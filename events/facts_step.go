@@ -131,8 +131,7 @@ type AttemptCompleted struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it
-	// isn't said.
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
 	Instance string
 	Output   json.RawMessage
 }
@@ -179,8 +178,7 @@ type AttemptFailed struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it
-	// isn't said.
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
 	Instance string
 	Effect   Effect
 	Error    *Error
@@ -231,8 +229,7 @@ type AttemptRejected struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it
-	// isn't said.
+	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
 	Instance string
 	Error    *Error
 }

@@ -15,8 +15,7 @@ import (
 type inOrder struct {
 	active bool
 	failed bool
-	// at is the index of the byte before the next member: {, a comma, or the } after the last
-	// member.
+	// at is the index of the byte before the next member: {, a comma, or the } after the last member.
 	at        int
 	depth     int  // levels of nesting around a member's value
 	lastPlain bool // the value found last is a string without escapes
@@ -26,8 +25,7 @@ type inOrder struct {
 	lastRule *cachedRule // of the last event of this type
 }
 
-// readInOrder reads an object, and reports whether the fast path could. If not, v may hold some of
-// it.
+// readInOrder reads an object, and reports whether the fast path could. If not, v may hold some of it.
 func (c *codec) readInOrder(data []byte, v fielded) bool {
 	if len(data) == 0 || data[0] != '{' || len(data) > math.MaxInt32 || !utf8.Valid(data) {
 		return false
@@ -203,8 +201,7 @@ func (n *interner) intern(b []byte) string {
 // aliasString returns a string that shares the bytes of b.
 func aliasString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// parseCause reads what Cause.String writes. ok is false for anything else, which ParseCause
-// handles.
+// parseCause reads what Cause.String writes. ok is false for anything else, which ParseCause handles.
 func parseCause(s []byte) (c Cause, ok bool) {
 	for i, name := range inboxNames {
 		if len(s) > len(name) && s[len(name)] == '/' && string(s[:len(name)]) == name {
@@ -231,8 +228,7 @@ func parseCause(s []byte) (c Cause, ok bool) {
 // numberDigits is the number of decimal digits that always fit an int64.
 const numberDigits = 18
 
-// parseNumber reads decimal digits without a sign. ok is false for anything else, which the
-// standard library handles.
+// parseNumber reads decimal digits without a sign. ok is false for anything else, which the standard library handles.
 func parseNumber(s []byte) (n int64, ok bool) {
 	if len(s) == 0 || len(s) > numberDigits {
 		return 0, false

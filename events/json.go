@@ -23,8 +23,7 @@ const (
 	maxJSONFields  = 512
 )
 
-// untrustedLevel is the level at which JSON from outside is read, so that MaxJSONDepth levels are
-// left.
+// untrustedLevel is the level at which JSON from outside is read, so that MaxJSONDepth levels are left.
 const untrustedLevel = maxStoredDepth - MaxJSONDepth
 
 // object holds the members of a JSON object as slices of its text.
@@ -207,8 +206,7 @@ func nameBit[T string | []byte](name T) uint64 {
 	return 1 << ((uint(n) + 5*uint(name[0]) + 11*uint(name[n-1])) & 63)
 }
 
-// eachMember calls each with the name and the text of every member of a JSON object. It has no
-// bound on their number.
+// eachMember calls each with the name and the text of every member of a JSON object. It has no bound on their number.
 func eachMember(data []byte, each func(name, member []byte)) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -278,9 +276,8 @@ func scanArray(data []byte, each func([]byte) error) error {
 // ValidJSON reports whether data passes CheckJSON.
 func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 
-// CheckJSON returns why data isn't one JSON value that all decoders read alike: in UTF-8, no deeper
-// than MaxJSONDepth, without half a surrogate pair, and without two members of one name in an
-// object.
+// CheckJSON returns why data isn't one JSON value that all decoders read alike: in UTF-8, no deeper than MaxJSONDepth,
+// without half a surrogate pair, and without two members of one name in an object.
 func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
 		return errNotUTF8
@@ -602,8 +599,7 @@ func unquoteBytes(raw []byte) []byte {
 	return unescape(raw)
 }
 
-// unescape returns the text of a JSON string, without its quotes, that
-// skipString has accepted.
+// unescape returns the text of a JSON string, without its quotes, that skipString has accepted.
 func unescape(raw []byte) []byte {
 	text := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); i++ {

@@ -45,8 +45,7 @@ func depth(data []byte) int {
 	return deepest
 }
 
-// repeats reports whether two members of a JSON value have one name: at the
-// top, and anywhere.
+// repeats reports whether two members of a JSON value have one name: at the top, and anywhere.
 func repeats(t *testing.T, data []byte) (top, anywhere bool) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	var value func(depth int)

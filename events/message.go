@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// The headers of requests and replies, of forwards, dead letters and
-// notifications.
+// The headers of requests and replies, of forwards, dead letters and notifications.
 const (
 	HeaderOperation      = "ce_operation"
 	HeaderCompleteBy     = "ce_completeby"
@@ -271,8 +270,7 @@ func (n *Notification) Record(ns Namespace, source, replyTo, id string) Record {
 		Headers: append(h, Header{HeaderReplyTo, []byte(replyTo)})}
 }
 
-// DecodeNotification reads a record of the notifications topic, or of a
-// reply_to.
+// DecodeNotification reads a record of the notifications topic, or of a reply_to.
 func DecodeNotification(r *Record) (*Notification, error) {
 	n := &Notification{}
 	return n, decodeObject(r.Value, n)
@@ -286,9 +284,8 @@ func Origin(r *Record) string {
 	return r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 }
 
-// Deadletter makes the dead letter of a record: the original bytes, cut to MaxDeadletterBytes, with
-// the reason, the origin, the size and the hash in headers. The original's own headers are not
-// passed on.
+// Deadletter makes the dead letter of a record: the original bytes, cut to MaxDeadletterBytes, with the reason, the
+// origin, the size and the hash in headers. The original's own headers are not passed on.
 func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 	sum := sha256.Sum256(r.Value)
 	origin := Origin(r)

@@ -14,9 +14,8 @@ const (
 	OnErrorHold = "hold"
 )
 
-// Plan is what the fold needs of a workflow definition: the graph, the agents, and the rules of
-// retries. A task's first event has it, so reading a log needs no definition. A Plan is never
-// changed: tasks of the same definition share one.
+// Plan is what the fold needs of a workflow definition: the graph, the agents, and the rules of retries. A task's first
+// event has it, so reading a log needs no definition. A Plan is never changed: tasks of the same definition share one.
 type Plan struct {
 	OnError        string
 	CompleteWithin time.Duration

@@ -69,9 +69,8 @@ type Ask struct {
 	CoolDown   bool      // the wait is the cool-down
 }
 
-// Next returns the recovery at now for a timer that was due at due and is still armed. step and
-// attempt name the last attempt. The jitter is derived from the names, so every caller computes the
-// same instant.
+// Next returns the recovery at now for a timer that was due at due and is still armed. step and attempt name the last
+// attempt. The jitter is derived from the names, so every caller computes the same instant.
 func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time) Ask {
 	switch p.Timer {
 	case TimerTask:

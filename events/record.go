@@ -22,9 +22,8 @@ type Record struct {
 	Headers []Header
 }
 
-// Header returns the value of the last header named key, and whether there
-// is one. Kafka permits repeated headers; the last one wins, as in the
-// CloudEvents binding.
+// Header returns the value of the last header named key, and whether there is one. Kafka permits repeated headers; the
+// last one wins, as in the CloudEvents binding.
 func (r *Record) Header(key string) (string, bool) {
 	value, ok := r.lookup(key)
 	return string(value), ok

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds how long an agent can ask to wait before the next attempt. Longer waits are
-// cut to it.
+// MaxRetryAfter bounds how long an agent can ask to wait before the next attempt. Longer waits are cut to it.
 const MaxRetryAfter = 24 * time.Hour
 
 // MaxDeferrals bounds the attempts of a run that don't count as failures. A step has its task's complete-by as well. An

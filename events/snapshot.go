@@ -102,8 +102,7 @@ func (s *Snapshot) Record(ns Namespace, source string, p int32) Record {
 	return Record{Topic: ns.Snapshots(), Partition: p, Key: []byte(SnapshotMetaKey), Value: encodeObject(s), Headers: CloudHeaders(TypeSnapshot, source, id)}
 }
 
-// DecodeSnapshot reads the record under SnapshotMetaKey. It wraps ErrSnapshotFormat if a newer
-// build wrote the record.
+// DecodeSnapshot reads the record under SnapshotMetaKey. It wraps ErrSnapshotFormat if a newer build wrote the record.
 func DecodeSnapshot(r *Record) (*Snapshot, error) {
 	s := &Snapshot{}
 	if err := decodeObject(r.Value, s); err != nil {

@@ -23,8 +23,7 @@ const (
 // TaskStates lists the states in the order of a task's life.
 var TaskStates = []TaskState{StatePending, StateProcessing, StateProcessed, StateError, StateUndoing, StateUndone, StateCancelled}
 
-// Terminal reports whether nothing can follow the state. A hold (StateError)
-// isn't terminal: it waits for an operator.
+// Terminal reports whether nothing can follow the state. A hold (StateError) isn't terminal: it waits for an operator.
 func (s TaskState) Terminal() bool {
 	return s == StateProcessed || s == StateUndone || s == StateCancelled
 }

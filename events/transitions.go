@@ -20,9 +20,8 @@ type Transition[S ~string] struct {
 	During []TaskState
 }
 
-// The states of the task in which events of steps may happen. New work needs a task that continues.
-// Results of running attempts are accepted during a hold and while undoing too. A release needs a
-// hold.
+// The states of the task in which events of steps may happen. New work needs a task that continues. Results of running
+// attempts are accepted during a hold and while undoing too. A release needs a hold.
 var (
 	whileProcessing = []TaskState{StateProcessing}
 	whileUndoing    = []TaskState{StateUndoing}

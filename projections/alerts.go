@@ -242,8 +242,7 @@ func (p AlertPlace) Compare(q AlertPlace) int {
 	return cmp.Or(q.At.Compare(p.At), cmp.Compare(p.Partition, q.Partition), cmp.Compare(q.Offset, p.Offset))
 }
 
-// isBefore reports whether an alert with this key and instant, in Unix ms, comes before After or at
-// it.
+// isBefore reports whether an alert with this key and instant, in Unix ms, comes before After or at it.
 func (q *AlertQuery) isBefore(partition int32, key []byte, at int64) (bool, error) {
 	if q.After == nil || at < q.After.At.UnixMilli() {
 		return false, nil

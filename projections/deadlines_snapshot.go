@@ -8,10 +8,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// LoadSnapshot replaces the view's content by the timers of a snapshot's open tasks, which the
-// owner of the partition has written (Tasks.Snapshot). ExpectLastEvent returns where to read on.
-// Only the chunks of open tasks must have been read. An error that wraps events.ErrSnapshot says
-// that the snapshot can't be used; then nothing was changed.
+// LoadSnapshot replaces the view's content by the timers of a snapshot's open tasks, which the owner of the partition
+// has written (Tasks.Snapshot). ExpectLastEvent returns where to read on. Only the chunks of open tasks must have been
+// read. An error that wraps events.ErrSnapshot says that the snapshot can't be used; then nothing was changed.
 func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if err := v.usable(); err != nil {
 		return err

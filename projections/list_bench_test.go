@@ -230,7 +230,7 @@ func BenchmarkList(b *testing.B) {
 	closeStore(b, s)
 }
 
-// times reports the 99th percentile of the duration of fn.
+// times reports the median, the 99th percentile and the maximum of the duration of fn.
 func times(b *testing.B, fn func()) {
 	var took []time.Duration
 	for range b.N {

@@ -19,8 +19,7 @@ import (
 type LogMismatchError struct {
 	Partition int32
 	Offset    int64 // of the last event that was applied
-	// At is the instant of that event. Found is the instant of the event which is at its offset
-	// now; zero: none is.
+	// At is the instant of that event. Found is the instant of the event which is at its offset now; zero: none is.
 	At, Found time.Time
 
 	// final is the result of Permanent.
@@ -72,9 +71,8 @@ func (t *Timelines) ExpectLastEvent() (from int64) {
 	return t.v.expectLastEvent(instant(t.rows.tally.LastAt), false)
 }
 
-// CheckReadTo must be called when the committed records of the log were read up to an offset. It
-// returns a *LogMismatchError if the event that ExpectLastEvent expects is below that offset and
-// hasn't come.
+// CheckReadTo must be called when the committed records of the log were read up to an offset. It returns a
+// *LogMismatchError if the event that ExpectLastEvent expects is below that offset and hasn't come.
 func (v *view) CheckReadTo(offset int64) error {
 	if !v.awaitingLast || offset < v.next {
 		return nil

@@ -72,8 +72,7 @@ func (l *lookup) task(id string) (t *events.Task, err error) {
 	return t, err
 }
 
-// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means
-// a corrupt value.
+// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means a corrupt value.
 func (l *lookup) get(id string, fn func(data []byte) error) error {
 	it, err := l.iterator(id)
 	if err != nil {

@@ -107,8 +107,7 @@ func (o *openTasks) addToClock(en *entry) {
 	}
 }
 
-// shrink evicts tasks until the hot ones take at most most bytes, or until only changed or
-// referenced ones are left.
+// shrink evicts tasks until the hot ones take at most most bytes, or until only changed or referenced ones are left.
 func (o *openTasks) shrink(most int) {
 	o.compactClock()
 	for n := len(o.clock) - o.hand; n > 0 && o.hotBytes > most; n-- {

@@ -172,8 +172,7 @@ func (v *Tasks) store(tasks []snapshotTask) error {
 	return nil
 }
 
-// Wipe deletes what the view and the store have of the partition, so that it is read from the start
-// of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is read from the start of the log.
 func (v *Tasks) Wipe() error {
 	if err := v.usable(); err != nil {
 		return err
@@ -181,8 +180,7 @@ func (v *Tasks) Wipe() error {
 	return v.wipe(false)
 }
 
-// wipe deletes the partition's keys. With loading it adds the key of a partition that is being
-// loaded.
+// wipe deletes the partition's keys. With loading it adds the key of a partition that is being loaded.
 func (v *Tasks) wipe(loading bool) error {
 	var mark func(*pebble.Batch) error
 	if loading {

@@ -148,10 +148,9 @@ func (o *Options) setDefaults() {
 	o.Snapshots.setDefaults()
 }
 
-// Open opens the store in dir, and creates it if there is none. It refuses a directory that belongs
-// to another cluster, namespace, partition count or view, or has another format (ErrForeign), that
-// another store has open (ErrInUse), or that can't be read (ErrCorrupt). Each error says what to
-// do.
+// Open opens the store in dir, and creates it if there is none. It refuses a directory that belongs to another cluster,
+// namespace, partition count or view, or has another format (ErrForeign), that another store has open (ErrInUse), or
+// that can't be read (ErrCorrupt). Each error says what to do.
 func Open(dir string, id Identity, o Options) (*Store, error) {
 	o.setDefaults()
 	if id.Format == 0 {
@@ -410,8 +409,7 @@ func (s *Store) recordSaved(p int32, m mark, bytes int) error {
 	return nil
 }
 
-// Flush puts on disk what was saved before the call. It returns when that is done, or when the
-// store has stopped.
+// Flush puts on disk what was saved before the call. It returns when that is done, or when the store has stopped.
 func (s *Store) Flush() error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
@@ -478,9 +476,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Close flushes what was saved and closes the store. What views haven't saved is lost; it is
-// replayed from the log. Close also closes a store that has stopped, and returns why it had
-// stopped.
+// Close flushes what was saved and closes the store. What views haven't saved is lost; it is replayed from the log.
+// Close also closes a store that has stopped, and returns why it had stopped.
 func (s *Store) Close() error {
 	err := s.Flush()
 	if s.stopped.CompareAndSwap(nil, &stopReason{fmt.Errorf("projections: %s: %w", s.dir, ErrClosed)}) {

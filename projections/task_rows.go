@@ -104,8 +104,7 @@ func (rs *taskRows) markTouched(r *taskRow) {
 	}
 }
 
-// fold folds an event into a row. An event that can't be read stops the row
-// (events.Summary.Stopped).
+// fold folds an event into a row. An event that can't be read stops the row (events.Summary.Stopped).
 func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.Decode(rec)
 	rs.recordLastAt(e, err)

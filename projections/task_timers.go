@@ -25,8 +25,7 @@ type taskTimers struct {
 // thousand parallel steps has a thousand timers.
 const linearSearchMax = 16
 
-// armedTimer is one armed timer in memory. Instants are in Unix milliseconds, the precision of the
-// log.
+// armedTimer is one armed timer in memory. Instants are in Unix milliseconds, the precision of the log.
 type armedTimer struct {
 	owner        *taskTimers
 	prev, next   *armedTimer // of the same task
@@ -101,8 +100,7 @@ func (tt *taskTimers) remove(a *armedTimer) {
 	a.prev, a.next, a.disarmed = nil, nil, true
 }
 
-// timerRule is the part of a timer that comes from the workflow. Timers with the same rule share
-// one copy.
+// timerRule is the part of a timer that comes from the workflow. Timers with the same rule share one copy.
 type timerRule struct {
 	slot     events.Slot
 	timer    events.TimerKind

@@ -46,8 +46,7 @@ type Tasks struct {
 	loading bool  // finished tasks of a snapshot are being written to Pebble
 	loaded  bool  // they have been written, and the next Save records that
 	until   int64 // tasks may reflect events up to here: see events.Snapshot.Until
-	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is
-	// until-1.
+	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is until-1.
 	lacksLast bool
 }
 
@@ -123,8 +122,7 @@ func (v *Tasks) Task(id string) (*events.Task, error) {
 	return l.task(id)
 }
 
-// openTask returns the entry of an open task, and loads a cold one from Pebble; nil: no such task
-// is open.
+// openTask returns the entry of an open task, and loads a cold one from Pebble; nil: no such task is open.
 func (v *Tasks) openTask(id string) (*entry, error) {
 	if en := v.open.hot[id]; en != nil {
 		en.referenced = true
@@ -265,8 +263,7 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 	return nil
 }
 
-// put sets the task of an entry and marks it changed. Of a finished task it keeps what Finished
-// leaves.
+// put sets the task of an entry and marks it changed. Of a finished task it keeps what Finished leaves.
 func (v *Tasks) put(en *entry, t *events.Task) {
 	if en.changed {
 		v.bytes -= en.bytes
@@ -319,9 +316,8 @@ func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
-// Accept sets the states of tasks that the scheduler computed from the events of a committed
-// transaction, the partition's state, and the next offset. The tasks belong to the view from here
-// on.
+// Accept sets the states of tasks that the scheduler computed from the events of a committed transaction, the
+// partition's state, and the next offset. The tasks belong to the view from here on.
 func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int64) {
 	for _, t := range tasks {
 		en := v.open.hot[t.ID]
@@ -539,8 +535,7 @@ func (d digest) add(b []byte) {
 	d.h.Write(b)
 }
 
-// Close saves and drops the memory. If it can't save, the store has stopped (Store.Err), and the
-// log is replayed.
+// Close saves and drops the memory. If it can't save, the store has stopped (Store.Err), and the log is replayed.
 func (v *Tasks) Close() {
 	if !v.closed {
 		_ = v.Save() // a failure stops the store: see Err
@@ -548,8 +543,7 @@ func (v *Tasks) Close() {
 	}
 }
 
-// Discard drops the memory and what wasn't saved. The partition's next view begins at the last
-// Save.
+// Discard drops the memory and what wasn't saved. The partition's next view begins at the last Save.
 func (v *Tasks) Discard() {
 	v.EndLookups()
 	v.release()

@@ -202,8 +202,7 @@ func (t *Timelines) Find(task string) (f Found, err error) {
 	return f, err
 }
 
-// Timeline saves, then lists the places of a task's events, by seq. It is empty if the partition
-// has none.
+// Timeline saves, then lists the places of a task's events, by seq. It is empty if the partition has none.
 func (t *Timelines) Timeline(task string) ([]Place, error) {
 	if err := t.Save(); err != nil {
 		return nil, err
@@ -295,8 +294,7 @@ func (s *sumDigest) add(b []byte) {
 	}
 }
 
-// Wipe deletes what the view and the store have of the partition, so that it is read from the start
-// of the log.
+// Wipe deletes what the view and the store have of the partition, so that it is read from the start of the log.
 func (t *Timelines) Wipe() error {
 	if err := t.v.usable(); err != nil {
 		return err

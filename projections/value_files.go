@@ -21,9 +21,8 @@ const (
 	// If adjacent keys refer to more files of values than this, a compaction rewrites the values.
 	// That bounds the space of values of deleted keys.
 	valueFilesReferred = 64
-	// Pebble never rewrites a file of values by itself, whatever its garbage. If such a file is
-	// corrupt, that panics in a goroutine of Pebble (in v2.1.7 runBlobFileRewriteLocked names no
-	// file, and reportCorruption requires one).
+	// Pebble never rewrites a file of values by itself, whatever its garbage. If such a file is corrupt, that panics in
+	// a goroutine of Pebble (in v2.1.7 runBlobFileRewriteLocked names no file, and reportCorruption requires one).
 	garbageRatioNever = 1.0
 )
 

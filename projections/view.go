@@ -105,8 +105,7 @@ func decodeMeta(data []byte) (int64, events.PartitionState, error) {
 	return int64(binary.BigEndian.Uint64(data)), *state, nil
 }
 
-// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means
-// a corrupt value.
+// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means a corrupt value.
 func (v *view) get(kind byte, rest string, fn func(data []byte) error) error {
 	return v.s.get(v.keys, kind, rest, fn)
 }
@@ -223,8 +222,7 @@ func (v *view) skip(task string) bool {
 	return true
 }
 
-// accepts reports whether a record must be applied: it is of the view's partition, and not applied
-// yet.
+// accepts reports whether a record must be applied: it is of the view's partition, and not applied yet.
 func (v *view) accepts(r *events.Record) (bool, error) {
 	if err := v.usable(); err != nil {
 		return false, err

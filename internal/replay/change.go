@@ -47,8 +47,7 @@ func newJSONState(v *events.TaskView, before *jsonState) *jsonState {
 	return s
 }
 
-// changes returns the differences between two states of a task, sorted by path. before is nil before the first
-// event.
+// changes returns the differences between two states of a task, sorted by path. before is nil before the first event.
 func changes(before, after *jsonState) []Change {
 	if before == nil {
 		before = &jsonState{}

@@ -190,9 +190,8 @@ func (f *Reader) Without() *Without {
 // ChangedHead reports that the head differs from what was exported; nil: it doesn't, or it has no checksum.
 func (f *Reader) ChangedHead() *ChangedError { return f.changed }
 
-// Each passes the following records to fn, with their topic in the head's namespace. Records of a partition must
-// be in the order of their offsets. Errors name the line. A *CutError is returned after all remaining records were
-// passed.
+// Each passes the following records to fn, with their topic in the head's namespace. Records of a partition must be in
+// the order of their offsets. Errors name the line. A *CutError is returned after all remaining records were passed.
 func (f *Reader) Each(fn func(*events.Record) error) error {
 	if err := f.reportChanged(f.changed); err != nil {
 		return err

@@ -58,10 +58,9 @@ type Forked struct {
 	View     events.TaskView `json:"task_after"`
 }
 
-// Run forks a task's history. It uses the real scheduler's decisions and the real policies, in virtual time, with
-// the agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing.
-// Commands of operators after the fork are left out, since they were meant for another course. records are all
-// records of the task.
+// Run forks a task's history. It uses the real scheduler's decisions and the real policies, in virtual time, with the
+// agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing. Commands of
+// operators after the fork are left out, since they were meant for another course. records are all records of the task.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
@@ -409,9 +408,8 @@ func (s *sandbox) decide(in events.Input, assumed bool) bool {
 	}), assumed)
 }
 
-// protected calls the scheduler, to decide on a recovery or on another input. A plan that was changed under a task
-// can lead to a transition that no log has, on which the scheduler panics. The fork then ends with that as its
-// result.
+// protected calls the scheduler, to decide on a recovery or on another input. A plan that was changed under a task can
+// lead to a transition that no log has, on which the scheduler panics. The fork then ends with that as its result.
 func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
 		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},

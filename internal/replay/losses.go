@@ -66,8 +66,7 @@ func leftOut(id string, at *Loss) LeftOut {
 	return LeftOut{id, fmt.Sprintf("%s: %v", why, at.Err), *at}
 }
 
-// Survey finds the tasks of which an event may be lost. It is fed all readable records of a log. One goroutine
-// uses it.
+// Survey finds the tasks of which an event may be lost. It is fed all readable records of a log. One goroutine uses it.
 type Survey struct {
 	lost  lossIndex
 	tasks map[string]*instantTask

@@ -22,8 +22,7 @@ type Options struct {
 	// with all their later events. Zero: no bound. The log may then be fed from Since on.
 	Since, Until time.Time
 
-	// Keep retains the whole state of every task, for Task and Tasks. Otherwise ended tasks are kept in a short
-	// form.
+	// Keep retains the whole state of every task, for Task and Tasks. Otherwise ended tasks are kept in a short form.
 	Keep bool
 	// Faults bounds the faults that are kept; 0: MaxFaults. A caller that expects certain faults needs all of them.
 	Faults int
@@ -48,8 +47,7 @@ type Options struct {
 	// EarliestBy bounds by how much the record timestamp of an event that a timer led to may precede the timer's due
 	// time (P16), since clocks of roles are estimates. 0: only the event's own instant is checked.
 	EarliestBy time.Duration
-	// DrainWithin bounds how long after Quiet the lag may take to reach 0 and the tasks to end (P14); 0:
-	// unbounded.
+	// DrainWithin bounds how long after Quiet the lag may take to reach 0 and the tasks to end (P14); 0: unbounded.
 	DrainWithin time.Duration
 	// ReplyTolerance bounds how long after its complete-by a reply may be written (P17). Whether such a reply was
 	// accepted is checked separately, by the order of the log (P3).

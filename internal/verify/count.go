@@ -139,8 +139,7 @@ func (s *eventCheck) countDeferred(due time.Time) {
 	}
 }
 
-// countFailure counts a failure. The next attempt may not start before its backoff has passed since the timer was
-// due.
+// countFailure counts a failure. The next attempt may not start before its backoff has passed since the timer was due.
 func (s *eventCheck) countFailure(due time.Time) {
 	r := s.run
 	r.failures++

@@ -130,8 +130,7 @@ func (c *Checker) Consumed(inbox events.Inbox, partition int32, next int64) {
 	in.consumed = max(in.consumed, next)
 }
 
-// Input takes the next record of a partition of an inbox. It ignores records of other topics, and repeated
-// records.
+// Input takes the next record of a partition of an inbox. It ignores records of other topics, and repeated records.
 func (c *Checker) Input(r *events.Record) {
 	kind, ok := events.ParseInbox(strings.TrimPrefix(r.Topic, string(c.o.Namespace)))
 	if !ok {

@@ -11,8 +11,7 @@ import (
 // done are the flags of a step on which dependent steps may start.
 const done = completed | handSettled | skipped
 
-// checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue
-// (P2).
+// checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue (P2).
 func (s *eventCheck) checkPlan() (promise, what string) {
 	if s.rule.course == nil {
 		return "", ""
@@ -161,8 +160,7 @@ func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	return "", ""
 }
 
-// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions
-// did.
+// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions did.
 func (t *task) skippedUnknown(step string) bool {
 	i, ok := t.plan.Step(step)
 	return ok && t.steps[i].flags.has(skipped)
