@@ -131,7 +131,7 @@ type AttemptCompleted struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
+	// Instance is the instance of the agent that replied, from the ce_source of its reply; empty: unknown.
 	Instance string
 	Output   json.RawMessage
 }
@@ -178,7 +178,7 @@ type AttemptFailed struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
+	// Instance is the instance of the agent that replied, from the ce_source of its reply; empty: unknown.
 	Instance string
 	Effect   Effect
 	Error    *Error
@@ -229,7 +229,7 @@ type AttemptRejected struct {
 	Kind    Kind
 	Step    string
 	Attempt int
-	// Instance is that of the agent that replied, as its ce_source has it; empty: it isn't said.
+	// Instance is the instance of the agent that replied, from the ce_source of its reply; empty: unknown.
 	Instance string
 	Error    *Error
 }

@@ -93,8 +93,8 @@ func (t *Timers) endWaiting() {
 	t.Armed = kept
 }
 
-// giveTime sets a task's new complete-by in the policies of running attempts. They were armed with the old one before
-// the hold; their retries must have the new one.
+// giveTime sets a task's new complete-by in the policies of running attempts of steps. They were armed with the old one
+// before the hold, and their retries must have the new one.
 func (t *Timers) giveTime(completeBy time.Time) {
 	for i := range t.Armed {
 		if a := &t.Armed[i]; a.Policy.Timer == TimerAttempt && a.Slot.Kind == Do {

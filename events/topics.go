@@ -49,7 +49,8 @@ type Namespace string
 const maxNamespaceBytes = 100
 
 // families are the prefixes, within a namespace, of topics, groups and transactional ids that are named after agents
-// and schedulers. A namespace that ends another's family prefix would collide with such names.
+// and schedulers. A namespace that consists of another namespace, one of these prefixes and more would collide with
+// that namespace's names.
 var families = [...]string{"requests.", "agent.", "scheduler."}
 
 // Check returns why a namespace can't be used; nil: it can.

@@ -86,7 +86,7 @@ type sandbox struct {
 	startedAt time.Time // of the task, or when it was resubmitted; zero: not yet
 	asked     time.Time // the complete-by of the submission; zero: none, or the task was resubmitted
 	running   map[events.RequestRef]time.Time
-	answers   map[events.RequestRef]pending // that are on their way
+	answers   map[events.RequestRef]pending // scheduled answers
 	silent    map[events.RequestRef]bool    // attempts for which silence is assumed
 	snoozed   map[uint64]time.Time          // timers whose recovery changed nothing, and when to ask again
 	queue     []queuedStart                 // attempts that waited for their agent and haven't started

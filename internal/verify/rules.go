@@ -16,8 +16,7 @@ type factRule struct {
 	// begins is true if the event starts an attempt, or says that none can be made. wait is true if it begins a wait.
 	// Such an event may end a timer of its run only if a recovery asked for it.
 	begins, wait bool
-	// loose is true if the event ends an attempt and arms no timer by itself. Then another event must say how the run
-	// continues, unless a timer is armed.
+	// loose is true if the event ends an attempt. Unless it arms a timer, another event must say how the run continues.
 	loose bool
 
 	// Functions that are nil aren't called.
