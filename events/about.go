@@ -27,8 +27,8 @@ type About struct {
 	As StepState
 	// Ending is the state in which the undo of the task will end.
 	Ending TaskState
-	// Raw is the fact's own JSON value, copied verbatim. Failure is its error. By is the operator
-	// who asked for it. nil: the fact has none.
+	// Raw is the fact's own JSON value, copied verbatim. Failure is its error. By is the operator's request that led to
+	// it. nil: the fact has none.
 	Raw     *json.RawMessage
 	Failure **Error
 	By      *By

@@ -200,7 +200,7 @@ func (f *AttemptFailed) About() About {
 		Arms: TimerFailed, Disarms: DisarmsOwn, Failure: &f.Error}
 }
 
-// An attempt that failed before a request was sent (no such agent) has a number of its own too.
+// apply folds the failure. An attempt that failed before a request was sent (no such agent) has a number of its own.
 func (f *AttemptFailed) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		if f.Attempt != r.Attempt { // no request was sent

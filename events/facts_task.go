@@ -278,7 +278,8 @@ func (f *TaskResumed) About() About {
 	return About{Verb: VerbResumed, Arms: TimerTask, Disarms: DisarmsWaiting, By: &f.By}
 }
 
-// Steps that the hold ended may start again, with a failure count of 0. So may steps and undos in error.
+// apply folds the end of a hold. Steps that the hold ended may start again, with a failure count of 0. So may steps and
+// undos in error.
 func (f *TaskResumed) apply(t *Task, e *Event) error {
 	if err := t.enterState(e, f.About()); err != nil {
 		return err

@@ -117,8 +117,8 @@ func FuzzInOrder(f *testing.F) {
 	})
 }
 
-// A first event with another plan than the last one gets its own plan, also if one plan's text is a
-// prefix of the other's.
+// TestReusedPlanHasTheSameText checks that a first event with another plan than the last one gets its own plan, even if
+// one plan's text is a prefix of the other's.
 func TestReusedPlanHasTheSameText(t *testing.T) {
 	var d EventReader
 	first := firstEvent()
@@ -140,7 +140,8 @@ func TestReusedPlanHasTheSameText(t *testing.T) {
 	}
 }
 
-// Instants agree with the standard library, from the first to the last year.
+// TestParseInstantAgreesWithTimeParse checks that instants agree with the standard library, from the first to the last
+// year.
 func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
@@ -152,7 +153,7 @@ func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 	}
 }
 
-// parseCause agrees with ParseCause where it accepts a text.
+// TestFastParseCauseAgreesWithParseCause checks that parseCause agrees with ParseCause if it accepts a text.
 func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "task", "tasksx", ""} {
 		for _, p := range []string{"0", "7", "07", "-1", "+3", "", "x", strconv.Itoa(math.MaxInt32), strconv.Itoa(math.MaxInt32 + 1), "4294967297"} {
@@ -170,7 +171,7 @@ func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
 	}
 }
 
-// Every way to compute a hash agrees with SHA-256, whatever was hashed before.
+// TestHashes checks that every way to compute a hash agrees with SHA-256, whatever was hashed before.
 func TestHashes(t *testing.T) {
 	var h Hasher
 	var m Arena

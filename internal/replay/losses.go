@@ -18,7 +18,7 @@ type Loss struct {
 	Err   error // why
 }
 
-// lossIndex finds the tasks of which an event may be missing. Losses may be added in any order.
+// lossIndex finds the tasks that may have lost an event. Losses may be added in any order.
 type lossIndex struct {
 	named map[string]Loss // by task: the last loss that names it
 	any   map[int32]Loss  // by partition: the last loss that may concern any task
@@ -66,7 +66,7 @@ func leftOut(id string, at *Loss) LeftOut {
 	return LeftOut{id, fmt.Sprintf("%s: %v", why, at.Err), *at}
 }
 
-// Survey finds the tasks of which an event may be lost. It is fed all readable records of a log. One goroutine uses it.
+// Survey finds the tasks that may have lost an event. It is fed all readable records of a log. One goroutine uses it.
 type Survey struct {
 	lost  lossIndex
 	tasks map[string]*instantTask
@@ -104,8 +104,8 @@ func (s *Survey) Add(r *events.Record) {
 	t.fault = err != nil
 }
 
-// LeftOut returns the tasks of which an event may be lost, by id, if concerns selects them. concerns gets what was
-// folded of the task before the loss; nil: nothing.
+// LeftOut returns the tasks that may have lost an event, by id, if concerns selects them. concerns receives the task as
+// of the last event before the loss; nil: there was none.
 func (s *Survey) LeftOut(concerns func(id string, t *events.Task) bool) (list []LeftOut) {
 	for id := range s.lost.named {
 		if s.tasks[id] == nil {
