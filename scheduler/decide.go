@@ -250,7 +250,7 @@ func (d *decider) handleReply(r *events.Reply) {
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
 	if !r.TokenMatches(run.TokenHash) {
-		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" doesn't have the token that was sent to agent "+quoted(agent)+" was sent")
+		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" doesn't have the token that was sent to agent "+quoted(agent))
 		return
 	}
 	if run.State != events.StepRunning {
