@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// definitionsTransactionTimeout is the transaction timeout of who writes definitions: one that died holds up the
-	// next for no longer.
+	// definitionsTransactionTimeout is the transaction timeout of a definition writer. If one dies, it blocks readers
+	// of the topic for no longer.
 	definitionsTransactionTimeout = 10 * time.Second
-	// definitionsRetryMin is the longest first wait of one that was fenced; it doubles up to definitionsRetryMax.
+	// definitionsRetryMin is the maximum of the first random wait after being fenced. It doubles up to
+	// definitionsRetryMax.
 	definitionsRetryMin = 50 * time.Millisecond
 	definitionsRetryMax = 2 * time.Second
 )
 
-// ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
-// changes definitions meanwhile comes before or after, and never in between. decide is given all
-// committed records, and returns what to write; none: nothing. It may be called several times.
+// ChangeDefinitions reads the definitions topic and writes what decide returns, atomically: concurrent changes of
+// definitions come before or after. decide receives all committed records and returns the records to write; none:
+// nothing is written. It may be called several times.
 //
-// All who change definitions share a transactional id. Taking it over ends what another has open, and fences
-// that one: its commit fails, and it begins again.
+// All definition writers share a transactional id. Taking it over aborts another writer's open transaction and fences
+// that writer: its commit fails, and it starts again.
 func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.Record) ([]events.Record, error)) error {
 	wait := definitionsRetryMin
 	for {
@@ -77,7 +78,6 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 	return false, nil
 }
 
-// writeInTransaction writes records in a transaction.
 func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) error {
 	if err := cl.BeginTransaction(); err != nil {
 		return err
@@ -97,7 +97,7 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 	return cl.EndTransaction(ctx, kgo.TryCommit)
 }
 
-// isFenced reports whether another has taken a transactional id over.
+// isFenced reports whether another producer has taken over the transactional id.
 func isFenced(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ConcurrentTransactions)
 }
