@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// definitionsTransactionTimeout is the transaction timeout of a definition writer. If one dies, it blocks readers
-	// of the topic for no longer.
+	// definitionsTransactionTimeout is the transaction timeout of a definition writer. If one dies, it delays the next
+	// for no longer.
 	definitionsTransactionTimeout = 10 * time.Second
 	// definitionsRetryMin is the maximum of the first random wait after being fenced. It doubles up to
 	// definitionsRetryMax.

@@ -448,8 +448,8 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
 }
 
-// isCut reports whether a log that was truncated, by its leader's epochs, ends below the position or has or may get
-// unread records below it.
+// isCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
+// it. In the second case it has or may get unread records below the position.
 func (p Position) isCut() bool {
 	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
