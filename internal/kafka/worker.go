@@ -432,7 +432,7 @@ func (l *Worker) Wake() { l.poller.wake() }
 // LastCommit is when the last transaction was committed, or the worker opened.
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
 
-// age is how old the worker is, in nanoseconds, at least one.
+// sinceOpened returns the worker's age in nanoseconds, at least 1.
 func (l *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
 // Stalled returns for how long records have waited for a commit: records that were polled, or that the client has
