@@ -150,8 +150,8 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 	return nil
 }
 
-// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated,
-// the offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
+// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated, the
+// offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
 // whose logs were truncated below the scheduler group's position: nobody has read the records there.
 func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
 	if id != "" {

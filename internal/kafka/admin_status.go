@@ -67,11 +67,11 @@ func (a *Admin) InboxBounds(ctx context.Context) (starts, ends map[string]map[in
 
 // ReplicaStatus has the faults of the replicas of the namespace's partitions.
 type ReplicaStatus struct {
-	// Gone are the brokers that have copies and aren't among those of the cluster at the moment, ascending.
+	// MissingBrokers are the brokers that have replicas and aren't in the cluster at present, ascending.
 	MissingBrokers []int32
-	// Behind are the partitions that a broker leads and of which a copy isn't in sync, by topic, ascending.
+	// UnderReplicated are the partitions that have a leader and a replica that isn't in sync, by topic, ascending.
 	UnderReplicated map[string][]int32
-	// Short are those of them of which fewer are in sync than what is written there needs: it is refused.
+	// UnderMinISR are those of them with fewer replicas in sync than writes need, which are refused.
 	UnderMinISR map[string][]int32
 }
 

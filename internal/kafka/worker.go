@@ -16,9 +16,9 @@ import (
 )
 
 // The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
-// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout must
-// be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than the
-// group takes to notice the failure.
+// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout
+// must be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than
+// the group takes to notice the failure.
 const (
 	DefaultSessionTimeout     = 6 * time.Second
 	DefaultTransactionTimeout = 10 * time.Second
@@ -93,7 +93,8 @@ type WorkerConfig struct {
 	FetchMaxWait       time.Duration
 	// MaxPollRecords bounds what one Poll returns; zero: the default.
 	MaxPollRecords int
-	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with the log.
+	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with
+	// the log.
 	Committed func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
 	// Listener observes the worker. It and its fields may be nil.
 	Listener *WorkerListener
@@ -194,8 +195,8 @@ func orDefault[T comparable](v *T, d T) {
 //   - A newly assigned partition is paused for its restore before any of its records can be fetched.
 //   - An inbox flows only while no reason pauses it (inboxgate).
 //
-// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
-// Stalled and Close may be called from any.
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind,
+// Wake, Stalled and Close may be called from any.
 type Worker struct {
 	cfg            WorkerConfig
 	session        *kgo.GroupTransactSession
@@ -343,8 +344,8 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 
 func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It returns
-// their ids.
+// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
+// returns their ids.
 func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
@@ -388,8 +389,8 @@ func (l *Worker) Member(p int32) (id string, owns bool) {
 	return l.balancer.memberOf(p)
 }
 
-// Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero. It
-// applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
+// Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero.
+// It applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
 // inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
@@ -401,8 +402,8 @@ func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.T
 	}
 }
 
-// Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to the
-// same assignment as Pause.
+// Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to
+// the same assignment as Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
 		l.gate.withGate(func(g *inboxgate.Gate) {

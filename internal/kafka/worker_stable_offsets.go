@@ -14,13 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The client fetches the group's offsets of newly assigned partitions and requires stable ones: while an open transaction
-// may change them, the broker refuses, and the client retries after a second. If an owner dies inside a transaction, its
-// successor waits up to 3 s. So a worker polls at a shorter interval, and only then lets its client fetch.
+// The client fetches the group's offsets of newly assigned partitions and requires stable ones: while an open
+// transaction may change them, the broker refuses, and the client retries after a second. If an owner dies inside a
+// transaction, its successor waits up to 3 s. So a worker polls at a shorter interval, and only then lets its client
+// fetch.
 //
-// The client's request then no longer requires stable offsets: they are stable, and only the new owner changes them. The
-// embedded broker would refuse the flag while any member of the group has an open transaction, which busy workers always
-// have. The client has no option for the flag, so it is changed in the written bytes.
+// The client's request then no longer requires stable offsets: they are stable, and only the new owner changes them.
+// The embedded broker would refuse the flag while any member of the group has an open transaction, which busy workers
+// always have. The client has no option for the flag, so it is changed in the written bytes.
 
 const (
 	// unstableInterval is how often the worker checks whether offsets are stable.
