@@ -61,7 +61,7 @@ type reader struct {
 	// intact copy, and calls tell at tries whose number is a power of 2.
 	tell    func(*CorruptError)
 	strict  bool
-	corrupt int // the last calls that found the same
+	corrupt int // number of consecutive calls that found corruption
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {

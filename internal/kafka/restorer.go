@@ -246,7 +246,7 @@ type partitionScan struct {
 
 	trimmed    func(partition int32, start int64)                                  // nil: trimmed records end the read
 	progress   func(topic string, partition int32, next, end int64, trouble error) // nil: no reports
-	reportedAt time.Time                                                           // time of the last report, or the start of the read
+	reportedAt time.Time                                                           // of the last report, or the start
 }
 
 func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
