@@ -25,7 +25,7 @@ const (
 	DefaultCommitEvery = 200 * time.Millisecond
 
 	// sessionMetadataAge bounds how long it takes to discover partitions that were added to a topic. Schedulers send to
-	// new partitions only after this plus the time of a rebalance (scheduler's addedAfter).
+	// new partitions only after this plus the time of a rebalance (scheduler's newPartitionDelay).
 	sessionMetadataAge = 5 * time.Second
 	// defaultPollWait, plus one check whether the topic exists, is shorter than the time after which the watchdog
 	// (internal/watchdog) considers a loop hung.

@@ -25,7 +25,7 @@ type span struct{ from, to int64 }
 // stored in the commit's metadata, so that the partition's next owner doesn't repeat them. Offsets without a visible
 // record (markers, aborted records) count as finished once a later record is delivered.
 type Tracker struct {
-	// low: all offsets below are finished; -1 until the first record.
+	// low: all offsets below are finished; -1: there is no commit, and no record was delivered yet.
 	low int64
 	// read: all offsets below were delivered by this tracker or have no record. It is less than low if an earlier owner
 	// finished requests that were not delivered here yet.

@@ -32,7 +32,7 @@ func (e *ProduceError) Error() string {
 
 func (e *ProduceError) Unwrap() error { return e.Err }
 
-// RecordIndex is Index, for callers that know the error by its methods.
+// RecordIndex returns Index, for callers that match the error by its methods.
 func (e *ProduceError) RecordIndex() int { return e.Index }
 
 // Permanent reports whether the record or its topic is the cause (too large, no such topic or partition, not
@@ -90,7 +90,7 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		if err := l.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
+		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // no record of the topic is in flight
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
 		if isTooLarge(refused) {

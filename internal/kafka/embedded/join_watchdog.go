@@ -123,7 +123,7 @@ func (w *joinWatchdog) closeOverdue() {
 			continue
 		}
 		if w.clearPending(c, r.corr) {
-			_ = c.Conn.Close() // the client finds out
+			_ = c.Conn.Close() // the client notices and joins again
 		}
 	}
 }
