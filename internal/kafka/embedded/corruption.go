@@ -19,27 +19,27 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// How kfake keeps a log: partitions/<topic>-<partition>/<first offset>.dat holds record
-// batches one after another, as they were written.
+// The files of kfake's log: partitions/<topic>-<partition>/<first offset>.dat contains record batches one after
+// another, as they were written.
 const (
 	partitionsDir = "partitions"
 	segmentSuffix = ".dat"
-	batchMagic    = 2 // kfake keeps no others
+	batchMagic    = 2 // kfake writes no others
 
-	// corruptionsTold bounds what is told of: one sector may hold many partitions.
+	// corruptionsTold is the maximum number of corruptions in an error: one disk sector may hold many partitions.
 	corruptionsTold = 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// corruption is where the log of a partition isn't as it was written.
+// corruption is the first position in the log of a partition that isn't as it was written.
 type corruption struct {
 	partition string // "<topic>-<partition>"
 	file      string
-	at        int64    // bytes
-	offset    int64    // of the first record that can't be read
+	at        int64    // byte position in file
+	offset    int64    // of the first unreadable record
 	later     []string // the files after it
-	keys      []string // of its records, as far as they can be read: of events, the ids of tasks
+	keys      []string // of the batch, as far as they can be read; for events, task ids
 }
 
 func (d corruption) String() string {
@@ -47,7 +47,7 @@ func (d corruption) String() string {
 	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
 }
 
-// corruptionError says where the log is corrupt. Nothing was changed.
+// corruptionError says where the log is corrupt. The log was not changed.
 type corruptionError struct {
 	found []corruption
 	more  int
@@ -70,10 +70,9 @@ func (e *corruptionError) Error() string {
 	return b.String()
 }
 
-// checkLog looks through the log before kfake reads it, for kfake cuts a partition off
-// at the first batch that it can't read, with all that follows, and says nothing. That
-// is right for what a kill left of the last write, and for nothing else: one corrupt byte
-// would take every event after it. clean says that no process was killed here.
+// checkLog checks the log before kfake reads it, because kfake silently truncates a partition at the first unreadable
+// batch. That is right only for a last write that a kill interrupted. Otherwise one corrupt byte would delete every
+// event after it. clean: the previous process was not killed.
 func checkLog(dir string, clean bool) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -110,7 +109,7 @@ func checkLog(dir string, clean bool) error {
 	return e
 }
 
-// checkPartition finds the first corruption of a partition's log; nil: there is none.
+// checkPartition returns the first corruption of a partition's log; nil: there is none.
 func checkPartition(dir string, clean bool) (*corruption, error) {
 	segments, err := segmentsOf(dir)
 	if err != nil {
@@ -147,7 +146,7 @@ type segment struct {
 	base int64 // its first offset
 }
 
-// segmentsOf lists the files of a partition in their order.
+// segmentsOf returns the segment files of a partition by offset.
 func segmentsOf(dir string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -164,22 +163,23 @@ func segmentsOf(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// readable reads a segment batch by batch. at is where the first stands that isn't as it was
-// written, and offset its first record's; at is -1 if all are. Where offsets go back, the one
-// before has another than it had, if it left some out: nothing sums up a batch's offset.
+// readable reads a segment batch by batch. at is the position of the first corrupt batch, and offset its first
+// record's; at is -1 if there is none. A batch's checksum doesn't cover its offset. So if offsets go backwards after a
+// batch that skipped some, that batch's offset is corrupt.
 func readable(path string, base int64) (at, offset int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
 	in, sum := bufio.NewReaderSize(f, 1<<20), crc32.New(castagnoli)
 	offset = base
-	leapAt, leapOffset := int64(-1), int64(0) // of the batch before, if it left offsets out
+	// The batch before, if it skipped offsets.
+	leapAt, leapOffset := int64(-1), int64(0)
 	for at < info.Size() {
 		raw, err := in.Peek(kafka.BatchHeaderBytes)
 		if errors.Is(err, io.EOF) {
@@ -214,13 +214,13 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	return -1, offset, nil
 }
 
-// plausible reports whether a head can be that of a batch from an offset on, in so many bytes.
+// plausible reports whether a header can be that of a batch at or above an offset, in the bytes that are left.
 func plausible(head kafka.BatchHeader, offset, left int64) bool {
 	return head.Magic == batchMagic && head.Size >= kafka.BatchHeaderBytes && head.Size <= left && head.First >= offset
 }
 
-// nothingFollows reports whether there is no whole batch after what can't be read: then it
-// is what a kill left of the last write.
+// nothingFollows reports whether no complete batch follows the unreadable one. Then it is a write that a kill
+// interrupted.
 func nothingFollows(path string, at, offset int64) (bool, error) {
 	all, err := os.ReadFile(path)
 	if err != nil {
@@ -235,8 +235,7 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	return true, nil
 }
 
-// keysAt are the keys of the batch that isn't as it was written, as far as they can be read:
-// they say whose it is, and may be what was changed.
+// keysAt returns the keys of the corrupt batch, as far as they can be read. They may be what was changed.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
 	if err != nil || int64(len(all)) < at+kafka.BatchHeaderBytes {
