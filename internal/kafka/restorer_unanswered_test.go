@@ -244,7 +244,7 @@ func (s *site) emptied(end int64) {
 func TestARestoreWithinAQuota(t *testing.T) {
 	const (
 		records, bytes = 48, 128 << 10
-		rate           = 256 << 10 // bytes/s, shared by ten
+		rate           = 256 << 10 // bytes/s, averaged over a window of 10 s
 	)
 	t.Parallel()
 	s := newSite(t, kafkatest.Kafka(t))
