@@ -261,7 +261,7 @@ func TestWakeEndsAPoll(t *testing.T) {
 	cfg := s.worker("one")
 	cfg.FetchMaxWait = 20 * time.Second
 	l := openWorker(t, cfg)
-	l.Wake() // before the poll: it takes effect there
+	l.Wake() // a wake before the poll is not lost
 	begin := time.Now()
 	if _, err := l.Poll(t.Context()); err != nil {
 		t.Fatal(err)
