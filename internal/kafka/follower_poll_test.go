@@ -48,7 +48,7 @@ func (b *batchesRead) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, 
 }
 
 // TestFollowerGivesAFewAtATime checks that a poll returns at most MaxPollRecords of a large batch, and that the
-// position is right. Borrowed records are valid until the next poll, others for ever.
+// position is right. Borrowed records are valid until the next poll, others stay valid.
 func TestFollowerGivesAFewAtATime(t *testing.T) {
 	const records, most = 400, 7
 	each(t, func(t *testing.T, s *site) {

@@ -25,5 +25,5 @@
 // nodes starts its own cluster with KafkaNodes.
 //
 // Tests on real Kafka run with WAYBILL_TEST=all, and then fail if Java or Maven is missing. Otherwise they are skipped,
-// and the last line of Main says so. WAYBILL_TEST_KAFKA=off skips them although WAYBILL_TEST=all runs all others.
+// and the last line of Main says so. WAYBILL_TEST_KAFKA=off skips them even with WAYBILL_TEST=all.
 package kafkatest
