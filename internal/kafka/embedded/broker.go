@@ -19,41 +19,40 @@ import (
 )
 
 const (
-	// DefaultListen is the address at which `up` accepts other clients.
+	// DefaultListen is the address at which `waybill up` accepts clients of other processes.
 	DefaultListen = "127.0.0.1:9092"
 
 	lockFile         = "LOCK"
 	minSessionPeriod = time.Second
-	// clusterIDPrefix is the prefix of a log's cluster id, which identifies it: stores of another log and consoles of
-	// another system are refused. It is also the whole id of logs that older releases created.
+	// clusterIDPrefix begins the cluster id of each log. The id identifies the log: a store or a console of a different
+	// cluster is rejected. Logs of older builds have the prefix alone as their id.
 	clusterIDPrefix = "waybill-embedded"
 
-	// noFetchSession is the epoch of a fetch that neither uses nor creates a session.
+	// noFetchSession is the session epoch of a fetch without a session (KIP-227).
 	noFetchSession = -1
 )
 
-// Options configure Start.
+// Options configures Start.
 type Options struct {
-	// DataDir is the directory of the log, which is created if it doesn't exist; empty: memory.
+	// DataDir holds the log. Start creates it if it doesn't exist. Empty: the log is in memory.
 	DataDir string
-	// Listen is a loopback address for clients outside the process, with port 0 for any port (see Broker.Addr); empty:
-	// none can connect.
+	// Listen is a loopback address for clients of other processes. Port 0 selects a free port (see Broker.Addr). Empty:
+	// only this process can connect.
 	Listen string
-	// Advertise is the address, "host:port", that clients receive instead of Listen, for example that of a proxy.
-	// Empty: Listen.
+	// Advertise is the "host:port" in metadata responses, such as that of a proxy. Empty: Listen.
 	Advertise string
-	// Sync writes to the disk before each acknowledgement, so that a power failure loses nothing. It reduces throughput
-	// to a tenth (measured: 850 transactions/s).
+	// Sync syncs every write to disk before it is acknowledged, so a power failure loses nothing. It reduces throughput
+	// to about a tenth (measured: 850 transactions/s).
 	Sync bool
-	// Partitions is the partition count of topics that a client creates by using them; 0: events.DefaultPartitions.
+	// Partitions is the partition count of auto-created topics. 0: events.DefaultPartitions.
 	Partitions int32
-	// WriteFailed receives the reason of a failed write to DataDir, at once and then at most every 10 s. Clients
-	// receive only UNKNOWN_SERVER_ERROR, and the broker continues, because the disk may be repaired or have space
-	// again. The goroutine that wrote calls it; it must not call the broker. It may be nil.
+	// WriteFailed receives the error of a failed write to DataDir: the first one immediately, then at most one every 10
+	// s. Clients receive only UNKNOWN_SERVER_ERROR. The broker continues, because the disk may be fixed or get free
+	// space. The writing goroutine calls WriteFailed, so it must not call the broker. nil: not called.
 	WriteFailed func(error)
 }
 
-// Broker is a broker in this process. It is safe for concurrent use.
+// Broker is a broker in this process. Its methods are safe for concurrent use.
 type Broker struct {
 	cluster  *Cluster
 	listener *gatedListener
@@ -63,8 +62,8 @@ type Broker struct {
 	closing  sync.Once
 }
 
-// Start starts a broker. Clients with Broker.Config can connect at once; clients outside the process wait until Open. A
-// data directory or an address that is in use is an error.
+// Start starts a broker. Clients with Broker.Config can connect immediately; clients of other processes wait until
+// Open. It fails if another process uses the data directory or the address.
 func Start(o Options) (_ *Broker, err error) {
 	b := &Broker{faults: &faultLog{writeFailed: o.WriteFailed}}
 	clean := true
@@ -73,9 +72,9 @@ func Start(o Options) (_ *Broker, err error) {
 			return
 		}
 		if clean && b.lock != nil {
-			err = errors.Join(err, b.lock.Truncate(0)) // restore the mark of a clean shutdown
+			err = errors.Join(err, b.lock.Truncate(0)) // as before: this start left nothing to roll back
 		}
-		// The error that a client receives for a failed write doesn't have the reason.
+		// The error that a client receives doesn't say why a write failed.
 		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.faults.writeError(), b.release())
 	}()
 	if o.DataDir != "" {
@@ -101,10 +100,10 @@ func Start(o Options) (_ *Broker, err error) {
 	}
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID(clusterIDPrefix + "-" + uuid.NewString()), // for a new log; an existing one keeps its id
+		kfake.ClusterID(clusterIDPrefix + "-" + uuid.NewString()), // for a new log; an existing log keeps its id
 		kfake.GroupMinSessionTimeout(minSessionPeriod),
 		kfake.DefaultNumPartitions(int(o.Partitions)),
-		// Other clients may create topics by writing to them. Waybill's own never request that.
+		// Clients of other processes may create topics by writing to them. Waybill's own clients never request it.
 		kfake.AllowAutoTopicCreation(),
 		kfake.WithLogger(b.faults),
 	}
@@ -130,28 +129,29 @@ func Start(o Options) (_ *Broker, err error) {
 	return b, nil
 }
 
-// Config returns the configuration for clients within the process, which connect through memory, also before Open. The
+// Config returns the configuration of clients in this process. They connect through memory, also before Open. The
 // caller sets the namespace and the client id.
 func (b *Broker) Config() kafka.Config {
 	return kafka.Config{Brokers: []string{b.addr}, Dial: b.listener.dial, OneBroker: true}
 }
 
-// Addr returns the advertised address, "host:port". Without an address to listen on it is a name that can't be dialed.
+// Addr returns the "host:port" that the broker advertises. Without a listen address, it is a placeholder that can't be
+// dialed.
 func (b *Broker) Addr() string { return b.addr }
 
-// Open lets clients outside the process in. The caller calls it after the namespace's topics exist: a client that
-// writes to a missing topic creates it, with a partition count that may differ from the namespace's.
+// Open accepts clients of other processes. Create the namespace's topics first: a client that writes to a missing topic
+// creates it with the default partition count.
 func (b *Broker) Open() { b.listener.open() }
 
-// Close writes everything to disk and closes the broker with its connections. It returns the errors of failed writes,
-// including earlier ones.
+// Close writes everything to disk, ends the broker and closes its connections. It returns the errors of all writes that
+// failed for good, including earlier ones.
 func (b *Broker) Close() error {
 	var err error
 	b.closing.Do(func() {
 		b.cluster.Close()
 		err = b.faults.err()
 		if err == nil && b.lock != nil {
-			err = b.lock.Truncate(0) // no transaction is left to roll back
+			err = b.lock.Truncate(0) // a clean shutdown leaves nothing to roll back
 		}
 		if err = errors.Join(err, b.release()); err != nil {
 			err = fmt.Errorf("close the embedded broker: %w", err)
@@ -166,15 +166,15 @@ func (b *Broker) release() error {
 		err = b.listener.Close()
 	}
 	if b.lock != nil {
-		// Closing the descriptor releases the lock. The file remains: if it were removed, two processes could hold a
-		// lock at once.
+		// Closing the descriptor unlocks the file. The file stays: if it were removed, two processes could each lock a
+		// file of that name.
 		err = errors.Join(err, b.lock.Close())
 	}
 	return err
 }
 
-// lockDir locks a data directory for this process's lifetime. The lock file contains the process id until the broker
-// was closed. clean reports that the previous process closed it.
+// lockDir locks a data directory until f is closed. The lock file holds the pid until Close empties it. clean reports
+// that the previous process closed the broker.
 func lockDir(dir string) (f *os.File, clean bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, unusableDir(err)
@@ -190,7 +190,7 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 		}
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder, _ := os.ReadFile(f.Name()) // only for the error text
+		holder, _ := os.ReadFile(f.Name()) // only for the error message
 		return nil, false, closeFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
 			dir, strings.TrimSpace(string(holder))))
 	}
@@ -210,21 +210,21 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 	return f, clean, nil
 }
 
-// lockWait covers a process that was just killed: the kernel needs some time to close its files.
+// lockWait bounds the wait for the lock of a process that was just killed: the kernel needs some time to close its
+// files.
 const (
 	lockWait          = time.Second
 	lockRetryInterval = 20 * time.Millisecond
 )
 
-// unusableDir returns the error about a directory that can't be created or written, often because another user owns it.
+// unusableDir wraps the error of a directory that can't be created or written. It often belongs to another user.
 func unusableDir(err error) error {
 	return fmt.Errorf("data directory: %w; give --data-dir one that this user may write to", err)
 }
 
 func closeFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }
 
-// listenLoopback listens at the address at once, so that an address in use is reported at the start. An empty address
-// returns nil.
+// listenLoopback binds the address, so that Start reports a port that is in use.
 func listenLoopback(address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil

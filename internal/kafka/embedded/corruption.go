@@ -19,27 +19,27 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// The files of kfake's log: partitions/<topic>-<partition>/<first offset>.dat contains record batches one after
-// another, as they were written.
+// The layout of kfake's log: partitions/<topic>-<partition>/<first offset>.dat holds record batches in the order in
+// which they were written.
 const (
 	partitionsDir = "partitions"
 	segmentSuffix = ".dat"
-	batchMagic    = 2 // kfake writes no others
+	batchMagic    = 2 // the only version that kfake writes
 
-	// corruptionsTold is the maximum number of corruptions in an error: one disk sector may hold many partitions.
+	// corruptionsTold bounds the corruptions that an error lists: a bad disk sector may affect many partitions.
 	corruptionsTold = 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// corruption is the first position in the log of a partition that isn't as it was written.
+// corruption is the position of the first unreadable batch in a partition's log.
 type corruption struct {
 	partition string // "<topic>-<partition>"
 	file      string
 	at        int64    // byte position in file
-	offset    int64    // of the first unreadable record
-	later     []string // the files after it
-	keys      []string // of the batch, as far as they can be read; for events, task ids
+	offset    int64    // first unreadable offset
+	later     []string // later segment files of the partition
+	keys      []string // keys of the batch's records, as far as they are readable; for events, task ids
 }
 
 func (d corruption) String() string {
@@ -47,7 +47,7 @@ func (d corruption) String() string {
 	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
 }
 
-// corruptionError says where the log is corrupt. The log was not changed.
+// corruptionError lists the corrupt places of the log. No file was changed.
 type corruptionError struct {
 	found []corruption
 	more  int
@@ -70,9 +70,10 @@ func (e *corruptionError) Error() string {
 	return b.String()
 }
 
-// checkLog checks the log before kfake reads it, because kfake silently truncates a partition at the first unreadable
-// batch. That is right only for a last write that a kill interrupted. Otherwise one corrupt byte would delete every
-// event after it. clean: the previous process was not killed.
+// checkLog checks the log before kfake reads it. kfake silently truncates a partition at the first batch that it can't
+// read. That is right only for a partial write at the end, which a kill leaves. Anywhere else, one corrupt byte would
+// remove every later record. clean reports that the previous process closed the broker, so that no write can be
+// partial.
 func checkLog(dir string, clean bool) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -109,7 +110,7 @@ func checkLog(dir string, clean bool) error {
 	return e
 }
 
-// checkPartition returns the first corruption of a partition's log; nil: there is none.
+// checkPartition returns the first corruption of a partition's log, or nil.
 func checkPartition(dir string, clean bool) (*corruption, error) {
 	segments, err := segmentsOf(dir)
 	if err != nil {
@@ -143,10 +144,10 @@ func checkPartition(dir string, clean bool) (*corruption, error) {
 
 type segment struct {
 	path string
-	base int64 // its first offset
+	base int64 // first offset
 }
 
-// segmentsOf returns the segment files of a partition by offset.
+// segmentsOf returns the segment files of a partition in offset order.
 func segmentsOf(dir string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -163,23 +164,22 @@ func segmentsOf(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// readable reads a segment batch by batch. at is the position of the first corrupt batch, and offset its first
-// record's; at is -1 if there is none. A batch's checksum doesn't cover its offset. So if offsets go backwards after a
-// batch that skipped some, that batch's offset is corrupt.
+// readable checks a segment batch by batch. It returns the byte position of the first corrupt batch and that batch's
+// first offset, or -1 and the next offset. A batch's checksum doesn't cover its base offset. If offsets decrease after
+// a batch that skipped some, that batch is reported as corrupt: its base offset must be wrong.
 func readable(path string, base int64) (at, offset int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // read only, so no write error is lost
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
 	in, sum := bufio.NewReaderSize(f, 1<<20), crc32.New(castagnoli)
 	offset = base
-	// The batch before, if it skipped offsets.
-	leapAt, leapOffset := int64(-1), int64(0)
+	leapAt, leapOffset := int64(-1), int64(0) // the previous batch if it skipped offsets; -1: it didn't
 	for at < info.Size() {
 		raw, err := in.Peek(kafka.BatchHeaderBytes)
 		if errors.Is(err, io.EOF) {
@@ -214,13 +214,14 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	return -1, offset, nil
 }
 
-// plausible reports whether a header can be that of a batch at or above an offset, in the bytes that are left.
+// plausible reports whether head can be the header of a batch at or after offset, with left bytes remaining in the
+// file.
 func plausible(head kafka.BatchHeader, offset, left int64) bool {
 	return head.Magic == batchMagic && head.Size >= kafka.BatchHeaderBytes && head.Size <= left && head.First >= offset
 }
 
-// nothingFollows reports whether no complete batch follows the unreadable one. Then it is a write that a kill
-// interrupted.
+// nothingFollows reports whether no whole batch follows the unreadable bytes. Then they are the partial last write of a
+// killed process.
 func nothingFollows(path string, at, offset int64) (bool, error) {
 	all, err := os.ReadFile(path)
 	if err != nil {
@@ -235,7 +236,8 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	return true, nil
 }
 
-// keysAt returns the keys of the corrupt batch, as far as they can be read. They may be what was changed.
+// keysAt returns the readable keys of the corrupt batch at byte position at. They identify the affected tasks, but a
+// key itself may be corrupt.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
 	if err != nil || int64(len(all)) < at+kafka.BatchHeaderBytes {

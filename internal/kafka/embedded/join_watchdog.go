@@ -123,7 +123,7 @@ func (w *joinWatchdog) closeOverdue() {
 			continue
 		}
 		if w.clearPending(c, r.corr) {
-			_ = c.Conn.Close() // the client notices and joins again
+			_ = c.Conn.Close() // the client gets an error and joins again
 		}
 	}
 }
