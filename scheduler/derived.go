@@ -5,8 +5,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// derived caches what a decision computes from all steps of its task. One decision may start a thousand steps, so an
-// event that only starts a step updates the cache. Any other event resets it.
+// derived caches values that a decision computes from all steps of its task. One decision may start a thousand steps,
+// so an event that only starts a step updates the cache. Any other event resets it.
 type derived struct {
 	work     workflow.Work // reused by all evaluations of the decision
 	scope    workflow.Scope
@@ -30,7 +30,7 @@ func (v *derived) applyEvent(t *events.Task, e *events.Event) {
 	}
 }
 
-// taskBytes is the bytes of others' data that the task holds.
+// taskBytes returns the bytes of user data that the task holds.
 func (v *derived) taskBytes(t *events.Task) int {
 	if v.bytes < 0 {
 		v.bytes = t.Bytes()
