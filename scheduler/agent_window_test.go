@@ -27,8 +27,8 @@ func (s *site) many(n int, name string) (ids []string) {
 	return ids
 }
 
-// tenOfFifty sends fifty requests to an agent. Ten are answered after answered, and the worker reads the replies after
-// later. Then ten more time out.
+// tenOfFifty sends fifty requests to an agent. It replies to ten of them after the duration answered, and the worker
+// reads the replies after the further duration later. Then ten more requests time out.
 func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")

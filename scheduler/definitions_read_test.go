@@ -73,8 +73,8 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	w.close(func() {})
 }
 
-// TestRequestTopicsCannotBeListed checks that unavailable brokers don't make a decision fail, and that the failure is
-// reported.
+// TestRequestTopicsCannotBeListed checks that unavailable brokers aren't reported as the refusal of a record. The
+// failed read of the metadata is reported instead.
 func TestRequestTopicsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)

@@ -497,7 +497,7 @@ type site struct {
 	leaderless map[string][]int32
 	committed  []Committed
 	mu         sync.Mutex
-	failed     []error // workers
+	failed     []error // errors of workers
 }
 
 // catalog holds the definitions that have been read, and those that a read to the end finds.

@@ -347,8 +347,8 @@ func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestSilentTopicsFillTheOutbox sends more notifications than the outbox can buffer to a topic that doesn't respond.
-// The outbox's goroutine never blocks, and other topics receive their notifications.
+// TestSilentTopicsFillTheOutbox sends more notifications than the outbox can buffer to topics that don't respond. The
+// outbox's goroutine never blocks, and other topics receive their notifications.
 func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	relaying(t, 2*notifyTopicMax, func(p *post) {
 		p.out.silent["a"], p.out.silent["b"] = true, true

@@ -171,7 +171,7 @@ func TestConditionIsEvaluatedOnce(t *testing.T) {
 	for i := range n {
 		b.Step(workflow.Step{ID: fmt.Sprint("waits-", i), Agent: "inventory", Operation: "do", When: "${ input.items.all(i, i > 0) }"})
 	}
-	for i := range n { // steps are skipped in reverse order
+	for i := range n { // the definition lists the steps in the reverse order of their needs
 		s := workflow.Step{ID: fmt.Sprint("skipped-", i), Agent: "inventory", Operation: "do", When: "${ !input.items.all(i, i > 0) }"}
 		if i+1 < n {
 			s.Needs = []string{fmt.Sprint("skipped-", i+1)}
