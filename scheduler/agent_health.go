@@ -13,7 +13,7 @@ const silentAfter = 3
 
 // agentRecord is what a worker knows about an agent.
 type agentRecord struct {
-	lastReply time.Time // zero: none
+	lastReply time.Time // of any request; zero: none
 	timedOut  []string  // tasks whose attempts timed out since lastReply, at most silentAfter
 	congestion.Window
 }

@@ -35,8 +35,8 @@ type CompiledDefinitions struct {
 type catalogEntry struct {
 	def     *workflow.Definition
 	applied bool // new tasks may use it: it isn't deleted
-	hasCopy bool // the log has a copy of its own
-	invalid bool // it doesn't compile
+	hasCopy bool // the log has a copy under its own key (events.KeptDefinition)
+	invalid bool // the definition doesn't compile
 	program *workflow.Program
 	used    atomic.Bool // since the last eviction scan (CLOCK)
 }

@@ -48,7 +48,7 @@ type confirmation struct {
 
 func (c *confirmation) add(a Accepted) {
 	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.confirmedBelow {
-		c.accepted = c.accepted[:n-1] // it is confirmed
+		c.accepted = c.accepted[:n-1] // it is confirmed, so it needn't be kept
 	}
 	if len(c.accepted) >= acceptedMax {
 		kept := c.accepted[:0]
@@ -189,7 +189,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	for _, a := range answers {
 		p := w.partitions[a.id]
 		if p == nil || p.generation != a.generation || !p.ready() || a.err != nil {
-			continue // it is checked again
+			continue // no answer for this assignment: the partition is checked again
 		}
 		if a.missing != nil {
 			w.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
@@ -215,7 +215,7 @@ func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	err := w.rewindInboxes(ctx, p.id)
 	p.cancel()
 	if p.loading != nil {
-		<-p.loading // it writes to the same store
+		<-p.loading // the load writes to the same store
 	}
 	if err := p.tasks.Wipe(); err != nil {
 		return &storeError{p.id, "empty", err}

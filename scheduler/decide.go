@@ -16,7 +16,7 @@ const (
 	MaxRequestBytes   = 900 << 10 // the request of an undo contains the step's input and output
 	MaxTaskBytes      = 640 << 10 // of all user data that a task holds
 	MaxPlanBytes      = 192 << 10
-	MaxFailureBytes   = 128 << 10 // of an event with an error
+	MaxFailureBytes   = 128 << 10 // of an event that contains an error
 	MaxForwardBytes   = 900 << 10 // of a record that is forwarded, with its headers
 )
 

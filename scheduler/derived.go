@@ -23,7 +23,7 @@ func (v *derived) applyEvent(t *events.Task, e *events.Event) {
 		return
 	}
 	if a.Raw != nil && v.bytes >= 0 {
-		v.bytes += len(*a.Raw) // it was empty before: see runInput
+		v.bytes += len(*a.Raw) // the field was empty before: see runInput
 	}
 	if i, ok := t.Plan.Step(a.Step); ok && v.hasScope {
 		v.scope.Steps[i] = stepScope(t.Steps[i])

@@ -40,7 +40,7 @@ type flow struct {
 	health     *agentHealth // the worker's
 
 	agents map[string]*agentFlow
-	order  []*agentFlow // by name
+	order  []*agentFlow // sorted by name
 	runs   map[runName]*agentRun
 	queued int
 }

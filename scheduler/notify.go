@@ -17,16 +17,16 @@ const (
 	retryReplyToAfter   = 250 * time.Millisecond
 	probeWaitMin        = time.Second // before one notification probes a topic that was given up
 	probeWaitMax        = 30 * time.Second
-	notifyAlertEvery    = 30 * time.Second // per topic
+	notifyAlertEvery    = 30 * time.Second // minimum time between two alerts about a topic
 	outstandingMax      = 20_000           // unfinished notifications
 	inFlightMax         = 4_000            // below the outbox's buffer, so a send never blocks
-	notifyTopicMax      = 1_000            // in flight to one topic
+	notifyTopicMax      = 1_000            // notifications in flight to one topic
 	ensureWithin        = 5 * time.Second  // timeout of Ensure
 	ensuresMax          = 16               // concurrent calls of Ensure
 	rewriteWaitMin      = time.Second      // before a dead letter that could not be written is retried
 	rewriteWaitMax      = 30 * time.Second
 	reopenNotifierAfter = time.Second
-	maxReplyTos         = 10_000 // idle topics that are remembered
+	maxReplyTos         = 10_000 // topics whose state is kept
 )
 
 // Notifications is the notifier's consumer of the notifications topic. Done may be called in any order of offsets.
@@ -93,10 +93,10 @@ type notifier struct {
 	in          Notifications
 	topics      map[string]*replyTo
 	sendQueue   []*replyTo // topics that may send, round robin
-	inFlight    int        // to all topics
+	inFlight    int        // notifications in flight to all topics
 	outstanding int
 	paused      bool
-	closing     bool // no more sends
+	closing     bool // nothing is sent any more
 	creating    chan struct{}
 
 	mu     sync.Mutex

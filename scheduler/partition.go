@@ -10,9 +10,9 @@ import (
 // partition is the state of a partition that a worker owns.
 type partition struct {
 	id             int32
-	generation     uint64 // of the assignment
+	generation     uint64 // generation of the assignment
 	cancel         context.CancelFunc
-	releaseView    func() // lets other workers of the process open it
+	releaseView    func() // allows other workers of the process to open the partition
 	tasks          Tasks  // nil until restored
 	flow           *flow  // nil until restored, or if agents have no limit
 	unslottedSteps []unslottedStep
@@ -113,7 +113,7 @@ func (w *worker) dropPartition(p *partition) {
 	w.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {
-			<-p.loading // it writes to the same store; its context has ended
+			<-p.loading // the load writes to the same store; its context has ended
 		}
 		w.saveAndClose(p.tasks)
 		p.releaseView()

@@ -85,7 +85,7 @@ func (tx *transaction) findLeaderless() refusedRecord {
 type tooLargeRequests map[attemptID]tooLargeRequest
 
 type tooLargeRequest struct {
-	partition int32 // of its task
+	partition int32 // partition of the request's task
 	why       string
 }
 

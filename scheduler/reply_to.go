@@ -28,7 +28,7 @@ type replyTo struct {
 	name     string
 	inFlight int
 	isQueued bool
-	waiting  []*pendingNotification // in order
+	waiting  []*pendingNotification // in the order of the notifications topic
 
 	failingSince time.Time
 	retries      []*pendingNotification // failed, or delivered after a failed one of the same key
@@ -93,7 +93,7 @@ func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotificat
 	}
 	switch {
 	case t.givenUp:
-		if t.inFlight == 0 { // it was the probe
+		if t.inFlight == 0 { // the notification was the probe
 			t.probeWait = min(2*t.probeWait, probeWaitMax)
 			t.probeAt, t.lastError = now.Add(t.probeWait), err
 			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")

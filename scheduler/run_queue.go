@@ -15,20 +15,20 @@ const ageOfPriority = 10 * time.Second
 // maxAging is the longest waiting time that a priority can be worth.
 const maxAging = 24 * time.Hour
 
-// runState is the state of a run at its agent.
+// runState is the state of a run at its agent. Only runOutstanding uses a slot.
 type runState int
 
 const (
-	runOutstanding runState = iota // its request is outstanding
-	runQueued                      // it could start, and waits for a slot
-	runBackingOff                  // it waits for a timer
-	runRemoved                     // it has ended
+	runOutstanding runState = iota // its attempt is running: the request was sent, and uses a slot
+	runQueued                      // it is ready to start, and waits for a slot in the queue
+	runBackingOff                  // it waits for the timer of its next attempt
+	runRemoved                     // it left the flow control: it ended, or was replaced after a change
 )
 
 // runName identifies the run of a step or of its undo. It is a map key that is looked up for every event.
 type runName struct {
 	task string
-	run  int // by step and kind
+	run  int // number of the step and kind
 }
 
 func nameOf(t *events.Task, i int, k events.Kind) runName {
@@ -50,11 +50,11 @@ type agentRun struct {
 	attempt      int
 	within       time.Duration // how long an attempt may take
 	first        time.Time     // when the first attempt began; zero: there was none
-	began        time.Time     // of the running attempt
-	priorityTime time.Time     // of a queued run: the earliest goes first
+	began        time.Time     // start of the running attempt
+	priorityTime time.Time     // of a queued run; the earliest starts first
 	failures     int
 	due          time.Time // when the running attempt times out, or when the run's timer is due
-	index        int       // in the queue
+	index        int       // index in the queue
 }
 
 func (p *agentRun) clone() *agentRun {

@@ -261,7 +261,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				return err
 			}
 			tx.addDecision(s, r, nil, d)
-			if x.state == runQueued { // it can't start any more
+			if x.state == runQueued { // the run can't start any more
 				f.dropQueued(x)
 			}
 		}
@@ -309,7 +309,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			}
 			env.DefinitionsRead = true
 		case missesAgent(d) && w.requests.refreshMetadata(ctx, tx.began, env.Requests):
-			if own { // the whole transaction is repeated
+			if own { // the decision has changed the transaction's own task, so the whole transaction is repeated
 				return d, errStaleMetadata
 			}
 			env.Requests, env.Leaderless = w.requests.partitions()
@@ -338,7 +338,7 @@ func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.I
 		}
 		if _, ok := in.(*events.Recovery); ok {
 			tx.counts.recoveries++
-			in = nil // counted once
+			in = nil // so that it is counted once
 		}
 	}
 	if len(d.Events) > 0 {
@@ -468,7 +468,7 @@ func (tx *transaction) rollback() error {
 			if err != nil {
 				return err
 			}
-			if t == nil { // the transaction created it: nothing of it runs or waits
+			if t == nil { // the transaction created it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)

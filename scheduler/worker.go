@@ -14,7 +14,7 @@ import (
 // makes restarts faster.
 const (
 	saveEvery    = time.Second
-	saveBytesMax = 1 << 20 // per partition
+	saveBytesMax = 1 << 20 // changed bytes per partition
 )
 
 // snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Tasks aren't affected.
@@ -36,7 +36,7 @@ type worker struct {
 	health          *agentHealth
 	admissionClosed bool // the load is too high, so the tasks inbox is paused (admission.go)
 	savedAt         time.Time
-	refusedInRow    map[int32]int // refusals of a partition's output in a row
+	refusedInRow    map[int32]int // consecutive refusals of a partition's output
 	refusingSince   time.Time     // start of the time in which the cluster has refused everything; zero: it accepts output
 	tokenRefusals   tokenRefusals
 	tooLarge        tooLargeRequests

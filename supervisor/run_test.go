@@ -363,8 +363,9 @@ func TestClockSlightlyAhead(t *testing.T) {
 	})
 }
 
-// TestClockThatWasAheadDelaysNothing starts a supervisor whose clock is an hour ahead. Its recovery is early, and is
-// refused. When the clock is corrected, the supervisor must not wait an hour before the next recovery.
+// TestClockThatWasAheadDelaysNothing starts a supervisor whose clock is an hour ahead, so it requests a recovery early.
+// When the clock is corrected, it ends with ErrClock. After a restart it must not wait an hour before the next
+// recovery.
 func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
