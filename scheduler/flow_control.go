@@ -206,8 +206,9 @@ func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	v.Answered(got, at)
 }
 
-// recordTimeout records that an attempt timed out. If the agent is overloaded, it shrinks the window. An attempt that
-// had less than complete_within, because the task's own deadline was earlier, doesn't show an overload.
+// recordTimeout records that an attempt timed out. It resets the window of an agent that becomes silent, and shrinks
+// the window of an overloaded one. An attempt that had less than complete_within, because the task's own deadline was
+// earlier, doesn't show an overload.
 func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	v := f.health.modify(p.agent)
 	silent := v.isSilent()

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestFirstPartitionsActWhileOthersLoad assigns six partitions to a worker of which two may load at the same time. The
-// first ones are ready while the others load.
+// TestFirstPartitionsActWhileOthersLoad assigns six partitions to a worker. Two may load at the same time. The first
+// ones are ready while the others load.
 func TestFirstPartitionsActWhileOthersLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 6)

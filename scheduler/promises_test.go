@@ -137,7 +137,7 @@ func (w *world) Program(name string, version int) (*workflow.Program, bool) {
 	return w.program, known
 }
 
-// decide encodes and decodes one input, decides on it, checks the decision, and applies it.
+// decide decodes one input from its record, decides on it, checks the decision, and applies it.
 func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
 	w.counts["commands"]++
 	w.offset++

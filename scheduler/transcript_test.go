@@ -169,7 +169,7 @@ func (s *script) command(name string, words []string, line string) {
 			Body: json.RawMessage(`{"code":"circuit_open"}`)})
 	case "advance": // advance DURATION: only time passes
 		s.now = s.now.Add(s.duration(words[1]))
-	case "due": // the supervisor asks for all due timers
+	case "due": // the supervisor requests the recoveries of all due timers
 		s.due()
 	case "recover": // recover SEQ STEP/KIND ACTION: any recovery
 		s.recover(words)
