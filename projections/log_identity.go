@@ -43,8 +43,8 @@ func (e *LogMismatchError) Unwrap() error { return ErrForeign }
 // later records of an earlier assignment in hand.
 func (e *LogMismatchError) Permanent() bool { return e.final }
 
-// StoreIsAhead reports whether the store certainly has events that the log doesn't have.
-func (e *LogMismatchError) StoreIsAhead() bool { return e.final }
+// Ahead reports whether the store certainly has events that the log doesn't have.
+func (e *LogMismatchError) Ahead() bool { return e.final }
 
 // expectLastEvent expects the last applied event, of instant last, once more. inOrder: one reader
 // reads the records in order, so it has passed the event if it begins with a later one.

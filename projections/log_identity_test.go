@@ -124,7 +124,7 @@ func TestLastEventMustCome(t *testing.T) {
 						t.Errorf("read to its last event: %v", err)
 					}
 					var e *projections.LogMismatchError
-					if err := v.CheckReadTo(v.Next()); !errors.As(err, &e) || !e.StoreIsAhead() || e.Offset != v.Next()-1 {
+					if err := v.CheckReadTo(v.Next()); !errors.As(err, &e) || !e.Ahead() || e.Offset != v.Next()-1 {
 						t.Errorf("read past its last event, which didn't come: %v", err)
 					}
 					if err := errors.Join(v.Save(), v.Wipe()); err != nil || v.Next() != 0 {

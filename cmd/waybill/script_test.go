@@ -71,7 +71,7 @@ func TestRolesScript(t *testing.T) {
 		}))
 		t.Cleanup(service.Close)
 		runScripts(t, "testdata/roles", map[string]string{
-			"WAYBILL_BROKERS": strings.Join(b.Addrs, ","), "WAYBILL_NAMESPACE": string(b.Namespace(t)), "URL": service.URL})
+			"WAYBILL_BROKERS": strings.Join(b.Addrs, ","), "WAYBILL_NAMESPACE": string(b.Namespace(t)), "URL": service.URL, "CONSOLE": freeAddress(t)})
 	})
 }
 

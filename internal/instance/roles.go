@@ -346,7 +346,7 @@ func storeAheadOfLog(err error) (p int32, ahead bool) {
 	if lost, is := errors.AsType[*kafka.LostError](err); is {
 		return lost.Partition, true
 	}
-	if other, is := errors.AsType[*projections.LogMismatchError](err); is && other.StoreIsAhead() {
+	if other, is := errors.AsType[*projections.LogMismatchError](err); is && other.Ahead() {
 		return other.Partition, true
 	}
 	return 0, false

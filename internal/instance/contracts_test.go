@@ -1,0 +1,28 @@
+package instance
+
+import (
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// Roles recognise errors and sessions of the adapters by their methods, without importing them. The compiler doesn't
+// see a method that was renamed on one side only, so these lines do.
+var (
+	_ agent.PartitionHolder = (*kafka.Session)(nil)
+	_ agent.CircuitReporter = (*kafka.Session)(nil)
+
+	_ interface{ Ahead() bool } = (*kafka.OffsetRangeError)(nil)
+	_ interface{ Ahead() bool } = (*kafka.LostError)(nil)
+	_ interface{ Ahead() bool } = (*projections.LogMismatchError)(nil)
+
+	_ interface{ Permanent() bool } = (*kafka.TimeoutError)(nil)
+	_ interface{ Permanent() bool } = (*kafka.DuplicateInstanceError)(nil)
+	_ interface {
+		Permanent() bool
+		Refused() bool
+	} = (*kafka.RefusedError)(nil)
+
+	_ interface{ Recreated() bool }      = (*kafka.RecreatedError)(nil)
+	_ interface{ TooLarge() (int, int) } = (*kafka.TooLargeError)(nil)
+)
