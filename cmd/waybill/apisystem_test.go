@@ -69,7 +69,8 @@ func TestCheckSystem(t *testing.T) {
 	}
 }
 
-// TestConsoleOfAnotherSystem: a named console is accepted unless the command names other brokers or another namespace.
+// TestConsoleOfAnotherSystem: a named console is refused if the command's brokers report another cluster, or if its
+// namespace differs. Otherwise it is accepted.
 func TestConsoleOfAnotherSystem(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()

@@ -232,7 +232,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 	}
 }
 
-// owners waits until a group has exactly members members that own partitions.
+// owners waits until a group is stable with that number of members.
 func (c *cluster) owners(group string, members int, within time.Duration) {
 	c.t.Helper()
 	admin, err := kafka.OpenAdmin(c.cfg)

@@ -293,7 +293,8 @@ func TestPagesOfAConsole(t *testing.T) {
 	}
 }
 
-// TestHelpOfFlags: the placeholder after a flag in a help names its type, and a default that is shown is a valid value.
+// TestHelpOfFlags: each placeholder in a help is one word. A default is stated in the text or shown by pflag, not both,
+// and it is a value that can be given.
 func TestHelpOfFlags(t *testing.T) {
 	var look func(*cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -87,7 +87,8 @@ func TestListOfSomePartitions(t *testing.T) {
 	}
 }
 
-// A console that gives the same page for ever isn't asked for ever: before, the list grew until memory was full.
+// TestListWithoutAnEnd: a console that returns the same page token again gives an error. Otherwise the list would grow
+// until memory is full.
 func TestListWithoutAnEnd(t *testing.T) {
 	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","incomplete":[]}`)
 	cmd := &cobra.Command{}
