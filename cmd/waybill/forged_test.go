@@ -147,7 +147,7 @@ func (x *forgery) forged(request string, o events.Outcome) {
 	x.want[events.Origin(&r)] = rubbish{r, events.ReasonBadToken}
 }
 
-// ends waits until the task has ended, and compares its history with the replies of its agents. The log has no token.
+// ends waits until the task has ended, and compares its history with course. No event may come from a forged reply.
 func (x *forgery) ends(state events.TaskState, course string) {
 	x.t.Helper()
 	var got []string

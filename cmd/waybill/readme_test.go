@@ -369,7 +369,7 @@ func TestPagesQuoteTheirFiles(t *testing.T) {
 	}
 }
 
-// unindented removes the common indentation, since pages indent less.
+// unindented removes all indentation, since pages indent less than the files.
 func unindented(s string) string {
 	lines := strings.SplitAfter(s, "\n")
 	for i := range lines {

@@ -65,7 +65,7 @@ func openCorruptTask(t *testing.T) (*system, *consoleClient) {
 // command-line tools show all other records.
 func TestCorruptBatchHidesNothingElse(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	s, console := openCorruptTask(t)
 	const corruption = "the records 1 to 1 (of \"torn\") aren't as they were written"
 

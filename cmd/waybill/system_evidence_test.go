@@ -332,9 +332,9 @@ func (e *evidence) verdict(t *testing.T, said testimony) {
 	tally.Add(t, "events of whole systems, with all that led to them and came of them, held against the promises", report.Events)
 }
 
-// tornFaults are the faults that a torn transaction can cause: part of its records is there, part is lost. Faults of
-// events aren't affected. If only the request of an attempt is left, the attempt is started again with another
-// complete-by, and so has two.
+// tornFaults are texts of the faults that a torn transaction can cause: part of its records is there, part is lost.
+// Faults in the events themselves aren't among them. If only the request of an attempt is left, the attempt is started
+// again with another complete-by, and so has two.
 var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "is to be complete by", "there is no dead letter of it",
 	"no alert tells of it", "was not forwarded"}
 

@@ -45,7 +45,7 @@ func TestGarbageOnEveryInbox(t *testing.T) {
 	})
 }
 
-// rubbish is a record that no inbox can use, and its expected dead-letter reason and message.
+// rubbish is a record that no inbox can use, and its expected dead-letter reason.
 type rubbish struct {
 	record events.Record
 	reason events.Reason

@@ -41,7 +41,7 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 		case slices.Contains(append(s.ns.InboxTopics(), s.ns.Events(), s.ns.Alerts(), s.ns.Deadletters()), topic):
 			return p % 3
 		case topic == s.ns.Requests("payments"):
-			return (p + 1) % 3 // by the node that goes those of tasks that go on
+			return (p + 1) % 3 // the killed node leads request partitions 1 and 4, whose tasks must continue
 		}
 		return p % 2
 	})

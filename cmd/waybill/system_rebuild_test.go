@@ -32,7 +32,7 @@ func TestStateOfRolesLost(t *testing.T) {
 	shop := openShop(t, func(w http.ResponseWriter, r *http.Request) bool {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return true // the caller has gone
+			return true // the caller has disconnected
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		return refundsAreDown(w, r, body)

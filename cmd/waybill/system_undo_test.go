@@ -261,7 +261,7 @@ func (x *troubles) answer(w http.ResponseWriter, r *http.Request) bool {
 	x.mark(request)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return true // the caller has gone
+		return true // the caller has disconnected
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	arrive := func() {
@@ -318,6 +318,6 @@ func (x *troubles) reject(w http.ResponseWriter, r *http.Request) bool {
 	}
 	x.rejectedKey = r.Header.Get("Idempotency-Key")
 	w.WriteHeader(http.StatusUnprocessableEntity)
-	_, _ = io.Copy(w, strings.NewReader(`{"code":"card_blocked","message":"ask your bank"}`)) // the caller may be gone
+	_, _ = io.Copy(w, strings.NewReader(`{"code":"card_blocked","message":"ask your bank"}`)) // the caller may have disconnected
 	return true
 }

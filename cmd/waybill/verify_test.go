@@ -140,7 +140,7 @@ func TestVerifyDirectory(t *testing.T) {
 	cfg.Namespace = events.DefaultNamespace
 	createTopics(t, cfg)
 	records := history(t, cfg.Namespace)
-	records = records[:len(records)-2] // the last event belongs to an open task: no hash covers it
+	records = records[:len(records)-2] // without the newest event of an open task, which no hash covers
 	for i := range records {
 		produce(t, cfg, records[i])
 	}
@@ -202,7 +202,7 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	t.Setenv("WAYBILL_DATA_DIR", dir)
 	run(exitUnreachable, "verify", "--brokers", "127.0.0.1:1")
-	run(exitUnreachable, "verify") // settings name both, for other commands: the directory wins
+	run(exitUnreachable, "verify") // settings name both: the brokers win, since the directory is for other commands
 	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
 	t.Setenv("WAYBILL_BROKERS", "")
 	properties := filepath.Join(t.TempDir(), "client.properties")

@@ -244,7 +244,8 @@ func (x *overload) offer(ctx context.Context, s *environment, n *instance.Instan
 	return nil
 }
 
-// beside runs fn. Concurrently it starts the agent, if that starts later, and samples its lag.
+// beside runs fn, and meanwhile samples the agent's lag. If the agent doesn't run from the start, it is started after
+// Away.
 func (x *overload) beside(ctx context.Context, n *instance.Instance, fn func(context.Context) error) error {
 	looking, end := context.WithCancel(ctx)
 	defer end()
