@@ -58,7 +58,7 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// timeoutLeast and timeoutMost bound all timeouts of roles. Each timeout has narrower bounds of its own.
+// timeoutLeast and timeoutMost bound the timeouts of roles. Each timeout also has narrower bounds of its own.
 const (
 	timeoutLeast = 100 * time.Millisecond // the minimum of the Kafka client
 	timeoutMost  = 24 * time.Hour
