@@ -14,23 +14,22 @@ import (
 )
 
 const (
-	// definitionsTransactionTimeout is the transaction timeout of a definition writer. If one dies, it delays the next
-	// for no longer.
+	// definitionsTransactionTimeout is the transaction timeout of who writes definitions: one that died holds up the
+	// next for no longer.
 	definitionsTransactionTimeout = 10 * time.Second
-	// definitionsRetryMin is the maximum of the first random wait after being fenced. It doubles up to
-	// definitionsRetryMax.
+	// definitionsRetryMin is the longest first wait of one that was fenced; it doubles up to definitionsRetryMax.
 	definitionsRetryMin = 50 * time.Millisecond
 	definitionsRetryMax = 2 * time.Second
 	// committedInterval is the pause between two questions whether readers get what was committed.
 	committedInterval = 10 * time.Millisecond
 )
 
-// ChangeDefinitions reads the definitions topic and writes what decide returns, atomically: concurrent changes of
-// definitions come before or after. decide receives all committed records and returns the records to write; none:
-// nothing is written. It may be called several times.
+// ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
+// changes definitions meanwhile comes before or after, and never in between. decide is given all
+// committed records, and returns what to write; none: nothing. It may be called several times.
 //
-// All definition writers share a transactional id. Taking it over aborts another writer's open transaction and fences
-// that writer: its commit fails, and it starts again.
+// All who change definitions share a transactional id. Taking it over ends what another has open, and fences
+// that one: its commit fails, and it begins again.
 func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.Record) ([]events.Record, error)) error {
 	wait := definitionsRetryMin
 	for {
@@ -81,7 +80,27 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 	return false, awaitCommitted(ctx, admin, c.Namespace.Definitions(), last)
 }
 
-func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) error {
+// awaitCommitted returns once readers of committed records get the record at an offset. A broker confirms a commit before
+// it has written the markers that end the transaction, and an order of the new version may follow at once.
+func awaitCommitted(ctx context.Context, admin *Admin, topic string, offset int64) error {
+	for {
+		ends, err := admin.CommittedEndOffsets(ctx, topic)
+		if err != nil {
+			return fmt.Errorf("the definitions are written; ask whether readers get them: %w", err)
+		}
+		if ends[0] > offset {
+			return nil
+		}
+		select {
+		case <-time.After(committedInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("the definitions are written; wait until readers get them: %w", ctx.Err())
+		}
+	}
+}
+
+// writeInTransaction writes records in a transaction, and returns the offset of the last one.
+func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) (last int64, err error) {
 	if err := cl.BeginTransaction(); err != nil {
 		return 0, err
 	}
@@ -100,7 +119,7 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 	return rs[len(rs)-1].Offset, cl.EndTransaction(ctx, kgo.TryCommit)
 }
 
-// isFenced reports whether another producer has taken over the transactional id.
+// isFenced reports whether another has taken a transactional id over.
 func isFenced(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ConcurrentTransactions) ||
 		errors.Is(err, kerr.InvalidTxnState) // the new owner has rolled back what was open
