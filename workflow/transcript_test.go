@@ -16,7 +16,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts in testdata; what changes is a change of design")
 
-// Transcripts are txtar archives. NAME.yaml is parsed. Its results are in NAME.errors (absent if it is valid), .json,
+// Transcripts are txtar archives. NAME.yaml is parsed. Its results are in NAME.errors (empty if it is valid), .json,
 // .stored, .text, .mermaid and .dot. NAME.eval has strings to evaluate in the scope NAME.scope, each followed by "=
 // result" or "! error".
 func TestTranscripts(t *testing.T) {
