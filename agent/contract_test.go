@@ -21,7 +21,7 @@ import (
 
 const (
 	contractDurationMax = 90 * time.Second
-	pythonPath          = "/usr/bin/python3" // Debian's, whose packages hold confluent_kafka
+	pythonPath          = "/usr/bin/python3" // Debian's, which has the package confluent_kafka
 	repliesPartitions   = 12
 )
 

@@ -81,7 +81,7 @@ type Step struct {
 type Undo struct {
 	Operation string `json:"operation"`
 	Agent     string `json:"agent"` // empty: the step's
-	// Input is a tree like Definition.Output whose result is an object; nil: none.
+	// Input is a tree like Definition.Output. Its result must be an object. nil: no input.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
 	Retry          *Retry    `json:"retry"`

@@ -61,8 +61,8 @@ func selectionOf(e ast.Expr) (selection, bool) {
 	}
 }
 
-// references checks the variables of an expression. It rewrites steps["an-id"] to steps.an-id, because the type checker
-// knows that name.
+// references checks the variables of an expression. It rewrites steps["an-id"] to steps.an-id, the name that is
+// declared for the type checker.
 type references struct {
 	d *Definition
 	scope

@@ -29,7 +29,7 @@ type strayWriters struct {
 const (
 	commandEvery = 200 * time.Millisecond
 	garbageEvery = 400 * time.Millisecond
-	// parrotShare is the number of replies of which one is repeated.
+	// parrotShare is n: one in n replies is repeated.
 	parrotShare = 10
 	// parrotLateMax bounds the delay of a repeated reply.
 	parrotLateMax = 8 * time.Second

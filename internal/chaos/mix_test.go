@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// quietShare is the number of periods of which one has no faults.
+	// quietShare is n: one in n periods has no faults.
 	quietShare = 4
 	// The bounds of the number of kinds of faults in a period.
 	kindsMin, kindsMax = 2, 5
