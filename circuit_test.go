@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// testCircuit: an operation that fails costs its own orders, and none of those beside it.
+// testCircuit: a failing operation fails its own orders, and doesn't affect orders of other operations.
 func testCircuit(t *testing.T, s *system) {
 	s.serve(t, "store", agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {
 		if r.Operation == "charge" {
@@ -38,10 +38,10 @@ func testCircuit(t *testing.T, s *system) {
 	}
 }
 
-// testUndoCircuit: undos that an open circuit refuses wait until it is closed. Each has three attempts, the circuit
-// is open for longer than one of them lasts, and none is held.
+// testUndoCircuit: undos that an open circuit refuses wait until it closes. Each has three attempts. The circuit is
+// open for longer than one of them lasts. No task is held.
 func testUndoCircuit(t *testing.T, s *system) {
-	const failing = 4 // calls: those that open the circuit, and one when it is half-open
+	const failing = 4 // calls that open the circuit, and one when it is half-open
 	var calls, refused atomic.Int64
 	s.serve(t, "storeroom", agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {
 		switch r.Operation {
@@ -72,7 +72,7 @@ func testUndoCircuit(t *testing.T, s *system) {
 	}
 }
 
-// runAll submits orders and returns what became of them.
+// runAll submits orders and returns their results.
 func (s *system) runAll(t *testing.T, orders []waybill.Order) map[string]waybill.Task {
 	t.Helper()
 	ctx, c := t.Context(), s.open(t)

@@ -16,12 +16,12 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// travel is the agent of the workflow trip, which does what an order asks.
+// travel is the agent of the workflow trip. The input of an order selects its behaviour.
 type travel struct {
 	mu      sync.Mutex
 	undone  map[string]bool
 	begun   chan string   // tasks whose booking waits
-	proceed chan struct{} // what they wait for
+	proceed chan struct{} // lets waiting bookings continue
 }
 
 type trip struct {
@@ -53,8 +53,7 @@ func (a *travel) Handle(ctx context.Context, r agent.Request) (any, error) {
 	return map[string]string{"booked": r.Task}, nil
 }
 
-// serve runs the agent until it is stopped, at the end of the test if not
-// before. It must not fail.
+// serve runs the agent until stop is called or the test ends. It must not fail.
 func (s *system) serve(t *testing.T, name string, h agent.Handler, options ...waybill.ServeOption) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,7 +99,7 @@ func testClient(t *testing.T, s *system) {
 		}
 	}
 
-	// It is processed, and known to others who ask later.
+	// It is processed, and other clients can wait for it later.
 	must(c.Submit(ctx, order("t-ok", "ok")))
 	task := ends(c, "t-ok", waybill.Processed)
 	if string(task.Output) != `{"booked":"t-ok"}` || task.LockedBy == nil || task.Steps[0].State != "completed" {
@@ -113,7 +112,7 @@ func testClient(t *testing.T, s *system) {
 		t.Errorf("Get: %v\n%s\nWait:\n%s\nanother client's Wait:\n%s", err, asJSON(t, got, task), asJSON(t, task, task), asJSON(t, late, task))
 	}
 
-	// The same again changes nothing, another under its id is refused.
+	// The same order again changes nothing. Another order with its id is refused.
 	must(other.Submit(ctx, order("t-ok", "ok")))
 	ends(other, "t-ok", waybill.Processed)
 	fresh := s.open(t)
@@ -124,7 +123,7 @@ func testClient(t *testing.T, s *system) {
 	if err := other.Submit(cancelled, order("t-ok", "otherwise")); err == nil {
 		t.Error("an order was submitted, and its context had ended")
 	}
-	ends(other, "t-ok", waybill.Processed) // what was not written says nothing of what is there
+	ends(other, "t-ok", waybill.Processed) // an unwritten order says nothing about the existing task
 	must(c.Submit(ctx, order("t-ok", "otherwise")))
 	_, err := c.Wait(ctx, "t-ok")
 	refused(err, "id_conflict")
@@ -132,7 +131,7 @@ func testClient(t *testing.T, s *system) {
 	_, err = c.Wait(ctx, "t-none")
 	refused(err, `unknown_workflow: no workflow "nowhere"`)
 
-	// Held, and then cancelled.
+	// A task is held, and then cancelled.
 	must(c.Submit(ctx, order("t-full", "reject")))
 	if task := ends(c, "t-full", waybill.Held); task.Error == nil || task.Error.Code != "full" {
 		t.Errorf("held with %+v", task.Error)
@@ -141,7 +140,7 @@ func testClient(t *testing.T, s *system) {
 	ends(c, "t-full", waybill.Cancelled)
 	refused(c.Cancel(ctx, "t-full", waybill.CancelOptions{}), "is cancelled")
 
-	// Cancelled while it runs: what was done is undone.
+	// A task is cancelled while it runs, and its completed steps are undone.
 	must(c.Submit(ctx, order("t-long", "wait")))
 	<-a.begun
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -172,7 +171,7 @@ func testClient(t *testing.T, s *system) {
 	}
 }
 
-// asJSON is a task as it was at the position of another.
+// asJSON returns a task as JSON, with the position of another.
 func asJSON(t *testing.T, task, as waybill.Task) string {
 	t.Helper()
 	task.AsOf = as.AsOf
@@ -183,8 +182,7 @@ func asJSON(t *testing.T, task, as waybill.Task) string {
 	return string(b)
 }
 
-// testMany waits for many tasks at once, by the client that submitted them and
-// by one that didn't.
+// testMany waits for many tasks concurrently, with the client that submitted them and with another one.
 func testMany(t *testing.T, s *system) {
 	const tasks = 1000
 	ctx, mine, theirs := within(t), s.open(t), s.open(t)

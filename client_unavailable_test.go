@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// newQuickClient returns a client that gives up a record after a second.
+// newQuickClient returns a client that gives up a record after 1 s.
 func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	t.Helper()
 	c := &Client{cfg: cfg, source: "test"}
@@ -70,7 +70,7 @@ func TestSubmitReportsUnreachableBrokers(t *testing.T) {
 func TestSubmitEndsWithTheClient(t *testing.T) {
 	c := newQuickClient(t, kafka.Config{Brokers: []string{closedAddress(t)}, Namespace: testNamespace})
 	submitted := make(chan error, 1)
-	c.waiter.mu.Lock() // which the order passes before it is written
+	c.waiter.mu.Lock() // Submit needs this lock before it writes the order
 	go func() { submitted <- c.Submit(t.Context(), Order{ID: "o", Workflow: "w"}) }()
 	c.cancelCalls()
 	c.producer.Close()
@@ -80,7 +80,7 @@ func TestSubmitEndsWithTheClient(t *testing.T) {
 	}
 }
 
-// After a command was written, its answer is waited for while brokers are unavailable.
+// After a command was written, Cancel waits for its answer while brokers are unavailable.
 func TestCancelWaitsWhileBrokersAreUnavailable(t *testing.T) {
 	for _, c := range []struct{ away, limit time.Duration }{{30 * time.Second, time.Minute}, {time.Hour, 3 * time.Minute}} {
 		withVirtualClock(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// An application submits an order and waits for what becomes of it.
+// An application submits an order and waits for its result.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -43,8 +43,7 @@ func Example() {
 	}
 }
 
-// A service serves the steps that name it as their agent, until it is
-// interrupted.
+// A service handles the steps that name it as their agent, until it is interrupted.
 func ExampleServe() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -56,7 +55,7 @@ func ExampleServe() {
 		if in.Amount <= 0 {
 			return nil, agent.Rejected("bad_amount", "the amount must be positive")
 		}
-		// r.IdempotencyKey is the same whenever this step is tried again.
+		// r.IdempotencyKey is the same for every attempt at this step.
 		return map[string]string{"charge": "ch-" + r.IdempotencyKey}, nil
 	})
 	cfg := waybill.Config{Brokers: []string{"127.0.0.1:9092"}}
@@ -65,7 +64,7 @@ func ExampleServe() {
 	}
 }
 
-// Many tasks are waited for at once by calling Wait in as many goroutines.
+// Call Wait in several goroutines to wait for several tasks.
 func ExampleClient_Wait() {
 	ctx := context.Background()
 	client, err := waybill.Open(ctx, waybill.Config{Brokers: []string{"127.0.0.1:9092"}})
@@ -90,7 +89,7 @@ func ExampleClient_Wait() {
 	}
 }
 
-// Cancel undoes what was done. A customer may be told once Wait has returned.
+// Cancel undoes completed steps. Notify the customer after Wait has returned.
 func ExampleClient_Cancel() {
 	ctx := context.Background()
 	client, err := waybill.Open(ctx, waybill.Config{PropertiesFile: "client.properties"})

@@ -21,11 +21,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// debianPython is the one that has Debian's python3-confluent-kafka.
+// debianPython is the interpreter that has Debian's python3-confluent-kafka.
 const debianPython = "/usr/bin/python3"
 
-// testGoProgram builds the example program, a module of its own, and runs it:
-// the task is processed, and it was the program that did it.
+// testGoProgram builds the example program, a separate module, and runs it. The program must process the task.
 func testGoProgram(t *testing.T, s *system) {
 	const source = "docs/examples/go/main.go"
 	text, err := os.ReadFile(source)
@@ -47,12 +46,13 @@ func testGoProgram(t *testing.T, s *system) {
 	}
 }
 
-// environment are the settings of waybill that the examples take from there, too.
+// environment returns the settings that waybill and the examples read from the environment.
 func (s *system) environment() []string {
 	return []string{"WAYBILL_BROKERS=" + s.brokers(), "WAYBILL_NAMESPACE=" + string(s.ns)}
 }
 
-// needPython skips the test in plain go test, which needs Go alone, and fails it where the example can't run.
+// needPython skips the test in plain go test, which needs only Go. Otherwise it fails the test if the example can't
+// run.
 func needPython(t *testing.T) {
 	t.Helper()
 	suite.NeedAll(t, "Python")
@@ -81,8 +81,7 @@ func processed(t *testing.T, c *waybill.Client, id, output string) waybill.Task 
 	return task
 }
 
-// testPython has docs/examples/agent.py serve a step: nothing of ours runs on
-// its side.
+// testPython lets docs/examples/agent.py handle a step. The agent uses no code of Waybill.
 func testPython(t *testing.T, s *system) {
 	needPython(t)
 	c := s.open(t)
@@ -91,8 +90,8 @@ func testPython(t *testing.T, s *system) {
 	processed(t, c, "py-1", `{"charge":"ch_1"}`)
 }
 
-// testPythonKilled kills the agent in the middle of a charge and starts it
-// again: the step completes, under the idempotency key that it began with.
+// testPythonKilled kills the agent during a charge and restarts it. The step completes with the original idempotency
+// key.
 func testPythonKilled(t *testing.T, s *system) {
 	needPython(t)
 	c := s.open(t)
@@ -128,8 +127,8 @@ func testPythonKilled(t *testing.T, s *system) {
 	}
 }
 
-// testPythonStopped stops the agent within a charge for longer than its session. Its group has
-// given it up then, and takes no commit of that charge: it goes on nevertheless.
+// testPythonStopped stops the agent during a charge for longer than its session. Then the group has removed it and
+// rejects the commit of that charge. The agent must continue nevertheless.
 func testPythonStopped(t *testing.T, s *system) {
 	needPython(t)
 	c := s.open(t)
@@ -158,7 +157,7 @@ func testPythonStopped(t *testing.T, s *system) {
 	processed(t, c, "py-4", `{"charge":"ch_2"}`)
 }
 
-// awaitMembers waits until a group has so many members.
+// awaitMembers waits until a group has n members.
 func (s *system) awaitMembers(t *testing.T, group string, n int) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: s.Addrs, Namespace: s.ns})
@@ -178,7 +177,7 @@ func (s *system) awaitMembers(t *testing.T, group string, n int) {
 	}
 }
 
-// awaitLine waits for another process to write a line.
+// awaitLine waits until another process has written a line to a file.
 func awaitLine(t *testing.T, file, line string) {
 	t.Helper()
 	for deadline := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
@@ -195,8 +194,8 @@ func awaitLine(t *testing.T, file, line string) {
 	}
 }
 
-// testKcat types the session of docs/guides/agents.md, once as it is and once without
-// the partitioner that librdkafka needs to hit the right partition.
+// testKcat runs the session of docs/guides/agents.md. It runs once unchanged, and once without the partitioner that
+// librdkafka needs to choose the right partition.
 func testKcat(t *testing.T, s *system) {
 	s.Kcat(t, "", "-V") // skips the test in plain go test, and fails it where there is no kcat
 	look, answer, replies, take := kcatSession(t)
@@ -246,7 +245,7 @@ func testKcat(t *testing.T, s *system) {
 	}
 }
 
-// kcatSession is what the page has the reader type.
+// kcatSession returns the commands of the page.
 func kcatSession(t *testing.T) (look, answer, replies, take string) {
 	t.Helper()
 	page, err := os.ReadFile("docs/guides/agents.md")
@@ -263,8 +262,8 @@ func kcatSession(t *testing.T) (look, answer, replies, take string) {
 	return typed[0][1], typed[1][1], typed[2][1], strings.ReplaceAll(group[1], "\n", " ")
 }
 
-// misplacedID is an id that librdkafka's default partitioner (CRC-32) puts
-// elsewhere than where the task lives.
+// misplacedID returns an id for which librdkafka's default partitioner (CRC-32) chooses another partition than
+// Waybill's.
 func misplacedID(t *testing.T) string {
 	t.Helper()
 	for i := 2; ; i++ {
@@ -275,7 +274,7 @@ func misplacedID(t *testing.T) string {
 	}
 }
 
-// forwarded reports whether a reply for a task went through a hop.
+// forwarded reports whether a reply for a task was forwarded.
 func (s *system) forwarded(t *testing.T, task string) bool {
 	t.Helper()
 	for _, r := range s.ReadTopic(t, s.ns.Inbox(events.Replies)) {

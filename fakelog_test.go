@@ -56,7 +56,7 @@ func (b *fakeLog) endOffsets(_ context.Context, topic string) (map[int32]int64, 
 		}
 		ends[int32(p)] = 0
 		if n := len(rs); n > 0 {
-			ends[int32(p)] = rs[n-1].Offset + 2 // a marker follows
+			ends[int32(p)] = rs[n-1].Offset + 2 // a transaction marker follows
 		}
 	}
 	return ends, nil
@@ -120,7 +120,7 @@ func (b *fakeLog) append(topic string, p int32, r events.Record) {
 	defer b.mu.Unlock()
 	r.Topic, r.Partition = topic, p
 	if n := len(b.partitions[topic][p]); n > 0 {
-		r.Offset = b.partitions[topic][p][n-1].Offset + 2 // each in a transaction
+		r.Offset = b.partitions[topic][p][n-1].Offset + 2 // each in a separate transaction
 	}
 	if r.Time.IsZero() {
 		r.Time = time.Now()

@@ -12,7 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A wrong password isn't a broker that doesn't answer: who waits for that would wait for ever.
+// A wrong password isn't reported as unreachable brokers. A caller that retries while brokers are unreachable would
+// wait forever.
 func TestWrongPasswordIsNotUnreachable(t *testing.T) {
 	c := kafkatest.KafkaCluster(t, node.Options{
 		Listeners: map[string]string{"SECURE": "SASL_PLAINTEXT"},

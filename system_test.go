@@ -20,19 +20,18 @@ import (
 	"github.com/waybill-run/waybill/internal/sources"
 )
 
-// patient bounds what a test of the whole system waits for.
+// patient bounds the waits of tests of the whole system.
 const patient = 60 * time.Second
 
-// system is Waybill, running as processes of its own beside the test.
+// system is Waybill in separate processes.
 type system struct {
 	*kafkatest.Broker
 	ns      events.Namespace
 	waybill string // the binary
 }
 
-// TestSystem runs the public API, the example programs and the session of the
-// docs, each as its reader would, against the real roles: those of `waybill up`,
-// and those of a cluster as separate processes.
+// TestSystem runs the public API, the example programs and the session of the docs as their readers would. It runs them
+// against the roles of `waybill up`, and against separate processes on a cluster.
 func TestSystem(t *testing.T) {
 	binary := goBuild(t, ".", "./cmd/waybill")
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
@@ -49,8 +48,8 @@ func TestSystem(t *testing.T) {
 	})
 }
 
-// testKill kills everything but the application, in the middle: what was
-// acknowledged is processed, and the application's calls go on.
+// testKill kills all processes except the application's while tasks run. Acknowledged tasks are processed, and the
+// application's calls continue.
 func testKill(t *testing.T, binary string) {
 	const tasks = 400
 	dir := t.TempDir()
@@ -83,7 +82,7 @@ func testKill(t *testing.T, binary string) {
 			t.Fatal(err)
 		}
 	}
-	stop() // while there is a broker to leave
+	stop() // while there is a broker, so that it can leave its group
 }
 
 func (s *system) test(t *testing.T) {
@@ -98,19 +97,19 @@ func (s *system) test(t *testing.T) {
 	}
 }
 
-// definitions are those that the tests and the examples use.
+// definitions are the definitions of the tests and the examples.
 var definitions = []string{"docs/examples/go/hello.yaml", "testdata/trip.yaml", "testdata/tour.yaml", "testdata/pay.yaml",
 	"testdata/pay_python.yaml", "testdata/pay_stopped.yaml", "testdata/byhand.yaml",
 	"testdata/beside.yaml", "testdata/broken.yaml", "testdata/undoing.yaml"}
 
-// startUp is a system on the embedded broker.
+// startUp starts a system on the embedded broker.
 func startUp(t *testing.T, binary string) *system {
 	t.Helper()
 	s, _ := upAt(t, binary, t.TempDir(), "127.0.0.1:0")
 	return s
 }
 
-// upAt starts `waybill up` and returns when other clients may come.
+// upAt starts `waybill up` and returns when clients can connect.
 func upAt(t *testing.T, binary, dataDir, listen string) (*system, *process) {
 	t.Helper()
 	args := []string{"up", "--data-dir", dataDir, "--kafka-listen", listen}
@@ -130,14 +129,14 @@ func upAt(t *testing.T, binary, dataDir, listen string) (*system, *process) {
 	return &system{&kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}, events.DefaultNamespace, binary}, up
 }
 
-// startRoles is a system of separate processes on a cluster.
+// startRoles starts a system of separate processes on a cluster.
 func startRoles(t *testing.T, binary string, b *kafkatest.Broker) *system {
 	s := &system{b, b.Namespace(t), binary}
 	where := []string{"--brokers", s.brokers(), "--namespace", string(s.ns)}
 	s.run(t, binary, append([]string{"topics", "create"}, where...)...)
 	start(t, binary, append([]string{"scheduler", "--log-level", "warn"}, where...)...)
 	start(t, binary, append([]string{"supervisor", "--log-level", "warn"}, where...)...)
-	// While they run: what is submitted next finds its workflow and its agent.
+	// Apply the workflows while the roles run. Then the first tasks find their workflow and their agent.
 	s.run(t, binary, append(append([]string{"workflow", "apply"}, definitions...), where...)...)
 	return s
 }
@@ -168,8 +167,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// run runs a program to its end, which must be a good one, and returns what it
-// printed.
+// run runs a program to its end and returns its output. The program must succeed.
 func (s *system) run(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -181,15 +179,13 @@ func (s *system) run(t *testing.T, program string, args ...string) string {
 	return out.String()
 }
 
-// process is a program beside the test; reading from it gives its standard
-// output.
+// process is a program that the test started. Reading from it returns its standard output.
 type process struct {
 	*os.File
 	cmd *exec.Cmd
 }
 
-// start runs a program until the end of the test, and shows what it complained
-// of if that failed.
+// start runs a program until the end of the test. If the test fails, it shows the program's standard error.
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	out, theirs, err := os.Pipe()
@@ -199,7 +195,7 @@ func start(t *testing.T, program string, args ...string) *process {
 	var complaints bytes.Buffer
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = theirs, &complaints
-	// A test that is killed leaves no process behind.
+	// The kernel kills it if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -216,16 +212,15 @@ func start(t *testing.T, program string, args ...string) *process {
 	return p
 }
 
-// end sends a signal and returns when the process has ended; one that has ended
-// already is left alone.
+// end sends a signal and waits until the process has ended. It does nothing if the process has already ended.
 func (p *process) end(sig os.Signal) {
 	if p.cmd.ProcessState != nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(sig) // it may be gone
+	_ = p.cmd.Process.Signal(sig) // it may have ended
 	stuck := time.AfterFunc(patient, func() { _ = p.cmd.Process.Kill() })
 	defer stuck.Stop()
-	_ = p.cmd.Wait() // how it ends is not what is tested
+	_ = p.cmd.Wait() // the exit status isn't tested
 }
 
 // goBuild builds a program of the module in dir.
@@ -235,7 +230,7 @@ func goBuild(t *testing.T, dir, pkg string) string {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "program")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", out, pkg) // minutes, where nothing is built yet
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", out, pkg) // takes minutes if nothing is in the build cache
 	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s in %s: %v\n%s", pkg, dir, err, said)

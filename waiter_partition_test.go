@@ -54,7 +54,7 @@ func TestWaitWithoutALeaderOfAnotherPartition(t *testing.T) {
 	})
 }
 
-// A read error of an hour ago doesn't shorten how long errors are retried now.
+// A read error an hour ago doesn't shorten how long errors are retried now.
 func TestWaitIgnoresOldReadErrors(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)

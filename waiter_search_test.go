@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Orders that no scheduler has consumed are not searched, however long and however many wait: their partition is
-// only read from its next offset.
+// Orders that no scheduler has consumed are not searched, for any number and duration of waits. Their partition is only
+// read from its next offset.
 func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
@@ -32,7 +32,7 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 				b.mu.Lock()
 				b.consumedByScheduler[0] = int64(i + 1)
 				b.mu.Unlock()
-				time.Sleep(silentAfter / 2) // an event may be seen later than what its order's consumption leaves
+				time.Sleep(silentAfter / 2) // an event may arrive later than the offset commit of its order
 				b.task(id).write(received("d"), started, finished)
 			}
 		}()
@@ -44,7 +44,7 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 				t.Errorf("read the log from its start: %q", b.reads)
 			}
 		}
-		// The order of a task that existed before was consumed without an event.
+		// The order of an existing task was consumed without an event.
 		w.submit("old", "", 19, time.Now())
 		mustEnd(t, w, "old", Processed)
 	})
@@ -56,7 +56,7 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		for i := range 900 {
-			b.task(fmt.Sprint("old-", i)).write(received("")) // 300 ms to read, and more
+			b.task(fmt.Sprint("old-", i)).write(received("")) // at least 300 ms to read
 		}
 		w := b.openWaiter(t)
 		defer w.close()
@@ -68,7 +68,7 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for i := range 600 { // ten a second, and each waits for a while
+		for i := range 600 { // ten per second, and each waits for a while
 			w.submit(fmt.Sprint("new-", i), "d", int64(i), time.Now())
 			go func() { _, _ = w.wait(ctx, fmt.Sprint("new-", i)) }()
 			time.Sleep(100 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 		b := newFakeLog(1)
 		b.noDelay = true
 		b.task("ancient").write(received(""), started, finished)
-		fill := func(to int64) { // a marker takes a place, too
+		fill := func(to int64) { // a transaction marker has an offset too
 			b.partitions[testNamespace.Events()][0] = append(b.partitions[testNamespace.Events()][0], events.Record{Topic: testNamespace.Events(), Offset: to, Time: time.Now()})
 		}
 		fill(3 << 20)
@@ -105,7 +105,7 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 		old.write(finished)
 		for _, c := range []struct {
 			id   string
-			most int64 // offsets of a read
+			most int64 // offsets read at once
 		}{{"young", searchFirst}, {"old", searchFirst * searchGrowth}} {
 			b.reads = nil
 			mustEnd(t, w, c.id, Processed)

@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// openWaiter returns the waiter of a client that is opened now.
+// openWaiter returns the waiter of a new client.
 func (b *fakeLog) openWaiter(t *testing.T) *waiter {
 	t.Helper()
 	b.mu.Lock()
@@ -32,7 +32,7 @@ func (b *fakeLog) openWaiter(t *testing.T) *waiter {
 	return newWaiter(testNamespace, int32(len(ends)), ends, b)
 }
 
-// submit acknowledges an order of the waiter's client.
+// submit records an acknowledged order of the waiter's client.
 func (w *waiter) submit(id, digest string, offset int64, at time.Time) {
 	w.recordPosition(id)
 	w.recordAcknowledged(id, digest, &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: w.partitionOf(id), Offset: offset, Time: at})
@@ -41,7 +41,7 @@ func (w *waiter) submit(id, digest string, offset int64, at time.Time) {
 // withVirtualClock runs a test on a virtual clock.
 func withVirtualClock(t *testing.T, fn func(t *testing.T)) { t.Helper(); synctest.Test(t, fn) }
 
-// withinAnHour bounds a wait, because the virtual clock would never stop it.
+// withinAnHour bounds a wait. Without it the virtual clock would never stop the wait.
 func withinAnHour(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
@@ -93,7 +93,7 @@ func TestWaitReadsNoHistoryOfOwnOrders(t *testing.T) {
 			id := fmt.Sprint("new-", i)
 			w.submit(id, "", int64(i), time.Now())
 			if i%2 == 0 {
-				time.Sleep(2 * time.Second) // it ends before it is waited for
+				time.Sleep(2 * time.Second) // it ends before the call of Wait
 				b.task(id).write(received(""), started, finished)
 			} else {
 				go b.task(id).write(received(""), started, finished)
@@ -133,7 +133,7 @@ func TestWaitForAnOrderSubmittedAfterItsEnd(t *testing.T) {
 		b.task("p").write(received("d"), started, finished)
 		w := b.openWaiter(t)
 		defer w.close()
-		w.submit("o", "d", 0, time.Now()) // and nothing comes of it
+		w.submit("o", "d", 0, time.Now()) // without a result
 		mustEnd(t, w, "o", Undone)
 		w.submit("p", "another", 1, time.Now())
 		var refused *RefusedError
@@ -143,19 +143,19 @@ func TestWaitForAnOrderSubmittedAfterItsEnd(t *testing.T) {
 	})
 }
 
-// TestWaitAfterASubmitThatFailed: an order that wasn't written says nothing of the task that is there under its id, nor of
-// the order that was written before.
+// TestWaitAfterASubmitThatFailed: an order that wasn't written says nothing about the existing task with its id, nor
+// about an earlier order that was written.
 func TestWaitAfterASubmitThatFailed(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(2)
 		b.task("there").write(received("d"), started, finished)
 		w := b.openWaiter(t)
 		defer w.close()
-		w.recordPosition("there") // with another body, and it is never acknowledged
+		w.recordPosition("there") // with another body, and never acknowledged
 		mustEnd(t, w, "there", Processed)
 		w.submit("refused", "d", 3, time.Now())
 		b.deadletter(w, "refused", 3)
-		w.recordPosition("refused") // again, and it isn't acknowledged
+		w.recordPosition("refused") // again, and not acknowledged
 		var refused *RefusedError
 		if _, err := w.wait(withinAnHour(t), "refused"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "unknown_workflow") {
 			t.Errorf("the order that was written before: %v", err)
@@ -184,15 +184,14 @@ func TestWaitForAnOrderThatIsRefused(t *testing.T) {
 	})
 }
 
-// deadletter refuses the submission of an order at an offset.
+// deadletter writes the dead letter of an order at an offset.
 func (b *fakeLog) deadletter(w *waiter, id string, offset int64) {
 	p := w.partitionOf(id)
 	r := events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: p, Offset: offset, Key: []byte(id), Value: []byte("{}")}
 	b.append(testNamespace.Deadletters(), p, events.Deadletter(testNamespace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
 }
 
-// An order that was refused goes on when its dead letter is written again, the workflow being
-// there by then.
+// A refused order continues when its dead letter is redriven after the workflow was applied.
 func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
@@ -216,8 +215,8 @@ func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
 	})
 }
 
-// An order is submitted again while the dead letters are looked through, and what is found is
-// of the first time.
+// An order is submitted again while the dead letters are searched. The dead letter that is found belongs to the first
+// submission.
 func TestWaitForAnOrderThatWasSubmittedAgain(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
@@ -260,7 +259,7 @@ func TestWaitForAHoldIsAboutNow(t *testing.T) {
 	})
 }
 
-// A hold that ends while the log is looked at, before the call, isn't returned.
+// A search that began before the call may find a hold that has ended meanwhile. Wait doesn't return that hold.
 func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
@@ -271,7 +270,7 @@ func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
 		mustEnd(t, w, "o", Held)
 		w.submit("another", "", 1, time.Now())
 		var g sync.WaitGroup
-		g.Go(func() { mustEnd(t, w, "another", Processed) }) // keeps it looking
+		g.Go(func() { mustEnd(t, w, "another", Processed) }) // keeps the search running
 		time.Sleep(time.Minute)
 		var once sync.Once
 		b.mu.Lock()
@@ -320,8 +319,7 @@ func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
 	})
 }
 
-// A partition that can't be read, while the brokers answer, ends those that
-// wait for its tasks only.
+// If a partition can't be read although the brokers respond, only the waits for its tasks end.
 func TestWaitForAPartitionThatCannotBeRead(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
@@ -363,7 +361,7 @@ func TestWaitEndsWithItsContextAndTheClient(t *testing.T) {
 			time.Sleep(time.Second)
 			w.close()
 		}()
-		for range 2 { // while it waits, and after
+		for range 2 { // during the wait, and after it
 			if _, err := w.wait(withinAnHour(t), "o"); !errors.Is(err, ErrClosed) {
 				t.Errorf("got %v", err)
 			}
@@ -417,14 +415,14 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 		}
 		cancel()
 		g.Wait()
-		// What was forgotten is found all the same.
+		// An evicted task is found again.
 		b.task("0").write(received(""), started, finished)
 		mustEnd(t, w, "0", Processed)
 	})
 }
 
-// What is kept of tasks that nobody waits for is bounded in bytes. Of those that had to go
-// the log is read again when somebody asks, from where the first of them begins.
+// The memory for tasks without a waiter is bounded in bytes. For an evicted task the log is read again, from the first
+// event of the earliest evicted task.
 func TestWatchKeepsFewBytes(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		const tasks, large = 60, 50_000
@@ -479,8 +477,7 @@ func TestWatchKeepsFewBytes(t *testing.T) {
 	})
 }
 
-// Whatever is submitted, waited for, away and delayed, in whatever order: each
-// call returns, with the end that the task came to.
+// For any order of submits, waits, faults and delays, each call returns the end of its task.
 func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -492,7 +489,7 @@ func TestWaitAlwaysReturnsTheEnd(t *testing.T) {
 func randomWaits(t *testing.T, r *rand.Rand) {
 	const tasks = 60
 	b := newFakeLog(3)
-	var chance sync.Mutex // the generator's
+	var chance sync.Mutex // guards the generator
 	under := func(n int) int {
 		chance.Lock()
 		defer chance.Unlock()
@@ -559,7 +556,7 @@ func randomWaits(t *testing.T, r *rand.Rand) {
 	g.Wait()
 }
 
-// gone is the error with which the client gives up a request to a broker that is closed.
+// gone returns the error with which the client gives up a request to a closed broker.
 func gone(t *testing.T) error {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -578,8 +575,8 @@ func gone(t *testing.T) error {
 	return err
 }
 
-// Brokers that are away for longer than a client has patience are unreachable, and a program
-// can tell; what they answer with is another thing.
+// Brokers that are unavailable for longer than the client retries are reported as unreachable. Programs can distinguish
+// that from an error that a broker returned.
 func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 	away := gone(t)
 	for name, c := range map[string]struct {

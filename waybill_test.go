@@ -80,7 +80,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	})
 }
 
-// What is refused for its form is refused before anything is written.
+// An invalid order is refused before anything is written.
 func TestSubmitRefusesAllOrNothing(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)
@@ -122,7 +122,7 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 		if rs := b.ReadTopic(t, ns.Inbox(events.Tasks)); len(rs) != 1 || !strings.Contains(string(rs[0].Value), `"input":{"note":"<b>"}`) {
 			t.Errorf("written: %d, the first %s", len(rs), rs[0].Value)
 		}
-		// No scheduler runs: what waits for one says so.
+		// No scheduler runs, and the error of Cancel says so.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.Cancel(ctx, "good", waybill.CancelOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "check that a scheduler runs") {

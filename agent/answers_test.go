@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// endsAs is a handler that takes a second and ends as the task's number says.
+// endsAs is a handler that takes 1 s. The task's number selects its result.
 func endsAs(_ context.Context, r Request) (any, error) {
 	time.Sleep(time.Second)
 	return nil, []error{nil, errors.New("lost"), Rejected("no", "never"), NoEffect(errors.New("refused"))}[number(r.Task)]
 }
 
-// If an instance dies after a reply was acknowledged and before its offset is committed, the attempt is repeated. So
-// a reply without effect is followed by a commit at once.
+// If an instance dies after a reply was acknowledged and before its offset is committed, the attempt is repeated. So a
+// reply without effect is followed by a commit at once.
 func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	for n, want := range []int{0, 0, 1, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -32,8 +32,8 @@ func TestReplyWithoutEffectIsCommittedSoon(t *testing.T) {
 	}
 }
 
-// Once its partition was reassigned, an instance sends no reply without effect: the new owner may be calling the
-// handler.
+// After its partition was reassigned, an instance doesn't send a reply without effect, because the new owner may be
+// calling the handler.
 func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	for n, want := range []string{"completed", "failed", "", ""} {
 		synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	}
 }
 
-// A previous owner of the partition may have started an attempt and died. So a failure here has an unknown effect. The
+// A previous owner of the partition may have started an attempt and died, so a failure here has an unknown effect. The
 // same holds for an attempt that was started here before the partition was reassigned and came back.
 func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {
 	for _, backAgain := range []bool{false, true} {
@@ -84,7 +84,7 @@ func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { // and what nobody else has had
+	synctest.Test(t, func(t *testing.T) { // no other instance had this partition
 		s := &movingSession{fakeSession: newFakeSession()}
 		here := t.Context()
 		s.held.Store(&here)

@@ -21,7 +21,6 @@ func newTestAttempt(completeIn time.Duration) attempt {
 		Operation: "charge", IdempotencyKey: "k", CompleteBy: t0.Add(completeIn)}}
 }
 
-// describe writes a decision in one line.
 func describe(n decision) (text string) {
 	switch n.action {
 	case actCall:
@@ -43,8 +42,8 @@ func describe(n decision) (text string) {
 	return s
 }
 
-// An attempt is a history of calls, each with how it ended; what follows the
-// last one is decided. All within the same instant.
+// An attempt is a sequence of calls with their results. The decision after the last call is checked. All calls are at
+// the same instant.
 func TestAfterCall(t *testing.T) {
 	boom := errors.New("boom")
 	reject := Rejected("no_stock", "none left")
@@ -165,7 +164,7 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 	}
 }
 
-// What is wrong with an output is said as it is: a body of another encoding nests nothing.
+// The error of a bad output names the fault: a body in another encoding isn't reported as nested too deep.
 func TestBadOutputSaysWhatIsWrong(t *testing.T) {
 	for out, want := range map[string]string{
 		"\"caf\xe9\"":      "UTF-8",
@@ -179,8 +178,8 @@ func TestBadOutputSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// JSON that a handler has already is replied as encoding it would have it, and is the
-// handler's again when it has returned.
+// A handler may return JSON. The reply has the same bytes as if encoding/json had encoded it. The handler may change
+// its buffer after it returned.
 func TestOutputThatIsJSON(t *testing.T) {
 	for _, text := range []string{`{"ok":true}`, `[1,"a"]`, `"é"`, "\"\u2028\"", "\"\u2029\"", `"€"`, ` { "ok" : "a b" } `, `"<b>"`, `{"a":`, `1 2`, ``, "\"\xff\""} {
 		raw := json.RawMessage(text)

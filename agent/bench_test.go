@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// benchSession hands out so many requests, and acknowledges replies at once.
+// benchSession returns polls with a fixed number of requests, and acknowledges replies at once.
 type benchSession struct {
 	polls chan []events.Record
 	done  chan struct{}
@@ -31,8 +31,8 @@ func (*benchSession) Pause()                                    {}
 func (*benchSession) Resume()                                   {}
 func (*benchSession) Close(context.Context) error               { return nil }
 
-// BenchmarkRequest is what a request costs beside its handler and the sending of its
-// reply: 500 come at once, as a poll returns them.
+// BenchmarkRequest measures the cost of a request without its handler and without sending its reply. Each poll returns
+// 500 requests.
 func BenchmarkRequest(b *testing.B) {
 	const poll = 500
 	s := &benchSession{polls: make(chan []events.Record), done: make(chan struct{}, poll)}

@@ -50,8 +50,8 @@ func startHandler(t *testing.T, s *fakeSession, cfg Config, h Handler) (stop fun
 	}
 }
 
-// A failing operation with more requests than slots doesn't delay the fifty requests of another operation of the
-// same service: none waits for the other's circuit.
+// A failing operation with more requests than slots doesn't delay 50 requests of another operation of the same service.
+// They don't wait for the circuit of the failing operation.
 func TestFailingOperationLeavesTheOthers(t *testing.T) {
 	for name, wrap := range map[string]func(HandlerFunc) Handler{
 		"a handler without downstreams": func(h HandlerFunc) Handler { return h },
@@ -112,8 +112,8 @@ func TestUndoIsCalledUnderTheOpenCircuitOfADo(t *testing.T) {
 	})
 }
 
-// A request that an open circuit refuses until complete-by is replied with retry-after, so that its attempt doesn't
-// count. An attempt with a call counts.
+// If an open circuit blocks a request until complete-by, the reply has retry-after and the attempt doesn't count. An
+// attempt with a call counts.
 func TestOpenCircuitRepliesRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -132,9 +132,9 @@ func TestOpenCircuitRepliesRetryAfter(t *testing.T) {
 			outcome string
 			after   time.Duration
 		}{
-			0: {"failed none", 0},                                // it was called, and counts
-			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened there was no time to wait for it
-			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for a second
+			0: {"failed none", 0},                                // it was called, so it counts
+			1: {"failed", 4900 * time.Millisecond},               // it was called; when the circuit opened, too little time was left to wait for it
+			2: {"failed none", 4*time.Second + time.Millisecond}, // the circuit had been open for 1 s
 		} {
 			rec := s.calls().replies[testID(n)]
 			_, in, err := events.DecodeInput(events.Replies, &rec)
@@ -149,8 +149,8 @@ func TestOpenCircuitRepliesRetryAfter(t *testing.T) {
 	})
 }
 
-// A request that waits for a circuit or a backoff has no slot. It gets one for its next call before requests that were
-// not started, and at most Concurrency handlers run at once.
+// A request that waits for a circuit or a backoff has no slot. Its next call gets a slot before requests that were not
+// started. At most Concurrency handlers run at once.
 func TestWaitingReleasesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -190,7 +190,7 @@ func TestWaitingReleasesTheSlot(t *testing.T) {
 	})
 }
 
-// The requests that wait for a circuit are bounded. Further ones are replied with retry-after.
+// The number of requests that wait for a circuit is bounded. Further requests are replied with retry-after.
 func TestWaitsForACircuitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A handler that names ever new downstreams gets circuitsMax circuits and a shared one. Concurrent first calls for a
+// A handler that always names new downstreams gets circuitsMax circuits and a shared one. Concurrent first calls for a
 // name get the same circuit.
 func TestCircuitsAreBounded(t *testing.T) {
 	c := &circuits{listener: &Listener{}}
@@ -36,11 +36,11 @@ func TestCircuitsAreBounded(t *testing.T) {
 	}
 }
 
-// A subscriber receives the worst state of all circuits, at once and at each change.
+// A subscriber receives the worst state of all circuits, at once and after each change.
 func TestWorstCircuitStateIsReported(t *testing.T) {
 	var w worstState
 	var first, second []string
-	w.update("a", CircuitOpen) // before anybody looks
+	w.update("a", CircuitOpen) // before anyone subscribes
 	w.subscribe(func(state string) { first = append(first, state) })
 	w.update("b", CircuitHalfOpen)
 	w.update("a", CircuitClosed)
@@ -60,8 +60,8 @@ func timedOutCall(left time.Duration) finishedCall {
 	return finishedCall{result: result{fail: &Failure{}}, took: left, left: left}
 }
 
-// One very slow answer doesn't excuse a downstream that died after it. Among quick answers the circuit counts timeouts at
-// once, otherwise after a long time without an answer. A burst of calls with too little time isn't counted.
+// One very slow response doesn't hide that a downstream died after it. If responses are fast, timeouts count at once.
+// Otherwise they count after a long time without a response. A burst of calls with too little time doesn't count.
 func TestCircuitOfADownstreamThatDiedAfterASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick := &circuit{}

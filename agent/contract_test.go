@@ -21,11 +21,11 @@ import (
 
 const (
 	contractDurationMax = 90 * time.Second
-	pythonPath          = "/usr/bin/python3" // Debian's, whose packages hold confluent_kafka
+	pythonPath          = "/usr/bin/python3" // Debian's, which has the package confluent_kafka
 	repliesPartitions   = 12
 )
 
-// contract is one agent's topics on a broker.
+// contract has the topics of one agent on a broker.
 type contract struct {
 	*testing.T
 	broker *kafkatest.Broker
@@ -42,7 +42,7 @@ func newContract(t *testing.T, b *kafkatest.Broker) *contract {
 	return c
 }
 
-// ask sends requests as a scheduler writes them.
+// ask writes requests as a scheduler does.
 func (c *contract) ask(records ...events.Record) {
 	c.Helper()
 	p, err := kafka.OpenProducer(kafka.Config{Brokers: c.broker.Addrs, Namespace: c.ns})
@@ -61,11 +61,11 @@ func (c *contract) request(task string, kind events.Kind, attempt int, operation
 	return q.Record(c.ns, "test", "payments", 0)
 }
 
-// docToken is the token in the session of docs/guides/agents.md.
+// docToken is the token of the examples in docs/guides/agents.md.
 const docToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
-// awaitReplies waits until n replies are there, and returns what each says, by
-// ce_request. Replies must be decodable, once each, in their key's partition.
+// awaitReplies waits for n replies and returns the outcome of each by its ce_request. Each reply must be decodable,
+// must occur once, and must be in the partition of its key.
 func (c *contract) awaitReplies(n int) map[string]string {
 	c.Helper()
 	topic := c.ns.Inbox(events.Replies)
@@ -93,7 +93,7 @@ func (c *contract) awaitReplies(n int) map[string]string {
 	return said
 }
 
-// need fails where a program is missing.
+// need fails the test if a program is missing.
 func need(t *testing.T, what string, err error) {
 	t.Helper()
 	if err != nil {
@@ -101,7 +101,7 @@ func need(t *testing.T, what string, err error) {
 	}
 }
 
-// startPython runs the example agent; stop ends it as a platform does.
+// startPython runs the example agent. stop ends it with the signal that a platform sends.
 func (c *contract) startPython() (stop func()) {
 	c.Helper()
 	need(c.T, "python3-confluent-kafka", exec.Command(pythonPath, "-c", "import confluent_kafka").Run())
@@ -160,7 +160,7 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 		c.awaitReplies(len(want))
 		stop()
 
-		// What was committed is not asked again: a second instance adds one reply.
+		// Committed requests are not handled again: a second instance adds one reply.
 		stop = c.startPython()
 		c.ask(c.request("o-6", events.Do, 1, "charge", `{"amount":5}`, time.Minute))
 		want["o-6/charge/do/1"] = `completed {"charge": "ch_1"}`
@@ -178,8 +178,7 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 	})
 }
 
-// The commands of the page are run as they stand there, but for the broker's
-// address and the namespace.
+// The commands of the page run unchanged, except for the broker's address and the namespace.
 func TestKcatSessionOfThePage(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {

@@ -11,7 +11,7 @@ import (
 
 var errBusy = errors.New("the bank is busy")
 
-// bank stands for a service that honours the idempotency key.
+// bank is a service that honours the idempotency key.
 func bank(_ context.Context, key string, amount int) (string, error) {
 	if amount > 1000 {
 		return "", errBusy

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// limitedSession is a session whose topic for replies refuses large records.
+// limitedSession is a session that refuses large records on its topic for replies.
 type limitedSession struct {
 	*fakeSession
 	most  int
@@ -57,7 +57,7 @@ func TestReplyTooLargeForItsTopic(t *testing.T) {
 					Listener: Listener{Dropped: func(Request) { dropped++ }}}, c.handler)
 				in := 30 * time.Second
 				if c.outcome == "" {
-					s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(in))) // it may be done without a reply
+					s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(in))) // it may end without a reply
 				} else {
 					s.deliver(testRecord(1, time.Now().Add(in)))
 				}

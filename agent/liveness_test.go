@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// hangingPoll is a session whose Poll doesn't return once it has handed out what was there.
+// hangingPoll is a session whose Poll doesn't return after it returned all available records.
 type hangingPoll struct {
 	*fakeSession
 	release chan struct{}
@@ -21,7 +21,7 @@ func (s hangingPoll) Poll(context.Context) ([]events.Record, error) {
 	return nil, errors.New("released")
 }
 
-// A Poll that doesn't return is reported as stalled, and so is a loop that doesn't accept its records.
+// A Poll that doesn't return is reported as stalled. So is a loop that doesn't accept its records.
 func TestStalledPollIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live Liveness
@@ -49,7 +49,7 @@ func TestStalledPollIsReported(t *testing.T) {
 	})
 }
 
-// pollsQuickly is a session that keeps Poll's bound.
+// pollsQuickly is a session whose Poll returns within its bound.
 type pollsQuickly struct{ *fakeSession }
 
 func (s pollsQuickly) Poll(ctx context.Context) ([]events.Record, error) {
@@ -118,7 +118,7 @@ func TestStalledWorkerIsReported(t *testing.T) {
 				}
 			}}}, completes)
 		s.deliver(testRecord(0, time.Now().Add(time.Hour)))
-		for i := range 5 { // others go on
+		for i := range 5 { // other workers continue
 			advance(5 * time.Second)
 			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
 		}

@@ -37,7 +37,7 @@ var endings = []func(callBehaviour) error{
 	func(callBehaviour) error { panic("boom") },
 }
 
-// storeMax lifts most to n if it is lower.
+// storeMax sets most to n if n is larger.
 func storeMax(most *atomic.Int32, n int32) {
 	for {
 		if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {
@@ -46,7 +46,7 @@ func storeMax(most *atomic.Int32, n int32) {
 	}
 }
 
-// number is n of the task o-<n>.
+// number returns n for the task o-<n>.
 func number(task string) int {
 	n, err := strconv.Atoi(strings.TrimPrefix(task, "o-"))
 	if err != nil {
@@ -68,10 +68,9 @@ func drawBehaviour(t *rapid.T) behaviour {
 	return b
 }
 
-// Whatever handlers, the network and time do: nothing is sent at or after
-// complete-by, every send ends by then, every request is done exactly once and
-// not before its reply is acknowledged or its time is over, and no more run than
-// may. The session checks all but the last.
+// The following holds for any behaviour of handlers, the network and time. Nothing is sent at or after complete-by, and
+// every send ends by then. Every request is done exactly once, and not before its reply is acknowledged or its time is
+// over. The number of running handlers is bounded. The session checks all but the last.
 func TestNothingAfterCompleteBy(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		bs := rapid.SliceOfN(rapid.Custom(drawBehaviour), 1, 30).Draw(rt, "requests")

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// recreated is what a session ends with whose topic was deleted and created again.
+// recreated is the error of a session whose topic was deleted and created again.
 type recreated struct{}
 
 func (recreated) Error() string   { return "the topic was created again" }
 func (recreated) Recreated() bool { return true }
 
-// After the topic was recreated, the agent goes on with a new session. Requests in progress are finished; that the old
-// session can't commit is no error.
+// After the topic was recreated, the agent continues with a new session. Requests in progress are finished. It is no
+// error that the old session can't commit.
 func TestAgentOfARecreatedTopicGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession

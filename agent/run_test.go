@@ -14,8 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// start runs an agent on one session, in a bubble; stop ends it and checks that
-// the session's contract was kept.
+// start runs an agent on one session, in a bubble. stop ends it and checks that the agent kept the session's contract.
 func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -41,7 +40,7 @@ func start(t *testing.T, s *fakeSession, cfg Config, h HandlerFunc) (stop func()
 	}
 }
 
-// advance lets d go by, and then everything come to rest.
+// advance sleeps for d, and then waits until all goroutines are blocked.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -125,7 +124,7 @@ func TestLateRequestIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
 		var late time.Duration
-		skew := 3 * time.Second // the broker's clock is ahead of ours
+		skew := 3 * time.Second // the broker's clock is ahead of the local one
 		s2 := Config{Clock: func() time.Time { return time.Now().Add(skew) },
 			Listener: Listener{Late: func(_ Request, by time.Duration) { late = by }}}
 		stop := start(t, s, s2, func(context.Context, Request) (any, error) { t.Error("begun"); return nil, nil })
@@ -251,7 +250,7 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 			stopped.Store(int64(time.Hour))
 			return nil, ctx.Err()
 		})
-		// The handler's first act is to be stopped past it.
+		// The handler is stopped past complete-by as soon as it starts.
 		s.deliverUntil(time.Now(), testRecord(1, time.Now().Add(time.Minute)))
 		advance(time.Second)
 		stop()
@@ -261,7 +260,7 @@ func TestStoppedProcessSendsNothing(t *testing.T) {
 	})
 }
 
-// A correction of the clock never gives an attempt more time. A process that was stopped takes the age of its first
+// A correction of the clock never gives an attempt more time. After a stop, a process takes the age of its first
 // records for a difference of clocks.
 func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -288,8 +287,8 @@ func TestClockThatFallsBackGivesNoTime(t *testing.T) {
 	})
 }
 
-// On a machine whose clock is an hour behind, the handlers of a process that has just started don't get an hour more:
-// a few of them would use all slots.
+// On a machine whose clock is an hour behind, the handlers of a process that has just started don't get an extra hour.
+// Otherwise a few of them would use all slots.
 func TestClockThatIsBehindGivesNoExtraTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -372,7 +371,7 @@ func TestCircuitIgnoresCallsWithTooLittleTime(t *testing.T) {
 			Listener: Listener{CircuitChanged: func(_, _, to string) { mu.Lock(); defer mu.Unlock(); states = append(states, to) }},
 		}, func(ctx context.Context, r Request) (any, error) {
 			if r.Task == "o-1" {
-				time.Sleep(time.Second) // past its time, without a look at it
+				time.Sleep(time.Second) // beyond its time, ignoring the context
 				return nil, nil
 			}
 			d := time.Second
@@ -463,7 +462,8 @@ func TestContextOfACallEndsWithIt(t *testing.T) {
 	})
 }
 
-// The context of a call is done when the grace is over, but its reply may be sent until sending is over.
+// The context of a call is done when the grace period is over. Its reply may be sent until the time for sending is
+// over.
 func TestReplyOutlivesTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -524,8 +524,8 @@ func TestUnhealthyInstanceLeavesAndReturns(t *testing.T) {
 	})
 }
 
-// A health check that hangs and ignores its context has failed. The instance leaves its group and can end, and the check
-// is not called again before it returns.
+// A health check that hangs and ignores its context counts as failed. The instance leaves its group and can end. The
+// check is not called again before it returns.
 func TestHealthCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*fakeSession
@@ -578,7 +578,7 @@ func (panickingDownstream) Downstream(r Request) string {
 	return "host"
 }
 
-// A panic of Downstream fails the request, and affects neither the process nor other requests.
+// A panic of Downstream fails the request. It doesn't affect the process or other requests.
 func TestDownstreamThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()
@@ -632,8 +632,8 @@ func TestRedeliveredRequestIsHandledOnce(t *testing.T) {
 	})
 }
 
-// A request that waits when its partition is reassigned is left to the new owner, without Done. If the partition
-// comes back, the request is handled here.
+// If the partition of a waiting request is reassigned, the request is left to the new owner, without Done. If the
+// partition comes back, the request is handled here.
 func TestPartitionIsReassignedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &movingSession{fakeSession: newFakeSession()}

@@ -14,11 +14,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// fakeSession is a Session that records a fault for every call that its contract forbids. Poll returns each record once,
-// Send takes sendDelay and obeys its context.
+// fakeSession is a Session that reports a fault for every call that its contract forbids. Poll returns each record
+// once. Send takes sendDelay and obeys its context.
 type fakeSession struct {
 	sendDelay func() time.Duration
-	sendErr   func() error // asked when a send would be acknowledged
+	sendErr   func() error // called when a send would be acknowledged
 
 	mu     sync.Mutex
 	ready  []events.Record
@@ -30,11 +30,11 @@ type fakeSession struct {
 	sessionCalls
 }
 
-// sessionCalls is what an agent has done with a session. While the agent runs, tests read a copy: fakeSession.seen.
+// sessionCalls records the calls of an agent to a session. While the agent runs, tests read a copy: fakeSession.seen.
 type sessionCalls struct {
 	replies       map[string]events.Record // replies, by request
 	done          map[position]int
-	commitsAsked  int      // calls of CommitSoon
+	commitsAsked  int      // number of calls of CommitSoon
 	circuitStates []string // by ReportCircuit
 	pauses        int
 	closed        bool
@@ -50,8 +50,8 @@ func (s *fakeSession) calls() sessionCalls {
 	return c
 }
 
-// movingSession is a fakeSession whose partition can be reassigned, and whose requests below an offset a previous owner
-// may have started.
+// movingSession is a fakeSession whose partition can be reassigned. A previous owner may have started the requests
+// below a given offset.
 type movingSession struct {
 	*fakeSession
 	held         atomic.Pointer[context.Context]
@@ -95,7 +95,7 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 	s.signal()
 }
 
-// attempt returns the id of the attempt of a request or a reply, and checks its token.
+// attempt returns the attempt id of a request or a reply, and checks its token.
 func (s *fakeSession) attempt(r events.Record) string {
 	request, _ := r.Header(events.HeaderRequest)
 	id, ok := strings.CutSuffix(request, "/"+testToken)
@@ -107,7 +107,7 @@ func (s *fakeSession) attempt(r events.Record) string {
 	return id
 }
 
-// deliverUntil delivers a request whose complete-by is by, whatever its header says.
+// deliverUntil delivers a request with the complete-by by, whatever its header says.
 func (s *fakeSession) deliverUntil(by time.Time, r events.Record) {
 	id := s.attempt(r)
 	s.mu.Lock()
@@ -125,7 +125,6 @@ func (s *fakeSession) deliverMalformed(recs ...events.Record) {
 	s.signal()
 }
 
-// failPoll makes Poll return an error.
 func (s *fakeSession) failPoll(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +252,7 @@ func (s *fakeSession) Close(context.Context) error {
 	return nil
 }
 
-// outcome of a request's reply; empty: none.
+// outcome returns the outcome of a request's reply; empty: none.
 func (s *fakeSession) outcome(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +276,7 @@ func testRecord(n int, completeBy time.Time) events.Record {
 	return r
 }
 
-// testToken is the token of each request.
+// testToken is the token of every request.
 const testToken = "secret"
 
 func testID(n int) string { return fmt.Sprintf("o-%d/s/do/1", n) }

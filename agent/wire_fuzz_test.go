@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// asRead is a reply as a scheduler reads it from its record.
+// asRead returns a reply as a scheduler decodes it from its record.
 func asRead(t *testing.T, r events.Reply) *events.Reply {
 	t.Helper()
 	rec := r.Record("ns.", "agent")
@@ -21,9 +21,8 @@ func asRead(t *testing.T, r events.Reply) *events.Reply {
 	return in.(*events.Reply)
 }
 
-// FuzzRequest: a record of a request topic is refused or is a request whose
-// input is JSON, and whose reply the scheduler takes for the same attempt. What
-// an undo's value says is what the scheduler writes of it.
+// FuzzRequest: a record of a request topic is refused, or is a request with JSON as input. The scheduler assigns its
+// reply to the same attempt. The value of an undo is decoded to what the scheduler encoded.
 func FuzzRequest(f *testing.F) {
 	undo, err := events.UndoValue(events.UndoOf{IdempotencyKey: "ns.o-7/charge/do/1", Outcome: "completed",
 		Input: json.RawMessage(`{"amount":12.50}`), Output: json.RawMessage(`null`)}, json.RawMessage(`{"reason":"x","undo_of":1}`))
@@ -71,8 +70,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// FuzzFailure: whatever a handler says of its failure, and whatever it returns,
-// makes a reply that the scheduler can read.
+// FuzzFailure: any failure that a handler describes, and any output that it returns, becomes a reply that the scheduler
+// can decode.
 func FuzzFailure(f *testing.F) {
 	f.Add("busy", "try later", []byte(`{"retry":true}`), uint8(4))
 	f.Add("", "\xff\xfe<&>\u2028", []byte(`not JSON`), uint8(1))
@@ -97,10 +96,9 @@ func FuzzFailure(f *testing.F) {
 	})
 }
 
-// FuzzAttempt plays an attempt whose calls end as the bytes say: how long each
-// takes, and how it ends. Nothing is replied at or after complete-by, and no wait
-// reaches it; a rejection, and "no effect", are said only if no call may have had
-// one; no more calls are made than may be.
+// FuzzAttempt runs an attempt. The bytes determine how long each call takes and how it ends. Nothing is replied at or
+// after complete-by, and no wait reaches it. A rejection or "no effect" is only replied if no call can have had an
+// effect. The number of calls is bounded.
 func FuzzAttempt(f *testing.F) {
 	f.Add([]byte{0, 0}, uint16(1000))
 	f.Add([]byte{10, 4, 20, 2, 5, 1}, uint16(5000))
@@ -149,7 +147,7 @@ func FuzzAttempt(f *testing.F) {
 	})
 }
 
-// callResult is how a call ends, and whether its effect is unknown by it.
+// callResult returns how a call ends, and whether its effect is then unknown.
 func callResult(b byte) (r result, mayHave bool) {
 	if b&7 == 0 {
 		return resultOf(map[string]int{"n": int(b)}, nil), false

@@ -27,7 +27,7 @@ var (
 	_ agent.PartitionHolder = (*kafka.Session)(nil)
 )
 
-// childEnv makes this binary an agent: "<brokers> <namespace>".
+// childEnv makes this binary an agent. Its value is "<brokers> <namespace>".
 const childEnv = "WAYBILL_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// kafkaConfig configures an agent on a real session.
+// kafkaConfig returns the configuration of an agent with a real session.
 func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 	clock := kafka.NewClock()
 	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
@@ -51,9 +51,9 @@ func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 		}}
 }
 
-// runChild serves until SIGTERM. Its handler says "handling <task>" and waits for a
-// line that names the task: a request may come twice, and which handler is told to
-// go on must not depend on which reads first.
+// runChild serves until SIGTERM. Its handler prints "handling <task>" and waits for a line that names the task. The
+// line names it because a request may be delivered twice. The handler that continues must not depend on which one reads
+// first.
 func runChild(where string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -68,10 +68,10 @@ func runChild(where string) error {
 		}))
 }
 
-// childOutput is which tasks' handlers may return.
+// childOutput holds the tasks whose handlers may return.
 type childOutput struct {
 	mu    sync.Mutex
-	tasks map[string]chan struct{} // closed once its line was read
+	tasks map[string]chan struct{} // closed when the task's line was read
 }
 
 func (d *childOutput) waiterOf(task string) chan struct{} {
@@ -120,7 +120,7 @@ func TestRunOnARealSession(t *testing.T) {
 		stop := run()
 		c.awaitReplies(requests)
 		stop()
-		// The next instance finds nothing to do but what is new.
+		// The next instance handles only new requests.
 		before := calls.Load()
 		stop = run()
 		c.ask(c.request("new", events.Do, 1, "charge", "{}", time.Minute))
@@ -132,8 +132,8 @@ func TestRunOnARealSession(t *testing.T) {
 	})
 }
 
-// An agent's process is stopped in its handler, past the request's complete-by,
-// and continued: the handler returns, and nothing is sent.
+// An agent's process is stopped in its handler, beyond the request's complete-by, and continued. The handler returns,
+// and nothing is sent.
 func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -172,7 +172,7 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The agent has its partition once it has answered a first request.
+		// The agent owns its partition when it has replied to a first request.
 		c.ask(c.request("o-1", events.Do, 1, "charge", "{}", time.Minute))
 		await("o-1")
 		fmt.Fprintln(in, "o-1")
@@ -188,8 +188,8 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 		await("o-2")
 		send(syscall.SIGSTOP)
 		awaitStopped(t, cmd.Process.Pid)
-		fmt.Fprintln(in, "o-2") // the handler returns as soon as the process goes on
-		// Its clock is behind by as long as it took to be told the time.
+		fmt.Fprintln(in, "o-2") // the handler returns as soon as the process continues
+		// Its estimate of the broker's clock is late by up to one round trip.
 		<-time.After(time.Until(by) + 2*time.Second)
 		send(syscall.SIGCONT)
 
@@ -207,7 +207,7 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 	})
 }
 
-// awaitStopped returns when every thread of the process stands still.
+// awaitStopped returns when all threads of the process are stopped.
 func awaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// admissionShare is the divisor of MaxRunnable that limits what one agent, or one workflow, counts. Its backlog
-	// leaves room for others.
+	// admissionShare divides MaxRunnable. The quotient is the most that one agent or one workflow can count, so that
+	// its backlog doesn't close admission for others.
 	admissionShare = 4
-	// waitingPerRunnable bounds the memory of a worker: while waitingPerRunnable * MaxRunnable steps wait for agents,
+	// waitingPerRunnable bounds the memory of a worker. While waitingPerRunnable * MaxRunnable steps wait for agents,
 	// no task is admitted. A waiting step takes about 300 bytes.
 	waitingPerRunnable = 100
 	// reopenShare is the share of MaxRunnable at which submissions resume. It is rounded down.
@@ -23,19 +23,19 @@ const (
 
 // workload is what counts against MaxRunnable.
 type workload struct {
-	// agents is, by agent, the number of steps that were sent to it, and of steps that wait for it if it answers.
+	// agents counts steps by agent: those that were sent to it, and those that wait for it if it is responsive.
 	agents map[string]int
-	// unslotted is the number of tasks at work at agents that have no limit.
+	// unslotted is the number of tasks with a running attempt at an agent without a limit.
 	unslotted int
-	// workflows is, by workflow, the number of tasks at work, and of steps that wait for agents that answer.
+	// workflows counts by workflow: tasks with a running attempt, and steps that wait for responsive agents.
 	workflows map[string]int
 	// waiting is the number of all steps that wait for agents.
 	waiting int
 }
 
-// admissionLoad is the load that is compared with limit. An agent or a workflow counts at most its share. The smaller
-// of both sums counts, so a workflow that uses many agents counts as one workflow, and an agent of many workflows as
-// one agent.
+// admissionLoad returns the load that is compared with limit. An agent or a workflow counts at most its share. The
+// smaller of both sums is the load. So a workflow that uses many agents counts as one workflow, and an agent of many
+// workflows counts as one agent.
 func (w *workload) admissionLoad(limit int) int {
 	if w.waiting >= waitingPerRunnable*limit {
 		return max(w.waiting, limit)
@@ -54,7 +54,7 @@ func (w *workload) admissionLoad(limit int) int {
 // busiestMax is how many agents are reported when submissions are paused.
 const busiestMax = admissionShare
 
-// busiest is the agents with the most steps, the busiest first.
+// busiest returns the agents with the most steps, in descending order.
 func (w *workload) busiest() []string {
 	names := slices.SortedFunc(maps.Keys(w.agents), func(a, b string) int {
 		return cmp.Or(cmp.Compare(w.agents[b], w.agents[a]), cmp.Compare(a, b))
@@ -62,7 +62,8 @@ func (w *workload) busiest() []string {
 	return names[:min(len(names), busiestMax)]
 }
 
-// admissionOpen decides whether submissions flow. wasOpen makes a hysteresis: they resume only at reopenShare.
+// admissionOpen decides whether submissions are read. wasOpen adds a hysteresis: once paused, they resume at
+// reopenShare.
 func admissionOpen(wasOpen bool, load, limit int) bool {
 	if wasOpen {
 		return load < limit
@@ -70,8 +71,8 @@ func admissionOpen(wasOpen bool, load, limit int) bool {
 	return load <= int(reopenShare*float64(limit))
 }
 
-// updateAdmission pauses or resumes the tasks inbox. A submission that waits in the topic costs nothing. The other
-// inboxes flow, so work drains.
+// updateAdmission pauses or resumes the tasks inbox. Submissions that wait in the topic cost no memory. The other
+// inboxes are still read, so running work completes.
 func (w *worker) updateAdmission() {
 	sum := &workload{}
 	if w.admissionClosed || w.loadUpperBound() >= w.cfg.MaxRunnable {
@@ -91,7 +92,7 @@ func (w *worker) updateAdmission() {
 	w.cfg.Listener.admission(w.owner, open, load, sum.busiest())
 }
 
-// loadUpperBound is at least admissionLoad and cheap. While it is below the limit, nothing is summed up.
+// loadUpperBound returns a cheap upper bound of admissionLoad. While it is below the limit, the exact sum isn't needed.
 func (w *worker) loadUpperBound() (n int) {
 	for _, p := range w.partitions {
 		if n += len(p.runnable.tasks); p.flow != nil {
@@ -104,7 +105,7 @@ func (w *worker) loadUpperBound() (n int) {
 	return n
 }
 
-// sumWorkload sums up the worker's partitions.
+// sumWorkload adds up the workloads of the worker's partitions.
 func (w *worker) sumWorkload() *workload {
 	sum := &workload{agents: map[string]int{}, workflows: map[string]int{}}
 	slotted, running := 0, 0
@@ -133,7 +134,7 @@ func (w *worker) sumWorkload() *workload {
 	return sum
 }
 
-// runnable is the tasks of a partition with a running attempt, and their number by workflow.
+// runnable holds the tasks of a partition that have a running attempt, and their number by workflow.
 type runnable struct {
 	tasks     map[string]string // the workflow, by task
 	workflows map[string]int

@@ -9,7 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// More tasks than --max-runnable wait for an agent that never answered. Tasks of another workflow are admitted.
+// TestAdmissionIgnoresAgentsThatNeverAnswered checks that tasks of another workflow are admitted while more tasks than
+// --max-runnable wait for an agent that never replied.
 func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"configured": {Agents: map[string]int{"inventory": 5}}, "observed": {Observe: true}, "any number": {},
@@ -33,7 +34,8 @@ func TestAdmissionIgnoresAgentsThatNeverAnswered(t *testing.T) {
 	}
 }
 
-// The backlog of one agent or one workflow never closes admission. The work of several agents and workflows does.
+// TestBacklogOfOneAgentLeavesAdmissionOpen checks that the backlog of one agent or one workflow never closes admission,
+// and that the work of several agents and workflows does.
 func TestBacklogOfOneAgentLeavesAdmissionOpen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(admissionShare, 20_000).Draw(t, "most")
@@ -107,7 +109,7 @@ func (s *site) several(n int) {
 	}
 }
 
-// Admission pauses the tasks inbox only, and resumes it as work drains.
+// TestAdmission checks that admission pauses only the tasks inbox, and resumes it when the load has decreased.
 func TestAdmission(t *testing.T) {
 	for _, most := range []int{4, 12, 40} {
 		s := newSite(t, 1)

@@ -7,21 +7,21 @@ import (
 	"github.com/waybill-run/waybill/internal/congestion"
 )
 
-// silentAfter is the number of tasks in a row whose attempts timed out without any reply of the agent meanwhile. From
-// then on the agent is silent: it receives one probe at a time.
+// silentAfter is the number of consecutive tasks whose attempts timed out without any reply of the agent in between.
+// Then the agent counts as silent, and receives one probe at a time.
 const silentAfter = 3
 
 // agentRecord is what a worker knows about an agent.
 type agentRecord struct {
-	lastReply time.Time // zero: none
-	timedOut  []string  // tasks whose attempts timed out since then, at most silentAfter
+	lastReply time.Time // of any request; zero: none
+	timedOut  []string  // tasks whose attempts timed out since lastReply, at most silentAfter
 	congestion.Window
 }
 
 func (r *agentRecord) isSilent() bool { return len(r.timedOut) >= silentAfter }
 
-// recordTimeout records that an attempt of a task timed out, whose step was first tried at an instant. A reply since then
-// shows that the agent is there: then the task itself may be the cause.
+// recordTimeout records that an attempt of a task timed out. first is when its step was first tried. If the agent has
+// replied since then, the time-out isn't counted: the agent is alive, and the task itself may be the cause.
 func (r *agentRecord) recordTimeout(task string, first time.Time) {
 	if r.lastReply.After(first) || r.isSilent() || slices.Contains(r.timedOut, task) {
 		return
@@ -75,7 +75,7 @@ func (h *agentHealth) isResponsive(agent string) bool {
 	return r != nil && !r.lastReply.IsZero() && !r.isSilent()
 }
 
-// window is how many requests may be outstanding of an agent without a configured capacity.
+// window returns how many requests may be outstanding at an agent without a configured capacity.
 func (h *agentHealth) window(agent string) int {
 	r := h.agents[agent]
 	if r == nil {
@@ -84,13 +84,13 @@ func (h *agentHealth) window(agent string) int {
 	return r.Size(len(h.flows))
 }
 
-// windowShare is the share of one partition in the window.
+// windowShare returns one partition's share of the window.
 func (h *agentHealth) windowShare(agent string) int {
 	n := max(len(h.flows), 1)
 	return max((h.window(agent)+n-1)/n, congestion.SlotsMin)
 }
 
-// outstanding is the number of an agent's requests in all partitions.
+// outstanding returns the number of an agent's outstanding requests in all partitions.
 func (h *agentHealth) outstanding(agent string) (n int) {
 	for _, f := range h.flows {
 		if a := f.agents[agent]; a != nil {
@@ -100,10 +100,10 @@ func (h *agentHealth) outstanding(agent string) (n int) {
 	return n
 }
 
-// unusedWindow is the part of the window that no partition uses.
+// unusedWindow returns the part of the window that no partition uses.
 func (h *agentHealth) unusedWindow(agent string) int { return h.window(agent) - h.outstanding(agent) }
 
-// modify returns the record of an agent for a change, and keeps what rollback needs.
+// modify returns the record of an agent for a change, and saves its old value for rollback.
 func (h *agentHealth) modify(agent string) *agentRecord {
 	r := h.agents[agent]
 	if r == nil {
@@ -118,7 +118,7 @@ func (h *agentHealth) modify(agent string) *agentRecord {
 
 func (h *agentHealth) commit() { clear(h.beforeTransaction) }
 
-// rollback restores the records. The same inputs come again.
+// rollback restores the records from before the transaction, since the same inputs are read again.
 func (h *agentHealth) rollback() {
 	for agent, r := range h.beforeTransaction {
 		*h.agents[agent] = r

@@ -27,8 +27,8 @@ func (s *site) many(n int, name string) (ids []string) {
 	return ids
 }
 
-// tenOfFifty sends fifty requests to an agent. Ten are answered after some time, and the worker reads the replies
-// later. Then ten more time out.
+// tenOfFifty sends fifty requests to an agent. It replies to ten of them after the duration answered, and the worker
+// reads the replies after the further duration later. Then ten more requests time out.
 func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	s.t.Helper()
 	tasks := s.many(50, "a")
@@ -52,13 +52,13 @@ func (s *site) tenOfFifty(w *worker, answered, later time.Duration) []string {
 	return tasks
 }
 
-// An agent receives as many requests as its window allows. When it is overloaded, the rest waits, and its replies
-// start it.
+// TestOverloadedAgentGetsALimit checks that an agent receives as many requests as its window allows. When it is
+// overloaded, further steps wait, and its replies start them.
 func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
 	first := s.tenOfFifty(w, 9*time.Second, 0)
-	const bound = 5 // a third of 10 s, at the rate of ten answers in the last seconds
+	const bound = 5 // requests of a third of 10 s, at the rate of ten answers in the last seconds
 	if got := w.partitions[0].flow.slots(w.partitions[0].flow.agent("inventory")); got != bound {
 		t.Fatalf("the bound is %d, want %d", got, bound)
 	}
@@ -86,7 +86,8 @@ func TestOverloadedAgentGetsALimit(t *testing.T) {
 	s.events("")
 }
 
-// The delay of a worker that reads a reply late doesn't count as the agent's.
+// TestBusyWorkerDoesNotMakeAgentsSlow checks that the latency of an agent doesn't include the time until a busy worker
+// reads its reply.
 func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -97,8 +98,8 @@ func TestBusyWorkerDoesNotMakeAgentsSlow(t *testing.T) {
 	s.events("")
 }
 
-// An agent without a capacity falls silent after quick answers. It is probed like any other, and isn't flooded when
-// it is back.
+// TestSilentAgentWithoutCapacityIsProbed checks that an agent without a capacity is probed when it becomes silent after
+// fast replies. When it replies again, it isn't flooded.
 func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -127,7 +128,7 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	}
 	s.drain(w)
 	s.clock.pass(2 * time.Second)
-	s.due("a04") // its wait is over
+	s.due("a04") // its backoff is over
 	s.drain(w)
 	got := s.asked("inventory")
 	if len(got) != 7 || got[6] != "b00" {
@@ -142,8 +143,8 @@ func TestSilentAgentWithoutCapacityIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// A rollback undoes what a transaction observed. A worker that restores a partition with waiting steps begins with a
-// window, instead of sending all of them.
+// TestWindowAfterRollbackAndRestore checks that a rollback restores the windows from before the transaction. A worker
+// that restores a partition with waiting steps starts with an initial window, and doesn't send all of them.
 func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s := newSite(t, 1)
 	w, log := s.observes()
@@ -185,7 +186,7 @@ func TestWindowAfterRollbackAndRestore(t *testing.T) {
 	s.events("")
 }
 
-// The flow keeps nothing of a task that has ended.
+// TestFlowEndsWithItsTasks checks that the flow keeps no run of a task that has ended.
 func TestFlowEndsWithItsTasks(t *testing.T) {
 	s := newSite(t, 1)
 	w, _ := s.observes()
@@ -202,7 +203,7 @@ func TestFlowEndsWithItsTasks(t *testing.T) {
 	}
 }
 
-// The start of an undo is rolled back: its request doesn't count as outstanding.
+// TestFlowDropsUndoAfterRollback checks that an undo whose start was rolled back doesn't count as outstanding.
 func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 4}}, 0, 1)
 	plan := &events.Plan{Steps: []events.PlanStep{{ID: "reserve", Agent: "inventory", Undo: &events.PlanUndo{Agent: "inventory"}}}}
@@ -220,8 +221,8 @@ func TestFlowDropsUndoAfterRollback(t *testing.T) {
 	}
 }
 
-// A partition may use the part of a window that others don't use. It keeps its share even if another partition has
-// used it.
+// TestWindowIsSharedByPartitions checks that a partition may use the part of a window that others don't use. Another
+// partition keeps its own share even if that share is in use.
 func TestWindowIsSharedByPartitions(t *testing.T) {
 	vs := newAgentHealth()
 	for id := range int32(2) {
@@ -245,7 +246,8 @@ func TestWindowIsSharedByPartitions(t *testing.T) {
 	}
 }
 
-// After a takeover the window is at least the number of outstanding requests.
+// TestWindowCoversOutstandingRequests checks that after a takeover the window is at least the number of outstanding
+// requests.
 func TestWindowCoversOutstandingRequests(t *testing.T) {
 	vs, f := newAgentHealth(), newFlow(Capacity{Observe: true}, 0, 1)
 	f.agent("inventory").outstanding = 50
@@ -258,7 +260,7 @@ func TestWindowCoversOutstandingRequests(t *testing.T) {
 	}
 }
 
-// A rebalance doesn't make an agent's results count twice.
+// TestReassignedPartitionKeepsNoHealth checks that a rebalance doesn't make an agent's results count twice.
 func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 	const there, here = 30, 12
 	vs := newAgentHealth()
@@ -278,7 +280,7 @@ func TestReassignedPartitionKeepsNoHealth(t *testing.T) {
 			t.Fatalf("%d are let out, and %d before", got, there+here)
 		}
 	}
-	vs.modify("inventory").Adopt(100, 2) // as quick answers have shown since
+	vs.modify("inventory").Adopt(100, 2) // the window after fast replies
 	vs.commit()
 	f := vs.flows[1]
 	delete(vs.flows, 1)

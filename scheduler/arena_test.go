@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestArenaOfATransaction: the next transaction reuses the memory of the last one, cleared. Very large memory isn't
-// kept.
+// TestArenaOfATransaction checks that the next transaction reuses the memory of the previous one, and that it is
+// cleared. Very large memory isn't retained.
 func TestArenaOfATransaction(t *testing.T) {
 	for _, c := range []struct {
 		records int
@@ -35,8 +35,7 @@ func TestArenaOfATransaction(t *testing.T) {
 	}
 }
 
-// TestDecisionsShareMemory: the records of a decision use the memory that it was given, and are the same as without
-// it.
+// TestDecisionsShareMemory checks that the records of a decision use the memory from Env, and equal those without it.
 func TestDecisionsShareMemory(t *testing.T) {
 	x := newBench(t)
 	alone := Decide(nil, submission(1), x.cause, &x.env)
@@ -55,8 +54,8 @@ func TestDecisionsShareMemory(t *testing.T) {
 	}
 }
 
-// TestArenaIsNotReusedAfterRollback: the arena of a transaction is reused after a commit, but not after a rollback: a
-// client may still send its records.
+// TestArenaIsNotReusedAfterRollback checks that the arena of a transaction is reused after a commit but not after a
+// rollback, when a client may still send its records.
 func TestArenaIsNotReusedAfterRollback(t *testing.T) {
 	w := &worker{}
 	tx := w.beginTransaction()

@@ -77,7 +77,7 @@ var (
 	reserve = events.RequestRef{Step: "reserve", Kind: events.Do, Attempt: 1}
 )
 
-// BenchmarkSubmit decides a submission: three events, a request, a notification.
+// BenchmarkSubmit decides on a submission: three events, a request, a notification.
 func BenchmarkSubmit(b *testing.B) {
 	x, s := newBench(b), submission(1)
 	b.ReportAllocs()
@@ -86,8 +86,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkReply decides a reply that completes a step and starts the next. It includes the clone of the task, as in
-// a worker.
+// BenchmarkReply decides on a reply that completes a step and starts the next one. It includes the clone of the task,
+// as in a worker.
 func BenchmarkReply(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task
@@ -98,7 +98,7 @@ func BenchmarkReply(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery decides a recovery of an attempt that timed out: it expires and its run waits.
+// BenchmarkRecovery decides on a recovery of an attempt that timed out. The attempt expires and its run waits.
 func BenchmarkRecovery(b *testing.B) {
 	x := newBench(b)
 	t := x.decide(b, nil, submission(1)).Task
@@ -127,9 +127,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkTask is a task from its submission to its end: four inputs decoded
-// from their records and decided, nine events, three requests, two
-// notifications.
+// BenchmarkTask runs a task from its submission to its end. It decodes four inputs from their records and decides on
+// them. The output is nine events, three requests and two notifications.
 func BenchmarkTask(b *testing.B) {
 	x := newBench(b)
 	inputs := map[events.Inbox][]events.Record{events.Tasks: {submission(1).Record(ns, "bench")}}

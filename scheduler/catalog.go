@@ -11,17 +11,17 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// programsMax bounds the compiled definitions that a process keeps. One takes up to a few hundred KiB, and a few
+// programsMax bounds the compiled definitions that a process keeps. Each uses up to a few hundred KiB, and takes a few
 // milliseconds to compile.
 const programsMax = 200
 
-// CompiledDefinitions is the workflow definitions that were read from the definitions topic. Each is compiled at its
-// first use. The least recently used programs are evicted. A deleted definition stays for the tasks that began with
-// it. CompiledDefinitions is safe for concurrent use; the zero value has no definitions.
+// CompiledDefinitions holds the workflow definitions that were read from the definitions topic. Each is compiled at its
+// first use. A CLOCK scan evicts programs that weren't used recently. A deleted definition is kept for the tasks that
+// began with it. CompiledDefinitions is safe for concurrent use. The zero value has no definitions.
 type CompiledDefinitions struct {
-	// Rejected receives each definition that can't be used. It is ignored otherwise.
+	// Rejected is called for each definition that can't be used. The definition is otherwise ignored.
 	Rejected func(key string, err error)
-	// Deleted receives a definition that was deleted if the log has no copy of it (events.KeptDefinition) that
+	// Deleted is called when a definition is deleted while the log has no copy of it (events.KeptDefinition) that
 	// outlives compaction. May be nil.
 	Deleted func(d *workflow.Definition)
 
@@ -35,8 +35,8 @@ type CompiledDefinitions struct {
 type catalogEntry struct {
 	def     *workflow.Definition
 	applied bool // new tasks may use it: it isn't deleted
-	hasCopy bool // the log has a copy of its own
-	invalid bool // it doesn't compile
+	hasCopy bool // the log has a copy under its own key (events.KeptDefinition)
+	invalid bool // the definition doesn't compile
 	program *workflow.Program
 	used    atomic.Bool // since the last eviction scan (CLOCK)
 }
@@ -101,7 +101,7 @@ func (c *CompiledDefinitions) programOf(key string) *workflow.Program {
 	return p
 }
 
-// compile compiles a definition unless another goroutine already did. The error is returned once.
+// compile compiles a definition unless another goroutine already did. It returns a compile error only once.
 func (c *CompiledDefinitions) compile(d *catalogEntry) (*workflow.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *CompiledDefinitions) All() []*workflow.Definition {
 	return all
 }
 
-// DeletedWithoutCopy lists the deleted definitions of which the log has no copy.
+// DeletedWithoutCopy lists the deleted definitions without a copy in the log.
 func (c *CompiledDefinitions) DeletedWithoutCopy() []*workflow.Definition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -189,7 +189,7 @@ func (c *CompiledDefinitions) Apply(r *events.Record) {
 	}
 }
 
-// delete applies a tombstone. It returns the definition if the log now has no copy of it.
+// delete applies a tombstone. It returns the definition if the log has no copy of it any more.
 func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.Definition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +251,7 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	return nil
 }
 
-// unknownOrDeleted says why no task of a workflow can be created.
+// unknownOrDeleted returns the reason why no task of a workflow can be created.
 func unknownOrDeleted(s *events.Submission, deleted bool) string {
 	what, version := "no workflow "+quoted(s.Workflow), ""
 	if s.Version > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// version is a record of a definition with two steps.
+// version returns the record of a definition with two steps.
 func version(t *testing.T, name string, n int, agents ...string) events.Record {
 	t.Helper()
 	b := workflow.New(name, n).CompleteWithin(time.Hour).AttemptWithin(time.Minute)
@@ -31,7 +31,8 @@ func version(t *testing.T, name string, n int, agents ...string) events.Record {
 
 func tombstone(key string) *events.Record { return &events.Record{Key: []byte(key)} }
 
-// The number of compiled programs is bounded for any number of versions, and each version can be used.
+// TestProgramsAreBounded checks that the number of compiled programs is bounded for any number of versions, and that
+// each version can still be used.
 func TestProgramsAreBounded(t *testing.T) {
 	const versions = programsMax + 50
 	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
@@ -63,8 +64,8 @@ func TestProgramsAreBounded(t *testing.T) {
 	}
 }
 
-// Tasks that have a deleted definition can still use it, new tasks can't: whether all records are read or only those
-// that compaction leaves.
+// TestDeletedDefinition checks that tasks with a deleted definition can still use it and that new tasks can't. This
+// must hold if all records are read, and if compaction has removed some.
 func TestDeletedDefinition(t *testing.T) {
 	one, two := version(t, "w", 1, "a"), version(t, "w", 2, "a")
 	other := version(t, "w", 1, "b")
@@ -110,8 +111,8 @@ func TestDeletedDefinition(t *testing.T) {
 	}
 }
 
-// The definition of a running task is deleted and compacted. The task continues, also in a scheduler that starts
-// later. New tasks are refused with the reason.
+// TestRunningTaskOutlivesItsDefinition deletes and compacts the definition of a running task. The task continues, also
+// in a scheduler that starts later. New tasks are refused with the reason.
 func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 	s := newSite(t, 1)
 	def := version(t, "two", 1, "inventory", "payments")

@@ -7,8 +7,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestAtNeverFalls: the clock goes back, during a worker's life and at a takeover by a process whose clock is behind.
-// The times of a partition's decisions don't: they stay at the last one until the clock passes it.
+// TestAtNeverFalls sets the clock back, both during a worker's life and at a takeover by a process whose clock is
+// behind. The times of a partition's decisions must not decrease: they stay at the last one until the clock has passed
+// it.
 func TestAtNeverFalls(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

@@ -10,16 +10,17 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// An acknowledged commit may still be rolled back. A broker that crashes can lose the end markers of a transaction.
+// An acknowledged commit may still be rolled back: a broker that crashes can lose the end markers of a transaction.
 // Then an operator aborts the open transaction, or the next transaction of the same producer includes it. So a worker
-// checks, concurrently with its work, whether the log has the events that it accepted. Until then no inbox is trimmed
-// of the inputs that caused them: if the state is dropped, the same inputs are read again.
+// checks, concurrently with its work, whether the log contains the events that it accepted. Until that is confirmed,
+// the inputs that caused them aren't trimmed. If the state is dropped, they are read again.
 const (
 	// confirmEvery is how often new accepted transactions are checked.
 	confirmEvery = 5 * time.Second
 	// confirmIdleEvery is how often an idle partition is checked: its log may be truncated.
 	confirmIdleEvery = 30 * time.Second
-	// acceptedMax bounds the transactions of a partition that are remembered. Past it, every second one is kept.
+	// acceptedMax bounds the number of transactions of a partition that are tracked. Above it, every second one is
+	// kept.
 	acceptedMax = 512
 )
 
@@ -32,22 +33,22 @@ type Accepted struct {
 // LogRange is the range [Start, End) of a log. All transactions below Stable are committed or rolled back.
 type LogRange struct{ Start, Stable, End int64 }
 
-// confirmation tracks which accepted events of a partition aren't known to be in the log.
+// confirmation tracks which accepted events of a partition aren't confirmed to be in the log.
 type confirmation struct {
-	accepted       []Accepted // ascending; the last one stays, to be checked again
+	accepted       []Accepted // ascending; the last one is kept, to be checked again
 	confirmedBelow int64      // all accepted events below are in the log
 	askedAt        time.Time
-	// checkAll: a transaction was not settled at the last check, or one was rolled back since. All accepted events
-	// are checked, otherwise only the last settled one.
+	// checkAll is set if a transaction was unsettled at the last check, or one was rolled back since. Then all accepted
+	// events are checked, otherwise only the last settled one.
 	checkAll bool
-	// flushed is the state on disk that waits to be confirmed; flushedNext 0: none.
+	// flushed is the state on disk that isn't confirmed yet; flushedNext 0: none.
 	flushed     events.PartitionState
 	flushedNext int64
 }
 
 func (c *confirmation) add(a Accepted) {
 	if n := len(c.accepted); n > 0 && c.accepted[n-1].Offset < c.confirmedBelow {
-		c.accepted = c.accepted[:n-1] // it is confirmed
+		c.accepted = c.accepted[:n-1] // it is confirmed, so it needn't be kept
 	}
 	if len(c.accepted) >= acceptedMax {
 		kept := c.accepted[:0]
@@ -59,7 +60,7 @@ func (c *confirmation) add(a Accepted) {
 	c.accepted = append(c.accepted, a)
 }
 
-// due is the accepted events to check now; nil: none.
+// due returns the accepted events to check now; nil: none.
 func (c *confirmation) due(now time.Time) []Accepted {
 	n := len(c.accepted)
 	if n == 0 || c.accepted[n-1].Offset < c.confirmedBelow && now.Sub(c.askedAt) < confirmIdleEvery {
@@ -69,9 +70,9 @@ func (c *confirmation) due(now time.Time) []Accepted {
 	return slices.Clone(c.accepted)
 }
 
-// EventsToCheck selects the accepted events to look for in a log: all settled ones, or without all only the last.
-// missing is the first event beyond the end of the log; nil: none. Without all it is never set, since the log may be
-// about to grow.
+// EventsToCheck selects the accepted events to look up in a log: with all every settled event, otherwise only the last
+// one. missing is the first event beyond the end of the log; nil: none. It is set only with all, since the log may
+// still grow.
 func EventsToCheck(accepted []Accepted, log LogRange, all bool) (seek []Accepted, missing *Accepted) {
 	for i := range accepted {
 		switch a := &accepted[i]; {
@@ -87,8 +88,8 @@ func EventsToCheck(accepted []Accepted, log LogRange, all bool) (seek []Accepted
 	return seek, nil
 }
 
-// FirstMissing is the first of the events that isn't in found; nil: all are. found has the instants of the log's
-// events by offset; zero: the event is unreadable.
+// FirstMissing returns the first of the events that isn't in found; nil: none is missing. found maps the offsets of the
+// log's events to their times; zero: the event is unreadable.
 func FirstMissing(seek []Accepted, found map[int64]time.Time) *Accepted {
 	for i := range seek {
 		at, is := found[seek[i].Offset]
@@ -99,8 +100,8 @@ func FirstMissing(seek []Accepted, found map[int64]time.Time) *Accepted {
 	return nil
 }
 
-// confirmBelow records that the checked events below an offset are in the log. It returns the state that now counts
-// as flushed; next 0: none.
+// confirmBelow records that the checked events below an offset are in the log. It returns the state that counts as
+// flushed from now on; next 0: none.
 func (c *confirmation) confirmBelow(asked []Accepted, stable int64) (st events.PartitionState, next int64) {
 	c.checkAll = false
 	for _, a := range asked {
@@ -140,7 +141,7 @@ type confirmAnswer struct {
 	err        error
 }
 
-// startConfirm starts a concurrent check of the partitions that are due.
+// startConfirm starts a check of the partitions that are due. It runs concurrently with the worker.
 func (w *worker) startConfirm(ctx context.Context, now time.Time) {
 	if w.cfg.Confirm == nil || w.confirming || now.Sub(w.confirmStartedAt) < confirmEvery {
 		return
@@ -175,7 +176,8 @@ func (w *worker) startConfirm(ctx context.Context, now time.Time) {
 	})
 }
 
-// handleConfirmAnswers handles the results of a check. A partition whose state isn't in the log is restored from it.
+// handleConfirmAnswers handles the results of a check. A partition whose events aren't in the log is restored from the
+// log.
 func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	var answers []confirmAnswer
 	select {
@@ -187,7 +189,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	for _, a := range answers {
 		p := w.partitions[a.id]
 		if p == nil || p.generation != a.generation || !p.ready() || a.err != nil {
-			continue // it is checked again
+			continue // no answer for this assignment: the partition is checked again
 		}
 		if a.missing != nil {
 			w.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
@@ -203,7 +205,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 	return nil
 }
 
-// restoreAgain empties a partition whose state isn't in the log and restores it within the same assignment. Its
+// restoreAgain empties a partition whose events aren't in the log, and restores it within the same assignment. Its
 // inboxes are paused until then, and rewound to their starts. If the rewind fails, the worker ends, and its successor
 // rewinds them.
 func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
@@ -213,7 +215,7 @@ func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	err := w.rewindInboxes(ctx, p.id)
 	p.cancel()
 	if p.loading != nil {
-		<-p.loading // it writes to the same store
+		<-p.loading // the load writes to the same store
 	}
 	if err := p.tasks.Wipe(); err != nil {
 		return &storeError{p.id, "empty", err}
@@ -222,8 +224,8 @@ func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	return err
 }
 
-// recordFlushed records the state of a partition that is on disk. The inputs that it reflects are trimmed once the
-// log is confirmed to have it.
+// recordFlushed records the state of a partition that is on disk. The inputs that it reflects are trimmed once the log
+// is confirmed to contain its events.
 func (w *worker) recordFlushed(p *partition) {
 	st, next := p.tasks.FlushedState()
 	switch c := &p.confirmation; {

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Which events are looked for in a log, and which one is missing.
+// TestEventsToCheck checks which events are looked up in a log, and which one is reported as missing.
 func TestEventsToCheck(t *testing.T) {
 	at := time.Unix(1000, 0)
 	accepted := []Accepted{{3, at}, {7, at.Add(1)}, {9, at.Add(2)}, {15, at.Add(3)}}
@@ -54,8 +54,8 @@ func offsetsOf(as []Accepted) (offsets []int64) {
 	return offsets
 }
 
-// A state counts as flushed once the log has all of its events. An unsettled transaction sets checkAll. The last
-// event is checked again.
+// TestConfirmation checks that a state counts as flushed once the log contains all of its events. An unsettled
+// transaction sets checkAll. The last event is checked again.
 func TestConfirmation(t *testing.T) {
 	now, c := time.Unix(1000, 0), confirmation{}
 	if c.due(now) != nil {
@@ -86,9 +86,9 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
-// A transaction is rolled back after it was acknowledged. The worker detects that, trims none of its inputs, restores
-// the partition from the log in the same assignment, and decides on the same inputs again. If the rewind fails, it
-// ends, and the next worker rewinds.
+// TestRollbackAfterAcknowledgedCommit rolls back a transaction after it was acknowledged. The worker detects that and
+// trims none of its inputs. It restores the partition from the log in the same assignment, and decides on the same
+// inputs again. If the rewind fails, the worker ends, and the next worker rewinds.
 func TestRollbackAfterAcknowledgedCommit(t *testing.T) {
 	for name, cannot := range map[string]error{"in the same assignment": nil, "in the next worker": errors.New("no coordinator")} {
 		t.Run(name, func(t *testing.T) { rolledBackAfterItsCommit(t, cannot) })
@@ -149,7 +149,7 @@ func rolledBackAfterItsCommit(t *testing.T, cannot error) {
 	}
 }
 
-// loadingTasks loads finished tasks until it is told to end, and detects a concurrent Wipe.
+// loadingTasks loads finished tasks until its context ends, and detects a concurrent Wipe.
 type loadingTasks struct {
 	Tasks
 	t       *testing.T
@@ -177,8 +177,8 @@ func (s *loadingTasks) Wipe() error {
 	return s.Tasks.Wipe()
 }
 
-// A rollback is detected while finished tasks are loaded. The load ends before the partition is emptied, and a later
-// restore ignores its result.
+// TestRollbackWhileFinishedTasksLoad detects a rollback while finished tasks are loaded. The load must end before the
+// partition is emptied, and a later restore must ignore its result.
 func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
@@ -217,5 +217,5 @@ func TestRollbackWhileFinishedTasksLoad(t *testing.T) {
 	l.close(func() {})
 }
 
-// flushedBeyond reports whether an inbox is to be trimmed.
+// flushedBeyond reports whether any inbox would be trimmed.
 func (c *Config) flushedBeyond() bool { return len(c.flushed.drain()) > 0 }

@@ -11,17 +11,17 @@ import (
 // The limits of a decision's output, in uncompressed bytes. The largest record that Kafka takes by default is
 // 1,000,012 bytes.
 const (
-	MaxStepInputBytes = 384 << 10 // of a step, as evaluated
+	MaxStepInputBytes = 384 << 10 // of a step, after evaluation
 	MaxOutputBytes    = 256 << 10 // of a step, and of a task
-	MaxRequestBytes   = 900 << 10 // an undo's holds the step's input and output
-	MaxTaskBytes      = 640 << 10 // of all data of others that a task holds
+	MaxRequestBytes   = 900 << 10 // the request of an undo contains the step's input and output
+	MaxTaskBytes      = 640 << 10 // of all user data that a task holds
 	MaxPlanBytes      = 192 << 10
-	MaxFailureBytes   = 128 << 10 // of an event with an error
+	MaxFailureBytes   = 128 << 10 // of an event that contains an error
 	MaxForwardBytes   = 900 << 10 // of a record that is forwarded, with its headers
 )
 
-// clockTolerance is how early, by the scheduler's clock, a recovery may come. The supervisor has another estimate of
-// the same broker's clock. The decision is then dated at the timer's due, so no timer fires early.
+// clockTolerance is how early, by the scheduler's clock, a recovery may arrive. The supervisor estimates the broker's
+// clock independently. The decision then has the time at which the timer is due, so no timer fires early.
 const clockTolerance = 100 * time.Millisecond
 
 // Definitions are the workflow definitions that have been read.
@@ -33,7 +33,8 @@ type Definitions interface {
 	Applied(name string, version int) (p *workflow.Program, deleted bool)
 }
 
-// Env is all that a decision may know besides the task. The same input, state and Env give the same decision.
+// Env contains everything that a decision depends on besides the task and the input. Equal arguments give equal
+// decisions.
 type Env struct {
 	Now         time.Time
 	Namespace   events.Namespace
@@ -41,43 +42,42 @@ type Env struct {
 	Partition   int32
 	Epoch       uint64
 	Definitions Definitions
-	// DefinitionsRead: the definitions topic was read to its end after the input was polled. Until then an unknown
-	// workflow is not refused.
+	// DefinitionsRead reports that the definitions topic was read to its end after the input was polled. Until then an
+	// unknown workflow is not refused.
 	DefinitionsRead bool
-	// Requests is the partition count of each agent's request topic, from metadata. An agent without one can't be
-	// asked.
+	// Requests is the partition count of each agent's request topic, from metadata. An agent that isn't listed can't
+	// receive requests.
 	Requests map[string]int32
-	// Unwritable is why the topics of agents that Requests lacks can't be written to.
+	// Unwritable maps agents that Requests lacks to the reason why their topics can't be written to.
 	Unwritable map[string]string
-	// tooLarge are requests that their topics refused because of their size.
+	// tooLarge are the requests that exceed the size limit of their topics.
 	tooLarge tooLargeRequests
-	// Leaderless are, by agent, the partitions of its request topic that have no leader, ascending. Writes to them
+	// Leaderless lists, by agent, the partitions of its request topic that have no leader, ascending. Writes to them
 	// aren't acknowledged.
 	Leaderless map[string][]int32
-	// ReplyToPrefixes limits reply_to; empty: any topic outside the
-	// namespace.
+	// ReplyToPrefixes limits reply_to to topics with one of these prefixes; empty: any topic outside the namespace.
 	ReplyToPrefixes []string
-	// Token makes the token of an attempt: at least 128 random bits, as text without a slash. A reply is accepted
-	// only with this token. It is passed in because a decision is pure.
+	// Token generates the token of an attempt: at least 128 random bits, as text without a slash. A reply is accepted
+	// only with this token. It is a parameter because a decision is pure.
 	Token func(task string, ref events.RequestRef) string
-	// Slots limits the requests that may be sent; nil: no limit.
+	// Slots limits the requests that may be outstanding; nil: no limit.
 	Slots Slots
-	// Records is memory for the decision's Records. The caller owns them until it passes the memory to another
-	// decision. May be nil.
+	// Records is memory for the decision's Records, to be reused. The caller may read them until it passes the memory
+	// to another decision. May be nil.
 	Records []events.Record
-	// Arena is memory for the values of Records: they are valid until it is reset. nil: they may be retained.
+	// Arena is memory for the values of Records. They are valid until it is reset. nil: they may be retained.
 	Arena *events.Arena
-	// decider is memory for the decision: its Events are valid until the next decision that uses it. nil: they may be
+	// decider is memory for the decision. Its Events are valid until the next decision that uses it. nil: they may be
 	// retained.
 	decider *decider
 }
 
-// Slots are how many more requests agents may have outstanding.
+// Slots tells how many more requests agents may have outstanding.
 type Slots interface {
-	// Free is how many more requests of the task may be sent to the agent. It is less than 1 while other tasks wait
-	// for the agent.
+	// Free returns how many more requests of the task may be sent to the agent. It is less than 1 while other tasks
+	// wait for the agent.
 	Free(agent, task string, now time.Time) int
-	// Waits reports whether a run of a step is already queued for its agent. Then only Start may start it.
+	// Waits reports whether a run of a step is already queued for its agent. Only Start may start such a run.
 	Waits(t *events.Task, step int, k events.Kind) bool
 }
 
@@ -96,9 +96,9 @@ const (
 	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
 
-// Decision is what follows from one input.
+// Decision is the result of one input.
 type Decision struct {
-	// Task is the state after the decision; nil: there is no such task.
+	// Task is the state after the decision; nil: the task doesn't exist.
 	Task *events.Task
 	// Events are the new events, in order; empty: nothing changed.
 	Events []*events.Event
@@ -108,13 +108,14 @@ type Decision struct {
 	Ignored Ignored
 	// Unusable is set if the input is to be dead-lettered.
 	Unusable *events.Unusable
-	// NeedDefinitions: read the definitions to their end and decide again. No other field is set then.
+	// NeedDefinitions requests that the definitions are read to their end and the decision is repeated. No other field
+	// is set then.
 	NeedDefinitions bool
 }
 
-// Decide is the scheduler's core: it decides what follows from an input in a task's state (nil: there is no such
-// task). It changes t, which must be the caller's own copy, and returns it in the decision. It reads no clock and
-// does no I/O.
+// Decide is the scheduler's core. It decides what follows from an input in a task's state (nil: the task doesn't
+// exist). It changes t, which must be the caller's own copy, and returns it in the decision. It reads no clock and does
+// no I/O.
 func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decision {
 	d := newDecider(t, cause, env)
 	switch in := in.(type) {
@@ -140,7 +141,8 @@ type decider struct {
 	program           *workflow.Program
 	definitionChanged bool // the definition under the task's name has other steps
 	derived           derived
-	// fromQueue: the run was queued for its agent. slotChanges is what the decision changed so far.
+	// fromQueue reports that the run was queued for its agent. slotChanges are the slots that the decision has used or
+	// freed so far.
 	fromQueue   bool
 	slotChanges []slotChange
 	// Memory that suffices for most decisions.
@@ -176,7 +178,7 @@ func (d *decider) newEvent() *events.Event {
 	return &events.Event{}
 }
 
-// emit appends an event with a fact, and its notifications.
+// emit appends an event with a fact to the decision, and the notifications that follow from it.
 func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.Event {
 	e := d.newEvent()
 	*e = events.Event{At: d.now, Cause: d.cause, Epoch: d.env.Epoch, Queued: d.fromQueue, Due: events.Millis(due), Policy: p, Fact: f, Seq: 1}
@@ -202,9 +204,9 @@ func (d *decider) appendEvent(e *events.Event) *events.Event {
 	return e
 }
 
-// sealBounded returns the event's value and hash. All fields are bounded where they are read or made. This is the
-// last bound, for errors, which come from many places: an event that no client can write would block its partition
-// forever.
+// sealBounded returns the event's value and hash. All fields are bounded where they are read or created, except for
+// errors, which have many sources. They are bounded here: an event that is too large for a record would block its
+// partition forever.
 func (d *decider) sealBounded(e *events.Event) (value []byte, hash string) {
 	value, hash = e.SealIn(d.env.Arena, d.Task)
 	if len(value) <= MaxFailureBytes {
@@ -250,7 +252,7 @@ func (d *decider) handleReply(r *events.Reply) {
 	ref := r.Ref
 	agent, _ := t.Plan.Agent(i, ref.Kind)
 	if !r.TokenMatches(run.TokenHash) {
-		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" doesn't have the token that was sent to agent "+quoted(agent)+" was sent")
+		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(t.ID, ref))+" doesn't have the token that was sent to agent "+quoted(agent))
 		return
 	}
 	if run.State != events.StepRunning {
@@ -273,7 +275,7 @@ func (d *decider) handleReply(r *events.Reply) {
 
 func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string, r *events.Reply) {
 	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes) {
-		// The step did run. Its effect stays unknown to the task, so an undo reaches it, and it isn't retried.
+		// The step did run. Its effect counts as unknown, so the step is undone if the task is. It isn't retried.
 		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)}
 		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
 		d.failRun(i, ref.Kind, err)
@@ -287,8 +289,8 @@ func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string,
 	d.advance()
 }
 
-// failAttempt records a failed attempt. If the run may be retried, its timer is due at once, or when the agent asked
-// to be called again.
+// failAttempt records a failed attempt. If the run may be retried, its timer is due at once, or at the time that the
+// agent asked for.
 func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 	if !d.canContinue(f.Kind) {
 		d.emit(f, time.Time{}, nil)
@@ -364,8 +366,8 @@ func (d *decider) timerOf(r *events.Recovery) (events.Timer, int, bool) {
 	return run.Timer, i, run.Timer.Armed()
 }
 
-// recoverRun applies the policy in the log if it calls for what the supervisor asks. The scheduler computes the
-// instants itself: it owns the budget and the backoff.
+// recoverRun applies the policy in the log if it calls for the action that the supervisor requests. The scheduler
+// computes the times itself, since it owns the budget and the backoff.
 func (d *decider) recoverRun(i int, r *events.Recovery) {
 	run := d.Task.Run(i, r.Kind)
 	kind := run.State.TimerKind()
@@ -381,17 +383,17 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		d.now = ask.Until
 		ask = next()
 	}
-	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // the wait that was asked for is over by now
-	// The timer of an attempt that ran through a hold has the complete-by from before the resubmit. At that time
-	// there was no time for a cool-down; now there is. A timer from before a release looks the same and can't be told
-	// apart. Then the current policy decides, too.
+	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // the requested wait is over by now
+	// The timer of an attempt that was running during a hold has the complete-by from before the resubmit. By that
+	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
+	// same and can't be distinguished, so the current policy decides there, too.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
 	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
 	if ask.Action == events.ActionRetry && !d.now.Before(ask.CompleteBy) {
-		d.Ignored = IgnoredOutsidePolicy // the task's time is over: the task's timer decides
+		d.Ignored = IgnoredOutsidePolicy // the task's complete-by has passed: the task's timer decides
 		return
 	}
 	if kind == events.TimerAttempt {
@@ -404,18 +406,18 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 			d.startAttempt(i, r.Kind)
 		case kind == events.TimerWaiting:
 			d.Ignored = IgnoredQueued
-		default: // it is queued: its wait is over
+		default: // its wait is over, so it is queued
 			d.armRetry(i, r.Kind, events.Ask{Until: d.now})
 		}
 	case events.ActionWait:
 		d.armRetry(i, r.Kind, ask)
 	default:
-		d.failRun(i, r.Kind, triesExhausted(d.Task.Run(i, r.Kind))) // the run as expireAttempt has left it
+		d.failRun(i, r.Kind, triesExhausted(d.Task.Run(i, r.Kind))) // expireAttempt may have changed the run
 	}
 }
 
-// isAlmostDue reports whether a retry comes early by less than clockTolerance. If it were refused, the supervisor
-// would ask again only after a second.
+// isAlmostDue reports whether a retry is early by at most clockTolerance. If it were refused, the supervisor would
+// repeat it only after a second.
 func (d *decider) isAlmostDue(r *events.Recovery, ask events.Ask) bool {
 	return r.Action == events.ActionRetry && ask.Action == events.ActionWait && !ask.CoolDown && ask.Until.Sub(d.env.Now) <= clockTolerance
 }
@@ -428,7 +430,7 @@ func (d *decider) armRetry(i int, k events.Kind, ask events.Ask) {
 	d.emit(f, ask.Until, p)
 }
 
-// policyOf is the policy that a supervisor needs for the timer that a fact arms.
+// policyOf returns the policy that a supervisor needs for the timer that a fact arms.
 func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 	a := f.About()
 	return d.Task.Policy(i, a.Kind, a.Arms)
@@ -445,13 +447,13 @@ func triesExhausted(run *events.Run) *events.Error {
 	return e
 }
 
-// expireAttempt ends a running attempt whose time is over.
+// expireAttempt ends a running attempt that has timed out.
 func (d *decider) expireAttempt(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
 	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
 }
 
-// failRun ends a run for good and fails its task.
+// failRun ends a run permanently and fails its task.
 func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 	step := d.Task.Plan.Steps[i].ID
 	d.emit(&events.RunErrored{Kind: k, Step: step, Error: err}, time.Time{}, nil)
@@ -469,7 +471,8 @@ func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
 	d.failTask(&e)
 }
 
-// failTask undoes or holds the task, as its plan says. A task whose undo fails is held, so no effect is forgotten.
+// failTask undoes or holds the task, as its plan specifies. A task whose undo fails is held, so that an operator can
+// handle the remaining effects.
 func (d *decider) failTask(err *events.Error) {
 	if d.Task.State == events.StateUndoing || d.Task.Plan.OnError == events.OnErrorHold {
 		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)

@@ -14,8 +14,8 @@ import (
 // fuzzedStates is the number of initial states of FuzzDecide.
 const fuzzedStates = 64
 
-// FuzzDecide: any record in any inbox is refused with a reason, or keeps all invariants of random histories, and the
-// task can still end.
+// FuzzDecide decides on any record in any inbox. The record is refused with a reason, or the invariants of random
+// histories still hold and the task can still end.
 func FuzzDecide(f *testing.F) {
 	ref := events.RequestRef{Step: "s0", Kind: events.Do, Attempt: 1}
 	add := func(inbox events.Inbox, r events.Record) {
@@ -59,8 +59,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// FuzzAgentError: any failure that an agent reports has a code, isn't much longer than reported, and survives the
-// event.
+// FuzzAgentError checks any failure that an agent may report. The error has a code, isn't much longer than reported,
+// and is unchanged after the event is encoded and decoded.
 func FuzzAgentError(f *testing.F) {
 	for _, s := range []string{`{"code":"busy","message":"later","details":{"a":[1]}}`, `null`, `"text"`, `{"code":7}`, `{"CODE":"x"}`, `{"message":"m"}`,
 		`{"code":"a","code":"b"}`, `{"details":null}`, `[[[]]]`, `{"code":"\ud800","message":"\u0000"}`} {
@@ -88,8 +88,8 @@ func FuzzAgentError(f *testing.F) {
 	})
 }
 
-// FuzzDefinitions: a record of the definitions topic is either applied or rejected. Existing definitions stay; a
-// repetition changes nothing.
+// FuzzDefinitions applies any record of the definitions topic. It is either applied or rejected. Existing definitions
+// stay, and a repetition changes nothing.
 func FuzzDefinitions(f *testing.F) {
 	base, err := (&graph{within: time.Minute, attempt: time.Second, retry: drawRetry(newDice(1)), onError: events.OnErrorUndo, steps: drawGraph(newDice(1), false).steps}).build()
 	if err != nil {

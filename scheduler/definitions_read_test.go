@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// hanging is definitions whose read to the end hangs.
+// hanging is a catalog whose read to the end hangs.
 type hanging struct {
 	*catalog
 	hangs *bool
@@ -26,7 +26,8 @@ func (c hanging) ReadToEndNow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// While the definitions can't be read, an unknown workflow isn't refused, and only submissions of its partition wait.
+// TestUnreadDefinitionsPauseTasksOfOnePartition checks that an unknown workflow isn't refused while the definitions
+// can't be read. Only submissions of its partition wait.
 func TestUnreadDefinitionsPauseTasksOfOnePartition(t *testing.T) {
 	for name, hang := range map[string]bool{"err": false, "hang": true} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,8 @@ func unreadDefinitions(t *testing.T, hang bool) {
 	w.close(func() {})
 }
 
-// Unavailable brokers refuse no record. The failure is reported.
+// TestRequestTopicsCannotBeListed checks that unavailable brokers aren't reported as the refusal of a record. The
+// failed read of the metadata is reported instead.
 func TestRequestTopicsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)

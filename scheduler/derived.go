@@ -5,8 +5,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// derived caches what a decision computes from all steps of its task. One decision may start a thousand steps, so an
-// event that only starts a step updates the cache. Any other event resets it.
+// derived caches values that a decision computes from all steps of its task. One decision may start a thousand steps,
+// so an event that only starts a step updates the cache. Any other event resets it.
 type derived struct {
 	work     workflow.Work // reused by all evaluations of the decision
 	scope    workflow.Scope
@@ -23,14 +23,14 @@ func (v *derived) applyEvent(t *events.Task, e *events.Event) {
 		return
 	}
 	if a.Raw != nil && v.bytes >= 0 {
-		v.bytes += len(*a.Raw) // it was empty before: see runInput
+		v.bytes += len(*a.Raw) // the field was empty before: see runInput
 	}
 	if i, ok := t.Plan.Step(a.Step); ok && v.hasScope {
 		v.scope.Steps[i] = stepScope(t.Steps[i])
 	}
 }
 
-// taskBytes is the bytes of others' data that the task holds.
+// taskBytes returns the bytes of user data that the task holds.
 func (v *derived) taskBytes(t *events.Task) int {
 	if v.bytes < 0 {
 		v.bytes = t.Bytes()

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestDerivedMatchesTheTask: after each kind of event the cache equals a new computation.
+// TestDerivedMatchesTheTask checks after each kind of event that the cache equals a new computation.
 func TestDerivedMatchesTheTask(t *testing.T) {
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second).
 		Step(workflow.Step{ID: "first", Agent: "a", Operation: "work", Input: "${ input }"})

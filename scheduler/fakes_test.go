@@ -23,17 +23,17 @@ import (
 // ns is the namespace of these tests.
 const ns = events.Namespace(events.DefaultNamespace)
 
-// cluster is the Kafka of a worker: topics, the positions of one group, atomic transactions. It accepts only what a
-// broker accepts.
+// cluster is an in-memory Kafka for workers. It has topics, the positions of one group, and atomic transactions. It
+// accepts only what a broker accepts.
 type cluster struct {
 	mu         sync.Mutex
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
 	recreated  map[string]int   // number of recreations
-	missing    map[string]bool  // topics that metadata still shows
+	missing    map[string]bool  // deleted topics that the metadata still shows
 	arrived    chan struct{}    // closed and replaced at each write
-	now        func() time.Time // of what is written; nil: it has no timestamp
+	now        func() time.Time // the timestamp of new records; nil: none
 }
 
 func newCluster(partitions int32) *cluster {
@@ -75,7 +75,7 @@ func (c *cluster) append(r *events.Record) {
 	c.arrived = make(chan struct{})
 }
 
-// written is a deep copy of a record, since the writer reuses its memory.
+// written returns a deep copy of a record, since the writer reuses its memory.
 func written(r *events.Record) events.Record {
 	w := *r
 	w.Key, w.Value, w.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
@@ -85,10 +85,10 @@ func written(r *events.Record) events.Record {
 	return w
 }
 
-// together is a partition and the added partition that is assigned with it.
+// together returns a partition and the added partition that is assigned with it.
 func (c *cluster) together(p int32) []int32 { return []int32{p, p + c.partitions} }
 
-// all are the records of a topic, by partition and offset.
+// all returns the records of a topic, by partition and offset.
 func (c *cluster) all(topic string) []events.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +110,7 @@ func (c *cluster) Read(_ context.Context, topic string, p int32, from int64, fn 
 	return int64(len(log)), fn(log[from:])
 }
 
-// pastEnd is the error of an offset that isn't in the log.
+// pastEnd is the error of an offset beyond the end of the log.
 type pastEnd struct{ what string }
 
 func (e *pastEnd) Error() string { return e.what }
@@ -126,37 +126,37 @@ func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, 
 	return end <= n, err
 }
 
-// pollWait bounds an empty poll.
+// pollWait is the longest wait of an empty poll.
 const pollWait = 20 * time.Millisecond
 
-// fakeLog is a worker's membership and producer. Its fault fields are set between iterations, or by its hooks.
+// fakeLog is a worker's group membership and producer. Its fault fields are set between iterations, or by its hooks.
 type fakeLog struct {
 	cluster   *cluster
-	max       int // records of one poll
+	max       int // most records of one poll
 	atMost    int // by PollAtMost; 0: max
 	woken     chan struct{}
 	gone      chan struct{}              // closed by Close
-	reflected map[int32]map[string]int64 // what the worker said, by partition
+	reflected map[int32]map[string]int64 // by partition, as the worker set it
 
 	mu       sync.Mutex
 	assigned map[int32]uint64
 	restored map[int32]uint64
 	gate     *inboxgate.Gate
 	position map[string]map[int32]int64
-	polled   map[int32]uint64 // partitions of what was polled since the last end
+	polled   map[int32]uint64 // partitions of the records that were polled since the last commit or abort
 	broken   error
 	stalled  time.Duration
 
 	polledSome   func()                                                   // after a poll that found records
 	beforeCommit func()                                                   //
-	end          func(commit func()) (committed, handled bool, err error) // instead of a commit
-	tooLarge     func(r *events.Record) bool                              // for its topic; nil: none
-	refuse       func(r *events.Record) bool                              // for now; nil: none
+	end          func(commit func()) (committed, handled bool, err error) // replaces a commit
+	tooLarge     func(r *events.Record) bool                              // reports records that are too large for their topic; nil: none
+	refuse       func(r *events.Record) bool                              // reports records that are refused temporarily; nil: none
 	commits      int
 	aborts       int
 	rewinds      int
 	cannotRewind error
-	pauses       []string // topics, in order; "+" before those that flow again
+	pauses       []string // topics, in order; "+" marks those that were resumed
 }
 
 func (c *cluster) join(partitions ...int32) *fakeLog {
@@ -169,13 +169,13 @@ func (c *cluster) join(partitions ...int32) *fakeLog {
 	return l
 }
 
-// generations makes every assignment distinct.
+// generations gives every assignment another number.
 var generations struct {
 	sync.Mutex
 	last uint64
 }
 
-// assign assigns a partition, again if it was assigned.
+// assign assigns a partition. If it was assigned, it gets a new generation.
 func (l *fakeLog) assign(p int32) {
 	generations.Lock()
 	generations.last++
@@ -204,7 +204,7 @@ func (l *fakeLog) Assigned() map[int32]uint64 {
 	return l.assigned
 }
 
-// TopicID counts the recreations of the topic.
+// TopicID returns the number of recreations of the topic as its id.
 func (l *fakeLog) TopicID(topic string) string {
 	l.cluster.mu.Lock()
 	defer l.cluster.mu.Unlock()
@@ -237,7 +237,7 @@ func (l *fakeLog) Rewind(_ context.Context, p int32) error {
 	return nil
 }
 
-// pauses is the client of the fake's gate. It records pauses of whole topics.
+// pauses is the client of the fake's inbox gate. It records pauses of whole topics.
 type pauses struct{ l *fakeLog }
 
 func (p pauses) Pause(in inboxgate.Inbox) {
@@ -368,8 +368,8 @@ type tooLargeRefusal struct{ refusal }
 
 func (r *tooLargeRefusal) TooLarge() (bytes, most int) { return 120_000, 100_000 }
 
-// clientBytes is an upper bound of a record's size in a batch of its own, which a client checks: each length takes at
-// most five bytes.
+// clientBytes returns an upper bound of a record's size in a batch of its own, as a client checks it. Each length takes
+// at most five bytes.
 func clientBytes(r *events.Record) int {
 	n := 128 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -493,14 +493,14 @@ type site struct {
 	catalog *catalog
 	clock   *testClock
 	agents  map[string]int32
-	// leaderless are partitions of their topics.
+	// leaderless are the partitions without a leader, by agent.
 	leaderless map[string][]int32
 	committed  []Committed
 	mu         sync.Mutex
-	failed     []error // workers
+	failed     []error // errors of workers
 }
 
-// catalog is the definitions that have been read, and those that a read to the end finds.
+// catalog holds the definitions that have been read, and those that a read to the end finds.
 type catalog struct {
 	CompiledDefinitions
 	unread []events.Record
@@ -559,8 +559,8 @@ func newSite(t *testing.T, partitions int32) *site {
 	if err := s.catalog.ReadToEndNow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// On a slow machine a worker must still decide on all inputs. Tests of slow decisions set the timeout themselves,
-	// in a bubble.
+	// The timeout is long, so that a worker on a slow machine still decides on all inputs. Tests of slow decisions set
+	// the timeout themselves, in a bubble.
 	s.cfg = Config{Namespace: ns, Partitions: partitions, Owner: "s", Workers: 1, MaxRunnable: 1000, TransactionTimeout: time.Hour,
 		History: s.cluster, Tasks: func(p int32) (Tasks, error) { return store.Tasks(p) }, Catalog: s.catalog, Clock: s.clock,
 		RequestTopics: func(context.Context) (map[string]int32, map[string][]int32, error) {
@@ -579,7 +579,7 @@ func newSite(t *testing.T, partitions int32) *site {
 	return s
 }
 
-// definition is a record of a workflow with one step.
+// definition returns the record of a workflow with one step.
 func definition(t *testing.T, name, agent string) events.Record {
 	t.Helper()
 	d, err := workflow.New(name, 1).CompleteWithin(time.Minute).AttemptWithin(10 * time.Second).
@@ -603,7 +603,7 @@ func (s *site) worker(log *fakeLog) *worker {
 	return w
 }
 
-// maxTurns bounds the iterations in until.
+// maxTurns is the most iterations of until.
 const maxTurns = 500
 
 // until runs a worker until a condition holds.
@@ -643,7 +643,7 @@ func (s *site) submit(workflow string, ids ...string) {
 	}
 }
 
-// complete answers all requests of an agent so far.
+// complete answers all requests that an agent has received so far.
 func (s *site) complete(agent string) {
 	s.t.Helper()
 	for _, r := range s.cluster.all(ns.Requests(agent)) {
@@ -655,7 +655,7 @@ func (s *site) complete(agent string) {
 	}
 }
 
-// events are the types of a task's events, or of the claims if task is empty. It also verifies the whole log.
+// events returns the types of a task's events, or of the claims if task is empty. It also verifies the whole log.
 func (s *site) events(task string) []string {
 	s.t.Helper()
 	log := verify.NewLog()

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// fanOut is a workflow of n parallel steps between a first and a last step.
+// fanOut returns a benchmark of a workflow with n parallel steps between a first and a last step.
 func fanOut(b *testing.B, n int) *bench {
 	b.Helper()
 	w := workflow.New("fan", 1).CompleteWithin(time.Hour).AttemptWithin(10 * time.Second)
@@ -32,8 +32,8 @@ func fanOut(b *testing.B, n int) *bench {
 	return x
 }
 
-// BenchmarkFanOut is a whole task with parallel steps, whose replies share transactions. A transaction copies the
-// task once.
+// BenchmarkFanOut runs a whole task with parallel steps whose replies share transactions. A transaction copies the task
+// once.
 func BenchmarkFanOut(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, together := range []int{1, 50} {

@@ -10,28 +10,29 @@ import (
 )
 
 const (
-	// probePause: a probe that timed out and is retried within this time is not replaced by another.
+	// probePause prevents a second probe. A probe that timed out blocks others if its retry is due within this time.
 	probePause = 2 * time.Second
 	// startsPerInputMax bounds how many queued steps one input starts.
 	startsPerInputMax = 64
-	// probeSlots lets a probe out although requests from before the silence are outstanding.
+	// probeSlots are extra slots for a probe, since requests from before the silence may occupy all others.
 	probeSlots = 1
-	// slotsNone is less than any number of slots that one decision frees.
+	// slotsNone means that no request may be sent. It is lower than any number of slots that one decision can free.
 	slotsNone = -1 << 20
 )
 
-// Capacity is how many requests agents may have outstanding.
+// Capacity limits the requests that agents may have outstanding.
 type Capacity struct {
-	// Agents is configured, by agent: for all partitions together, and at least one in each.
+	// Agents is the configured limit by agent. It applies to all partitions together; each partition has at least one
+	// slot.
 	Agents map[string]int
-	// Observe: for each other agent a worker measures a window (package congestion). Without it, such an agent has no
-	// limit.
+	// Observe makes a worker measure a window (package congestion) for each agent that isn't in Agents. Otherwise such
+	// an agent has no limit.
 	Observe bool
 }
 
-// flow is the flow control of a partition: which requests are outstanding at each agent, and which steps wait for a
-// slot. It is derived from the tasks (update), so a restore builds it again and a rollback leaves no trace. It reads no
-// clock. A nil flow delays nothing: no agent has a limit.
+// flow is the flow control of a partition. It counts the requests that are outstanding at each agent, and queues the
+// steps that wait for a slot. It is derived from the tasks (update), so a restore rebuilds it, and a rollback can
+// recompute it. It reads no clock. A nil flow delays nothing, since no agent has a limit.
 type flow struct {
 	capacity   Capacity
 	number     int // of the partition
@@ -39,12 +40,12 @@ type flow struct {
 	health     *agentHealth // the worker's
 
 	agents map[string]*agentFlow
-	order  []*agentFlow // by name
+	order  []*agentFlow // sorted by name
 	runs   map[runName]*agentRun
 	queued int
 }
 
-// agentFlow is an agent within a partition.
+// agentFlow is the flow of one partition to one agent.
 type agentFlow struct {
 	name        string
 	capacity    int // the partition's share of the configured capacity; 0: not configured
@@ -52,14 +53,15 @@ type agentFlow struct {
 	queue       queue
 	waiting     map[string]int // queued steps, by workflow
 	// probe is the last request that was sent while the agent was silent. Requests from before the silence don't show
-	// whether it is there now.
+	// whether the agent has recovered.
 	probe *agentRun
-	// lastTimedOut is the run that timed out last. While its timer is near, no other run probes a silent agent: the
-	// recovery of that timer is the next input.
+	// lastTimedOut is the run that timed out last. While its timer is due soon, no other run probes a silent agent,
+	// since the recovery of that timer is the next input.
 	lastTimedOut *agentRun
 }
 
-// newFlow has no tasks. agentHealth.addPartition sets the worker's health.
+// newFlow returns a flow without tasks, or nil if no agent has a limit. agentHealth.addPartition replaces its health by
+// the worker's.
 func newFlow(capacity Capacity, number, partitions int32) *flow {
 	if len(capacity.Agents) == 0 && !capacity.Observe {
 		return nil
@@ -68,7 +70,7 @@ func newFlow(capacity Capacity, number, partitions int32) *flow {
 		agents: map[string]*agentFlow{}, runs: map[runName]*agentRun{}}
 }
 
-// agent returns an agent that has a limit; nil: it receives every request at once.
+// agent returns the flow to an agent. It is nil if the agent has no limit and receives every request at once.
 func (f *flow) agent(name string) *agentFlow {
 	if a := f.agents[name]; a != nil {
 		return a
@@ -87,8 +89,9 @@ func (f *flow) agent(name string) *agentFlow {
 	return a
 }
 
-// share is the partition's share of an agent's capacity, at least one: a transaction needs an input of each
-// partition that it writes to, so only a reply in this partition can start its next step.
+// share returns the partition's share of an agent's capacity, at least one. A partition without a slot could never
+// start a step: a transaction writes only to partitions whose inputs it consumes, so only a reply in this partition can
+// start its next step.
 func (f *flow) share(capacity int) int {
 	n := capacity / f.partitions
 	if f.number < capacity%f.partitions {
@@ -97,7 +100,7 @@ func (f *flow) share(capacity int) int {
 	return max(n, congestion.SlotsMin)
 }
 
-// slots is how many requests of this partition may be outstanding at an agent.
+// slots returns how many requests of this partition may be outstanding at an agent.
 func (f *flow) slots(a *agentFlow) int {
 	if a.capacity > 0 {
 		return a.capacity
@@ -105,8 +108,8 @@ func (f *flow) slots(a *agentFlow) int {
 	return f.health.windowShare(a.name)
 }
 
-// freeSlots is how many more requests may be sent to an agent that isn't silent: the rest of the partition's slots, or
-// the part of the window that other partitions don't use.
+// freeSlots returns how many more requests may be sent to an agent that isn't silent. These are the partition's own
+// free slots, or the part of the window that other partitions don't use.
 func (f *flow) freeSlots(a *agentFlow) int {
 	n := f.slots(a) - a.outstanding
 	if a.capacity == 0 && n <= 0 {
@@ -115,7 +118,7 @@ func (f *flow) freeSlots(a *agentFlow) int {
 	return n
 }
 
-// timerIsNear reports whether the recovery of lastTimedOut is about to come, and is for another task.
+// timerIsNear reports whether the recovery of lastTimedOut is due within probePause and belongs to another task.
 func (a *agentFlow) timerIsNear(now time.Time, task string) bool {
 	p := a.lastTimedOut
 	return p != nil && p.state == runBackingOff && p.task != task && !p.due.After(now.Add(probePause))
@@ -124,7 +127,7 @@ func (a *agentFlow) timerIsNear(now time.Time, task string) bool {
 // isProbing reports whether a probe is outstanding.
 func (a *agentFlow) isProbing() bool { return a.probe != nil && a.probe.state == runOutstanding }
 
-// Free implements Slots. Queued steps go first.
+// Free implements Slots. Queued steps have precedence.
 func (f *flow) Free(agent, task string, now time.Time) int {
 	a := f.agent(agent)
 	if a == nil {
@@ -147,8 +150,8 @@ func (f *flow) Waits(t *events.Task, step int, k events.Kind) bool {
 	return p != nil && p.state == runQueued
 }
 
-// nextToStart is the queued run to start now, or nil. If runs stay queued, another input will come: a request is
-// outstanding, or a timer is near.
+// nextToStart returns the queued run to start now, or nil. If runs stay queued, another input will come, because a
+// request is outstanding or a timer is due soon.
 func (f *flow) nextToStart(a *agentFlow, now time.Time) *agentRun {
 	if len(a.queue) == 0 {
 		return nil
@@ -176,8 +179,8 @@ func (f *flow) recordReply(agent string, at time.Time) {
 	v.lastReply, v.timedOut = at, nil
 }
 
-// observe measures an agent by an event of a decision. It comes before update. written is when the reply was written:
-// the delay of a busy worker says nothing about the agent.
+// observe updates what is known about an agent by an event of a decision. It must be called before update. written is
+// when the reply was written. The time until a busy worker read it isn't the agent's latency.
 func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	switch a := e.Fact.About(); a.Phase {
 	case events.PhaseExpired:
@@ -195,7 +198,7 @@ func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 		return
 	}
 	v, a := f.health.modify(p.agent), f.agents[p.agent]
-	// In slow start the partition's own numbers are enough, and cheaper.
+	// In slow start the partition's own numbers suffice, and they are cheaper.
 	got := congestion.Answer{Started: p.began, Written: written, Within: p.within, Waiting: len(a.queue) > 0, Outstanding: a.outstanding}
 	if v.Limited() || v.Unused(at) {
 		got.Waiting, got.Outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
@@ -203,8 +206,9 @@ func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
 	v.Answered(got, at)
 }
 
-// recordTimeout records that an attempt timed out. It limits the window of an overloaded agent. An attempt that had less
-// than complete_within, since its task ended earlier, doesn't show an overload.
+// recordTimeout records that an attempt timed out. It resets the window of an agent that becomes silent, and shrinks
+// the window of an overloaded one. An attempt that had less than complete_within, because the task's own deadline was
+// earlier, doesn't show an overload.
 func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	v := f.health.modify(p.agent)
 	silent := v.isSilent()
@@ -220,7 +224,7 @@ func (f *flow) recordTimeout(p *agentRun, at time.Time) {
 	}
 }
 
-// running finds the run of an outstanding attempt.
+// running returns the run of an outstanding attempt; nil: there is none.
 func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) *agentRun {
 	i, ok := t.Plan.Step(step)
 	if !ok {
@@ -232,8 +236,8 @@ func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) 
 	return nil
 }
 
-// update applies the events of one decision about a task. Most are about one step and its dependents, so a task of a
-// thousand steps isn't scanned for each.
+// update applies the events of one decision about a task. Most events concern one step and its dependents. Only those
+// are updated, so that a task of a thousand steps isn't scanned for each event.
 func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 	if _, received := es[0].Fact.(*events.TaskReceived); received {
 		f.addTask(t, now)
@@ -264,8 +268,8 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 	}
 }
 
-// updateDependents updates the steps that need a done step. further: one of them is done already (skipped or released),
-// so its own dependents may start, too.
+// updateDependents updates the steps that need a done step. further reports that one of them is done already (skipped
+// or released), so its own dependents may start, too.
 func (f *flow) updateDependents(t *events.Task, i int, now time.Time) (further bool) {
 	for j := range t.Steps {
 		state := t.Steps[j].State
@@ -287,8 +291,8 @@ func (f *flow) updatePending(t *events.Task, now time.Time) {
 	}
 }
 
-// refreshTask updates all runs of a task. A run whose retry is due by now counts as queued: a supervisor has asked for
-// it, or is about to. restored: the task was read from the log or rolled back, not decided on.
+// refreshTask updates all runs of a task. A run whose retry is due by now counts as queued, since a supervisor asks for
+// it. restored says that the task was read from the log or rolled back, not decided on.
 func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	if f == nil {
 		return
@@ -303,8 +307,8 @@ func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	}
 }
 
-// unslottedStep is a step that an earlier owner of the partition queued for its agent, in a partition whose owner has no
-// limit for that agent. So it is in no queue, and it has no timer: the worker starts it with its next inputs.
+// unslottedStep is a step that an earlier owner of the partition queued for its agent, while the present owner has no
+// limit for that agent. It is in no queue, and no timer starts it. The worker starts it with its next inputs.
 type unslottedStep struct {
 	task string
 	step int
@@ -333,7 +337,7 @@ func (f *flow) addTask(t *events.Task, now time.Time) {
 	}
 }
 
-// retryAsked updates a run whose retry was asked for, up to clockTolerance early.
+// retryAsked updates a run whose retry was asked for. The request may be early by up to clockTolerance.
 func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 	if i, ok := t.Plan.Step(of.Step); ok {
 		f.setRun(t, i, of.Kind, now.Add(clockTolerance), false)
@@ -412,7 +416,8 @@ func (f *flow) removeRun(a *agentFlow, p *agentRun) {
 // dropQueued removes a queued run that can't start after all.
 func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
 
-// agentRunOf derives a run from its task. is: the run concerns its agent. It is called more often than anything changes.
+// agentRunOf derives a run from its task. is reports whether the run is outstanding, queued or backing off. It is
+// called far more often than a run changes, so it returns a value instead of allocating.
 func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
 	if !t.Open() {
 		return p, false
@@ -448,7 +453,7 @@ func Ready(t *events.Task, i int, k events.Kind, now time.Time) bool {
 	return is && p.state == runQueued
 }
 
-// readySince is when the last step that a step needs was done.
+// readySince returns when the last step that a step needs was done. That is the start of its wait.
 func readySince(t *events.Task, i int) time.Time {
 	since := t.SubmittedAt
 	for _, n := range t.Plan.Steps[i].Needs {

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// asked are the tasks of an agent's requests, in the order of the log.
+// asked returns the tasks of an agent's requests, in the order of the log.
 func (s *site) asked(agent string) []string {
 	s.t.Helper()
 	var ids []string
@@ -44,7 +44,7 @@ func (s *site) answer(agent, task string) {
 	s.t.Fatalf("%s was not asked for %s", agent, task)
 }
 
-// due asks for the recovery that a task's step is due for.
+// due writes the recovery for the due timer of a task's step.
 func (s *site) due(task string) {
 	s.t.Helper()
 	timers := &events.Timers{}
@@ -73,8 +73,8 @@ func (s *site) submitAs(priority int, ids ...string) {
 	}
 }
 
-// Steps wait while the agent has no free slot: the higher priority first, within a priority the longest wait first. A
-// step that has waited long enough goes before a higher priority.
+// TestQueueByPriority checks the order of steps that wait for a slot: the higher priority first, and within a priority
+// the longest wait first. A step that has waited long enough goes before a higher priority.
 func TestQueueByPriority(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
@@ -106,7 +106,7 @@ func TestQueueByPriority(t *testing.T) {
 	}
 }
 
-// The capacity is shared by all partitions, with at least one request in each.
+// TestCapacityIsShared checks that all partitions share the capacity, and that each has at least one slot.
 func TestCapacityIsShared(t *testing.T) {
 	for capacity, want := range map[int][]int{1: {1, 1, 1}, 5: {2, 2, 1}, 9: {3, 3, 3}} {
 		for p, n := range want {
@@ -117,7 +117,7 @@ func TestCapacityIsShared(t *testing.T) {
 	}
 }
 
-// silence submits tasks, and the attempts of the first few time out.
+// silence submits tasks, and lets the attempts of the first few time out.
 func (s *site) silence(w *worker, tasks ...string) {
 	s.t.Helper()
 	s.submit("w", tasks...)
@@ -129,8 +129,9 @@ func (s *site) silence(w *worker, tasks ...string) {
 	}
 }
 
-// After three time-outs in a row an agent is probed by one step at a time, and first by steps without a time-out.
-// Other steps keep their attempts, even if a supervisor asks for them. Any reply of the agent ends that.
+// TestSilentAgentIsProbed checks that an agent is probed by one step at a time after three time-outs in a row. Steps
+// without a time-out are tried first. Other steps keep their attempts, even if a supervisor requests a retry. Any reply
+// of the agent ends its silence.
 func TestSilentAgentIsProbed(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
@@ -141,10 +142,10 @@ func TestSilentAgentIsProbed(t *testing.T) {
 		t.Fatalf("asked for %q, silent %v", got, w.health.isSilent("inventory"))
 	}
 	s.clock.pass(10 * time.Second)
-	s.due("a") // its wait is over, but it has no slot
+	s.due("a") // its backoff is over, but it has no slot
 	s.due("d")
 	s.drain(w)
-	s.due("e") // nothing is outstanding, but e's timer is near
+	s.due("e") // nothing is outstanding, but e's timer is due soon
 	s.drain(w)
 	if got := s.asked("inventory"); len(got) != 5 {
 		t.Fatalf("asked for %q", got)
@@ -173,8 +174,8 @@ func TestSilentAgentIsProbed(t *testing.T) {
 	s.events("")
 }
 
-// Time-outs don't count if the agent has replied since those steps were first tried. Several time-outs of one task
-// count once.
+// TestSilenceIsPerAgent checks that time-outs don't count if the agent has replied since those steps were first tried.
+// Several time-outs of one task count once.
 func TestSilenceIsPerAgent(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 100}
@@ -214,7 +215,8 @@ func TestSilenceIsPerAgent(t *testing.T) {
 	}
 }
 
-// A rollback undoes a transaction's changes of the queue, and a restore builds the same queue.
+// TestFlowIsDerivedFromTasks checks that a rollback restores the queue from before the transaction, and that a restore
+// builds the same queue.
 func TestFlowIsDerivedFromTasks(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 2}
@@ -255,7 +257,8 @@ func TestFlowIsDerivedFromTasks(t *testing.T) {
 	}
 }
 
-// Requests from before the silence may be outstanding for a day. The agent is probed nevertheless.
+// TestOldRequestsDelayNoProbe checks that an agent is probed even if requests from before its silence are outstanding
+// for a day.
 func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter + 2}
@@ -265,7 +268,7 @@ func TestOldRequestsDelayNoProbe(t *testing.T) {
 		t.Fatalf("silent %v, %d outstanding", w.health.isSilent("inventory"), a.outstanding)
 	}
 	s.clock.pass(2 * time.Second)
-	s.due("c") // the last that timed out: its wait is over
+	s.due("c") // the last one that timed out; its backoff is over
 	s.drain(w)
 	if got := s.asked("inventory"); got[len(got)-1] != "h" || len(got) != 8 {
 		t.Fatalf("asked for %q, want h last, which has lost nothing", got)
@@ -278,7 +281,7 @@ func TestOldRequestsDelayNoProbe(t *testing.T) {
 	s.events("")
 }
 
-// An agent without a capacity receives every request at once.
+// TestWithoutCapacityNothingIsQueued checks that an agent without a capacity receives every request at once.
 func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -288,8 +291,8 @@ func TestWithoutCapacityNothingIsQueued(t *testing.T) {
 	}
 }
 
-// Steps that wait for agents that answer count for admission. Steps that wait for an agent that never answered or is
-// silent don't: they must not keep other tasks out.
+// TestWaitingCountsForAdmission checks that steps that wait for responsive agents count for admission. Steps that wait
+// for an agent that never replied, or is silent, don't count, since they must not block other tasks.
 func TestWaitingCountsForAdmission(t *testing.T) {
 	s := newSite(t, 1)
 	s.several(admissionShare)
@@ -326,7 +329,7 @@ func TestWaitingCountsForAdmission(t *testing.T) {
 	}
 }
 
-// A task that is cancelled while its step is queued leaves the queue.
+// TestCancelledTaskLeavesTheQueue checks that a queued step leaves the queue when its task is cancelled.
 func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": 1}
@@ -342,8 +345,8 @@ func TestCancelledTaskLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// Steps that were queued for an agent that no longer has a limit start with the next input: no timer starts a first
-// attempt.
+// TestUnslottedStepsStart checks that steps that were queued for an agent without a limit start with the next input. No
+// timer would start their first attempt.
 func TestUnslottedStepsStart(t *testing.T) {
 	for name, capacity := range map[string]Capacity{
 		"none is counted": {}, "this agent isn't": {Agents: map[string]int{"payments": 1}}, "all are": {Observe: true},

@@ -311,7 +311,7 @@ var forgedEvents = []forgery{
 			return false
 		}
 		f.log[j].e.At, f.log[j].e.Cause, f.log[j].e.Epoch, f.log[j].e.Queued = n.e.At, n.e.Cause, n.e.Epoch, false
-		f.log[j].r.Headers = n.r.Headers // headers of the original
+		f.log[j].r.Headers = n.r.Headers // the headers of the original
 		f.log = slices.Insert(slices.Delete(f.log, j, j+1), i, f.log[j])
 		f.log = slices.Delete(f.log, i+1, i+2)
 		return true

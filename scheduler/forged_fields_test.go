@@ -8,20 +8,22 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// forgedFields are forgeries of single fields, so that each field of an event, an input, a request or a dead letter is
-// changed by one of all. These aren't, since nothing in the log, or beside it, says what they have to be:
+// forgedFields are forgeries of single fields. Together they change each field of an event, an input, a request or a
+// dead letter. The fields below aren't forged, since no other record determines their value:
 //
-//   - of any event: its record's timestamp, ce_specversion and content-type, at where no timer is armed and no
-//     event of the partition is between, and prev, for a forger makes that anew;
-//   - of received: the version, where the submission asked for none, and the plan, but for what the task's course and its
-//     policies show: both are the definition's;
-//   - what expressions made: the output of processed, and whether a step is skipped;
-//   - the input of an attempt, where the requests aren't there, and what an undo's request says of what is to be undone;
-//   - the instance of a reply, and the traceparent, where an event has none: builds before wrote none;
-//   - the error of a request that wasn't sent, and of a task that is held for its output, or came too late;
-//   - complete_by and until of a recovery, which a scheduler makes its own of, and who asked for one;
-//   - ce_id of any input, which only a control's answer names, and of a dead letter: its origin counts;
-//   - of an alert all but whose it is: it can be made again of its event. So can a notification, and an answer.
+//   - Of any event: its record's timestamp, ce_specversion and content-type; at, if no timer is armed and no other
+//     event of the partition is between; and prev, since a forger recomputes it.
+//   - Of received: the version, if the submission named none; and the plan, except where the task's course and its
+//     policies show it. Both come from the definition.
+//   - Results of expressions: the output of processed, and whether a step is skipped.
+//   - The input of an attempt without its request, and the undone step's data in an undo's request.
+//   - The instance of a reply, and the traceparent, if an event has none. Older builds wrote none.
+//   - The error of a request that wasn't sent, and of a task that is held because of its output or because it was late.
+//   - complete_by and until of a recovery, which a scheduler computes itself, and the sender of a recovery.
+//   - ce_id of any input, except in the answer to a control; and ce_id of a dead letter, which is identified by its
+//     origin.
+//   - Of an alert, everything but its task: an alert can be derived from its event. The same holds for a notification
+//     and an answer.
 var forgedFields = []forgery{
 	{"key", "", true, anywhere(rawly(func(f *forger, n *entry) { n.r.Key = []byte(string(n.r.Key) + "x") }))},
 	{"ce_id: number", "", true, rawly(func(f *forger, n *entry) {
@@ -55,7 +57,7 @@ var forgedFields = []forgery{
 	{"claim: at", "", true, claim(func(f *forger, i int) bool { f.log[i].e.At = f.log[i].e.At.Add(24 * time.Hour); return true })},
 	{"claim: cause in another partition", "", true, claim(func(f *forger, i int) bool { f.log[i].e.Cause.Partition = 1 - f.log[i].e.Cause.Partition; return true })},
 	{"claim: cause comes later", "", true, claim(func(f *forger, i int) bool {
-		if !f.goesOn(i) { // the log doesn't show where its inbox was
+		if !f.goesOn(i) { // the log doesn't show the position of its inbox
 			return false
 		}
 		f.log[i].e.Cause.Offset += 1 << 20
@@ -275,7 +277,7 @@ var forgedFields = []forgery{
 	{"dead letter: other bytes", "P15", false, letter(func(f *forger, i int) { f.dead[i].Value = []byte("forged") })},
 }
 
-// rawly is of with a change of the encoded record.
+// rawly returns a forgery that changes an encoded record.
 func rawly(change func(f *forger, n *entry)) func(*forger) string {
 	return of(func(f *forger, n *entry) bool { return n.e.Seq > 1 }, func(f *forger, i int) bool {
 		for _, n := range f.log {
@@ -286,7 +288,7 @@ func rawly(change func(f *forger, n *entry)) func(*forger) string {
 	})
 }
 
-// sumOf is of with a change of a sum.
+// sumOf returns a forgery that changes a checksum.
 func sumOf(change func(f *forger, n *entry)) func(*forger) string {
 	return of(func(_ *forger, n *entry) bool { return n.e.Sum != "" }, func(f *forger, i int) bool {
 		for _, n := range f.log {
@@ -299,7 +301,7 @@ func sumOf(change func(f *forger, n *entry)) func(*forger) string {
 	})
 }
 
-// policy is of with a change of the policy of a step's timer.
+// policy returns a forgery that changes the policy of a step's timer.
 func policy(change func(*events.Policy)) func(*forger) string {
 	return of(func(_ *forger, n *entry) bool { return n.e.Policy != nil && n.e.Policy.Timer != events.TimerTask }, func(f *forger, i int) bool {
 		change(f.log[i].e.Policy)
@@ -307,7 +309,7 @@ func policy(change func(*events.Policy)) func(*forger) string {
 	})
 }
 
-// anywhere is a forgery that makes an event name another task.
+// anywhere returns a forgery after which a fault of any task counts, since the forged event may name another task.
 func anywhere(forge func(*forger) string) func(*forger) string {
 	return func(f *forger) string {
 		if forge(f) == "" {
@@ -317,7 +319,7 @@ func anywhere(forge func(*forger) string) func(*forger) string {
 	}
 }
 
-// claim changes a claim. It belongs to no task, so a fault of any task counts.
+// claim returns a forgery of a claim. A claim belongs to no task, so a fault of any task counts.
 func claim(change func(f *forger, i int) bool) func(*forger) string {
 	return func(f *forger) string {
 		i := f.findAny(is[*events.PartitionClaimed])
@@ -328,7 +330,7 @@ func claim(change func(f *forger, i int) bool) func(*forger) string {
 	}
 }
 
-// goesOn reports whether an event after another one in its partition was caused by a record of the same inbox.
+// goesOn reports whether a later event of the same partition was caused by a record of the same inbox.
 func (f *forger) goesOn(i int) bool {
 	at := f.log[i]
 	return slices.ContainsFunc(f.log[i+1:], func(n *entry) bool {
@@ -336,7 +338,7 @@ func (f *forger) goesOn(i int) bool {
 	})
 }
 
-// letter changes a dead letter. An input without events is turned into one first.
+// letter returns a forgery of a dead letter. An input without events is turned into a dead letter first.
 func letter(change func(f *forger, i int)) func(*forger) string {
 	return func(f *forger) string {
 		used, least := map[events.Cause]bool{}, map[events.Cause]int64{}
@@ -364,7 +366,7 @@ func letter(change func(f *forger, i int)) func(*forger) string {
 	}
 }
 
-// another is another step of a task.
+// another returns the id of another step of a task.
 func another(t *events.Task, step string) string {
 	for i := range t.Plan.Steps {
 		if s := t.Plan.Steps[i].ID; s != step {

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// forgedInputs are forgeries of inputs, and of records that are written along with events.
+// forgedInputs are forgeries of inputs, and of records that are written together with events.
 var forgedInputs = []forgery{
 	{"reply: output", "", false, fact(func(f *forger, n *entry, x *events.AttemptCompleted) bool {
 		if x.Kind == events.Undo {

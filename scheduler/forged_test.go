@@ -13,30 +13,30 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// forgery makes an impossible history. It returns the task of the history, or "" if the log has no place for it.
+// forgery turns a valid history into an impossible one.
 type forgery struct {
 	name  string
 	want  string // one of these promises must be reported for the task; empty: any
-	alone bool   // the events alone show it
+	alone bool   // the events alone show the fault
 	forge func(f *forger) (task string)
 }
 
-// likely are forgeries that may make a valid history, or one whose fault is reported for another task. Most of them
-// are found.
+// likely lists forgeries that may yield a valid history, or one whose fault is reported for another task. Most of them
+// must be detected.
 var likely = []string{"event dropped", "at of what arms a timer", "cause: another offset", "cause: another inbox", "a decision is gone", "a task is gone", "queued", "event swapped with the next of its task"}
 
-// ofNoTask is returned by a forgery of a record without a task: a fault of any task counts.
+// ofNoTask is returned by a forgery of a record without a task. A fault of any task counts then.
 const ofNoTask = "none"
 
 const (
 	forgedWorlds      = 6
 	forgedWorldsQuick = 1
-	forgedMany        = 60  // number of forgeries from which a share is significant
-	forgedAll         = 500 // number of graphs from which each forgery has a place
+	forgedMany        = 60  // number of forgeries from which the detected share is significant
+	forgedAll         = 500 // number of graphs from which each forgery can be applied
 )
 
-// TestForgedHistoriesAreFound changes one thing in a valid log of random graphs, so that all hashes, numbers and
-// offsets stay consistent. verify must report it for its task. -graphs sets the number of graphs.
+// TestForgedHistoriesAreFound changes one thing in a valid log of random graphs. All hashes, numbers and offsets stay
+// consistent. verify must report the change for its task. -graphs sets the number of graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
 	worlds, seed := forgedWorlds, rand.Uint64()>>16
 	if !suite.All() || raced {
@@ -79,7 +79,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 	tally.Add(t, "forged histories held against the promises", tried)
 }
 
-// ticking is a clock that gives each record another time.
+// ticking returns a clock that gives each record another time.
 func ticking(c *testClock) func() time.Time {
 	var last time.Time
 	return func() time.Time {
@@ -92,7 +92,7 @@ func ticking(c *testClock) func() time.Time {
 	}
 }
 
-// forgedScore is how often a forgery was found.
+// forgedScore counts how often a forgery was detected.
 type forgedScore struct {
 	tried, named, alone int
 	missed              []string // the first

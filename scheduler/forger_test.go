@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// evidence is a log, and everything that was written along with it.
+// evidence is an events log and all records that were written with it.
 type evidence struct {
 	inputs, requests, dead, alerts []events.Record
 	log                            []*entry
@@ -22,12 +22,12 @@ type evidence struct {
 type entry struct {
 	e    *events.Event
 	r    events.Record
-	raw  bool // r stays as it is
-	seq  bool // e.Seq stays as it is
-	prev bool // e.Prev stays as it is
+	raw  bool // seal doesn't encode r again
+	seq  bool // seal keeps e.Seq
+	prev bool // seal keeps e.Prev
 }
 
-// evidenceOf is the output of a world.
+// evidenceOf returns the output of a world.
 func evidenceOf(w *flowWorld) *evidence {
 	x := &evidence{dead: w.cluster.all(ns.Deadletters()), alerts: w.cluster.all(ns.Alerts()), end: w.clock.Now()}
 	for _, topic := range ns.InboxTopics() {
@@ -50,7 +50,7 @@ func entryOf(fatal func(...any), r events.Record) *entry {
 	return &entry{e: e, r: r}
 }
 
-// clone is a deep copy.
+// clone returns a deep copy.
 func (x *evidence) clone() *evidence {
 	c := *x
 	c.inputs, c.requests, c.dead, c.alerts = slices.Clone(x.inputs), slices.Clone(x.requests), slices.Clone(x.dead), slices.Clone(x.alerts)
@@ -61,8 +61,8 @@ func (x *evidence) clone() *evidence {
 	return &c
 }
 
-// seal encodes the log again with consistent offsets, event numbers and hashes, as a forger who knows the format
-// would. References to event numbers are adapted.
+// seal encodes the log again with consistent offsets, event numbers and hashes, as a forger who knows the format would.
+// It updates references to event numbers.
 func (x *evidence) seal() {
 	type chain struct {
 		seq  uint64
@@ -109,7 +109,7 @@ func (n *entry) reseal() {
 	n.r.Time, n.r.Offset = at, offset
 }
 
-// renumber adapts the event numbers in recoveries and alerts.
+// renumber updates the event numbers in recoveries and alerts.
 func (x *evidence) renumber(numbers map[string]uint64) {
 	for i := range x.inputs {
 		r := &x.inputs[i]
@@ -192,7 +192,7 @@ func (x *evidence) check(all bool) *verify.Report {
 	return c.Finish(x.end)
 }
 
-// input is the record that caused an event.
+// input returns the record that caused an event, and its index.
 func (x *evidence) input(c events.Cause) (*events.Record, int) {
 	for i := range x.inputs {
 		r := &x.inputs[i]
@@ -203,7 +203,7 @@ func (x *evidence) input(c events.Cause) (*events.Record, int) {
 	return nil, -1
 }
 
-// forger changes one thing of a log.
+// forger changes one thing in a log.
 type forger struct {
 	dice
 	*evidence
@@ -229,12 +229,12 @@ func newForger(d dice, x *evidence) *forger {
 	return f
 }
 
-// find is the index of a matching event of a task; -1: none.
+// find returns the index of a matching event of a task; -1: there is none.
 func (f *forger) find(ok func(n *entry) bool) int {
 	return f.findAny(func(n *entry) bool { return n.e.Task != "" && ok(n) })
 }
 
-// findAny is find, including events without a task.
+// findAny is like find, but includes events without a task.
 func (f *forger) findAny(ok func(n *entry) bool) int {
 	var at []int
 	for i, n := range f.log {
@@ -248,13 +248,13 @@ func (f *forger) findAny(ok func(n *entry) bool) int {
 	return pick(f.dice, at)
 }
 
-// is matches events of one kind of fact.
+// is reports whether an event has a kind of fact.
 func is[F events.Fact](n *entry) bool {
 	_, ok := n.e.Fact.(F)
 	return ok
 }
 
-// next is the index of the task's next event after i; -1: none.
+// next returns the index of the task's next event after i; -1: there is none.
 func (f *forger) next(i int) int {
 	for j := i + 1; j < len(f.log); j++ {
 		if f.log[j].e.Task == f.log[i].e.Task {

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// of runs a forgery on one of the matching events.
+// of returns a forgery that changes one of the matching events.
 func of(ok func(f *forger, n *entry) bool, change func(f *forger, i int) bool) func(*forger) string {
 	return func(f *forger) string {
 		i := f.find(func(n *entry) bool { return ok(f, n) })
@@ -23,7 +23,7 @@ func of(ok func(f *forger, n *entry) bool, change func(f *forger, i int) bool) f
 	}
 }
 
-// fact is of for one kind of fact.
+// fact is like of, for one kind of fact.
 func fact[F events.Fact](change func(f *forger, n *entry, x F) bool) func(*forger) string {
 	return of(func(_ *forger, n *entry) bool { return is[F](n) }, func(f *forger, i int) bool { return change(f, f.log[i], f.log[i].e.Fact.(F)) })
 }
@@ -32,7 +32,7 @@ func anyEvent(*forger, *entry) bool { return true }
 
 func armsTimer(_ *forger, n *entry) bool { return n.e.Policy != nil }
 
-// inputOf is of for the input that caused an event.
+// inputOf is like of, for the input that caused an event.
 func inputOf[I events.Input](change func(f *forger, i int, r *events.Record, in I) bool) func(*forger) string {
 	return of(func(f *forger, n *entry) bool {
 		r, _ := f.input(n.e.Cause)
@@ -67,20 +67,20 @@ func (f *forger) removeInput(c events.Cause) bool {
 	return true
 }
 
-// slotOf is the slot that an event is about.
+// slotOf returns the slot that an event concerns.
 func slotOf(x events.Fact) events.Slot {
 	s, _ := (&events.Event{Fact: x}).Slot()
 	return s
 }
 
-// requestOf is the index of an attempt's request.
+// requestOf returns the index of an attempt's request.
 func (f *forger) requestOf(i int) int {
 	x := f.log[i].e.Fact.(*events.AttemptStarted)
 	id := events.RequestID(f.log[i].e.Task, events.RequestRef{Step: x.Step, Kind: x.Kind, Attempt: x.Attempt})
 	return slices.IndexFunc(f.requests, func(r events.Record) bool { got, _ := r.Header(events.HeaderID); return got == id })
 }
 
-// requestWith changes the request of an attempt.
+// requestWith returns a forgery of the request of an attempt.
 func requestWith(change func(*events.Request)) func(*forger) string {
 	return of(func(_ *forger, n *entry) bool { return is[*events.AttemptStarted](n) }, func(f *forger, i int) bool {
 		k := f.requestOf(i)
@@ -169,8 +169,8 @@ func (f *forger) startIn(n *entry, t *events.Task, k int) {
 	f.drop(t.ID, func(m *entry) bool { return m.e.Seq > seq })
 }
 
-// mustFollow reports whether the event after i belongs to the same decision and can't be missing: an attempt may wait
-// for its agent, together with what follows from it.
+// mustFollow reports whether the event after i belongs to the same decision and can't be missing. The start of an
+// attempt can be missing, since it may wait for its agent, and so can the events that follow from it.
 func (f *forger) mustFollow(i int) bool {
 	if i+1 == len(f.log) {
 		return false

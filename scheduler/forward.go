@@ -11,7 +11,7 @@ import (
 // A task's id determines the partition of its records. A record in another partition is forwarded once, in the
 // transaction that consumes it.
 
-// targetPartition is the partition of a task's record, or why the record is unusable.
+// targetPartition returns the partition of a task's record, or why the record is unusable.
 func targetPartition(r *events.Record, task string, partitions int32) (int32, *events.Unusable) {
 	if len(r.Key) > 0 && string(r.Key) != task {
 		return 0, &events.Unusable{Reason: events.ReasonWrongKey, Detail: "the key names " + quoted(string(r.Key)) + ", the record " + quoted(task)}
@@ -26,7 +26,7 @@ func targetPartition(r *events.Record, task string, partitions int32) (int32, *e
 }
 
 // forward writes the record to the right partition with the right key. Its value is bounded, but a foreign client may
-// have written any headers. A record above the limit becomes a dead letter, which has the value and can be redriven.
+// have added any headers. A record above the limit becomes a dead letter, which contains the value and can be redriven.
 func (tx *transaction) forward(r *events.Record, task string, where int32) {
 	f := forwardedCopy(r, task, where)
 	if n := recordBytes(&f); n > MaxForwardBytes {
@@ -38,11 +38,11 @@ func (tx *transaction) forward(r *events.Record, task string, where int32) {
 	tx.write(f)
 }
 
-// headerOverheadMax is the bytes of a header besides its name and value: their lengths. One batch can hold a million
-// empty headers.
+// headerOverheadMax is the most bytes of a header besides its name and value: their two lengths. Without it, a million
+// empty headers in one batch would count as nothing.
 const headerOverheadMax = 10
 
-// recordBytes is an upper bound of a record's uncompressed size.
+// recordBytes returns an upper bound of a record's uncompressed size.
 func recordBytes(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -51,7 +51,7 @@ func recordBytes(r *events.Record) int {
 	return n
 }
 
-// forwardedCopy is the record to write. Its hop header names the origin, so a record is forwarded only once.
+// forwardedCopy returns the record to write. Its hop header names the origin, so that it isn't forwarded again.
 func forwardedCopy(r *events.Record, task string, where int32) events.Record {
 	f := events.Record{Topic: r.Topic, Partition: where, Key: []byte(task), Value: r.Value}
 	f.Headers = append(append(make([]events.Header, 0, len(r.Headers)+1), r.Headers...),
@@ -59,8 +59,8 @@ func forwardedCopy(r *events.Record, task string, where int32) events.Record {
 	return f
 }
 
-// forwardFromAdded forwards a record from a partition that was added to an inbox. There is no partition of events
-// with its number, so no state can reflect the input. Once the forward is committed, the record may be trimmed.
+// forwardFromAdded forwards a record from a partition that was added to an inbox. The events topic has no partition of
+// that number, so no state can reflect the input. Once the forward is committed, the record may be trimmed.
 func (tx *transaction) forwardFromAdded(r *events.Record) error {
 	inbox := tx.worker.inboxes[r.Topic]
 	if tx.addedOffsets == nil {

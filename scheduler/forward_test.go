@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inboxRecords has a usable record about a task for each inbox.
+// inboxRecords returns a usable record about a task for each inbox.
 func inboxRecords(task string) map[events.Inbox]events.Record {
 	control := &events.Control{Task: task, Command: events.Cancel, By: events.By{Who: "op", RequestID: "r-1"}}
 	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
@@ -22,9 +22,9 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 	}
 }
 
-// A record is decided in the partition of its task. A record elsewhere is forwarded once, with the task's key. A
-// record with another key becomes a dead letter. A record in an added partition, which has no events, is forwarded,
-// too.
+// TestPlacement checks that a record is decided in the partition of its task. A record in another partition is
+// forwarded once, with the task's key. A record with another key becomes a dead letter. A record in an added partition,
+// which has no events, is forwarded, too.
 func TestPlacement(t *testing.T) {
 	hop := events.Header{Key: events.HeaderHop, Value: []byte("1/7")}
 	for _, tt := range []struct {
@@ -111,8 +111,8 @@ func (s *site) placed(r events.Record, task string, home bool, dead events.Reaso
 	}
 }
 
-// A foreign client's record may be larger than any record that a client of ours can write. Above the limit it becomes
-// a dead letter; otherwise the worker would fail on it forever.
+// TestForwardIsBounded checks records that are larger than any record that Waybill's client can write. A record above
+// the limit becomes a dead letter. Otherwise the worker would fail on it forever.
 func TestForwardIsBounded(t *testing.T) {
 	filler := func(n int) events.Header { return events.Header{Key: "x-own", Value: make([]byte, n)} }
 	for _, tt := range []struct {
@@ -144,8 +144,8 @@ func TestForwardIsBounded(t *testing.T) {
 	}
 }
 
-// Offsets of an added partition are independent of those of the partition that it is assigned with: no record of
-// either is skipped.
+// TestOffsetsOfAnAddedPartition checks that offsets of an added partition are independent of those of the partition
+// that it is assigned with. No record of either may be skipped.
 func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -154,12 +154,12 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 		r.Partition = p
 		s.cluster.write(r)
 	}
-	for _, task := range []string{"t-1", "t-2", "t-3"} { // before anything else, at 0 to 2
+	for _, task := range []string{"t-1", "t-2", "t-3"} { // first, at offsets 0 to 2
 		write(task, 1)
 	}
 	s.drain(w)
 	write("t-4", 0)
-	write("t-5", 1) // at 3, where the other is at 4
+	write("t-5", 1) // at offset 3, while the other partition is at 4
 	s.drain(w)
 	for _, task := range []string{"t-1", "t-2", "t-3", "t-4", "t-5"} {
 		if got := s.events(task); !slices.Equal(got, life[:3]) {
@@ -168,7 +168,8 @@ func TestOffsetsOfAnAddedPartition(t *testing.T) {
 	}
 }
 
-// An unusable input becomes a dead letter, and the next record is decided in the same transaction.
+// TestUnusableInputsBecomeDeadLetters checks that an unusable input becomes a dead letter, and that the next record is
+// decided in the same transaction.
 func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 	for inbox := range events.Inboxes {
 		s := newSite(t, 1)
@@ -176,7 +177,7 @@ func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 		w := s.worker(log)
 		s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
 		for _, value := range [][]byte{nil, []byte("{"), []byte("\xff\xfe"), []byte("null"), make([]byte, events.MaxSubmissionBytes+1)} {
-			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value}, events.Record{Topic: ns.Inbox(inbox), Partition: 1, Value: value}) // that one was added
+			s.cluster.write(events.Record{Topic: ns.Inbox(inbox), Value: value}, events.Record{Topic: ns.Inbox(inbox), Partition: 1, Value: value}) // partition 1 was added
 		}
 		s.submit("w", "t-1")
 		s.drain(w)
@@ -189,8 +190,8 @@ func TestUnusableInputsBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// What was brought out of a partition that was added to an inbox is trimmed there, as what is
-// reflected is in the others: a forward, or a dead letter, once it is committed.
+// TestAddedPartitionsAreTrimmed checks that an added partition is trimmed once its forwards and dead letters are
+// committed. Other partitions are trimmed up to the reflected offset.
 func TestAddedPartitionsAreTrimmed(t *testing.T) {
 	s := newSite(t, 1)
 	trimmed := map[string]map[int32]int64{}

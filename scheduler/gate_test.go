@@ -10,8 +10,9 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Two reasons pause the tasks inbox of a partition: its output was refused, and the definitions can't be read. The
-// end of one reason doesn't end the other. When both have ended, all inboxes flow.
+// TestInboxesFlowAfterTwoReasons pauses the tasks inbox of a partition for two reasons: its output was refused, and the
+// definitions can't be read. The end of one reason must not remove the other. When both have ended, all inboxes are
+// read.
 func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -45,14 +46,14 @@ func TestInboxesFlowAfterTwoReasons(t *testing.T) {
 	})
 }
 
-// flows reports whether an inbox flows.
+// flows reports whether an inbox isn't paused.
 func (l *fakeLog) flows(topic string, p int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate.Flows(inboxgate.Inbox{Topic: topic, Partition: p})
 }
 
-// refuses calls refuse without the lock: it may wait in a bubble, in which a wait for a mutex isn't durable.
+// refuses calls refuse without the lock. It may wait in a bubble, where waiting for a mutex isn't durable blocking.
 func (l *fakeLog) refuses(r *events.Record) bool {
 	refuse := l.refuse
 	if refuse == nil {

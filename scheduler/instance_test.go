@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestReplyNamesItsInstance: only the event of a reply names the agent's instance, not the events that follow from
-// it.
+// TestReplyNamesItsInstance checks that only the event of a reply names the agent's instance. The events that follow
+// from it don't.
 func TestReplyNamesItsInstance(t *testing.T) {
 	for source, want := range map[string]string{
 		"waybill.agent/inventory/till-2": "till-2",

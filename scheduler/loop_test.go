@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// life is the events of a task with one step that completes.
+// life lists the events of a task with one step that completes.
 var life = []string{"waybill.task.received.v1", "waybill.task.started.v1", "waybill.step.started.v1", "waybill.step.completed.v1", "waybill.task.processed.v1"}
 
 func (s *site) lived(tasks ...string) {
@@ -34,7 +34,8 @@ func (s *site) process(w *worker, tasks ...string) {
 	s.lived(tasks...)
 }
 
-// The group's offsets expire, and all inputs are read again. Those that the state reflects are skipped.
+// TestInputsBelowReflectedAreSkipped lets the group's offsets expire, so that all inputs are read again. Those that the
+// state reflects are skipped.
 func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	s := newSite(t, 2)
 	first := s.worker(s.cluster.join(0, 1))
@@ -57,7 +58,8 @@ func TestInputsBelowReflectedAreSkipped(t *testing.T) {
 	}
 }
 
-// A rolled-back transaction changes neither the log nor the worker's state. Its inputs are read again.
+// TestAbortDropsTheSpeculativeState checks that a rolled-back transaction changes neither the log nor the worker's
+// state. Its inputs are read again.
 func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
@@ -84,8 +86,8 @@ func TestAbortDropsTheSpeculativeState(t *testing.T) {
 	}
 }
 
-// A commit succeeded but its answer was lost, with all of the group's positions or with none. A new worker learns the
-// outcome from the log, and nothing is written twice.
+// TestUncertainCommit loses the answer to a commit, which included all of the group's positions or none. A new worker
+// learns the outcome from the log, and nothing is written twice.
 func TestUncertainCommit(t *testing.T) {
 	for _, name := range []string{"positions committed too", "positions lost", "nothing happened"} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +134,7 @@ func TestUncertainCommit(t *testing.T) {
 	}
 }
 
-// After an uncertain commit, Run opens a new client and continues.
+// TestRunReopensAWorker checks that Run opens a new client after an uncertain commit, and continues.
 func TestRunReopensAWorker(t *testing.T) {
 	s := newSite(t, 1)
 	opened := 0
@@ -186,8 +188,8 @@ func (s *site) await(so func() bool) {
 	}
 }
 
-// A partition is reassigned after its records were polled. The transaction is rolled back, and the records of the
-// other partition are read again.
+// TestPartitionLostBetweenPollAndCommit reassigns a partition after its records were polled. The transaction is rolled
+// back, and the records of the other partition are read again.
 func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 	for _, when := range []string{"before deciding", "before the commit"} {
 		for _, back := range []bool{false, true} {
@@ -234,8 +236,8 @@ func TestPartitionLostBetweenPollAndCommit(t *testing.T) {
 
 func (p *partition) ok() bool { return p != nil && p.ready() }
 
-// Only an owner's first transaction in a partition begins with a claim. A partition that is assigned again is claimed
-// again.
+// TestClaimOnceForEachAssignment checks that only an owner's first transaction in a partition begins with a claim. A
+// partition that is assigned again is claimed again.
 func TestClaimOnceForEachAssignment(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
@@ -259,7 +261,8 @@ func TestClaimOnceForEachAssignment(t *testing.T) {
 	}
 }
 
-// An agent's topic is deleted while the metadata still shows it. The attempt fails, and no other task waits.
+// TestMissingRequestTopic deletes an agent's topic that the metadata still shows. The attempt fails, and no other task
+// waits.
 func TestMissingRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -276,7 +279,7 @@ func TestMissingRequestTopic(t *testing.T) {
 		s.drain(w)
 		s.lived("fine")
 
-		// The topic can be written to again, which is tried after a while.
+		// The topic can be written to again. The worker tries that after unwritableFor.
 		s.cluster.missing = nil
 		time.Sleep(unwritableFor)
 		s.recover(w, "broke", events.ActionWait)
@@ -290,7 +293,7 @@ func TestMissingRequestTopic(t *testing.T) {
 	})
 }
 
-// An agent's topic was recreated. The refusal of the first request costs no attempt.
+// TestRecreatedRequestTopic recreates an agent's topic. The refusal of the first request costs no attempt.
 func TestRecreatedRequestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -312,7 +315,7 @@ func TestRecreatedRequestTopic(t *testing.T) {
 	})
 }
 
-// An agent is found whose topic was created after the last metadata read.
+// TestNewAgentIsFound checks that an agent is found although its topic was created after the last metadata read.
 func TestNewAgentIsFound(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -325,7 +328,7 @@ func TestNewAgentIsFound(t *testing.T) {
 	s.lived("t-1")
 }
 
-// recover asks for a recovery of the step's timer, as a supervisor does.
+// recover writes a recovery of the step's timer, as a supervisor does.
 func (s *site) recover(w *worker, task string, action events.Action) {
 	s.t.Helper()
 	state, err := w.partitions[events.Partition([]byte(task), s.cfg.Partitions)].tasks.Task(task)
@@ -341,7 +344,7 @@ func (s *site) recover(w *worker, task string, action events.Action) {
 	}
 }
 
-// Output that the cluster refuses temporarily is retried, but not forever.
+// TestTemporaryRefusalIsRetried checks that output that the cluster refuses temporarily is retried, but not forever.
 func TestTemporaryRefusalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -361,7 +364,8 @@ func TestTemporaryRefusalIsRetried(t *testing.T) {
 	})
 }
 
-// Before an unknown workflow is refused, the definitions are read to their end.
+// TestDefinitionsAreReadToTheirEnd checks that the definitions are read to their end before an unknown workflow is
+// refused.
 func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -381,7 +385,7 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 		t.Errorf("told: %v", told)
 	}
 
-	// Once for all records of a poll.
+	// The definitions are read once for all records of a poll.
 	s.submit("nowhere", "t-3", "t-4", "t-5", "t-6")
 	s.drain(w)
 	if n := len(s.cluster.all(ns.Deadletters())); n != 5 || s.catalog.reads != 3 {
@@ -389,8 +393,8 @@ func TestDefinitionsAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-// A partition moves to another worker of the process, which restores it only after the previous worker has released
-// it.
+// TestOneWorkerAtATimeHasAView reassigns a partition to another worker of the process. That worker restores it only
+// after the previous worker has released it.
 func TestOneWorkerAtATimeHasAView(t *testing.T) {
 	s := newSite(t, 1)
 	open, most := 0, 0
@@ -459,7 +463,7 @@ func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]e
 	return true, nil
 }
 
-// A partition can't be restored: the worker ends with the reason.
+// TestRestoreErrorSurfaces checks that a worker ends with the reason if a partition can't be restored.
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
@@ -485,7 +489,8 @@ func (s *site) run(log *fakeLog) error {
 	return Run(s.t.Context(), s.cfg)
 }
 
-// A stalled worker keeps its partitions. The process ends with the reason.
+// TestStalledWorkerEndsRun checks that the process ends with the reason if a worker stalls, since a stalled worker
+// would keep its partitions.
 func TestStalledWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -505,7 +510,8 @@ func TestStalledWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A process is stopped for a minute. That minute doesn't count as a stall; a later stall is detected.
+// TestStoppedProcessIsNotStalled suspends a process for a minute. That minute doesn't count as a stall. A later stall
+// is detected.
 func TestStoppedProcessIsNotStalled(t *testing.T) {
 	const most = 10 * time.Second
 	began := time.Now()
@@ -527,7 +533,7 @@ func TestStoppedProcessIsNotStalled(t *testing.T) {
 	}
 }
 
-// wedged hangs in a call that no context ends.
+// wedged hangs in a call that can't be cancelled.
 type wedged struct {
 	*fakeLog
 	letGo chan struct{}
@@ -538,7 +544,7 @@ func (w wedged) Poll(ctx context.Context) ([]events.Record, error) {
 	return nil, ctx.Err()
 }
 
-// A worker that hangs in such a call isn't waited for.
+// TestHangingWorkerEndsRun checks that Run doesn't wait for a worker that hangs in such a call.
 func TestHangingWorkerEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -554,7 +560,7 @@ func TestHangingWorkerEndsRun(t *testing.T) {
 	})
 }
 
-// A large clock skew ends the process; a small one is reported.
+// TestClockSkewEndsRun checks that a large clock skew ends the process, and that a small one is reported.
 func TestClockSkewEndsRun(t *testing.T) {
 	for _, sign := range []time.Duration{1, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -579,8 +585,8 @@ func TestClockSkewEndsRun(t *testing.T) {
 	}
 }
 
-// The log has an event of a newer version. Its task is stopped and reported, other tasks continue. A decision would
-// write a second event with the same sequence number.
+// TestNewerEventStopsItsTaskOnly writes an event of a newer version to the log. Its task is stopped and reported, and
+// other tasks continue. A decision about it would write a second event with the same sequence number.
 func TestNewerEventStopsItsTaskOnly(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

@@ -17,19 +17,19 @@ const (
 	retryReplyToAfter   = 250 * time.Millisecond
 	probeWaitMin        = time.Second // before one notification probes a topic that was given up
 	probeWaitMax        = 30 * time.Second
-	notifyAlertEvery    = 30 * time.Second // per topic
+	notifyAlertEvery    = 30 * time.Second // minimum time between two alerts about a topic
 	outstandingMax      = 20_000           // unfinished notifications
 	inFlightMax         = 4_000            // below the outbox's buffer, so a send never blocks
-	notifyTopicMax      = 1_000            // in flight to one topic
+	notifyTopicMax      = 1_000            // notifications in flight to one topic
 	ensureWithin        = 5 * time.Second  // timeout of Ensure
 	ensuresMax          = 16               // concurrent calls of Ensure
 	rewriteWaitMin      = time.Second      // before a dead letter that could not be written is retried
 	rewriteWaitMax      = 30 * time.Second
 	reopenNotifierAfter = time.Second
-	maxReplyTos         = 10_000 // idle topics that are remembered
+	maxReplyTos         = 10_000 // topics whose state is kept
 )
 
-// Notifications is the notifier's consumer of the notifications topic. Done may be called in any order.
+// Notifications is the notifier's consumer of the notifications topic. Done may be called in any order of offsets.
 type Notifications interface {
 	Poll(ctx context.Context) ([]events.Record, error)
 	Done(partition int32, offset int64)
@@ -67,8 +67,8 @@ type NotifierConfig struct {
 // alert. Periodically (probeWaitMin, doubling to probeWaitMax) one notification probes the topic. The first delivery
 // ends this state.
 //
-// Such a topic delays no other, unless more than outstandingMax of its notifications wait. Several topics that don't
-// respond at the same time delay the others for at most sendWithin, once they use all of inFlightMax.
+// Such a topic doesn't delay others, unless more than outstandingMax of its notifications wait. Several topics that
+// stop responding at the same time delay others for at most sendWithin, once they use all of inFlightMax.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
 	var refusals permissionFailures
 	for ctx.Err() == nil {
@@ -93,14 +93,14 @@ type notifier struct {
 	in          Notifications
 	topics      map[string]*replyTo
 	sendQueue   []*replyTo // topics that may send, round robin
-	inFlight    int        // to all topics
+	inFlight    int        // notifications in flight to all topics
 	outstanding int
 	paused      bool
-	closing     bool // no more sends
+	closing     bool // nothing is sent any more
 	creating    chan struct{}
 
 	mu     sync.Mutex
-	posted []func() // results of sends, for the goroutine of run
+	posted []func() // functions that the goroutine of run calls with the results of sends
 	signal chan struct{}
 }
 
@@ -201,11 +201,11 @@ func (n *notifier) relay(ctx context.Context, r *events.Record) {
 	n.sendWaiting(ctx, t)
 }
 
-// errTooManyWaiting: a topic fails, and more notifications wait for it than may be kept.
+// errTooManyWaiting is the error of a failing topic for which more notifications wait than may be buffered.
 var errTooManyWaiting = fmt.Errorf("it fails, and more than %d notifications wait for it", notifyTopicMax)
 
-// checkNotification checks what a foreign client may have written: a notification that can't be relayed, or whose
-// dead letter would be too large. The topic that it names isn't at fault.
+// checkNotification checks a notification that a foreign client may have written. It rejects one that can't be relayed,
+// or whose dead letter would be too large. Its reply_to topic isn't at fault.
 func checkNotification(r *events.Record, topic string) *events.Unusable {
 	switch bytes := recordBytes(r); {
 	case len(topic) > events.MaxReplyToBytes:
@@ -231,8 +231,8 @@ func (n *notifier) topic(name string) *replyTo {
 	return t
 }
 
-// sendWaiting sends waiting notifications while there is room in flight. A topic's share is limited, so one that
-// doesn't respond leaves room for others. The timeout of a send begins only when it is sent.
+// sendWaiting sends waiting notifications while fewer than inFlightMax are in flight. A topic's share is limited, so a
+// topic that doesn't respond doesn't use all of them. The timeout of a notification starts when it is sent.
 func (n *notifier) sendWaiting(ctx context.Context, t *replyTo) {
 	n.enqueue(t)
 	for len(n.sendQueue) > 0 && n.inFlight < inFlightMax && !n.closing {
@@ -316,8 +316,8 @@ func (n *notifier) deadletter(ctx context.Context, r *events.Record, u *events.U
 	n.sendUntilWritten(ctx, events.Deadletter(n.cfg.Namespace, n.cfg.Source, r, u), rewriteWaitMin, func() { n.finish(r) })
 }
 
-// sendUntilWritten retries a record until it is written: dead letters and alerts aren't given up. It stops when the
-// membership ends; the notification is then relayed again.
+// sendUntilWritten retries a record until it is written, since dead letters and alerts must not be lost. It stops when
+// the membership ends. The notification is then relayed again.
 func (n *notifier) sendUntilWritten(ctx context.Context, r events.Record, wait time.Duration, written func()) {
 	n.cfg.Outbox.SendAsync(ctx, r, func(_ events.Record, err error) {
 		n.post(func() {

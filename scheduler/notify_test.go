@@ -15,23 +15,23 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// outbox buffers a number of records, and one goroutine reports their results, as in a Kafka client. If that
-// goroutine waits for the buffer, it waits forever.
+// outbox buffers a limited number of records. One goroutine reports their results, as in a Kafka client. If that
+// goroutine waits for space in the buffer, it waits forever.
 type outbox struct {
 	slots   chan struct{}
 	results chan func()
 	end     chan struct{}
 
 	mu       sync.Mutex
-	faults   map[string]error // topics that refuse at once
+	faults   map[string]error // errors of topics that refuse at once
 	tooLarge func(*events.Record) bool
 	silent   map[string]bool // topics that don't respond within the record's timeout
 	arrived  map[string][]events.Record
-	at       map[string]time.Duration // arrival of the last one
+	at       map[string]time.Duration // when the last record arrived
 	began    time.Time
 }
 
-// noticed is the delay of a client's timeout.
+// noticed is how long after a timeout the client reports it.
 const noticed = 500 * time.Millisecond
 
 func newOutbox(t *testing.T, room int) *outbox {
@@ -101,7 +101,7 @@ type mailbox struct {
 	done    map[int64]bool
 	paused  bool
 	pauses  int
-	fail    error // of the next poll
+	fail    error // the error of the next poll
 	opened  int
 	written chan struct{}
 }
@@ -133,7 +133,7 @@ func (m *mailbox) open(context.Context) (Notifications, error) {
 	return &reader{mailbox: m, given: map[int64]bool{}}, nil
 }
 
-// unfinished counts the notifications that would be relayed again.
+// unfinished returns the number of notifications that would be relayed again.
 func (m *mailbox) unfinished() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +213,7 @@ type post struct {
 	done     chan error
 }
 
-// relaying runs a test with a notifier in a bubble.
+// relaying runs a test with a notifier in a bubble. room is the size of the outbox's buffer.
 func relaying(t *testing.T, room int, test func(p *post)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &post{T: t, in: newMailbox(), out: newOutbox(t, room), done: make(chan error, 1)}
@@ -241,13 +241,13 @@ func (p *post) end() {
 	}
 }
 
-// pass advances the time until all goroutines wait.
+// pass advances the time and waits until all goroutines are blocked.
 func (p *post) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// statuses are a task's statuses in a topic.
+// statuses returns a task's statuses in a topic.
 func (p *post) statuses(topic, task string) []string {
 	var got []string
 	for _, r := range p.out.got(topic) {
@@ -260,7 +260,8 @@ func (p *post) statuses(topic, task string) []string {
 	return got
 }
 
-// Notifications of a task arrive in order and completely, and once if nothing fails.
+// TestNotificationsInOrder checks that the notifications of a task arrive in order and completely, and once if nothing
+// fails.
 func TestNotificationsInOrder(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		statuses := []string{"received", "error", "undoing", "undone"}
@@ -275,7 +276,7 @@ func TestNotificationsInOrder(t *testing.T) {
 			if got := p.statuses(fmt.Sprint("app.", i%3), fmt.Sprint("t-", i)); !slices.Equal(got, statuses) {
 				p.Fatalf("task %d was told %v", i, got)
 			}
-			if i > 20 { // each costs a look at all
+			if i > 20 { // each check reads all records
 				break
 			}
 		}
@@ -290,8 +291,8 @@ func TestNotificationsInOrder(t *testing.T) {
 	})
 }
 
-// The notifications of a topic that is missing, refuses or doesn't respond become dead letters, with one alert. No
-// other topic is delayed.
+// TestFailingReplyToDelaysNoOther checks that the notifications of a topic that is missing, refuses or doesn't respond
+// become dead letters, with one alert. No other topic is delayed.
 func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	for _, fault := range []string{"missing", "refuses", "silent"} {
 		t.Run(fault, func(t *testing.T) {
@@ -333,7 +334,7 @@ func TestFailingReplyToDelaysNoOther(t *testing.T) {
 					p.Errorf("%d notifications were dead-lettered, of %d", len(origins), told)
 				}
 
-				// The topic works again, and is probed after a while.
+				// The topic works again, and is probed after at most probeWaitMax.
 				p.out.set(func() { clear(p.out.faults); clear(p.out.silent) })
 				p.pass(probeWaitMax)
 				p.in.tell("broken", "late", "received")
@@ -346,8 +347,8 @@ func TestFailingReplyToDelaysNoOther(t *testing.T) {
 	}
 }
 
-// More notifications than the outbox holds go to a topic that doesn't respond. The outbox's goroutine never blocks,
-// and other topics receive theirs.
+// TestSilentTopicsFillTheOutbox sends more notifications than the outbox can buffer to topics that don't respond. The
+// outbox's goroutine never blocks, and other topics receive their notifications.
 func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	relaying(t, 2*notifyTopicMax, func(p *post) {
 		p.out.silent["a"], p.out.silent["b"] = true, true
@@ -356,7 +357,7 @@ func TestSilentTopicsFillTheOutbox(t *testing.T) {
 			p.in.tell("b", fmt.Sprint("b-", i), "received")
 		}
 		p.start()
-		p.pass(time.Second) // its time must not end with theirs, at the instant that makes room
+		p.pass(time.Second) // its timeout must not end together with theirs, when space becomes free
 		p.in.tell("fine", "f", "received")
 		p.pass(2 * sendWithin)
 		if n := len(p.out.got(ns.Deadletters())); n != 6*notifyTopicMax {
@@ -368,8 +369,8 @@ func TestSilentTopicsFillTheOutbox(t *testing.T) {
 	})
 }
 
-// Topics don't respond, and their notifications would fill the outbox. They leave room in it. Notifications of other
-// topics wait before their timeout begins, and arrive.
+// TestSilentTopicsLeaveRoomInTheOutbox sends notifications to topics that don't respond. They would fill the outbox,
+// but must leave space in it. Notifications of other topics wait before their timeout starts, and arrive.
 func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 	const topics = 8
 	relaying(t, topics*notifyTopicMax, func(p *post) {
@@ -390,14 +391,15 @@ func TestSilentTopicsLeaveRoomInTheOutbox(t *testing.T) {
 		if n := len(p.out.got("fine")); n != 1 {
 			p.Errorf("%d of 1 arrived", n)
 		}
-		p.pass(sendWithin) // what went to one as another had just been given up
+		p.pass(sendWithin) // for the notifications that were sent just after another topic was given up
 		if n, all := len(p.out.got(ns.Deadletters())), topics*notifyTopicMax*3/2; n != all || p.in.unfinished() > 0 {
 			p.Errorf("%d dead letters of %d, %d are not finished with", n, all, p.in.unfinished())
 		}
 	})
 }
 
-// Dead letters and alerts are retried until they are written. The notification isn't finished before.
+// TestDeadLetterIsRetriedUntilWritten checks that dead letters and alerts are retried until they are written. The
+// notification isn't finished before that.
 func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		down := errors.New("not enough replicas")
@@ -410,7 +412,7 @@ func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 		if n := p.in.unfinished(); n != 1 {
 			p.Fatal("finished with, and nowhere to be found")
 		}
-		// 1 s, doubling to 30 s.
+		// The pauses are 1 s, doubling to 30 s.
 		if want := (map[string]int{"broken": 1, ns.Deadletters(): 14, ns.Alerts(): 14}); !maps.Equal(tries, want) {
 			p.Errorf("within 5 minutes %v, want %v", tries, want)
 		}
@@ -422,7 +424,8 @@ func TestDeadLetterIsRetriedUntilWritten(t *testing.T) {
 	})
 }
 
-// A topic within the namespace, or no topic at all, receives no notification.
+// TestNotificationToTheNamespace checks that a topic within the namespace, or a record without a topic, receives no
+// notification.
 func TestNotificationToTheNamespace(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
@@ -436,8 +439,8 @@ func TestNotificationToTheNamespace(t *testing.T) {
 	})
 }
 
-// A foreign client's notification may be larger than ours. The topic that it names isn't at fault, and the dead
-// letter must be small enough to be written.
+// TestNotificationsAreBounded checks notifications of foreign clients that are larger than Waybill's. The reply_to
+// topic isn't at fault, and the dead letter must be small enough to be written.
 func TestNotificationsAreBounded(t *testing.T) {
 	large := strings.Repeat("x", 1_010_000)
 	relaying(t, 64, func(p *post) {
@@ -461,8 +464,8 @@ func TestNotificationsAreBounded(t *testing.T) {
 	})
 }
 
-// The membership is lost: unfinished notifications are relayed again, finished ones aren't. At its end the notifier
-// finishes what was delivered.
+// TestNotifierReopensItsClient ends the membership. Unfinished notifications are relayed again, finished ones aren't.
+// When the notifier ends, it finishes the notifications that were delivered.
 func TestNotifierReopensItsClient(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.start()
@@ -495,8 +498,8 @@ func TestNotifierReopensItsClient(t *testing.T) {
 	})
 }
 
-// An error that no new client fixes ends the notifier and the process, as for a worker. So does a long refusal of
-// authorization.
+// TestNotifierEndsAfterPermanentErrors checks that an error that a new client can't fix ends the notifier and the
+// process, as it does for a worker. So does authorization that is refused for a long time.
 func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -524,8 +527,8 @@ func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	}
 }
 
-// Many topics are missing, and the controller is slow. Each is created independently. Ensure isn't called for
-// existing topics, and no topic waits for another.
+// TestReplyToIsEnsuredConcurrently lets many topics be missing while the controller is slow. Each is created
+// independently. Ensure isn't called for existing topics, and no topic waits for another.
 func TestReplyToIsEnsuredConcurrently(t *testing.T) {
 	const missing, each = 100, 4 * time.Second
 	relaying(t, 5*notifyTopicMax, func(p *post) {
@@ -578,7 +581,8 @@ type tooLargeRecordError struct{}
 func (tooLargeRecordError) Error() string               { return "the record has 5 bytes, the topic takes at most 4" }
 func (tooLargeRecordError) TooLarge() (bytes, most int) { return 5, 4 }
 
-// One notification is too large for its topic. Only this one becomes a dead letter, with one alert.
+// TestTooLargeNotificationDelaysNoOther checks that only a notification that is too large for its topic becomes a dead
+// letter, with one alert.
 func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	relaying(t, 64, func(p *post) {
 		p.out.tooLarge = func(r *events.Record) bool { return r.Topic == "narrow" && strings.HasPrefix(string(r.Key), "large") }
@@ -597,7 +601,7 @@ func TestTooLargeNotificationDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A topic is recreated. Its notifications wait, and arrive in order.
+// TestRecreatedReplyToIsWaitedFor recreates a topic. Its notifications wait, and arrive in order.
 func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration
@@ -634,7 +638,8 @@ func TestRecreatedReplyToIsWaitedFor(t *testing.T) {
 	}
 }
 
-// At its limit the notifier pauses its consumer until there is room.
+// TestNotifierPausesAtItsLimit checks that the notifier pauses its consumer at outstandingMax until enough
+// notifications are finished.
 func TestNotifierPausesAtItsLimit(t *testing.T) {
 	relaying(t, 4*notifyTopicMax, func(p *post) {
 		p.out.silent["silent"] = true

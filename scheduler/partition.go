@@ -10,9 +10,9 @@ import (
 // partition is the state of a partition that a worker owns.
 type partition struct {
 	id             int32
-	generation     uint64 // of the assignment
+	generation     uint64 // generation of the assignment
 	cancel         context.CancelFunc
-	releaseView    func() // lets other workers of the process open it
+	releaseView    func() // allows other workers of the process to open the partition
 	tasks          Tasks  // nil until restored
 	flow           *flow  // nil until restored, or if agents have no limit
 	unslottedSteps []unslottedStep
@@ -21,12 +21,12 @@ type partition struct {
 	runnable       runnable
 	stopsReported  map[string]struct{} // stopped tasks with a dead letter for a recovery; may be nil
 	assignedAt     time.Time
-	// confirmation tracks which events aren't known to be in the log.
+	// confirmation tracks which events aren't confirmed to be in the log.
 	confirmation confirmation
 	loading      chan struct{} // closed when the load of finished tasks has ended; nil: no load
 }
 
-// ready reports whether the partition may act.
+// ready reports whether the partition is restored, so that it may decide.
 func (p *partition) ready() bool { return p.tasks != nil }
 
 // accept applies the speculative state of a committed transaction.
@@ -40,7 +40,8 @@ func (p *partition) accept(s *speculation, next int64) {
 	p.confirmation.add(Accepted{next - 1, s.state.At})
 }
 
-// addStopsReported adds stopped tasks that a transaction has reported. The view bounds their number.
+// addStopsReported adds stopped tasks that a transaction has reported. Their number is bounded, since the store bounds
+// the number of stopped tasks.
 func (p *partition) addStopsReported(tasks map[string]bool) {
 	for task := range tasks {
 		if p.stopsReported == nil {
@@ -57,8 +58,8 @@ func (p *partition) dropUnslotted(n int) {
 	}
 }
 
-// hasRunningAttempt reports whether an agent is at work on the task. A task that is held, waits or cools down doesn't
-// count for admission.
+// hasRunningAttempt reports whether an agent is executing an attempt of the task. A task that is held, waits or cools
+// down doesn't count for admission.
 func hasRunningAttempt(t *events.Task) bool {
 	if !t.Open() {
 		return false
@@ -72,8 +73,8 @@ func hasRunningAttempt(t *events.Task) bool {
 	return false
 }
 
-// reconcile applies the current assignment: revoked and newly assigned partitions are dropped first, before any
-// decision.
+// reconcile applies the current assignment. It runs before any decision, and drops revoked and reassigned partitions
+// first.
 func (w *worker) reconcile(ctx context.Context) error {
 	assigned := w.log.Assigned()
 	for id, p := range w.partitions {
@@ -112,15 +113,15 @@ func (w *worker) dropPartition(p *partition) {
 	w.cfg.Listener.lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {
-			<-p.loading // it writes to the same store; its context has ended
+			<-p.loading // the load writes to the same store; its context has ended
 		}
 		w.saveAndClose(p.tasks)
 		p.releaseView()
 	}
 }
 
-// saveAndClose saves and closes a view. If that fails nothing is lost, since the log has everything; the next save of
-// the worker returns the error.
+// saveAndClose saves and closes a partition's tasks. A failure loses nothing, since the log is complete. The worker's
+// next save returns the error.
 func (w *worker) saveAndClose(v Tasks) {
 	if err := v.Save(); err != nil {
 		w.cfg.Listener.storeFailed(err)

@@ -5,7 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// A worker is assigned six partitions, and two may load at the same time. The first ones act while the others load.
+// TestFirstPartitionsActWhileOthersLoad assigns six partitions to a worker. Two may load at the same time. The first
+// ones are ready while the others load.
 func TestFirstPartitionsActWhileOthersLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 6)

@@ -13,19 +13,19 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// plans caches the plan of each program: tasks of one definition share it, as tasks do that are read from the log.
-// Entries are never removed.
+// plans caches the plan of each program, so that the tasks of a definition share it. Tasks that are read from the log
+// share plans, too. Entries are never removed.
 var plans sync.Map // *workflow.Program -> *cachedPlan
 
 // cachedPlan is the plan of a program.
 type cachedPlan struct {
 	*events.Plan
-	// lastMatch is the last plan that was found to match. Tasks that are read from a log share a plan, so it mostly
+	// lastMatch is the last plan that was found to match. Tasks that are read from a log share a plan, so it usually
 	// matches the next task, too.
 	lastMatch atomic.Pointer[events.Plan]
 }
 
-// PlanOf is the plan of a definition, as the fold needs it.
+// PlanOf returns the plan of a definition, in the form that events.Evolve needs.
 func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 
 func cachedPlanOf(p *workflow.Program) *cachedPlan {
@@ -48,8 +48,8 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 	return true
 }
 
-// sameStep compares two steps, without attempts and times: a task uses those of its own plan. Stored forms aren't
-// compared either, since another build may write them differently.
+// sameStep compares two steps without attempts and times, since a task uses those of its own plan. It doesn't compare
+// encoded forms either, since another build may encode them differently.
 func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
@@ -89,16 +89,16 @@ func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
 }
 
-// Advance decides what a task's state allows without an input. After Decide that is nothing; internal/replay uses it
-// for tasks with a changed plan. Like Decide it changes t, which must be the caller's own copy.
+// Advance decides what a task's state allows without an input. After Decide there is nothing to do. internal/replay
+// uses it for tasks with a changed plan. Like Decide it changes t, which must be the caller's own copy.
 func Advance(t *events.Task, cause events.Cause, env *Env) Decision {
 	d := newDecider(t, cause, env)
 	d.advance()
 	return d.decision()
 }
 
-// advance starts the steps that are ready, completes the task, or continues its undo. While the task is held nothing
-// starts.
+// advance starts the steps that are ready, completes the task, or continues its undo. Nothing starts while the task is
+// held.
 func (d *decider) advance() {
 	switch d.Task.State {
 	case events.StateProcessing:
@@ -108,9 +108,9 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. Past the
-// task's complete-by none starts: an agent would drop the request, and its effect would count as unknown. The task's
-// timer is due then, and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. After the
+// task's complete-by no step starts: an agent would drop the request, and its effect would count as unknown. The task's
+// timer is due then and decides.
 func (d *decider) advanceSteps() {
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
@@ -131,12 +131,12 @@ func (d *decider) advanceSteps() {
 	}
 }
 
-// doneAncestors caches the steps that are done with all their ancestors. No step is undone while others start, so the
-// cache stays valid for a decision.
+// doneAncestors caches which steps are done, together with all their ancestors. No step is undone while others start,
+// so the cache stays valid for a decision.
 type doneAncestors [workflow.MaxSteps]bool
 
-// allDone reports whether all ancestors of a step are done. Its direct needs aren't enough: an operator may release a
-// step as completed before the steps that it needs have run.
+// allDone reports whether all ancestors of a step are done. Checking its direct needs isn't enough: an operator may
+// release a step as completed before its own needs have run.
 func (a *doneAncestors) allDone(t *events.Task, i int) bool {
 	needs := t.Plan.Steps[i].Needs
 	for _, n := range needs {
@@ -174,18 +174,18 @@ func stepsDone(t *events.Task) bool {
 	return true
 }
 
-// startOrSkip starts a step, or skips it. held caches the conditions that hold, for this decision.
+// startOrSkip starts a step, or skips it. held caches the conditions that evaluated to true in this decision.
 func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	if !d.loadProgram() {
 		d.failRun(i, events.Do, d.definitionError())
 		return
 	}
-	// The condition of a queued step held when it was queued, and its inputs can't change. It isn't evaluated for
-	// each input.
+	// The condition of a queued step was true when it was queued, and its inputs can't change. Evaluating it again for
+	// each input would be expensive.
 	if d.needDefinitions || d.env.Slots != nil && d.env.Slots.Waits(d.Task, i, events.Do) {
 		return
 	}
-	// A step with an earlier attempt may have had an effect. It isn't skipped, since a skipped step isn't undone.
+	// A step with an earlier attempt may have had an effect. It isn't skipped, since a skipped step is never undone.
 	if d.Task.Steps[i].Attempt == 0 && !d.conditionHolds(i, held) {
 		return
 	}
@@ -194,7 +194,8 @@ func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	}
 }
 
-// conditionHolds evaluates a step's condition. If it doesn't hold, the step is skipped or ends in error.
+// conditionHolds evaluates a step's condition. If it is false, the step is skipped. If it can't be evaluated, the step
+// ends in error.
 func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 	if i < len(held) && held[i] {
 		return true
@@ -264,7 +265,7 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
-// noSuchAgent is the error of an attempt whose agent can't be asked.
+// noSuchAgent returns the error of an attempt whose agent can't receive requests.
 func (d *decider) noSuchAgent(agent string) *events.Error {
 	topic := d.env.Namespace.Requests(agent)
 	if why, barred := d.env.Unwritable[agent]; barred {
@@ -273,15 +274,15 @@ func (d *decider) noSuchAgent(agent string) *events.Error {
 	return &events.Error{Code: events.CodeNoSuchAgent, Message: fmt.Sprintf("there is no topic %s", topic)}
 }
 
-// RequestPartition is the partition of an attempt's request while all partitions have a leader.
+// RequestPartition returns the partition of an attempt's request while all partitions have a leader.
 func RequestPartition(task string, attempt int, partitions int32) int32 {
 	return requestPartition(task, attempt, partitions, nil)
 }
 
-// requestPartition spreads tasks over an agent's partitions. Each retry goes to another partition than the attempt
-// before, to avoid a faulty instance. Instances tend to own adjacent partitions, or every k-th. The stride is about n
-// divided by the golden ratio, so it leaves both kinds of sets. It has no common divisor with n, so every partition
-// is used. Partitions without a leader are used only if no partition has one.
+// requestPartition spreads tasks over an agent's partitions. Each retry goes to another partition than the previous
+// attempt, to avoid a faulty instance. Instances tend to own adjacent partitions, or every k-th one. The stride is
+// about n divided by the golden ratio, so it leaves both kinds of sets. The stride and n are coprime, so every
+// partition is used. Partitions without a leader are used only if no partition has one.
 func requestPartition(task string, attempt int, partitions int32, leaderless []int32) int32 {
 	if len(leaderless) >= int(partitions) {
 		leaderless = nil
@@ -311,7 +312,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// attemptDeadline is limited by the attempt's own time and by the task's complete-by. An undo has its own time only.
+// attemptDeadline returns the complete-by of an attempt. It is limited by the attempt's complete_within and by the
+// task's complete-by. An undo is limited by its complete_within only.
 func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
 	if k == events.Do && d.Task.CompleteBy.Before(by) {
@@ -320,10 +322,10 @@ func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	return by
 }
 
-// runInput is a run's input: from the log, or for the first attempt the result of the definition's expressions
+// runInput returns a run's input. It comes from the log, or for the first attempt from the definition's expressions
 // (fresh).
 func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
-	// An undo without undo.input keeps none, and neither does an attempt whose agent didn't exist. StartedSeq shows
+	// The log has no input of an undo without undo.input, nor of an attempt whose agent didn't exist. StartedSeq shows
 	// that a request was sent.
 	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
@@ -358,16 +360,16 @@ func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.Ra
 	return input, fresh, nil
 }
 
-// minSharedBytes is the least size of an input that the event of its step doesn't repeat. A smaller input is
-// repeated, so the event is readable by itself.
+// minSharedBytes is the minimum size of an input that the event of its step omits because it equals the task's input. A
+// smaller input is repeated, so that the event is readable on its own.
 const minSharedBytes = 256
 
-// isTaskInput reports whether a step's input is the task's input. Then it is counted and stored once.
+// isTaskInput reports whether a step's input is the task's input. Such an input is counted and stored once.
 func isTaskInput(t *events.Task, input json.RawMessage) bool {
 	return len(input) >= minSharedBytes && bytes.Equal(input, t.Input)
 }
 
-// requestValue is what the agent receives: the input, or for an undo the step to undo.
+// requestValue returns the value of a request: the input, or for an undo the step to undo.
 func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (json.RawMessage, *events.Error) {
 	if k == events.Do {
 		return input, nil
@@ -387,7 +389,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo continues an undo. It begins when nothing runs, and undoes one step at a time.
+// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time.
 func (d *decider) advanceUndo() {
 	for i := range d.Task.Steps {
 		s := d.Task.Steps[i]
@@ -419,8 +421,8 @@ func (d *decider) advanceUndo() {
 	}
 }
 
-// skippedUnknown finds a step that was skipped although it may have had an effect. Older builds wrote such histories.
-// No transition leads on from there: an operator must check the effect, and can cancel the task.
+// skippedUnknown finds a step that was skipped although it may have had an effect. Only older builds wrote such
+// histories. No transition can undo such a step: an operator must check the effect, and can cancel the task.
 func skippedUnknown(t *events.Task) (int, bool) {
 	for i, s := range t.Steps {
 		if s.State == events.StepSkipped && s.Unknown && t.Plan.Steps[i].Undo != nil {
@@ -486,8 +488,8 @@ func (d *decider) completeTask() {
 	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
 }
 
-// loadProgram finds the definition of the task. false: it doesn't exist, or its steps differ from the task's plan. If
-// the definitions haven't been read to their end, it sets needDefinitions instead.
+// loadProgram finds the definition of the task. It returns false if the definition doesn't exist, or if its steps
+// differ from the task's plan. If the definitions haven't been read to their end, it sets needDefinitions instead.
 func (d *decider) loadProgram() bool {
 	if d.program != nil {
 		return true
@@ -515,7 +517,8 @@ func (d *decider) definitionError() *events.Error {
 	return &events.Error{Code: events.CodeNoSuchWorkflow, Message: fmt.Sprintf("the definition %s/%d %s", d.Task.Workflow, d.Task.Version, what)}
 }
 
-// nestsTooDeep: each step may nest its input a little deeper, so the depth is checked where a value is made.
+// nestsTooDeep returns the error of a value that nests too deep. Each step may nest its input a little deeper, so the
+// depth is checked wherever a value is created.
 func nestsTooDeep(what string) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: fmt.Sprintf("%s nests deeper than %d levels", what, events.MaxJSONDepth)}
 }
@@ -524,7 +527,7 @@ func expressionFailed(err error) *events.Error {
 	return &events.Error{Code: events.CodeExpressionFailed, Message: shortened(err.Error())}
 }
 
-// evaluationScope is what expressions can refer to.
+// evaluationScope returns the values that expressions can refer to.
 func (d *decider) evaluationScope() workflow.Scope {
 	if d.derived.hasScope {
 		return d.derived.scope

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// Bodies of w/1 that were applied one after another.
+// These are bodies of w/1 that were applied one after another.
 const (
 	bodyFirst = "workflow: w\nversion: 1\ncomplete_within: 1m\non_error: hold\ndefaults: {complete_within: 1s}\nsteps:\n" +
 		"  a: {agent: inventory, operation: o}\n  b: {needs: [a], agent: payments, operation: p, input: {of: b}, undo: {operation: u, input: {of: b}}}\n"
@@ -28,8 +28,9 @@ func (s *script) apply(body string) {
 	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
 }
 
-// A task continues only with the definition that it began with. If another body has its name and version, the task is
-// held: with fewer steps it would end early, with other steps a step would get the wrong input.
+// TestDefinitionWithOtherSteps checks that a task continues only with the definition that it began with. If another
+// body has its name and version, the task is held. With fewer steps it would end early. With other steps a step would
+// receive the wrong input.
 func TestDefinitionWithOtherSteps(t *testing.T) {
 	for what, other := range map[string]string{
 		"fewer steps":   bodyShort,
@@ -62,7 +63,8 @@ func TestDefinitionWithOtherSteps(t *testing.T) {
 	}
 }
 
-// A body that differs only in times and attempts counts as the same, and so does one that another build wrote.
+// TestDefinitionWithTheSameSteps checks that a body that differs only in times and attempts counts as the same, and so
+// does one that another build encoded.
 func TestDefinitionWithTheSameSteps(t *testing.T) {
 	s := newScript(t)
 	s.run(bodyFirst + "\n---\n> submit 1\n")

@@ -8,8 +8,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An inbox is recreated, and the worker opens a new client. All records of the new topic are decided, even at offsets
-// below those of the old topic, and only once, even if the group's positions are lost later.
+// TestRecreatedInboxIsReadFromItsStart recreates an inbox, and the worker opens a new client. All records of the new
+// topic are decided once, even at offsets below those of the old topic. That holds even if the group's positions are
+// lost later.
 func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -58,7 +59,8 @@ func TestRecreatedInboxIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-// Flushed offsets of a topic never trim a recreated topic of the same name.
+// TestTrimNamesTheTopicOfItsOffsets checks that flushed offsets of a topic never trim a recreated topic of the same
+// name.
 func TestTrimNamesTheTopicOfItsOffsets(t *testing.T) {
 	f := &flushedInput{}
 	st := events.PartitionState{TopicIDs: events.TopicIDs{events.Tasks: "a"}}

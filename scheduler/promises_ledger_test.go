@@ -10,15 +10,14 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// ledger is the world of the agents: one service that keeps the contract
-// (docs/guides/agents.md). It knows what it did by idempotency key, answers a key that
-// it has seen as it did before, and bars a key that was undone. Its calls may
-// fail before or after they have had their effect.
+// ledger simulates the agents and their effects. It is one service that follows the contract for agents
+// (docs/guides/agents.md). It stores its effects by idempotency key. It repeats its reply to a known key, and rejects a
+// key that was undone. Its calls may fail before or after their effect.
 type ledger struct {
-	deeds map[string]*deed // by the key of the step's own operation
+	deeds map[string]*deed // by idempotency key of the step's operation
 	undos map[string]events.Outcome
-	// refused are the attempts that had no effect by the service's reply. A repetition at another instance must have
-	// none either, since nothing would undo it.
+	// refused contains the attempts that the service reported to have no effect. A repetition at another instance must
+	// not have one either, since nothing would undo it.
 	refused map[events.RequestRef]bool
 	tell    func(verify.Effect)
 }
@@ -41,7 +40,7 @@ func (l *ledger) deed(key, step string) *deed {
 	return l.deeds[key]
 }
 
-// perform handles a request and returns the reply. luck is from 0 to 9; below 5 the call succeeds, if it can.
+// perform handles a request and returns the reply. luck is from 0 to 9. Below 5 the call succeeds, if it can.
 func (l *ledger) perform(q *events.Request, luck int, output json.RawMessage) *events.Reply {
 	if q.Ref.Kind == events.Undo {
 		return l.undo(q, luck)
@@ -107,7 +106,7 @@ func (l *ledger) undo(q *events.Request, luck int) *events.Reply {
 	return answerTo(q, events.Failed, events.EffectUnknown, `{"code":"lost"}`)
 }
 
-// bar undoes an effect, and prevents it later.
+// bar undoes the effect of a key, and prevents later ones.
 func (l *ledger) bar(key, step string) {
 	d := l.deed(key, step)
 	d.undone, d.effect = true, false
@@ -118,14 +117,14 @@ func answerTo(q *events.Request, o events.Outcome, e events.Effect, body string)
 	return &events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: o, Effect: e, Body: json.RawMessage(body)}
 }
 
-// deferredTo is the reply of an agent that had no effect and asks to be called later.
+// deferredTo returns the reply of an agent that had no effect and asks for a retry later.
 func deferredTo(q *events.Request) *events.Reply {
 	r := answerTo(q, events.Failed, events.EffectNone, `{"code":"circuit_open"}`)
 	r.RetryAfter = 1500 * time.Millisecond
 	return r
 }
 
-// effects are the keys of a step with an effect.
+// effects returns the keys of a step that have an effect.
 func (l *ledger) effects(step string) (keys []string) {
 	for key, d := range l.deeds {
 		if d.step == step && d.effect {
@@ -136,10 +135,9 @@ func (l *ledger) effects(step string) (keys []string) {
 	return keys
 }
 
-// checkWorld holds an ended task against the world: one effect for each step
-// that completed, under its key; none for one that was undone; never two (P6,
-// P7). What an operator settled, or a reply that was no service's, is passed
-// over.
+// checkWorld compares the effects in the ledger with an ended task (P6, P7). A completed step has one effect, under its
+// key. An undone step has none. No step has two. It ignores steps that an operator released, or whose reply wasn't sent
+// by a service.
 func (w *world) checkWorld() {
 	for i := range w.fold.Steps {
 		s, p := w.fold.Steps[i], &w.fold.Plan.Steps[i]
@@ -162,13 +160,13 @@ func (w *world) checkWorld() {
 	}
 }
 
-// undoing is the expected order of an undo, from what was observed.
+// undoing is the expected order of an undo. It is derived from observed events.
 type undoing struct {
 	made bool
 	left []string
 }
 
-// effect is what events show of a step's effect.
+// effect is what the events say about a step's effect.
 type effect struct {
 	completed, unknown bool
 	running            bool
@@ -176,8 +174,8 @@ type effect struct {
 	completedAt        uint64
 }
 
-// expectedUndo is the order of the undo: first unknown effects, the last started first; then completed steps, the
-// last completed first.
+// expectedUndo returns the order of the undo: first steps with an unknown effect, the last started first; then
+// completed steps, the last completed first.
 func (w *world) expectedUndo() []string {
 	if w.undo.made {
 		return w.undo.left
@@ -211,24 +209,24 @@ func (w *world) expectedUndo() []string {
 	return w.undo.left
 }
 
-// undoBegins: the undo of a step starts, or can't start. The step must be the next one.
+// undoBegins is called when the undo of a step starts, or can't start. It checks that this step is the next one.
 func (w *world) undoBegins(step string) {
 	if left := w.expectedUndo(); len(left) == 0 || left[0] != step {
 		w.failf("step %q is undone; in order are %q", step, left)
 	}
 }
 
-// undoEnds: the undo is done, or was released.
+// undoEnds is called when the undo of a step is done or was released.
 func (w *world) undoEnds(step string) {
 	if i := slices.Index(w.expectedUndo(), step); i >= 0 {
 		w.undo.left = slices.Delete(w.undo.left, i, i+1)
 	}
 }
 
-// luck draws how a call ends: mostly well, or few tasks would come far.
+// luck draws the outcome of a call. Most calls succeed, since few tasks would get far otherwise.
 func (w *world) luck() int { return max(0, w.IntN(18)-8) }
 
-// nothingLeft: an undone task has no undo left to do.
+// nothingLeft checks that an undone task has no undo left.
 func (w *world) nothingLeft(state events.TaskState) {
 	if left := w.expectedUndo(); len(left) > 0 {
 		w.failf("the task is %s before %q are undone", state, left)

@@ -50,10 +50,10 @@ func (w *world) checkRecords(d *Decision) {
 	if next != len(d.Events) || requests != 0 || alerts != held {
 		w.failf("%d records of %d events, %d attempts without a request, %d alerts of %d holds", next, len(d.Events), requests, alerts, held)
 	}
-	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status again
+	if d.Ignored == IgnoredDuplicate && len(told) > 0 { // the present status is repeated
 		toTell = []string{told[0]}
 		id := events.TaskEventID("t", w.fold.StatusSeq)
-		if strings.HasSuffix(told[0], " "+events.StatusReceived) { // as in the first notification
+		if strings.HasSuffix(told[0], " "+events.StatusReceived) { // with the id of the first notification
 			id = events.TaskEventID("t", 1)
 		}
 		if !strings.HasPrefix(told[0], id+" ") {

@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// checkRequest finds the one request of a started attempt.
+// checkRequest finds and checks the one request of a started attempt.
 func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	id := events.RequestID("t", ref)
@@ -45,7 +45,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 	w.checkValue(q)
 }
 
-// checkValue: all requests with one key have the same value, and an undo names what to undo.
+// checkValue checks that all requests with one key have the same value, and that an undo names the step to undo.
 func (w *world) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {

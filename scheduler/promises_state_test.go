@@ -44,7 +44,7 @@ func (w *world) checkState(wrote bool) {
 	}
 }
 
-// checkStored: the stored forms of the projections read back unchanged.
+// checkStored checks that the projections' encodings are decoded unchanged.
 func (w *world) checkStored() {
 	t, err := events.DecodeTask([]byte(w.encoded))
 	if err != nil || encode(t) != w.encoded {
@@ -60,7 +60,7 @@ func (w *world) checkStored() {
 	}
 }
 
-// ownTimers are the task's armed timers. Every running attempt has one, at its complete-by.
+// ownTimers returns the task's armed timers. It checks that every running attempt has one, at its complete-by.
 func (w *world) ownTimers() map[events.Slot]events.Timer {
 	own := map[events.Slot]events.Timer{}
 	if w.task.Timer.Armed() {
@@ -88,8 +88,8 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 	return own
 }
 
-// rebuild folds all records from the start: the task, a supervisor's timers, the index's row and the partition's
-// state equal the live ones.
+// rebuild folds all records from the start. The task, a supervisor's timers, the index's row and the partition's state
+// must equal the live ones.
 func (w *world) rebuild() {
 	w.counts["rebuilds from zero"]++
 	var t *events.Task

@@ -16,15 +16,15 @@ import (
 const maxRecordBytes = 1_000_012
 
 // world is one task with its agents, supervisor and operators. It learns about the task only from the records of
-// decisions, and checks each decision against that.
+// decisions, and checks each decision against them.
 type world struct {
 	dice       // of the current move
 	h          *history
 	definition *workflow.Definition
 	program    *workflow.Program
-	gone       bool // the definition is missing, or another one
+	gone       bool // the definition is missing or was replaced
 	other      *workflow.Program
-	requests   map[string]int32 // of the agents that exist
+	requests   map[string]int32 // partition counts of the agents that exist
 	now        time.Time
 	offset     int64
 	cause      events.Cause // of the last input
@@ -35,12 +35,12 @@ type world struct {
 	told       []string
 	counts     map[string]int
 
-	task     *events.Task          // as Decide left it
-	encoded  string                // its stored form
+	task     *events.Task          // the task after the last decision
+	encoded  string                // its encoding
 	fold     *events.Task          // of the records
 	part     events.PartitionState // of the records
 	timers   events.Timers         // of the records
-	verify   *verify.Checker       // of everything that is written
+	verify   *verify.Checker       // checks all written records
 	records  []events.Record       // of events
 	sent     []*events.Request
 	underway []*events.Reply // sent, not yet delivered
@@ -51,8 +51,8 @@ type world struct {
 	runs     map[events.Slot]*ran
 	ledger   *ledger
 	undo     undoing
-	// settled are the steps that the ledger doesn't know: an operator released them, or a reply was accepted that no
-	// service sent.
+	// settled contains the steps whose effect the ledger doesn't know: an operator released them, or a reply was
+	// accepted that no service sent.
 	settled    map[string]bool
 	leftBehind bool // cancelled with effects that can't be undone
 }
@@ -61,8 +61,8 @@ type world struct {
 type ran struct {
 	attempts  int // since the last resubmit
 	key       string
-	rejected  bool  // with the present key
-	renewable bool  // and resubmitted after that
+	rejected  bool  // the present key was rejected
+	renewable bool  // the task was resubmitted after the rejection
 	last      int   // last attempt with a request
 	partition int32 // partition of that request
 	of        int32 // number of partitions
@@ -104,7 +104,7 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	return w
 }
 
-// forget removes the plans of the definitions, which are cached forever otherwise.
+// forget removes the plans of the definitions, which would stay cached forever otherwise.
 func (w *world) forget() {
 	plans.Delete(w.program)
 	plans.Delete(w.other)
@@ -120,7 +120,7 @@ func (w *world) claim() {
 	w.verify.Event(&r)
 }
 
-// clock is the time of a decision, as in a worker: never before the partition's last.
+// clock returns the time of a decision as a worker does: never before the partition's last decision.
 func (w *world) clock() time.Time {
 	if w.now.Before(w.part.At) {
 		return w.part.At
@@ -137,7 +137,7 @@ func (w *world) Program(name string, version int) (*workflow.Program, bool) {
 	return w.program, known
 }
 
-// decide decides on one input as read from its record, checks the decision, and applies it.
+// decide decodes one input from its record, decides on it, checks the decision, and applies it.
 func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
 	w.counts["commands"]++
 	w.offset++
@@ -180,8 +180,8 @@ func (w *world) env() *Env {
 	return env
 }
 
-// decideBy has a decision made, again, and on a state that nobody shares: as a transaction
-// has it that has decided on the task before, or a store that has just read it.
+// decideBy makes a decision several times, and checks that the results are equal. Each time it uses another copy of the
+// task: a clone, as in a transaction, or a decoded one, as after a read from the store.
 func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
 	d := decide(w.task.Clone())
 	if d.NeedDefinitions {
@@ -210,7 +210,7 @@ func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision 
 	return d
 }
 
-// checkFinished: the stored form of a finished task suffices for the same decision as the whole task.
+// checkFinished checks that the stored form of a finished task leads to the same decision as the whole task.
 func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
 	if w.task == nil || w.task.Open() {
 		return
@@ -226,7 +226,7 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 	}
 }
 
-// verified: verify, as users run it over their logs, finds no fault. Some faults only show at the end.
+// verified checks that package verify finds no fault in the records. Some faults only show at the end.
 func (w *world) verified(end bool) {
 	if !end && w.verify.Broken() == 0 {
 		return
@@ -250,10 +250,11 @@ func (w *world) count(d *Decision) {
 	}
 }
 
-// mostEarly is how early a recovery may come: the promise, not the scheduler's constant.
+// mostEarly is how early a recovery may be accepted. It is the documented promise, independent of the scheduler's
+// constant.
 const mostEarly = 100 * time.Millisecond
 
-// checkRecovery: a recovery with an effect names an armed timer that is due, except for the clocks' tolerance.
+// checkRecovery checks that a recovery with an effect names an armed timer that is due, within the clock tolerance.
 func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 	if len(d.Events) == 0 {
 		return
@@ -273,16 +274,16 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 	w.failf("%+v was accepted; armed are %+v", *r, w.timers.Armed)
 }
 
-// checkAction: it is the one that the policy calls for; or a wait that is over
-// by now; or it only ends an attempt of a task that doesn't go on. An attempt that ran
-// through a hold may have been armed by another policy, which the state doesn't hold: of
-// it a cool-down comes, if that is what is called for, whether that was asked for or not.
+// checkAction checks the action of an accepted recovery. It is the one that the policy calls for, with three
+// exceptions. The recovery only ends an attempt of a task that is held or being undone. Or it asks for a wait that is
+// over by now. Or the attempt was running during a hold, so its policy may be an older one that the state doesn't
+// contain. Then a cool-down may follow although the supervisor asked for the policy's on_error.
 func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	if a.Policy.Timer == events.TimerAttempt && (w.task.State == events.StateError || w.task.State == events.StateUndoing && r.Kind == events.Do) {
 		return
 	}
 	if !a.Policy.CompleteBy.IsZero() && !a.Policy.CompleteBy.Equal(w.task.CompleteBy) {
-		return // resubmitted since, with another policy
+		return // resubmitted since then, with another policy
 	}
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
 	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
@@ -343,7 +344,7 @@ func (w *world) submit(s *events.Submission) {
 	}
 }
 
-// control: each control is answered once, with the sequence number of its first event or with a reason.
+// control checks that a control is answered once, with the sequence number of its first event or with a reason.
 func (w *world) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
 	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
@@ -384,7 +385,7 @@ func (w *world) control(x *events.Control) Decision {
 	return d
 }
 
-// othersInError reports whether more than one step holds the task.
+// othersInError reports whether a step other than but holds the task.
 func (w *world) othersInError(but string) bool {
 	if w.task == nil {
 		return false
@@ -508,7 +509,7 @@ func (w *world) observeAttempt(e *events.Event) {
 	}
 }
 
-// afterAncestors: a step has no event before all of its ancestors are done.
+// afterAncestors checks that a step has no event before all of its ancestors are done.
 func (w *world) afterAncestors(step, what string) {
 	seen := map[int]bool{}
 	var visit func(int)
@@ -526,7 +527,7 @@ func (w *world) afterAncestors(step, what string) {
 	visit(w.index(step))
 }
 
-// ended: an attempt ended without success, and may have had an effect.
+// ended records that an attempt ended without success. unknown says that it may have had an effect.
 func (w *world) ended(step string, k events.Kind, unknown bool) {
 	if k == events.Do {
 		x := w.effects[step]
@@ -563,7 +564,7 @@ func (w *world) counted(s events.Slot) {
 	}
 }
 
-// started: an attempt starts only in a task that continues, with time left, and with the right key.
+// started checks that an attempt starts only in a task that continues, with time left, and with the right key.
 func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
 	if f.Kind == events.Undo {
@@ -600,7 +601,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	}
 }
 
-// resumed: runs that don't run begin again.
+// resumed resets the budgets of all runs that aren't running.
 func (w *world) resumed() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
@@ -612,7 +613,7 @@ func (w *world) resumed() {
 	}
 }
 
-// undone: no effect is left that had to be undone.
+// undone checks that a step with an undo was undone if and only if wanted reports true for its effect.
 func (w *world) undone(wanted func(*effect) bool) {
 	for i := range w.fold.Steps {
 		p, s := &w.fold.Plan.Steps[i], w.fold.Steps[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// slotsOf is a number of free slots, and the runs that are queued.
+// slotsOf implements Slots with a number of free slots and a set of queued runs.
 type slotsOf struct {
 	free  int
 	waits map[runName]bool
@@ -20,7 +20,7 @@ func (s slotsOf) Waits(t *events.Task, step int, k events.Kind) bool {
 	return s.waits[nameOf(t, step, k)]
 }
 
-// waiting are the runs that are queued for their agent.
+// waiting returns the runs that are queued for their agent.
 func (w *world) waiting() map[runName]bool {
 	waits := map[runName]bool{}
 	if w.task == nil {
@@ -36,7 +36,7 @@ func (w *world) waiting() map[runName]bool {
 	return waits
 }
 
-// turn gives a queued run a slot. The run starts, or ends, unless the task has no time left. It reports whether
+// turn gives a queued run a slot. The run starts or ends, unless the task has no time left. turn reports whether
 // anything was decided.
 func (w *world) turn() bool {
 	if w.task == nil || !w.task.Open() || !w.h.busy {

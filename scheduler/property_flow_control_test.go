@@ -25,12 +25,11 @@ const (
 	flowPartitions  = 2
 )
 
-// TestFlowOfRandomGraphs plays tasks of random graphs against a worker whose agents
-// have few slots, die, come back and answer late, whose transactions are rolled
-// back, and whose partitions go and come. After each move what the worker keeps of
-// its agents is what follows from the tasks, no agent has more requests than it
-// may have, and no step waits for nothing; at the end every task has ended or is
-// held, and the log breaks no promise.
+// TestFlowOfRandomGraphs runs tasks of random graphs against one worker. Its agents have few slots, fail, recover and
+// reply late. Its transactions are rolled back, and its partitions are reassigned. After each move the test checks
+// three invariants. The worker's flow control equals what the tasks imply. No agent has more requests than its limit.
+// Every queued step will be started by some input. At the end every task has ended or is held, and the log keeps all
+// promises.
 func TestFlowOfRandomGraphs(t *testing.T) {
 	graphs := flowGraphs
 	if !suite.All() || raced {
@@ -68,7 +67,7 @@ type flowWorld struct {
 	tasks  []string
 	states map[string]*events.Task
 	timers map[string]*events.Timers
-	asked  map[string]int // number of asks, by task and timer
+	asked  map[string]int // number of recoveries that were requested, by task and timer
 	again  map[string]time.Time
 	seen   map[int32]int
 	taken  map[string]map[int32]int
@@ -76,10 +75,10 @@ type flowWorld struct {
 	dead   map[string]bool
 	old    []*events.Reply
 	n      int
-	// inherited is the number of unslotted steps, by assignment.
+	// inherited is the number of unslotted steps at the start of an assignment, by its generation.
 	inherited map[uint64]int
-	// found is how many requests were outstanding at an assignment, by agent and partition: possibly more than the
-	// capacity.
+	// found is the number of requests that were outstanding at the start of an assignment, by agent and generation. It
+	// may exceed the capacity.
 	found map[runName]int
 }
 
@@ -106,7 +105,7 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	return w
 }
 
-// drawCapacity draws the flags of a process.
+// drawCapacity draws the capacity flags of a process.
 func (w *flowWorld) drawCapacity() Capacity {
 	c := Capacity{Agents: map[string]int{}, Observe: w.coin()}
 	for _, a := range agents {
@@ -180,8 +179,8 @@ func (w *flowWorld) move() {
 	}
 }
 
-// harm deletes or recreates an agent's topic, rolls back the next transactions, reassigns a partition, or moves all
-// partitions to a process with another capacity.
+// harm injects one fault: it deletes or recreates an agent's topic, rolls back the next transactions, reassigns a
+// partition, or moves all partitions to a process with another capacity.
 func (w *flowWorld) harm() {
 	switch {
 	case w.oneIn(4):
@@ -242,7 +241,7 @@ func (w *flowWorld) command() {
 	}
 }
 
-// stepOf is mostly a step that can be released.
+// stepOf returns the id of a step, preferably one that can be released.
 func (w *flowWorld) stepOf(t *events.Task) string {
 	of := w.Perm(len(t.Steps))
 	for _, i := range of {
@@ -380,7 +379,7 @@ func (w *flowWorld) jump() {
 
 func timerName(task string, a events.Armed) string { return fmt.Sprint(task, "/", a.Timer.Seq) }
 
-// sweep is the supervisor, which asks again after 1 s, doubling to 30 s.
+// sweep simulates the supervisor. It repeats each request after 1 s, doubling to 30 s.
 func (w *flowWorld) sweep() {
 	now := events.Millis(w.clock.Now())
 	for _, id := range slices.Sorted(maps.Keys(w.timers)) {
@@ -421,8 +420,8 @@ func (w *flowWorld) check() {
 	for id, p := range w.worker.partitions {
 		w.checkUncounted(p, now)
 		fresh := newFlow(w.cfg.Capacity, id, flowPartitions)
-		over := map[string]bool{} // tasks whose time is over: none of their steps start
-		near := map[string]int{}  // runs of an agent that a supervisor asks for soon
+		over := map[string]bool{} // tasks whose complete-by has passed: none of their steps start
+		near := map[string]int{}  // number of runs that a supervisor requests soon, by agent
 		if fresh == nil {
 			continue
 		}
@@ -448,8 +447,8 @@ func (w *flowWorld) check() {
 	}
 }
 
-// checkUncounted: nothing is queued for an agent without a limit, except for steps that an earlier owner left, until
-// the next input.
+// checkUncounted checks that no step waits for an agent without a limit. Steps that an earlier owner queued may wait
+// until the next input.
 func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
 	left := map[unslottedStep]bool{}
 	for _, x := range p.unslottedSteps {
@@ -507,7 +506,7 @@ func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 	}
 }
 
-// checkWaits: the capacity is kept, and if steps are queued an input will come that can start them.
+// checkWaits checks that the capacity is kept, and that queued steps will be started by a later input.
 func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
 	do := 0
 	for _, p := range f.runs {
@@ -530,10 +529,10 @@ func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers 
 	}
 }
 
-// verified checks everything that was written against the promises.
+// verified checks all written records against the promises.
 func (w *flowWorld) verified() {
 	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true,
-		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies may come again at any time
+		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies may be repeated at any time
 	feed := func(topic string, fn func(*events.Record)) {
 		for _, r := range w.cluster.all(topic) {
 			fn(&r)

@@ -13,20 +13,20 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// dice are the only source of randomness in these tests, so a seed determines a whole history.
+// dice is the only source of randomness in these tests, so a seed determines a whole history.
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))} }
 
-// between draws an integer, bounds included.
+// between draws an integer from least to most, inclusive.
 func (d dice) between(least, most int) int { return least + d.IntN(most-least+1) }
 
-// oneIn is true one time in n.
+// oneIn returns true with a probability of 1/n.
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func (d dice) coin() bool { return d.oneIn(2) }
 
-// span draws a duration, logarithmically.
+// span draws a duration with a logarithmic distribution.
 func (d dice) span(from, to time.Duration) time.Duration {
 	s := from
 	for s < to && d.coin() {
@@ -37,7 +37,7 @@ func (d dice) span(from, to time.Duration) time.Duration {
 
 func pick[T any](d dice, of []T) T { return of[d.IntN(len(of))] }
 
-// graph is a random workflow. It can be made smaller.
+// graph is a random workflow. The search for a minimal failure makes it smaller.
 type graph struct {
 	within, attempt time.Duration
 	retry           workflow.Retry
@@ -54,7 +54,7 @@ const (
 var agents = []string{"inventory", "payments", "shipping"}
 
 // drawGraph draws a workflow with few levels and parallel branches. Budgets are small and times are similar, so that
-// histories exhaust them. In a flawed graph the evaluation of expressions may fail.
+// histories exhaust them. In a flawed graph, expressions may fail.
 func drawGraph(d dice, flawed bool) graph {
 	g := graph{within: d.span(time.Second, time.Minute), retry: drawRetry(d),
 		onError: pick(d, []string{workflow.OnErrorUndo, workflow.OnErrorHold})}
@@ -78,8 +78,8 @@ func drawGraph(d dice, flawed bool) graph {
 	return g
 }
 
-// lookBack gives some steps a condition on indirect ancestors. It has its own dice, so the rest of a history depends
-// only on its seed.
+// lookBack gives some steps a condition on indirect ancestors. It has dice of its own, so that the rest of a history
+// depends only on its seed.
 func (g *graph) lookBack(d dice) {
 	before := map[string]map[string]bool{} // ancestors of each step
 	for i := range g.steps {
@@ -107,7 +107,7 @@ func (g *graph) lookBack(d dice) {
 	}
 }
 
-// drawStep draws a step after others.
+// drawStep draws a step that may need some of the steps above.
 func drawStep(d dice, id string, above, all []string, flawed bool) workflow.Step {
 	s := workflow.Step{ID: id, Operation: "do", Agent: pick(d, agents)}
 	for _, n := range above {
@@ -198,7 +198,7 @@ func clone[T any](p *T) *T {
 	return &c
 }
 
-// smaller are the graphs that lack one part of this one.
+// smaller returns graphs that each lack one part of this one.
 func (g *graph) smaller() []graph {
 	var all []graph
 	change := func(i int, fn func(*workflow.Step)) {
@@ -240,7 +240,8 @@ func (g *graph) smaller() []graph {
 	return all
 }
 
-// without removes a step. If an expression refers to it, the graph can't be built and is skipped.
+// without returns the graph without a step. If an expression refers to that step, the result can't be built and is
+// skipped.
 func (g *graph) without(i int) graph {
 	c, id := *g, g.steps[i].ID
 	c.steps = nil
@@ -255,33 +256,33 @@ func (g *graph) without(i int) graph {
 	return c
 }
 
-// history is a workflow, a submission and moves. Each move is the seed of its dice, so a removed move doesn't change
-// the others.
+// history is a workflow, a submission and moves. Each move is the seed of its own dice, so removing a move doesn't
+// change the others.
 type history struct {
 	seed       uint64
 	graph      graph
 	flawed     bool // expressions may fail
-	honest     bool // only services reply, and only for running attempts
-	another    bool // the definition may be replaced, not only missing
+	honest     bool // only services reply, and only to running attempts
+	another    bool // the definition may be replaced, and not only missing
 	busy       bool // steps are queued for their agents
 	bodyBytes  int  // size of agents' bodies; 0: small
 	partitions []int32
 	submission events.Submission
 	moves      []uint64
 	last       func(*world) // after the moves; may be nil
-	ending     uint64       // seed of what follows the faults
+	ending     uint64       // seed of the part after the faults
 }
 
 const maxMoves = 120
 
-// These derive other dice from a history's seed.
+// The seeds of other dice are derived from a history's seed.
 const (
 	lookBackSeed = 0x6c6f6f6b
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 )
 
-// start is the start time of histories.
+// start is the time at which histories start.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func drawHistory(seed uint64) history {

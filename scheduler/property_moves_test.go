@@ -41,7 +41,7 @@ func (w *world) drawControl() *events.Control {
 	return x
 }
 
-// stepsInError are the likely steps of a control; sometimes any step.
+// stepsInError returns the likely steps of a control, and sometimes any step.
 func (w *world) stepsInError() []string {
 	var in, all []string
 	for i := range w.definition.Steps {
@@ -84,7 +84,8 @@ func (w *world) toggleAgent() {
 	w.say("agent %s is there: %v", a, w.requests[a] > 0)
 }
 
-// garbage is a corrupt input. It is refused with a reason, or it is another valid input and handled as that.
+// garbage delivers a corrupt input. It must be refused with a reason, unless it is by chance another valid input. Then
+// it is handled as that.
 func (w *world) garbage() {
 	inbox := events.Inbox(w.IntN(int(events.Inboxes)))
 	if w.task == nil {
@@ -97,7 +98,7 @@ func (w *world) garbage() {
 	w.arrives(inbox, &r)
 }
 
-// arrives handles any record of an inbox.
+// arrives decides any record of an inbox.
 func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	task, in, err := events.DecodeInput(inbox, r)
 	if err != nil {
@@ -122,12 +123,12 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	case *events.Recovery:
 		w.recovery(in)
 	case *events.Control:
-		in.ID = in.RequestID // what is written has only one name
+		in.ID = in.RequestID // the record has only one id
 		w.control(in)
 	}
 }
 
-// stranger is an input for another, unknown task. It never changes this one.
+// stranger delivers an input for another, unknown task. It must not change this task.
 func (w *world) stranger(inbox events.Inbox, task string, in events.Input) {
 	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests, DefinitionsRead: true}
 	d := Decide(nil, in, events.Cause{Inbox: inbox, Offset: w.offset}, env)
@@ -192,11 +193,11 @@ func (w *world) behave() {
 	}
 }
 
-// maxSweeps bounds the sweeps until a task whose agents answer has ended. Each sweep ends an attempt or a wait.
+// maxSweeps bounds the sweeps until a task has ended, if its agents reply. Each sweep ends an attempt or a wait.
 const maxSweeps = 400
 
-// finish brings the task to its end or a hold: agents answer, the supervisor asks, time passes. It fails if that
-// doesn't happen.
+// finish runs the task until it has ended or is held: agents reply, the supervisor requests recoveries, time passes. It
+// fails if the task does neither.
 func (w *world) finish() {
 	for range maxSweeps {
 		if w.task.State.Terminal() || w.task.State == events.StateError {
@@ -224,8 +225,8 @@ func (w *world) finish() {
 	w.failf("the task is %s after %d sweeps: %s", w.task.State, maxSweeps, w.task.Encode())
 }
 
-// settle: an operator can always end a held task: by resubmits if its expressions can be evaluated, otherwise by a
-// cancel.
+// settle checks that an operator can always end a held task. Resubmits suffice if its expressions can be evaluated;
+// otherwise a cancel does.
 func (w *world) settle() {
 	if w.task.State == events.StateError {
 		w.counts["held after the faults"]++
@@ -260,8 +261,8 @@ func (w *world) operator(x *events.Control) {
 	w.finish()
 }
 
-// stragglers: after the end every request reaches its agent again, in any order, and every input is written again.
-// Nothing changes.
+// stragglers repeats every request to its agent, in any order, and every input after the task's end. Nothing may
+// change.
 func (w *world) stragglers() {
 	w.say("after the end everything comes again")
 	for _, i := range w.Perm(len(w.sent)) {

@@ -10,18 +10,18 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// maxPlays bounds the plays that search for a smaller failing history.
+// maxPlays bounds the number of histories that are played to find a smaller failing one.
 const maxPlays = 3000
 
-// shrunk is the smallest failing history that was found.
+// shrunk is the smallest failing history so far.
 type shrunk struct {
 	h     history
 	b     *broken
 	plays int
 }
 
-// shrink makes a history smaller while it breaks the same promise: first moves, by halves and then one by one
-// (ddmin), then parts of the workflow.
+// shrink makes a history smaller while it still breaks the same promise. It removes moves, by halves and then one by
+// one (ddmin), and then parts of the workflow.
 func shrink(h history, b *broken) *shrunk {
 	s := &shrunk{h: h, b: b}
 	for smaller := true; smaller && s.plays < maxPlays; {
@@ -79,14 +79,14 @@ func (s *shrunk) lessGraph() (less bool) {
 	return less
 }
 
-// report has everything that is needed to understand the failure.
+// report returns everything that is needed to understand the failure.
 func (s *shrunk) report() string {
 	w, _ := s.h.play(true)
 	return fmt.Sprintf("%s\n\nseed %d, to be played again, whole, by\n\tgo test ./scheduler -run TestRandomHistories -seed %d -graphs 1\n\nThe least history that fails alike, of %d moves (%d plays):\n%s",
 		s.b.text, s.h.seed, s.h.seed, len(s.h.moves), s.plays, w.story())
 }
 
-// story is the workflow, the commands and the timeline.
+// story returns the workflow, the commands and the timeline.
 func (w *world) story() string {
 	var b strings.Builder
 	d, err := w.h.graph.build()
@@ -126,7 +126,7 @@ func indented(raw []byte) string {
 	return string(out)
 }
 
-// maxShortBytes is how much of a value is shown.
+// maxShortBytes is the number of bytes of a value that are shown.
 const maxShortBytes = 900
 
 func short(raw []byte) string {

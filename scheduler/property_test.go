@@ -32,16 +32,14 @@ const (
 
 // lessons are the seeds of former failures. They are played first.
 var lessons = []uint64{
-	118682059808016, // a hold that was asked for after a release is a cool-down
-	209728059233900, // a step was released before it ran, with steps after it
+	118682059808016, // a recovery requests a hold after a release, and the decision is a cool-down
+	209728059233900, // a step with dependents was released before it ran
 }
 
-// TestRandomHistories plays random workflows under random histories: whatever
-// agents, supervisors and operators send, in any order, doubled, late and
-// garbled, each decision keeps the promises (promises_test.go), what the agents'
-// world holds at the end is what the task says (promises_ledger_test.go), and
-// once everybody behaves the task comes to its end. A failure prints the least
-// history that still fails, and its seed:
+// TestRandomHistories plays random workflows with random histories. Agents, supervisors and operators send inputs in
+// any order, repeated, late and corrupt. Each decision must keep the promises (promises_test.go). At the end, the
+// effects in the ledger must equal what the task says (promises_ledger_test.go). Once all faults have ended, the task
+// must end. A failure prints the smallest history that still fails, and its seed:
 //
 //	go test ./scheduler -run TestRandomHistories -seed 42 -graphs 1 -v
 func TestRandomHistories(t *testing.T) {
@@ -113,7 +111,7 @@ func playAll(t *testing.T, seeds []uint64) map[string]int {
 	return counts
 }
 
-// mustHappen are events that must occur, or the histories prove too little.
+// mustHappen are events that must occur. Otherwise the histories cover too little.
 var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
@@ -172,14 +170,14 @@ func stack() []byte {
 	return b[:runtime.Stack(b, false)]
 }
 
-// move is one thing that happens to the task.
+// move does one thing to the task.
 func (w *world) move() {
 	if w.task == nil && w.oneIn(2) {
 		w.submit(&w.h.submission)
 		return
 	}
 	if w.task != nil && !w.task.Open() && !w.oneIn(8) {
-		return // little is enough after the end
+		return // few moves suffice after the end
 	}
 	if w.h.busy && w.coin() {
 		w.free = w.between(-3, 1)
@@ -223,8 +221,8 @@ var totalWeight = func() (n int) {
 	return n
 }()
 
-// work is an agent that handles a request: mostly of a running attempt, otherwise of an ended one. Its reply is
-// delivered later.
+// work lets an agent handle a request, usually of a running attempt, otherwise of an ended one. Its reply is delivered
+// later.
 func (w *world) work() {
 	q := w.current()
 	if q == nil || w.oneIn(6) {
@@ -258,7 +256,7 @@ func (w *world) work() {
 	}
 }
 
-// current is the request of a running attempt.
+// current returns the request of a running attempt.
 func (w *world) current() *events.Request {
 	var running []*events.Request
 	for _, q := range w.sent {
@@ -296,13 +294,13 @@ func (w *world) deliver() {
 	w.replied(r)
 }
 
-// hasToken reports whether a reply has the token of an attempt that was asked for.
+// hasToken reports whether a reply has the token of an attempt that was requested.
 func (w *world) hasToken(r *events.Reply) bool {
 	asked := slices.ContainsFunc(w.sent, func(q *events.Request) bool { return q.Ref == r.Ref })
 	return asked && r.Token == testToken("t", r.Ref)
 }
 
-// isLast reports whether a reply is about the last attempt of a run.
+// isLast reports whether a reply concerns the last attempt of a run.
 func (w *world) isLast(r *events.Reply) bool {
 	i, ok := w.task.Plan.Step(r.Ref.Step)
 	if !ok {
@@ -312,7 +310,8 @@ func (w *world) isLast(r *events.Reply) bool {
 	return run != nil && run.Attempt == r.Ref.Attempt
 }
 
-// replied: a reply changes nothing unless it is of a current attempt and has its token.
+// replied delivers a reply. It checks that the reply changes nothing unless it belongs to a current attempt and has its
+// token.
 func (w *world) replied(r *events.Reply) {
 	known := w.task != nil
 	if known && w.task.Open() { // the steps of a finished task are dropped
@@ -343,7 +342,7 @@ func (w *world) drawBody() json.RawMessage {
 		return json.RawMessage(`{"ref":"` + strings.Repeat("x", w.bodyBytes) + `"}`)
 	}
 	if w.h.flawed && w.oneIn(8) {
-		return deepest // what is derived from it may be too deep to be read back
+		return deepest // a value that contains it may nest too deep to be decoded
 	}
 	return json.RawMessage(pick(w.dice, bodies))
 }
@@ -354,10 +353,9 @@ var bodies = []string{`{"ref":"r-1"}`, `null`, `3`, `{"code":"busy","message":"l
 
 var deepest = json.RawMessage(strings.Repeat("[", events.MaxJSONDepth) + strings.Repeat("]", events.MaxJSONDepth))
 
-// strayReply is one that no agent would send: for another attempt, another step,
-// for the undo instead of the step, for what isn't there. Where it meets an
-// attempt that runs, and has its token, it is believed; what the ledger says of that step no longer
-// counts.
+// strayReply delivers a reply that no agent would send: for another attempt, for another step, for the undo instead of
+// the step, or for an unknown run. If it matches a running attempt and has its token, it is accepted. The ledger then
+// doesn't know the effect of that step.
 func (w *world) strayReply() {
 	if len(w.sent) == 0 {
 		return
@@ -381,7 +379,7 @@ func (w *world) strayReply() {
 		pick(w.dice, []events.Effect{events.EffectNone, events.EffectUnknown}), string(w.drawBody())))
 }
 
-// lie is a reply that no service made.
+// lie delivers a reply that no service sent.
 func (w *world) lie(r *events.Reply) {
 	if w.isCurrent(&events.Request{Ref: r.Ref}) && w.hasToken(r) {
 		if w.h.honest {
@@ -392,8 +390,8 @@ func (w *world) lie(r *events.Reply) {
 	w.replied(r)
 }
 
-// sweep is the supervisor: it asks for the timers that are due by its clock, the earliest first. If its clock is the
-// scheduler's, each ask has an effect.
+// sweep simulates the supervisor. It requests recoveries for the timers that are due by its clock, the earliest first.
+// If its clock equals the scheduler's, each request must have an effect.
 func (w *world) sweep(ahead time.Duration) {
 	now := events.Millis(w.clock().Add(ahead))
 	for _, a := range w.armed() {
@@ -413,7 +411,7 @@ func (w *world) sweep(ahead time.Duration) {
 	}
 }
 
-// sweepByAnotherClock is a supervisor whose clock is ahead or behind.
+// sweepByAnotherClock simulates a supervisor whose clock is ahead or behind.
 func (w *world) sweepByAnotherClock() {
 	ahead := w.span(time.Millisecond, 2*time.Second)
 	w.sweep(ahead - w.span(time.Millisecond, 2*time.Second))
@@ -425,12 +423,12 @@ func (w *world) recovery(r *events.Recovery) Decision {
 	return d
 }
 
-// outOfTime: a retry is refused when the task's own timer is due, which then decides.
+// outOfTime reports whether a retry must be refused because the task's own timer is due. That timer decides then.
 func (w *world) outOfTime(r *events.Recovery) bool {
 	return r.Action == events.ActionRetry && r.Kind == events.Do && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
 }
 
-// armed are the armed timers, the earliest first.
+// armed returns the armed timers, the earliest first.
 func (w *world) armed() []events.Armed {
 	return slices.SortedStableFunc(slices.Values(w.timers.Armed), func(a, b events.Armed) int { return a.Timer.Due.Compare(b.Timer.Due) })
 }
@@ -448,7 +446,8 @@ func (w *world) jump() {
 	}
 }
 
-// anyRecovery is a recovery that no supervisor would ask for: early, of another timer, or with another action.
+// anyRecovery delivers a recovery that no supervisor would request: too early, for another timer, or with another
+// action.
 func (w *world) anyRecovery() {
 	r := &events.Recovery{Task: "t", Timer: uint64(w.between(1, 40)), Kind: events.Do,
 		Action: pick(w.dice, []events.Action{events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold})}

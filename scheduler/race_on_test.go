@@ -2,5 +2,5 @@
 
 package scheduler
 
-// raced: everything takes ten times as long.
+// raced reports whether the race detector is enabled. It makes tests about ten times slower.
 const raced = true

@@ -14,8 +14,7 @@ import (
 
 // How inputs are retried if the cluster refuses their output.
 const (
-	// retryPauseFirst is the pause before the first retry. A partition that changes its leader has one by then,
-	// mostly.
+	// retryPauseFirst is the pause before the first retry. It is usually enough for a partition to elect a new leader.
 	retryPauseFirst = 100 * time.Millisecond
 	// retryPauseMin is the pause after the second refusal. It doubles up to retryPauseMax.
 	retryPauseMin = time.Second
@@ -24,8 +23,8 @@ const (
 	metadataWithin = time.Second
 )
 
-// outputRange is the part of a transaction's output that inputs of one partition caused: from the end of the range
-// before.
+// outputRange is the part of a transaction's output that inputs of one partition caused. It starts at the end of the
+// previous range.
 type outputRange struct {
 	partition int32
 	end       int
@@ -40,7 +39,7 @@ func (tx *transaction) attributeOutput(p int32) {
 	tx.outputRanges = append(tx.outputRanges, outputRange{p, len(tx.out)})
 }
 
-// partitionOf is the partition whose inputs caused a record of the output.
+// partitionOf returns the partition whose inputs caused a record of the output.
 func (tx *transaction) partitionOf(index int) int32 {
 	for _, o := range tx.outputRanges {
 		if index < o.end {
@@ -50,7 +49,7 @@ func (tx *transaction) partitionOf(index int) int32 {
 	panic(fmt.Sprintf("scheduler: record %d belongs to no input; the transaction has %d records", index, len(tx.out)))
 }
 
-// leaderlessError says that no partition of a request topic has a leader.
+// leaderlessError is the error of a request to a partition without a leader.
 type leaderlessError struct {
 	index     int
 	topic     string
@@ -63,8 +62,9 @@ func (e *leaderlessError) Error() string {
 func (e *leaderlessError) RecordIndex() int { return e.index }
 func (e *leaderlessError) Permanent() bool  { return false }
 
-// findLeaderless finds a request to a partition without a leader. It avoids the wait for a write that can't be
-// acknowledged. If the topic has a partition with a leader, the next decision sends the request there.
+// findLeaderless finds a request to a partition without a leader, before it is sent. A write to that partition would
+// not be acknowledged until it times out. If the topic has a partition with a leader, the next decision sends the
+// request there.
 func (tx *transaction) findLeaderless() refusedRecord {
 	_, leaderless := tx.worker.requests.partitions()
 	if len(leaderless) == 0 {
@@ -79,12 +79,13 @@ func (tx *transaction) findLeaderless() refusedRecord {
 	return nil
 }
 
-// tooLargeRequests are requests that their topics refused because of their size, by attempt. The inputs are decided
-// again, and then the steps fail. The entries stay until that is committed, whatever else is rolled back.
+// tooLargeRequests are requests that exceed the size limit of their topics, by attempt. The inputs are decided again,
+// and then the steps fail. An entry stays until a decision on its task is committed, even if other transactions are
+// rolled back in between.
 type tooLargeRequests map[attemptID]tooLargeRequest
 
 type tooLargeRequest struct {
-	partition int32 // of its task
+	partition int32 // partition of the request's task
 	why       string
 }
 
@@ -95,8 +96,8 @@ type attemptID struct {
 	attempt    int
 }
 
-// recordTooLarge records a request that was refused because of its size, and all requests of the transaction to that
-// topic that are at least as large. Each of them would be refused and roll back another transaction.
+// recordTooLarge records a request that was refused because of its size. It also records all requests of the
+// transaction to that topic that are at least as large, since each of them would roll back another transaction.
 func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 	r := &tx.out[index]
 	least := sizeOf(r)
@@ -125,7 +126,7 @@ func (tx *transaction) recordTooLarge(index int, refused tooLargeRecord) error {
 	return nil
 }
 
-// sizeOf is the size of a record without its batch, to compare records by.
+// sizeOf returns the bytes of a record's key, value and headers. It is only used to compare records.
 func sizeOf(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -147,13 +148,13 @@ func (rs tooLargeRequests) removePartition(p int32) {
 // onRefused handles a transaction that was rolled back because of one record:
 //
 //   - A request that is too large for its topic: its step fails when the inputs are decided again.
-//   - A request to a topic at fault, refused twice in a row: the agent counts as missing for unwritableFor, and its
-//     attempts fail. Nothing else waits. One refusal is normal for a recreated topic.
-//   - Anything else is retried. From the second refusal on, the partition of the input is paused before the retry,
-//     and the others continue.
+//   - A request to a topic with a permanent error, refused twice in a row: the agent counts as missing for
+//     unwritableFor, and its attempts fail. Nothing else waits. One refusal is normal for a recreated topic.
+//   - Anything else is retried. From the second refusal on, the partition of the input is paused before the retry.
+//     Other partitions continue.
 //
-// If the cluster refuses everything for as long as a worker may stall, the worker returns an error: a new client may
-// succeed.
+// If the cluster refuses everything for as long as a worker may stall, onRefused returns an error, since a new client
+// may succeed.
 func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
 	w.cfg.Listener.recordRefused(r.Topic, refused)
@@ -190,9 +191,9 @@ func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 	return nil
 }
 
-// pauseForRetry pauses all inboxes of a partition, longer each time. Each try may take a third of the transaction
-// timeout, and rolls back all inputs that were polled with it. Without the pause, a partition whose output goes to a
-// leaderless partition would stop the worker.
+// pauseForRetry pauses all inboxes of a partition, with an exponential backoff. Each retry may take a third of the
+// transaction timeout, and rolls back all inputs that were polled with it. Without the pause, output to one leaderless
+// partition would stop the whole worker.
 func (w *worker) pauseForRetry(p int32, now time.Time) {
 	wait := retryPauseMin
 	for n := 2; n < w.refusedInRow[p] && wait < retryPauseMax; n++ {

@@ -12,11 +12,11 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// acknowledging is how long a broker takes to refuse a record without a leader.
+// acknowledging is how long a broker takes to refuse a record to a partition without a leader.
 const acknowledging = 3 * time.Second
 
-// A partition of events has no leader. Tasks of other partitions continue although they are polled together. Its own
-// continue when it has a leader again.
+// TestRefusedPartitionPausesAlone removes the leader of a partition of events. Tasks of other partitions continue,
+// although they are polled together. Tasks of this partition continue when it has a leader again.
 func TestRefusedPartitionPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
@@ -60,7 +60,7 @@ func TestRefusedPartitionPausesAlone(t *testing.T) {
 	})
 }
 
-// A change of the leader costs one retry.
+// TestFirstRefusalPausesNothing checks that a change of the leader costs one retry.
 func TestFirstRefusalPausesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -82,8 +82,8 @@ func TestFirstRefusalPausesNothing(t *testing.T) {
 	})
 }
 
-// A request is too large for its topic. Its step fails with that reason, the size and the limit. Other requests of
-// the agent are sent.
+// TestTooLargeRequestFailsItsStep checks that the step of a request that is too large for its topic fails. The error
+// has the reason, the size and the limit. Other requests of the agent are sent.
 func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -123,8 +123,8 @@ func TestTooLargeRequestFailsItsStep(t *testing.T) {
 	})
 }
 
-// All requests that are at least as large as a refused one cost one rollback together. Commits of other partitions in
-// between cost none.
+// TestTooLargeRequestsCostOneRollback checks that all requests that are at least as large as a refused one cost one
+// rollback together. Commits of other partitions in between don't cause another.
 func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	s := newSite(t, 2)
 	log := s.cluster.join(0, 1)
@@ -154,13 +154,14 @@ func TestTooLargeRequestsCostOneRollback(t *testing.T) {
 	}
 }
 
-// A request topic refuses for another reason. Attempts fail with that reason, not as if the topic were missing.
+// TestUnwritableRequestTopicSaysWhy checks a request topic that refuses for another reason. Attempts fail with that
+// reason, not with that of a missing topic.
 func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		log := s.cluster.join(0)
 		w := s.worker(log)
-		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses it permanently
+		s.cluster.missing[ns.Requests("inventory")] = true // the fake refuses writes permanently
 		s.submit("w", "t-0")
 		s.drain(w)
 		for _, r := range s.cluster.all(ns.Events()) {
@@ -179,7 +180,8 @@ func TestUnwritableRequestTopicSaysWhy(t *testing.T) {
 	})
 }
 
-// Leaderless partitions receive no requests once the metadata shows them. A refusal refreshes the metadata.
+// TestRequestsAvoidLeaderlessPartitions checks that leaderless partitions receive no requests once the metadata shows
+// them. A refusal refreshes the metadata.
 func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
@@ -203,8 +205,8 @@ func TestRequestsAvoidLeaderlessPartitions(t *testing.T) {
 	})
 }
 
-// No partition of an agent's topic has a leader. Nothing waits for an acknowledgement, and tasks of other partitions
-// continue at once.
+// TestTopicWithoutAnyLeader removes all leaders of an agent's topic. The worker doesn't wait for an acknowledgement,
+// and tasks of other partitions continue at once.
 func TestTopicWithoutAnyLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
@@ -244,7 +246,8 @@ func TestTopicWithoutAnyLeader(t *testing.T) {
 	})
 }
 
-// Each attempt uses another partition than the one before, and one with a leader, if there are two.
+// TestRequestPartitions checks that each attempt uses another partition than the previous one, and one with a leader,
+// if two partitions have one.
 func TestRequestPartitions(t *testing.T) {
 	for n := int32(1); n <= 13; n++ {
 		for mask := range 1 << n {
@@ -269,7 +272,7 @@ func TestRequestPartitions(t *testing.T) {
 	}
 }
 
-// Each rollback is counted, whatever its reason.
+// TestRollbacksAreCounted checks that each rollback is counted, whatever its reason.
 func TestRollbacksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)

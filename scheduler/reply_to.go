@@ -18,17 +18,17 @@ type pendingNotification struct {
 	delivered bool
 }
 
-// replyTo is a topic that tasks name. It has three states:
+// replyTo is a topic that tasks name. It is in one of three states:
 //
 //   - Healthy: failingSince is zero and givenUp is false.
-//   - Failing since failingSince: failed notifications collect in retries until nothing is in flight. Then they move
-//     to the front of waiting, and after a pause one of them is sent.
-//   - Given up: its notifications become dead letters, except for one at probeAt, which is sent.
+//   - Failing since failingSince: failed notifications are collected in retries until nothing is in flight. Then they
+//     move to the front of waiting. After a pause, one of them is sent.
+//   - Given up: its notifications become dead letters. Only one at probeAt is sent, as a probe.
 type replyTo struct {
 	name     string
 	inFlight int
 	isQueued bool
-	waiting  []*pendingNotification // in order
+	waiting  []*pendingNotification // in the order of the notifications topic
 
 	failingSince time.Time
 	retries      []*pendingNotification // failed, or delivered after a failed one of the same key
@@ -41,10 +41,10 @@ type replyTo struct {
 	lastError error
 	probeAt   time.Time
 	probeWait time.Duration
-	alertAt   time.Time // no alert before
+	alertAt   time.Time // no alert is written before this instant
 }
 
-// inFlightLimit is how many notifications may be in flight to the topic.
+// inFlightLimit returns how many notifications may be in flight to the topic.
 func (t *replyTo) inFlightLimit() int {
 	switch {
 	case t.backingOff:
@@ -55,13 +55,13 @@ func (t *replyTo) inFlightLimit() int {
 	return notifyTopicMax
 }
 
-// markHealthy ends the other states.
+// markHealthy resets the topic to the state healthy.
 func (t *replyTo) markHealthy() {
 	t.failingSince, t.givenUp, t.ensureTried, t.ensureError = time.Time{}, false, false, nil
 }
 
-// onDelivered handles a delivery. If an earlier notification of the same task has failed, this one is sent again
-// after it: the last record that a reader finds must be the last status.
+// onDelivered handles a delivery. If an earlier notification of the same task has failed, this one is sent again after
+// it. Otherwise the last record of the task would not be its last status.
 func (n *notifier) onDelivered(t *replyTo, x *pendingNotification) {
 	if !x.delivered {
 		n.cfg.Listener.delivered()
@@ -83,7 +83,7 @@ type tooLargeRecord interface {
 	TooLarge() (bytes, most int)
 }
 
-// onFailed handles a notification that was not delivered within waited.
+// onFailed handles a notification that failed after waited.
 func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotification, waited time.Duration, err error) {
 	now := time.Now()
 	if _, large := errors.AsType[tooLargeRecord](err); large {
@@ -93,7 +93,7 @@ func (n *notifier) onFailed(ctx context.Context, t *replyTo, x *pendingNotificat
 	}
 	switch {
 	case t.givenUp:
-		if t.inFlight == 0 { // it was the probe
+		if t.inFlight == 0 { // the notification was the probe
 			t.probeWait = min(2*t.probeWait, probeWaitMax)
 			t.probeAt, t.lastError = now.Add(t.probeWait), err
 			n.alertFailing(ctx, t, x, err, "its notifications become dead letters")
@@ -131,7 +131,7 @@ func (n *notifier) giveUp(ctx context.Context, t *replyTo, err error) {
 	}
 }
 
-// onIdle is called when nothing is in flight to a topic. Failed notifications move to the front.
+// onIdle is called when nothing is in flight to a topic. Failed notifications move to the front of waiting.
 func (n *notifier) onIdle(ctx context.Context, t *replyTo) {
 	if len(t.retries) == 0 {
 		if !t.givenUp {
@@ -189,7 +189,7 @@ func (n *notifier) alertFailing(ctx context.Context, t *replyTo, x *pendingNotif
 	n.sendUntilWritten(ctx, a.Record(n.cfg.Namespace, n.cfg.Source, "undeliverable/"+events.Origin(x.Record)), rewriteWaitMin, func() {})
 }
 
-// deadletterUndelivered writes a dead letter of a notification, unless it was delivered.
+// deadletterUndelivered writes a notification as a dead letter, unless it was delivered.
 func (n *notifier) deadletterUndelivered(ctx context.Context, t *replyTo, x *pendingNotification, err error) {
 	if x.delivered {
 		n.finish(x.Record)

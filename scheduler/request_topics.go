@@ -22,8 +22,8 @@ type requestTopics struct {
 	usedCounts        map[string]partitionCount
 }
 
-// newPartitionDelay is how long no request goes to a partition that was added to an agent's topic. The agent's
-// members see the partition at their next metadata refresh (Waybill's agents: 5 s) and assign it in a rebalance. A
+// newPartitionDelay is how long no request is sent to a partition that was added to an agent's topic. The agent's
+// members detect the partition at their next metadata refresh (Waybill's agents: 5 s) and assign it in a rebalance. A
 // request that waits for that loses time of its attempt.
 const newPartitionDelay = 30 * time.Second
 
@@ -33,7 +33,7 @@ type partitionCount struct {
 	since      time.Time // when seen first exceeded used
 }
 
-// update is the count after metadata showed seen partitions at now.
+// update returns the count after metadata showed seen partitions at now.
 func (c partitionCount) update(seen int32, now time.Time) partitionCount {
 	switch {
 	case c.used == 0, seen <= c.used: // new to this process, or recreated with fewer
@@ -46,7 +46,7 @@ func (c partitionCount) update(seen int32, now time.Time) partitionCount {
 	return c
 }
 
-// hideNewPartitions removes partitions that were added within newPartitionDelay. The caller holds the lock.
+// hideNewPartitions removes partitions that were added within newPartitionDelay. The caller must hold the lock.
 func (t *requestTopics) hideNewPartitions(known map[string]int32, leaderless map[string][]int32, now time.Time) {
 	counts := make(map[string]partitionCount, len(known))
 	for agent, seen := range known {
@@ -104,14 +104,14 @@ func (t *requestTopics) refreshMetadata(ctx context.Context, since time.Time, ha
 	return !maps.Equal(had, known)
 }
 
-// unwritable is why agents' topics can't be written to, by agent.
+// unwritable returns the reasons why agents' topics can't be written to, by agent.
 func (t *requestTopics) unwritable() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.unwritableReasons
 }
 
-// markUnwritable removes an agent for unwritableFor, whatever the metadata shows.
+// markUnwritable treats an agent as missing for unwritableFor, even if the metadata shows its topic.
 func (t *requestTopics) markUnwritable(agent, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Partitions are added to an agent's topic. Its members detect them later, so no request is sent there before.
+// TestNewPartitionsOfAnAgentAreUsedLater adds partitions to an agent's topic. Its members detect them later, so no
+// request is sent to them before newPartitionDelay.
 func TestNewPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shown, leaderless := map[string]int32{"a": 2, "b": 3}, map[string][]int32{}
@@ -30,14 +31,14 @@ func TestNewPartitionsOfAnAgentAreUsedLater(t *testing.T) {
 		used("a", 2, 1)
 		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
-		shown["a"] = 5 // once more: from then on it counts
+		shown["a"] = 5 // added again, so the delay starts again
 		used("a", 2, 1)
 		time.Sleep(newPartitionDelay - time.Second)
 		used("a", 2, 1)
 		used("b", 3)
 		time.Sleep(time.Second)
 		used("a", 5, 1, 3)
-		shown["a"], shown["c"] = 1, 7 // recreated with fewer, and an agent that is new
+		shown["a"], shown["c"] = 1, 7 // a is recreated with fewer partitions, and c is a new agent
 		delete(leaderless, "a")
 		used("a", 1)
 		used("c", 7)

@@ -52,9 +52,9 @@ type Config struct {
 	// RequestTopics returns the partition count of each agent's request topic, and its partitions without a leader,
 	// ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
-	// Confirm checks the last events of accepted transactions: missing is one that isn't in the log. All transactions
-	// below stable are committed or rolled back. With all it checks every settled event, otherwise the last one. nil:
-	// no checks.
+	// Confirm checks whether the events of accepted transactions are in the log; nil: no checks. With all it checks
+	// every settled event, otherwise the last one. missing is an event that isn't in the log. All transactions below
+	// stable are committed or rolled back.
 	Confirm func(ctx context.Context, p int32, accepted []Accepted, all bool) (stable int64, missing *Accepted, err error)
 	// Trim deletes the records of an inbox below offsets, unless its topic was recreated (another id).
 	Trim     func(ctx context.Context, topic, id string, before map[int32]int64) error
@@ -65,7 +65,7 @@ type Config struct {
 	flushed *flushedInput
 }
 
-// Run runs the workers until ctx ends (nil), or until one fails with an error that no new client fixes. After other
+// Run runs the workers until ctx ends (nil), or until one fails with an error that a new client can't fix. After other
 // errors a worker opens a new client.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.Workers = max(1, min(cfg.Workers, int(cfg.Partitions)))
@@ -87,7 +87,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return g.Wait()
 }
 
-// WorkerOwner is the owner that a worker claims partitions as.
+// WorkerOwner returns the owner name with which a worker claims partitions.
 func WorkerOwner(process string, number int) string { return process + "/" + strconv.Itoa(number) }
 
 // runWorker runs one worker, with a new client after each failure.
@@ -117,11 +117,11 @@ func (c *Config) runWorker(ctx context.Context, number int, requests *requestTop
 	return nil
 }
 
-// permissionFailures tracks clients of a worker that failed in a row because they aren't authorized.
+// permissionFailures tracks consecutive clients of a worker that failed because they aren't authorized.
 type permissionFailures struct{ since time.Time }
 
-// tooLong records the error of a client that was opened at an instant. It reports whether the cluster has refused
-// authorization for notPermittedMax. Credentials and ACLs may change meanwhile, so the first refusal isn't final.
+// tooLong records the error of a client that was opened at an instant. It reports whether authorization has been
+// refused for notPermittedMax. The first refusal isn't final, since credentials and ACLs may be changed.
 func (r *permissionFailures) tooLong(err error, opened, now time.Time) bool {
 	var refused interface{ Refused() bool }
 	if !errors.As(err, &refused) || !refused.Refused() {
@@ -154,7 +154,7 @@ func (c *Config) runClient(ctx context.Context, owner string, number int, reques
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// A stalled worker may hang in a call that nothing ends (a disk), so it isn't waited for.
+		// A stalled worker may hang in a call that can't be cancelled, such as disk I/O. So Run doesn't wait for it.
 		if !errors.As(context.Cause(ctx), &stalled) {
 			err = <-ended
 		}
@@ -168,13 +168,14 @@ func (c *Config) runClient(ctx context.Context, owner string, number int, reques
 	return err
 }
 
-// stalledError ends the process. A stalled worker keeps its partitions, since its client goes on heartbeating.
+// stalledError ends the process. Otherwise a stalled worker would keep its partitions, since its client continues to
+// send heartbeats.
 type stalledError struct {
 	owner  string
 	waited time.Duration
 }
 
-// permanentError is an error that no new client fixes. It ends the process.
+// permanentError is an error that a new client can't fix. It ends the process.
 type permanentError interface {
 	error
 	Permanent() bool
@@ -183,7 +184,7 @@ type permanentError interface {
 func isPermanent(err error) bool {
 	var stalled *stalledError
 	var store *storeError
-	var refused refusedRecord // the refusal of one record isn't permanent
+	var refused refusedRecord // the refusal of one record isn't permanent for the worker
 	if errors.As(err, &stalled) || errors.As(err, &store) {
 		return true
 	}
@@ -227,11 +228,12 @@ func (c *Config) endOnStall(ctx context.Context, w *worker, cancel context.Cance
 	}
 }
 
-// watchWindow is the time for which a worker was watched without a gap. After a stop of the process all workers seem
-// stalled; the gap restarts their time.
+// watchWindow is the time during which a worker was watched without a gap. After the process was suspended, all workers
+// seem stalled, so the gap restarts the window.
 type watchWindow struct{ from, last time.Time }
 
-// stalledFor is how long a worker has stalled while it was watched. A gap longer than most restarts the window.
+// stalledFor returns how long a worker has been stalled while it was watched. A gap longer than most restarts the
+// window.
 func (w *watchWindow) stalledFor(now time.Time, stalled, most time.Duration) time.Duration {
 	if w.last.IsZero() || now.Sub(w.last) > most {
 		w.from = now
@@ -284,7 +286,7 @@ func (c *Config) trim(ctx context.Context) {
 	}
 }
 
-// inboxTopic is an inbox and the id of its topic, in which offsets are positions; empty: unknown.
+// inboxTopic is an inbox and the id of its topic; empty: unknown. Offsets are positions in the topic with that id.
 type inboxTopic struct {
 	inbox   events.Inbox
 	topicID string
@@ -319,7 +321,7 @@ func (f *flushedInput) add(p int32, st events.PartitionState, next int64) {
 	}
 }
 
-// set requires the lock.
+// set sets the offset of a partition. The caller must hold the lock.
 func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
 	if f.offsets == nil {
 		f.offsets = map[inboxTopic]map[int32]int64{}
@@ -330,7 +332,7 @@ func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
 	f.offsets[in][p] = offset
 }
 
-// addForwarded adds offsets of added partitions. Their inputs were forwarded in the same transactions as their
+// addForwarded adds offsets of added partitions. Their inputs were forwarded in the transactions that committed their
 // positions.
 func (f *flushedInput) addForwarded(brought inboxOffsets, ids events.TopicIDs) {
 	if len(brought) == 0 {
@@ -353,13 +355,13 @@ func (f *flushedInput) drain() map[inboxTopic]map[int32]int64 {
 	return taken
 }
 
-// views lets one worker of the process at a time open a partition's tasks, since they belong to one goroutine.
+// views lets only one worker of the process at a time open a partition's tasks, since one goroutine must own them.
 type views struct {
 	sync.Mutex
 	open      map[int32]chan struct{} // closed on release
 	loadSlots chan struct{}           // one element per running load
-	// rewindPending: the state of the partition was ahead of the log, so the group's offsets are, too. Its inboxes
-	// must still be rewound.
+	// rewindPending lists the partitions whose state was ahead of the log. The group's offsets are ahead, too, so the
+	// inboxes must still be rewound.
 	rewindPending map[int32]bool
 }
 
@@ -385,13 +387,13 @@ func (v *views) clearRewind(p int32) {
 	delete(v.rewindPending, p)
 }
 
-// newViews allows this many concurrent loads.
+// newViews returns views that allow atOnce concurrent loads.
 func newViews(atOnce int) *views {
 	return &views{open: map[int32]chan struct{}{}, loadSlots: make(chan struct{}, atOnce)}
 }
 
-// openTasks opens tasks. The load is bound by the CPU, so its concurrency is limited to the number of processors: the
-// first partitions can act while the others are loaded.
+// openTasks opens a partition's tasks. A load is bound by the CPU, so at most one load per processor runs at a time.
+// The first partitions are ready while others are still loaded.
 func (v *views) openTasks(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
 	release, err := v.acquireLoadSlot(ctx)
 	if err != nil {

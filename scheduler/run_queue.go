@@ -8,27 +8,27 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// ageOfPriority is the waiting time that one level of priority is worth. Critical steps overtake others, and a step that
-// has waited long enough goes first whatever its priority.
+// ageOfPriority is the waiting time that one level of priority is worth. Steps with a higher priority overtake others,
+// but a step that has waited long enough goes first, whatever its priority.
 const ageOfPriority = 10 * time.Second
 
-// maxAging is the waiting time that priorities are worth at most.
+// maxAging is the longest waiting time that a priority can be worth.
 const maxAging = 24 * time.Hour
 
-// runState is what a run means to its agent.
+// runState is the state of a run at its agent. Only runOutstanding uses a slot.
 type runState int
 
 const (
-	runOutstanding runState = iota // its request is outstanding
-	runQueued                      // it could start, and waits for a slot
-	runBackingOff                  // it waits for a timer
-	runRemoved                     // it has ended
+	runOutstanding runState = iota // its attempt is running: the request was sent, and uses a slot
+	runQueued                      // it is ready to start, and waits for a slot in the queue
+	runBackingOff                  // it waits for the timer of its next attempt
+	runRemoved                     // it left the flow control: it ended, or was replaced after a change
 )
 
-// runName names the run of a step or of its undo. It is looked up for every event.
+// runName identifies the run of a step or of its undo. It is a map key that is looked up for every event.
 type runName struct {
 	task string
-	run  int // by step and kind
+	run  int // number of the step and kind
 }
 
 func nameOf(t *events.Task, i int, k events.Kind) runName {
@@ -38,7 +38,7 @@ func nameOf(t *events.Task, i int, k events.Kind) runName {
 	return runName{t.ID, 2 * i}
 }
 
-// agentRun is a run as its agent's flow control sees it. All of it follows from the task.
+// agentRun is a run as the flow control of its agent needs it. All fields are derived from the task.
 type agentRun struct {
 	runName
 	workflow string
@@ -48,13 +48,13 @@ type agentRun struct {
 	state    runState
 
 	attempt      int
-	within       time.Duration // an attempt may take
-	first        time.Time     // when the first attempt began; zero: none has
-	began        time.Time     // of the running attempt
-	priorityTime time.Time     // of a queued run: the earliest goes first
+	within       time.Duration // how long an attempt may take
+	first        time.Time     // when the first attempt began; zero: there was none
+	began        time.Time     // start of the running attempt
+	priorityTime time.Time     // of a queued run; the earliest starts first
 	failures     int
-	due          time.Time // of the running attempt, or of the timer that brings it back
-	index        int       // in the queue
+	due          time.Time // when the running attempt times out, or when the run's timer is due
+	index        int       // index in the queue
 }
 
 func (p *agentRun) clone() *agentRun {
@@ -62,8 +62,8 @@ func (p *agentRun) clone() *agentRun {
 	return &q
 }
 
-// priorityTimeOf is the instant since when a step waits, moved by its priority: a higher priority counts as a longer
-// wait.
+// priorityTimeOf returns the instant since when a step waits, shifted by its priority. A higher priority counts as a
+// longer wait.
 func priorityTimeOf(since time.Time, priority int) time.Time {
 	worth := maxAging
 	if n := int(maxAging / ageOfPriority); priority < n {
@@ -102,7 +102,7 @@ func (q *queue) Pop() any {
 func (q *queue) add(p *agentRun)    { heap.Push(q, p) }
 func (q *queue) remove(p *agentRun) { heap.Remove(q, p.index) }
 
-// bestProbe is the run to try a silent agent with: the one with the fewest failures.
+// bestProbe returns the run to probe a silent agent with: the one with the fewest failures.
 func (q queue) bestProbe() *agentRun {
 	best := q[0]
 	for _, p := range q[1:] {
@@ -113,7 +113,7 @@ func (q queue) bestProbe() *agentRun {
 	return best
 }
 
-// compareQueued orders by priority time. Ties go by name, so a restore has the same order.
+// compareQueued orders runs by priority time. Ties are ordered by name, so that a restore yields the same order.
 func compareQueued(a, b *agentRun) int {
 	return cmp.Or(a.priorityTime.Compare(b.priorityTime), cmp.Compare(a.task, b.task), cmp.Compare(a.step, b.step), cmp.Compare(a.kind, b.kind))
 }

@@ -23,7 +23,7 @@ type told struct {
 	failed  []error
 }
 
-// snapshots makes snapshots frequent, and the disk empty.
+// snapshots makes snapshots frequent, and starts with an empty disk.
 func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	s.t.Helper()
 	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: ns, Partitions: s.cfg.Partitions, View: projections.ViewTasks},
@@ -50,10 +50,10 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	return w
 }
 
-// often is a snapshot with nearly every transaction.
+// often are options for a snapshot with nearly every transaction.
 var often = projections.SnapshotOptions{Share: 1, EventBytes: 1, ChunkBytes: 1 << 10}
 
-// digest is the digest of a worker's partition.
+// digest returns the digest of a worker's partition.
 func (s *site) digest(w *worker, p int32) string {
 	s.t.Helper()
 	d, err := w.partitions[p].tasks.(*projections.Tasks).Digest()
@@ -63,8 +63,8 @@ func (s *site) digest(w *worker, p int32) string {
 	return d
 }
 
-// An empty disk is restored from a snapshot and the events after it. The result equals the fold of the log, and the
-// ids of finished tasks are known.
+// TestRestoreFromASnapshot restores an empty disk from a snapshot and the later events. The result equals the fold of
+// the log, and the ids of finished tasks are known.
 func TestRestoreFromASnapshot(t *testing.T) {
 	s := newSite(t, 1)
 	s.snapshots(often)
@@ -97,7 +97,7 @@ func TestRestoreFromASnapshot(t *testing.T) {
 	s.lived("open-1", "open-2", "done-3")
 }
 
-// slowTasks delays the finished tasks of a snapshot.
+// slowTasks delays the load of the finished tasks of a snapshot.
 type slowTasks struct {
 	Tasks
 	gate chan struct{}
@@ -118,8 +118,8 @@ func (s *slowTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Context
 	}, nil
 }
 
-// While finished tasks are loaded, replies of open tasks are decided. Submissions wait, and so do inputs about tasks
-// that may have finished: none of them counts as unknown.
+// TestInputsWhileFinishedTasksLoad checks that replies of open tasks are decided while finished tasks are loaded.
+// Submissions wait, and so do inputs about tasks that may have finished. Otherwise such tasks would count as unknown.
 func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 	for name, late := range map[string]events.Record{
 		"reply":   (&events.Reply{Task: "done", Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: testToken("done", events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
@@ -132,7 +132,7 @@ func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 			s.process(first, "done")
 			s.submit("pay", "open")
 			for i := range 5 {
-				s.process(first, fmt.Sprintf("more-%d", i)) // so that snapshots go on
+				s.process(first, fmt.Sprintf("more-%d", i)) // so that more snapshots are written
 			}
 			first.close(func() {})
 
@@ -147,7 +147,7 @@ func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 			s.until(l, "the partition may act", func() bool { return len(w.from) > 0 })
 			letters := len(s.cluster.all(ns.Deadletters()))
 			s.cluster.write(late)
-			if name == "reply" { // behind the late one in another inbox
+			if name == "reply" { // behind the late record, in another inbox
 				s.cluster.write((&events.Recovery{Task: "open", Timer: 99, Action: events.ActionRetry, Step: "a", Kind: events.Do}).Record(ns, "test", 0))
 				n := len(s.committed)
 				s.until(l, "other inboxes flow", func() bool { return len(s.committed) > n })
@@ -174,7 +174,8 @@ func TestInputsWhileFinishedTasksLoad(t *testing.T) {
 	}
 }
 
-// Any fault of a snapshot is reported once, the log is read instead, and the next snapshots are valid.
+// TestUnusableSnapshots checks that any fault of a snapshot is reported once, that the log is read instead, and that
+// the next snapshots are valid.
 func TestUnusableSnapshots(t *testing.T) {
 	for name, harm := range map[string]func(*cluster) error{
 		"a chunk is missing":    func(c *cluster) error { c.drop(ns.Snapshots(), events.ChunkOpen); return events.ErrSnapshot },
@@ -210,7 +211,7 @@ func TestUnusableSnapshots(t *testing.T) {
 				if len(w.refused) == 0 {
 					t.Error("nothing was told of a snapshot past the end of the log")
 				}
-				return // the tasks of before are gone
+				return // the earlier tasks are lost
 			}
 			for i := range 10 {
 				s.process(l, fmt.Sprintf("after-%d", i))
@@ -231,7 +232,7 @@ func TestUnusableSnapshots(t *testing.T) {
 	}
 }
 
-// A snapshot or a store of another log isn't used, even if the present log is longer.
+// TestStoreOfAnotherLog checks that a snapshot or a store of another log isn't used, even if the present log is longer.
 func TestStoreOfAnotherLog(t *testing.T) {
 	before := newSite(t, 1)
 	before.snapshots(often)
@@ -286,7 +287,7 @@ func (s *site) dropsStore(want string) {
 	r.discard()
 }
 
-// without is a history without the transactions at some offsets.
+// without is a History without the transactions at some offsets.
 type without struct {
 	History
 	from int64
@@ -301,8 +302,8 @@ func (w without) Read(ctx context.Context, topic string, p int32, from int64, fn
 	})
 }
 
-// A store has a transaction that was rolled back after its acknowledgement, and the log ends there. The store is
-// emptied and restored from the log.
+// TestStoreAheadOfTheLog opens a store with a transaction that was rolled back after its acknowledgement, where the log
+// ends. The store is emptied and restored from the log.
 func TestStoreAheadOfTheLog(t *testing.T) {
 	for name, often := range map[string]projections.SnapshotOptions{"without a snapshot": {}, "with a snapshot": often} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestStoreAheadOfTheLog(t *testing.T) {
 	}
 }
 
-// Refused snapshots delay nothing.
+// TestRefusedSnapshots checks that refused snapshots delay nothing else.
 func TestRefusedSnapshots(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.snapshots(often)

@@ -4,8 +4,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Start decides what follows when a queued run gets a slot: its attempt begins. cause is the input that freed the
-// slot. If the run can't begin any more, nothing follows. Start is as pure as Decide.
+// Start decides what follows when a queued run gets a slot: its attempt begins. cause is the input that freed the slot.
+// If the run can't begin any more, nothing follows. Like Decide, Start is pure.
 func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env) Decision {
 	free := *env
 	if env.Slots != nil {
@@ -40,7 +40,7 @@ func (d *decider) startWaiting(i int, k events.Kind) {
 	}
 }
 
-// grantedSlot gives one run a slot, whatever else waits.
+// grantedSlot gives one run a slot, even if other runs wait.
 type grantedSlot struct {
 	Slots
 	step int
@@ -89,7 +89,8 @@ func (d *decider) addSlots(agent string, slots int) {
 	d.slotChanges = append(d.slotChanges, slotChange{agent, slots})
 }
 
-// hasSlot reports whether an attempt may start. A missing agent has a slot: the attempt fails at once.
+// hasSlot reports whether an attempt may start. A missing agent counts as having a slot, since the attempt fails at
+// once.
 func (d *decider) hasSlot(i int, k events.Kind) bool {
 	agent, _ := d.Task.Plan.Agent(i, k)
 	if d.env.Slots == nil || d.env.Requests[agent] == 0 {

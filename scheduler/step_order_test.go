@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// chainOf is a -> b -> c, of which b is released before it has run.
+// chainOf is the workflow a -> b -> c. Step b is released before it has run.
 const chainOf = `workflow: w
 version: 1
 complete_within: 1m
@@ -33,8 +33,8 @@ func played(t *testing.T, when, commands string) (s *script, out string) {
 	return s, s.run(strings.Replace(chainOf, "WHEN", when, 1) + commands)
 }
 
-// A step was released before it ran. Later steps still wait for earlier ones, whose results their conditions and
-// inputs use.
+// TestReleasedStepWaitsForItsAncestors releases a step before it has run. Later steps still wait for earlier ones,
+// since their conditions and inputs use the results.
 func TestReleasedStepWaitsForItsAncestors(t *testing.T) {
 	s, got := played(t, "${ steps.a.output != null }", "> state\n> reply a/do/2 completed 7\n> state\n")
 	if !strings.Contains(got, "= processing failures=0 a:running b:completed c:pending d:pending\n") {
@@ -51,8 +51,8 @@ func TestReleasedStepWaitsForItsAncestors(t *testing.T) {
 	}
 }
 
-// A worker queues only the step that waits for its agent. A later step is queued when all of its ancestors are done,
-// in any way.
+// TestFlowQueuesReleasedStepAfterItsAncestors checks that a worker queues only the step that waits for its agent. A
+// later step is queued when all of its ancestors are done, in any way.
 func TestFlowQueuesReleasedStepAfterItsAncestors(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	f := newFlow(Capacity{Agents: map[string]int{"inventory": 1, "payments": 1, "shipping": 1}}, 0, 1)
@@ -69,14 +69,14 @@ func TestFlowQueuesReleasedStepAfterItsAncestors(t *testing.T) {
 	}
 }
 
-// noSlots: all agents are busy.
+// noSlots implements Slots if all agents are busy.
 type noSlots struct{}
 
 func (noSlots) Free(string, string, time.Time) int { return 0 }
 
 func (noSlots) Waits(*events.Task, int, events.Kind) bool { return false }
 
-// queued: one step is queued for an agent.
+// queued implements Slots with one step that is queued for an agent.
 type queued struct {
 	noSlots
 	step int
@@ -84,8 +84,8 @@ type queued struct {
 
 func (q queued) Waits(_ *events.Task, step int, _ events.Kind) bool { return step == q.step }
 
-// The condition of a queued step isn't evaluated again for each input: with a thousand queued steps, each of a
-// thousand replies would evaluate them all. It is evaluated when the step starts.
+// TestConditionOfAQueuedStep checks that the condition of a queued step isn't evaluated again for each input. With a
+// thousand queued steps, each of a thousand replies would evaluate all of them. It is evaluated when the step starts.
 func TestConditionOfAQueuedStep(t *testing.T) {
 	s, _ := played(t, "${ steps.a.output / 0 == 1 }", "")
 	of := map[bool]Slots{true: queued{step: 2}, false: noSlots{}}
@@ -106,7 +106,8 @@ func TestConditionOfAQueuedStep(t *testing.T) {
 	}
 }
 
-// A step with an earlier attempt isn't skipped, whatever its condition is now: a skipped step would never be undone.
+// TestTriedStepIsNotSkipped checks that a step with an earlier attempt isn't skipped, whatever its condition is now. A
+// skipped step would never be undone.
 func TestTriedStepIsNotSkipped(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	s.command("w", strings.Fields("reply a/do/2 completed 1"), "reply a/do/2 completed 1")
@@ -119,8 +120,8 @@ func TestTriedStepIsNotSkipped(t *testing.T) {
 	}
 }
 
-// An older build skipped a step after an attempt. No transition undoes it: all other steps are undone, and then the
-// task is held. It must not panic, which would stop the partition.
+// TestSkippedStepWithUnknownEffect decides about a task whose step was skipped after an attempt, by an older build. No
+// transition undoes that step. All other steps are undone, and then the task is held. A panic would stop the partition.
 func TestSkippedStepWithUnknownEffect(t *testing.T) {
 	s, _ := played(t, "${ true }", "")
 	for _, c := range []string{"reply a/do/2 completed 1", "advance 11s"} {
@@ -162,15 +163,15 @@ func (s *script) decideBy(decide func(*decider)) {
 	s.rebuild()
 }
 
-// A decision evaluates a condition once, however many other steps are skipped: forty queued steps next to a chain of
-// forty skipped ones would otherwise take too long.
+// TestConditionIsEvaluatedOnce checks that a decision evaluates a condition once, however many other steps are skipped.
+// Otherwise forty queued steps next to a chain of forty skipped ones would take too long.
 func TestConditionIsEvaluatedOnce(t *testing.T) {
 	const n = 40
 	b := workflow.New("w", 1).CompleteWithin(time.Minute).AttemptWithin(time.Second)
 	for i := range n {
 		b.Step(workflow.Step{ID: fmt.Sprint("waits-", i), Agent: "inventory", Operation: "do", When: "${ input.items.all(i, i > 0) }"})
 	}
-	for i := range n { // the last is the first
+	for i := range n { // the definition lists the steps in the reverse order of their needs
 		s := workflow.Step{ID: fmt.Sprint("skipped-", i), Agent: "inventory", Operation: "do", When: "${ !input.items.all(i, i > 0) }"}
 		if i+1 < n {
 			s.Needs = []string{fmt.Sprint("skipped-", i+1)}

@@ -16,8 +16,8 @@ func (s *site) breakChain(task string) {
 	s.cluster.write(e.Record(ns, "test", events.Partition([]byte(task), s.cfg.Partitions), e.Value()))
 }
 
-// A supervisor repeats the recovery of a stopped task forever. An owner writes one dead letter, and another one only
-// if the first was rolled back.
+// TestStoppedTaskHasOneDeadRecovery checks that an owner writes one dead letter for the recovery of a stopped task,
+// although a supervisor repeats it forever. It writes another one only if the first was rolled back.
 func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))
@@ -55,7 +55,7 @@ func TestStoppedTaskHasOneDeadRecovery(t *testing.T) {
 	}
 }
 
-// A control of a stopped task is answered with the reason at once.
+// TestControlOfAStoppedTaskIsAnswered checks that a control of a stopped task is answered at once, with the reason.
 func TestControlOfAStoppedTaskIsAnswered(t *testing.T) {
 	s := newSite(t, 1)
 	first := s.worker(s.cluster.join(0))

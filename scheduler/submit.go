@@ -19,7 +19,7 @@ func tooLarge(what string, n, most, total int) string {
 	return fmt.Sprintf("with %s of %d bytes the task would hold %d; at most %d", what, n, total, MaxTaskBytes)
 }
 
-// handleSubmission creates a task, answers for an existing one, or refuses the submission.
+// handleSubmission creates a task, answers with the status of an existing one, or refuses the submission.
 func (d *decider) handleSubmission(s *events.Submission) {
 	if u := d.checkReplyTo(s.ReplyTo); u != nil {
 		d.Unusable = u // no notification: the topic is at fault
@@ -71,7 +71,8 @@ func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *ev
 	d.advance()
 }
 
-// submitDuplicate answers the same submission with the present status. Another body under a used id is refused.
+// submitDuplicate answers a repeated submission with the present status. A submission with a used id and another body
+// is refused.
 func (d *decider) submitDuplicate(s *events.Submission) {
 	if s.Digest() != d.Task.Digest {
 		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
@@ -193,7 +194,7 @@ func (d *decider) resumeTask(by events.By) {
 	d.advance()
 }
 
-// stillHeld reports whether a step in error still holds the task: during the undo, a step whose undo is in error.
+// stillHeld reports whether a step in error still holds the task. During the undo, it is a step whose undo is in error.
 func stillHeld(t *events.Task) bool {
 	for i := range t.Steps {
 		s := t.Steps[i]

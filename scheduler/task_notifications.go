@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// notifyStatus writes the notification of a new status, and the alert of a hold.
+// notifyStatus writes the notification of a new status, and the alert if the task is held.
 func (d *decider) notifyStatus(e *events.Event) {
 	t := d.Task
 	if t.StatusSeq != e.Seq {
@@ -27,7 +27,7 @@ func (d *decider) notifyStatus(e *events.Event) {
 }
 
 // notifyPresent writes the task's present status. Its ce_id is that of the event with the status, so readers can
-// recognize a repetition. The status received always has the first event, whatever has happened since.
+// recognize a repetition. The status received always has the ce_id of the first event, even if other events followed.
 func (d *decider) notifyPresent(replyTo string) {
 	t := d.Task
 	seq := t.StatusSeq
@@ -55,7 +55,7 @@ func (d *decider) answerControl(x *events.Control, seq uint64, refusal string) {
 	d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source))
 }
 
-// maxMessageBytes bounds a message that quotes others' data.
+// maxMessageBytes bounds a message that quotes user data.
 const maxMessageBytes = 8 << 10
 
 // shortened cuts a long text at a character boundary.

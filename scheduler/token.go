@@ -12,18 +12,18 @@ import (
 // accept as they are.
 func newToken(string, events.RequestRef) string { return rand.Text() }
 
-// tokenAlertEvery is the least time between two alerts of a worker about replies without their token. Any principal
-// that may write to replies can write many. Each becomes a dead letter and is counted, but operators receive one
-// alert a minute.
+// tokenAlertEvery is the minimum time between two alerts of a worker about replies with a missing or wrong token. Any
+// principal with write access to the replies topic can send many. Each becomes a dead letter and is counted, but
+// operators receive one alert a minute.
 const tokenAlertEvery = time.Minute
 
-// tokenRefusals counts the replies without their token since a worker's last alert about them.
+// tokenRefusals counts the replies with a missing or wrong token since a worker's last alert about them.
 type tokenRefusals struct {
 	alerted time.Time
 	count   int
 }
 
-// alertBadToken counts a reply that was refused for its token, and writes an alert if one is due.
+// alertBadToken counts a reply that was refused because of its token, and writes an alert if one is due.
 func (tx *transaction) alertBadToken(r *events.Record, u *events.Unusable) {
 	if u.Reason != events.ReasonBadToken {
 		return

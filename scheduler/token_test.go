@@ -8,12 +8,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testToken is Env.Token of tests: a function of the attempt.
+// testToken is Env.Token of tests. It is a function of the attempt.
 func testToken(task string, ref events.RequestRef) string {
 	return events.Hash("token", []byte(events.RequestID(task, ref)))
 }
 
-// newToken gives each attempt another token, which ce_request can hold.
+// TestTokensDiffer checks that newToken gives each attempt another token, and that ce_request can contain it.
 func TestTokensDiffer(t *testing.T) {
 	ref := events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}
 	a, b := newToken("t", ref), newToken("t", ref)
@@ -27,8 +27,8 @@ func doneBy(task string, attempt int, token string, o events.Outcome) events.Rec
 	return (&events.Reply{Task: task, Ref: ref, Token: token, Outcome: o, Body: []byte("{}"), Effect: events.EffectNone}).Record(ns, "mallory")
 }
 
-// A reply without its attempt's token changes nothing and becomes a dead letter. A late reply with the token is
-// ignored.
+// TestForgedReplyIsRefused checks that a reply without its attempt's token changes nothing and becomes a dead letter. A
+// late reply with the token is ignored.
 func TestForgedReplyIsRefused(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))
@@ -50,7 +50,7 @@ func TestForgedReplyIsRefused(t *testing.T) {
 	}
 	s.complete("inventory")
 	s.drain(w)
-	s.cluster.write(doneBy("t", 1, "", events.Completed))            // of a task that has ended
+	s.cluster.write(doneBy("t", 1, "", events.Completed))            // the task has ended
 	s.cluster.write(doneBy("t", 1, token("t", 1), events.Completed)) // late
 	s.drain(w)
 	reasons := s.headers(ns.Deadletters(), events.HeaderReason)
@@ -67,7 +67,7 @@ func TestForgedReplyIsRefused(t *testing.T) {
 	}
 }
 
-// Only a reply of the agent itself ends its silence.
+// TestForgedReplyEndsNoSilence checks that only a reply of the agent itself ends its silence.
 func TestForgedReplyEndsNoSilence(t *testing.T) {
 	s := newSite(t, 1)
 	s.cfg.Capacity.Agents = map[string]int{"inventory": silentAfter}
@@ -85,7 +85,8 @@ func TestForgedReplyEndsNoSilence(t *testing.T) {
 	}
 }
 
-// Forged replies come at any rate. Operators receive one alert a minute, with the number since the last.
+// TestForgedRepliesAlertOnceAMinute sends forged replies at a high rate. Operators receive one alert a minute, with the
+// number of replies since the previous one.
 func TestForgedRepliesAlertOnceAMinute(t *testing.T) {
 	s := newSite(t, 1)
 	w := s.worker(s.cluster.join(0))

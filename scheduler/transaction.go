@@ -14,7 +14,7 @@ import (
 type transaction struct {
 	worker *worker
 	out    []events.Record
-	// decisionRecords is memory for the records of each decision, arena for their values.
+	// decisionRecords is memory for the records of each decision. arena is memory for their values.
 	decisionRecords []events.Record
 	arena           *events.Arena
 	env             Env // of the current decision
@@ -22,17 +22,17 @@ type transaction struct {
 	partitions      map[int32]*speculation
 	counts          txCounts
 	began           time.Time
-	// outputRanges attribute the output to the partitions of its inputs.
+	// outputRanges map the output to the partitions of the inputs that caused it.
 	outputRanges []outputRange
-	// addedOffsets are the offsets below which added partitions were forwarded.
+	// addedOffsets are the offsets below which records of added partitions were forwarded.
 	addedOffsets inboxOffsets
-	// definitionsRead: the definitions were read to their end after the inputs were polled.
+	// definitionsRead reports that the definitions were read to their end after the inputs were polled.
 	definitionsRead bool
-	// tokensRefused counts replies that were refused for their token. tokenAlertAt is the instant of an alert about
-	// them; zero: none.
+	// tokensRefused counts replies with a missing or wrong token. tokenAlertAt is the time of an alert about them;
+	// zero: none.
 	tokensRefused int
 	tokenAlertAt  time.Time
-	// committed: the log has the transaction, and the client no longer uses its memory.
+	// committed reports that the transaction is in the log, so the client no longer uses its memory.
 	committed bool
 }
 
@@ -46,7 +46,7 @@ type speculation struct {
 	unslottedStarted int             // number of unslotted steps that were started
 }
 
-// txCounts is reported to the listener after the commit.
+// txCounts are the counts that are reported to the listener after the commit.
 type txCounts struct {
 	inputs, reflected, forwarded int
 	ended                        map[events.TaskState]int
@@ -76,9 +76,9 @@ func (tx *transaction) speculate(p *partition) *speculation {
 	return s
 }
 
-// task returns a task that a decision may change. own: it is the result of an earlier decision of this transaction,
-// which nothing else refers to, so it isn't copied; a copy for each of a thousand replies takes time. If the
-// definition isn't loaded, the decision may be repeated, and the task is copied.
+// task returns a task that a decision may change. own reports that it is the result of an earlier decision of this
+// transaction. Nothing else refers to such a task, so it isn't copied; a copy for each of a thousand replies would be
+// slow. If the definition isn't loaded, the decision may be repeated, so the task is copied.
 func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
 	t, own = s.tasks[id]
 	if !own {
@@ -91,20 +91,20 @@ func (s *speculation) task(id string, defs Definitions) (t *events.Task, own boo
 	return t, true, nil
 }
 
-// errStaleMetadata: a decision used old metadata and has changed the task.
+// errStaleMetadata says that a decision used old metadata and has already changed the task.
 var errStaleMetadata = errors.New("the request topics have changed")
 
-// errOutOfTime: deciding took too long. Fewer records are polled next.
+// errOutOfTime says that deciding took too long. Fewer records are polled next.
 var errOutOfTime = errors.New("the inputs take too long for one transaction")
 
-// decideAll decides on all records. If decided is false and err nil, the transaction must be rolled back, and the
-// same records are read again. The causes:
+// decideAll decides on all records. If decided is false and err is nil, the transaction must be rolled back, and the
+// same records are read again. The causes are:
 //
 //   - The partition of a record was reassigned meanwhile.
 //   - The finished tasks or the definitions can't be looked up yet. The inbox of the record is paused until then.
 //   - A decision used old metadata of the request topics.
 //
-// A commit includes the positions of all polled records, so no part can be put back. If deciding takes too long, the
+// A commit includes the positions of all polled records, so none can be deferred alone. If deciding takes too long, the
 // whole transaction is rolled back (errOutOfTime), and fewer records are polled next.
 func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (decided bool, err error) {
 	defer func() { // before the commit, which may take long
@@ -123,7 +123,7 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		}
 		switch err := tx.decideInput(ctx, p, &records[i]); {
 		case errors.Is(err, errTasksNotLoaded):
-			// The input may be about a finished task whose id isn't loaded yet. Its inbox waits for that.
+			// The input may concern a finished task whose id isn't loaded yet. Its inbox is paused until it is.
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
@@ -139,7 +139,7 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 	return true, nil
 }
 
-// outOfTime reports whether deciding has taken as long as it may.
+// outOfTime reports whether deciding has used up its time.
 func (tx *transaction) outOfTime() bool { return time.Since(tx.began) > tx.worker.cfg.decideWithin() }
 
 // decideInput decides on one input.
@@ -190,8 +190,8 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	return tx.startQueued(ctx, s, r, cause)
 }
 
-// refuseStopped writes a dead letter of an input of a stopped task, to be redriven with a build that can read the
-// task's history. A supervisor repeats a recovery until an event disarms the timer, which never happens here, so an
+// refuseStopped writes an input of a stopped task as a dead letter, to be redriven with a build that can read the
+// task's history. A supervisor repeats a recovery until an event disarms the timer, which never happens here. So an
 // owner writes only one dead letter of a recovery per task. A control is also answered.
 func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task string, in events.Input, why string) error {
 	if _, asked := in.(*events.Recovery); asked {
@@ -209,7 +209,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 		if err != nil {
 			return err
 		}
-		if t != nil { // otherwise the first event is unreadable, too: there is no state to answer with
+		if t != nil { // otherwise the first event is unreadable, too, and there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
 				Reason: shortened("this scheduler can't read its history (" + why + "), so it can't be controlled; the command is a dead letter")}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
@@ -219,8 +219,8 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 	return nil
 }
 
-// recordAgentReply records that an agent is alive: the reply has the token of the run's current attempt. The run may
-// have ended. A reply without the token may come from somebody else.
+// recordAgentReply records that an agent is alive, if the reply has the token of the run's current attempt. The run may
+// have ended. A reply without the token may come from another sender.
 func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in events.Input, now time.Time) {
 	r, ok := in.(*events.Reply)
 	if !ok || t == nil || !t.Open() {
@@ -261,7 +261,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 				return err
 			}
 			tx.addDecision(s, r, nil, d)
-			if x.state == runQueued { // it can't start any more
+			if x.state == runQueued { // the run can't start any more
 				f.dropQueued(x)
 			}
 		}
@@ -269,8 +269,8 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 	return nil
 }
 
-// startUnslotted starts some of the steps that were queued for agents that no longer have a limit. Their replies are
-// the inputs that start the rest.
+// startUnslotted starts some of the steps that were queued for agents that no longer have a limit. The replies to them
+// are the inputs that start the rest.
 func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *events.Record, cause events.Cause) error {
 	all := s.partition.unslottedSteps
 	for n := 0; n < startsPerInputMax && s.unslottedStarted < len(all) && (n == 0 || !tx.outOfTime()); n++ {
@@ -309,7 +309,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 			}
 			env.DefinitionsRead = true
 		case missesAgent(d) && w.requests.refreshMetadata(ctx, tx.began, env.Requests):
-			if own { // the whole transaction is repeated
+			if own { // the decision has changed the transaction's own task, so the whole transaction is repeated
 				return d, errStaleMetadata
 			}
 			env.Requests, env.Leaderless = w.requests.partitions()
@@ -338,7 +338,7 @@ func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.I
 		}
 		if _, ok := in.(*events.Recovery); ok {
 			tx.counts.recoveries++
-			in = nil // counted once
+			in = nil // so that it is counted once
 		}
 	}
 	if len(d.Events) > 0 {
@@ -375,8 +375,8 @@ func (tx *transaction) updateFlow(s *speculation, r *events.Record, in events.In
 	f.update(d.Task, d.Events, d.Events[len(d.Events)-1].At)
 }
 
-// writtenBy is when a reply was written, at most at; for other inputs at. The broker's clock may be ahead of the
-// clock of at.
+// writtenBy returns when a reply was written, at most at. For other inputs it returns at. The broker's clock may be
+// ahead of the clock that at was read from.
 func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 	if _, ok := in.(*events.Reply); ok && !r.Time.IsZero() && r.Time.Before(at) {
 		return r.Time
@@ -386,11 +386,11 @@ func writtenBy(in events.Input, r *events.Record, at time.Time) time.Time {
 
 func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 
-// reusedRecordsMax limits the memory of records that is reused: above what one poll usually leads to.
+// reusedRecordsMax is the largest number of records whose memory is reused. It is above what one poll usually causes.
 const reusedRecordsMax = 1 << 14
 
-// releaseMemory passes the memory of the records to the next transaction: the log no longer uses it. The arena is
-// reused only after a commit, since the client may still send records of a transaction that was rolled back.
+// releaseMemory passes the memory of the records to the next transaction, since the log no longer uses it. The arena is
+// reused only after a commit: the client may still send records of a transaction that was rolled back.
 func (tx *transaction) releaseMemory() {
 	if tx.committed {
 		tx.arena.Reset()
@@ -468,7 +468,7 @@ func (tx *transaction) rollback() error {
 			if err != nil {
 				return err
 			}
-			if t == nil { // the transaction created it: nothing of it runs or waits
+			if t == nil { // the transaction created it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)

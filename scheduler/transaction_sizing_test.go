@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// slowly is definitions with slow expressions.
+// slowly is a catalog with slow expressions.
 type slowly struct {
 	*catalog
 	took time.Duration
@@ -74,8 +74,8 @@ func (s *site) submitMany(n int) *waitingLog {
 	return log
 }
 
-// One poll returns more inputs than a worker can decide within the stall timeout. It decides on them in parts, and
-// the process continues.
+// TestSlowInputsAreDecidedInParts polls more inputs than a worker can decide on within the stall timeout. It decides on
+// them in parts, and the process continues.
 func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inputs, each = 300, 60 * time.Millisecond
@@ -103,7 +103,8 @@ func TestSlowInputsAreDecidedInParts(t *testing.T) {
 	})
 }
 
-// One input may take longer, with many decisions. Each counts as progress.
+// TestDecisionsAreProgress checks that each decision counts as progress, since one input may cause many decisions and
+// take longer than the stall timeout.
 func TestDecisionsAreProgress(t *testing.T) {
 	s := newSite(t, 1)
 	log := s.cluster.join(0)
@@ -119,14 +120,15 @@ func TestDecisionsAreProgress(t *testing.T) {
 	}
 }
 
-// A worker repeats the same decisions and is rolled back each time. It stalls like one that hangs.
+// TestEndlessRollbacksEndRun rolls back the same decisions each time. The worker counts as stalled, like one that
+// hangs.
 func TestEndlessRollbacksEndRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 1)
 		s.cfg.TransactionTimeout = time.Second
 		log := s.submitMany(1)
-		// Not in end: the watchdog closes the log meanwhile, whose lock a commit holds.
-		log.beforeCommit = func() { // what the broker takes
+		// This isn't in end: the watchdog closes the log meanwhile, and a commit holds its lock.
+		log.beforeCommit = func() { // the latency of the broker
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-log.gone:
@@ -137,11 +139,11 @@ func TestEndlessRollbacksEndRun(t *testing.T) {
 		if err := Run(t.Context(), s.cfg); !errors.As(err, &stalled) {
 			t.Errorf("%v", err)
 		}
-		synctest.Wait() // a worker that stalls isn't waited for
+		synctest.Wait() // Run doesn't wait for a stalled worker
 	})
 }
 
-// The poll limit falls to what can be decided in time, and grows again.
+// TestTransactionSizing checks that the poll limit decreases to what can be decided in time, and increases again.
 func TestTransactionSizing(t *testing.T) {
 	var p transactionSizing
 	p.decrease(40, 500)

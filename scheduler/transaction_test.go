@@ -10,9 +10,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestAgentAddedDuringATransaction: the second of two replies of a task starts a step whose agent's topic was created
-// during the transaction. The first reply has changed the task, so the transaction is repeated. Nothing fails, and
-// nothing is written twice.
+// TestAgentAddedDuringATransaction creates an agent's topic during a transaction. The second of two replies of a task
+// starts a step of that agent. The first reply has already changed the task, so the transaction is repeated. Nothing
+// fails, and nothing is written twice.
 func TestAgentAddedDuringATransaction(t *testing.T) {
 	s := newSite(t, 1)
 	step := func(id, agent string, needs ...string) workflow.Step {
@@ -50,8 +50,8 @@ func TestAgentAddedDuringATransaction(t *testing.T) {
 	}
 }
 
-// Two workers miss an agent at the same time. The first has refreshed the topics when the second needs them. The
-// second uses that result, and doesn't treat the agent as missing.
+// TestRequestTopicsReadByAnotherWorker lets two workers miss an agent at the same time. The first has refreshed the
+// topics when the second needs them. The second uses that result, and doesn't treat the agent as missing.
 func TestRequestTopicsReadByAnotherWorker(t *testing.T) {
 	began := time.Now()
 	topics := &requestTopics{fetch: func(context.Context) (map[string]int32, map[string][]int32, error) {

@@ -60,8 +60,8 @@ func at(lines []string, i int) string {
 	return "(nothing)"
 }
 
-// script plays one task: Decide is its scheduler, the fold of its timers its supervisor. After every input the state
-// is compared with a rebuild from the events.
+// script runs one task. Decide is its scheduler, and the fold of its timers is its supervisor. After every input the
+// state is compared with a rebuild from the events.
 type script struct {
 	t        *testing.T
 	catalog  *CompiledDefinitions
@@ -121,7 +121,7 @@ func repeat(notation string) string {
 	return strings.Repeat(string(rune(b)), n)
 }
 
-// transcriptLine is the longest line that is shown in full.
+// transcriptLine is the longest line that is printed in full.
 const transcriptLine = 1000
 
 func (s *script) say(line string) {
@@ -169,7 +169,7 @@ func (s *script) command(name string, words []string, line string) {
 			Body: json.RawMessage(`{"code":"circuit_open"}`)})
 	case "advance": // advance DURATION: only time passes
 		s.now = s.now.Add(s.duration(words[1]))
-	case "due": // the supervisor asks for all due timers
+	case "due": // the supervisor requests the recoveries of all due timers
 		s.due()
 	case "recover": // recover SEQ STEP/KIND ACTION: any recovery
 		s.recover(words)
@@ -217,7 +217,7 @@ func (s *script) recover(words []string) {
 	s.decide(events.Recoveries, &events.Recovery{Task: "t", Timer: seq, Step: step, Kind: events.Kind(kind), Action: events.Action(words[3])})
 }
 
-// due is the supervisor: it asks for all due timers, the earliest first.
+// due simulates the supervisor: it requests the recoveries of all due timers, the earliest first.
 func (s *script) due() {
 	armed := append([]events.Armed(nil), s.timers.Armed...)
 	sort.SliceStable(armed, func(i, j int) bool { return armed[i].Timer.Due.Before(armed[j].Timer.Due) })
@@ -252,7 +252,7 @@ func (s *script) decide(inbox events.Inbox, in events.Input) {
 	s.rebuild()
 }
 
-// record prints one record of a decision, and keeps the events.
+// record prints one record of a decision, and keeps events for rebuild.
 func (s *script) record(r *events.Record) {
 	if n := clientBytes(r); n > maxRecordBytes {
 		s.t.Errorf("a record of %d bytes to %s", n, r.Topic)
@@ -315,7 +315,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	s.say(line)
 }
 
-// rebuild folds the history again and compares the state, after every input.
+// rebuild folds the history again and compares the state. It is called after every input.
 func (s *script) rebuild() {
 	var t *events.Task
 	for i := range s.history {
@@ -352,8 +352,8 @@ func (s *script) state() {
 	s.out.WriteString("\n")
 }
 
-// Each step may nest its input deeper. Past the depth that can be read back the step fails, and the log stays
-// readable.
+// TestNestingIsBounded nests the input of each step deeper. Beyond the depth that can be decoded the step fails, and
+// the log stays readable.
 func TestNestingIsBounded(t *testing.T) {
 	deep := strings.Repeat("[", events.MaxJSONDepth-2) + strings.Repeat("]", events.MaxJSONDepth-2)
 	definition := "workflow: w\nversion: 1\ncomplete_within: 1m\ndefaults: {complete_within: 1s}\nsteps:\n" +
@@ -364,7 +364,8 @@ func TestNestingIsBounded(t *testing.T) {
 	}
 }
 
-// An error that is too large is replaced before its event is made, and in its notification and alert, too.
+// TestErrorsAreBounded checks that an error that is too large is replaced before its event is created, and in its
+// notification and alert, too.
 func TestErrorsAreBounded(t *testing.T) {
 	large := strings.Repeat("\x01", 400<<10)
 	for _, fact := range []events.Fact{
@@ -391,8 +392,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// An input that steps share is counted and written once: each step refers to it, and a restore finds it again. The
-// undo has it, too, and may add any number of members.
+// TestSharedInputCountsOnce checks that an input that steps share is counted and written once. Each step refers to it,
+// and a restore finds it. The undo contains it, too, and may add any number of members.
 func TestSharedInputCountsOnce(t *testing.T) {
 	input := `{"rows":"` + strings.Repeat("x", 360_000) + `","many":{`
 	for i := range 600 {

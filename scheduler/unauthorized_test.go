@@ -11,8 +11,8 @@ type notPermitted struct{ error }
 
 func (notPermitted) Refused() bool { return true }
 
-// A worker that the cluster doesn't authorize retries for a limited time. The time restarts after a client that was
-// authorized for a while, or that failed for another reason.
+// TestUnauthorizedWorkerEndsAfterALimit checks that a worker without authorization retries for a limited time. The time
+// restarts after a client that was authorized for a while, or that failed for another reason.
 func TestUnauthorizedWorkerEndsAfterALimit(t *testing.T) {
 	denied := fmt.Errorf("open worker: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

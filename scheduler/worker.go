@@ -10,14 +10,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// How often, and after how many bytes, a worker saves its partitions. The log is authoritative; the store only makes
-// restarts faster.
+// A worker saves its partitions periodically, and after a number of bytes. The log is authoritative; the store only
+// makes restarts faster.
 const (
 	saveEvery    = time.Second
-	saveBytesMax = 1 << 20 // per partition
+	saveBytesMax = 1 << 20 // changed bytes per partition
 )
 
-// snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Work continues.
+// snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Tasks aren't affected.
 const snapshotsRetryAfter = time.Minute
 
 // worker is one goroutine, one group member and one transactional producer. The goroutine of run owns all fields.
@@ -34,23 +34,23 @@ type worker struct {
 	background      sync.WaitGroup
 	requests        *requestTopics
 	health          *agentHealth
-	admissionClosed bool // too much is at work: the tasks inbox is paused (admission.go)
+	admissionClosed bool // the load is too high, so the tasks inbox is paused (admission.go)
 	savedAt         time.Time
-	refusedInRow    map[int32]int // refusals of a partition's output in a row
-	refusingSince   time.Time     // since when the cluster refuses everything; zero: it doesn't
+	refusedInRow    map[int32]int // consecutive refusals of a partition's output
+	refusingSince   time.Time     // start of the time in which the cluster has refused everything; zero: it accepts output
 	tokenRefusals   tokenRefusals
 	tooLarge        tooLargeRequests
 	// records is memory for the next transaction's records, arena for their values.
 	records []events.Record
 	arena   *events.Arena
 
-	snapshotsResumeAt time.Time // no snapshots before
+	snapshotsResumeAt time.Time // no snapshot is written before this instant
 
 	confirmAnswers   chan []confirmAnswer
 	confirming       bool // a check is running
 	confirmStartedAt time.Time
 	sizing           transactionSizing
-	// definitionsRetryAt: the last read of the definitions failed, and the next is not before this instant.
+	// definitionsRetryAt is set if the last read of the definitions failed. The next read is not before this instant.
 	definitionsRetryAt time.Time
 }
 
@@ -65,7 +65,7 @@ func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *wor
 	return w
 }
 
-// run is the loop. It returns nil when ctx ends, or an error that requires a new client.
+// run is the worker's loop. It returns nil when ctx ends, or an error that requires a new client.
 func (w *worker) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.close(cancel)
@@ -150,7 +150,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// errTasksNotLoaded: it is unknown whether an input's task exists.
+// errTasksNotLoaded says that it is unknown whether an input's task exists.
 var errTasksNotLoaded = errors.New("finished tasks are still being loaded")
 
 func (w *worker) commit(ctx context.Context, tx *transaction) error {
@@ -163,7 +163,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	var refused refusedRecord
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
-		// Work continues without snapshots for a while.
+		// The worker continues without snapshots for a while.
 		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
 		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
 		return tx.rollback()
@@ -212,7 +212,7 @@ func (w *worker) save(now time.Time) error {
 	return nil
 }
 
-// agentFlows is the flow to each agent, summed over the worker's partitions.
+// agentFlows returns the flow to each agent, summed over the worker's partitions.
 func (w *worker) agentFlows() []AgentFlow {
 	var all []AgentFlow
 	at := map[string]int{}
@@ -235,7 +235,7 @@ func (w *worker) agentFlows() []AgentFlow {
 	return all
 }
 
-// decisionTime is the time of a decision in a partition. It never goes back.
+// decisionTime returns the time of a decision in a partition. It never decreases, even if the clock does.
 func (w *worker) decisionTime(s *speculation) time.Time {
 	now := events.Millis(w.cfg.Clock.Now())
 	if now.Before(s.state.At) {

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// quiet is a log without records and an outbox that writes nothing.
+// quiet is a log without records, and an outbox that only counts.
 type quiet struct{ sent int }
 
 func (*quiet) Assigned() map[int32]uint64                          { return map[int32]uint64{0: 1} }
@@ -24,12 +24,12 @@ func (*quiet) Tail(string, int32) (int64, bool)                    { return 0, t
 func (*quiet) Commit(context.Context, map[int32]int64) error       { return nil }
 func (q *quiet) Send(_ context.Context, rs ...events.Record) error { q.sent += len(rs); return nil }
 
-// setClock is a clock that tests set.
+// setClock is a clock that a test sets.
 type setClock struct{ now time.Time }
 
 func (c *setClock) Now() time.Time { return c.now }
 
-// BenchmarkSweep is an iteration that finds 10 of 100,000 timers due, asks about them and handles the
+// BenchmarkSweep runs an iteration that finds 10 of 100,000 timers due, requests their recoveries and handles the
 // acknowledgement.
 func BenchmarkSweep(b *testing.B) {
 	const armed, due = 100_000, 10
@@ -70,7 +70,7 @@ func BenchmarkSweep(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		turn(nil)                                  // handles the acknowledgement
-		clock.now = clock.now.Add(2 * AskAgainMax) // the snoozes count from the acknowledgement
+		clock.now = clock.now.Add(2 * AskAgainMax) // the snoozes start at the acknowledgement
 		turn(nil)
 		s.background.Wait()
 		n += due
@@ -80,7 +80,7 @@ func BenchmarkSweep(b *testing.B) {
 	}
 }
 
-// BenchmarkTurn is an iteration with nothing to do in 12 partitions.
+// BenchmarkTurn runs an iteration with nothing to do in 12 partitions.
 func BenchmarkTurn(b *testing.B) {
 	now := time.Now()
 	ps := make([]*partition, 12)

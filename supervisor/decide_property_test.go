@@ -12,7 +12,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// drawDue draws a timer as a log may have it: by the rules of a definition, sometimes with an unknown on_error.
+// drawDue draws a timer that a log may contain. Its policy follows the rules of a definition, sometimes with an unknown
+// on_error.
 func drawDue(t *rapid.T) events.Due {
 	ms := func(name string, most int) time.Duration {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
@@ -36,8 +37,8 @@ func drawDue(t *rapid.T) events.Due {
 			Timer: events.Timer{Seq: uint64(rapid.IntRange(1, 1<<40).Draw(t, "seq")), Due: epoch.Add(ms("due", 300_000))}}}
 }
 
-// TestDecideRandomTimers: each timer is decided independently, with the recovery that its policy calls for and a
-// scheduler can read. Its snooze grows and is bounded.
+// TestDecideRandomTimers checks that each timer is decided independently. The recovery is the one that its policy calls
+// for, and a scheduler can read it. Its snooze grows and is bounded.
 func TestDecideRandomTimers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := rapid.SliceOfN(rapid.Custom(drawDue), 0, 20).Draw(t, "due")
@@ -90,7 +91,8 @@ func checkAsked(t *rapid.T, d events.Due, a timerAsk, now time.Time) {
 	}
 }
 
-// FuzzDecide: whatever policy a log has, the result is a record that a scheduler reads as intended, or nothing.
+// FuzzDecide decides on any policy that a log may contain. The result is a record that a scheduler reads as intended,
+// or nothing.
 func FuzzDecide(f *testing.F) {
 	seed := func(p events.Policy) {
 		e := events.Event{Task: "t", Seq: 3, At: epoch, Due: epoch, Policy: &p, Fact: &events.AttemptFailed{Kind: events.Do, Step: "s", Attempt: 1}}

@@ -16,11 +16,11 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts; review the difference as a change of design")
 
-// epoch is 0s in the transcripts.
+// epoch is the instant 0s in the transcripts.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestDecideTranscripts runs testdata/decide/*.txt: a policy, the timers that are due under it, and after each "now"
-// the recoveries, in lines that begin with ">". Instants are seconds after epoch.
+// TestDecideTranscripts runs testdata/decide/*.txt. A file has a policy and the timers that are due under it. After
+// each "now" it has the expected recoveries, in lines that begin with ">". Instants are seconds after epoch.
 func TestDecideTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
 	if err != nil || len(files) == 0 {
@@ -100,7 +100,7 @@ func describe(a timerAsk) string {
 	return s + fmt.Sprintf("; again after %v", a.snooze)
 }
 
-// args are the name=value words of a line.
+// args holds the name=value words of a line.
 type args struct {
 	named map[string]string
 	err   error
@@ -182,7 +182,7 @@ func TestAskAgainDoublesToItsLimit(t *testing.T) {
 	}
 }
 
-// The scheduler can read all recoveries, whatever the policy.
+// TestRecoveriesAreReadable checks that the scheduler can read all recoveries, whatever the policy.
 func TestRecoveriesAreReadable(t *testing.T) {
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, timer := range []events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting} {

@@ -20,7 +20,7 @@ import (
 
 const testNamespace = events.Namespace(events.DefaultNamespace)
 
-// brokerLog is the events topic and one member of its group, in memory.
+// brokerLog is an in-memory events topic with one member of its group.
 type brokerLog struct {
 	mu         sync.Mutex
 	parts      map[int32]*brokerPartition
@@ -34,11 +34,11 @@ type brokerLog struct {
 }
 
 type brokerPartition struct {
-	entries  []*events.Record // by offset; nil: the marker of a transaction
-	stable   int              // last stable offset; negative: the end
+	entries  []*events.Record // by offset; nil: an end marker of a transaction
+	stable   int              // last stable offset; negative: the end of the log
 	position int
 	high     int
-	known    bool // position and high are those of this assignment
+	known    bool // position and high belong to this assignment
 }
 
 const brokerWait = 250 * time.Millisecond // longest wait of a poll
@@ -90,7 +90,7 @@ func (l *brokerLog) fail(err error) {
 	l.Wake()
 }
 
-// assign sets the member's partitions and calls start for new ones, as the follower does. A partition in again was
+// assign sets the member's partitions and calls start for new ones, as the follower does. The partitions in again were
 // revoked in between.
 func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int32) (int64, bool, error), ps []int32, again ...int32) {
 	t.Helper()
@@ -118,7 +118,7 @@ func (l *brokerLog) assign(t testing.TB, start func(context.Context, string, int
 			t.Fatalf("start of partition %d: %v, %v", p, ok, err)
 		}
 		l.mu.Lock()
-		// The record before it is read again.
+		// The record before the offset is read again.
 		l.parts[p].position, l.parts[p].high, l.parts[p].known = max(0, int(offset)-1), len(l.parts[p].entries), true
 		l.mu.Unlock()
 	}
@@ -207,7 +207,7 @@ func (l *brokerLog) Wake() {
 	}
 }
 
-// outbox records what was sent, with the time of the acknowledgement.
+// outbox records the sent records and the times of their acknowledgements.
 type outbox struct {
 	mu   sync.Mutex
 	sent []delivery
@@ -242,7 +242,7 @@ func (o *outbox) Send(ctx context.Context, rs ...events.Record) error {
 	return nil
 }
 
-// since lists the times of sends after start, by task ("" is all tasks).
+// since returns the times of sends after start, by task (empty: all tasks).
 func (o *outbox) since(start time.Time, task string) []time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -265,14 +265,14 @@ type disk struct {
 	store *projections.Store
 
 	mu       sync.Mutex
-	open     map[int32]int   // how many are open
+	open     map[int32]int   // number of open projections, by partition
 	saved    map[int32]int64 // Next of the last save
 	saves    int
 	applied  int
 	applyErr error
 	saveErr  error
 	openErr  error
-	hangs    chan struct{} // saves wait until it is closed
+	hangs    chan struct{} // if it is set, saves block until it is closed
 }
 
 func newDisk(t *testing.T, partitions int32) *disk {

@@ -54,8 +54,8 @@ func TestFailedSendPausesItsPartitionOnly(t *testing.T) {
 	})
 }
 
-// A send hangs until the client gives up. Its partition is still read, other partitions are still asked about, and
-// the end doesn't wait for the send.
+// TestHangingSend lets a send hang until the client gives up. Its partition is still read, and recoveries are requested
+// in other partitions. The supervisor ends without waiting for the send.
 func TestHangingSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -89,14 +89,14 @@ func TestErrorsThatEndTheLoop(t *testing.T) {
 	for name, c := range map[string]struct {
 		break_ func(r *rig)
 		says   []string
-		saved  bool // partition 0, which has no fault
+		saved  bool // partition 0, which has no fault, was saved
 	}{
 		"the log":      {func(r *rig) { r.log.fail(errDown) }, []string{"poll waybill.events", "broker down"}, true},
 		"a projection": {func(r *rig) { r.disk.applyErr = errDown }, []string{"apply waybill.events/1/1", "broker down"}, true},
 		"saving":       {func(r *rig) { r.disk.saveErr = errDown }, []string{"save deadlines of partition", "broker down"}, false},
 		"opening a third": {func(r *rig) {
 			r.disk.openErr = errDown
-			go func() { // an error of start is the log's next error
+			go func() { // the log returns an error of start next
 				_, _, err := r.s.Start(r.t.Context(), testNamespace.Events(), 2)
 				r.log.fail(err)
 			}()
@@ -136,8 +136,8 @@ func TestErrorsThatEndTheLoop(t *testing.T) {
 	}
 }
 
-// The loop hangs on a disk while the client goes on heartbeating. The supervisor ends without waiting, so that its
-// partitions are reassigned. The same holds while it ends.
+// TestHangingDiskEndsTheSupervisor lets the loop hang on a disk while the client continues to send heartbeats. The
+// supervisor ends without waiting, so that its partitions are reassigned. The same holds while it is being stopped.
 func TestHangingDiskEndsTheSupervisor(t *testing.T) {
 	for name, told := range map[string]bool{"at work": false, "told to end": true} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +188,8 @@ func TestValidateListsAllFaults(t *testing.T) {
 	}
 }
 
-// An unreadable event stops only its own task. A policy of a newer build is reported, as rarely as possible.
+// TestUnreadableRecordsAreHarmless checks that an unreadable event stops only its own task. A policy of a newer build
+// is reported at a limited rate.
 func TestUnreadableRecordsAreHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/supervisor"
 )
 
-// rig is a supervisor with fakes, on the virtual clock of a bubble.
+// rig is a supervisor with fakes, in the virtual time of a bubble.
 type rig struct {
 	t      *testing.T
 	log    *brokerLog
@@ -74,7 +74,7 @@ func (r *rig) closed() {
 	}
 }
 
-// started is an event that arms the timer of an attempt.
+// started returns an event that arms the timer of an attempt.
 func (r *rig) started(task string, seq uint64, due time.Time) *events.Event {
 	return &events.Event{Task: task, Seq: seq, At: due, Due: events.Millis(due),
 		Policy: &events.Policy{Timer: events.TimerAttempt, OnError: events.OnErrorUndo,
@@ -128,7 +128,7 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 		r.log.append(0, r.started("before", 3, due), r.started("after", 3, due), r.started("again", 3, due))
 		time.Sleep(2 * time.Second)
 		r.log.append(0, completed("before", 4))
-		time.Sleep(5500 * time.Millisecond) // two asks later
+		time.Sleep(5500 * time.Millisecond) // after two recoveries were requested
 		r.log.append(0, completed("after", 4), r.started("again", 5, r.start.Add(time.Minute)))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -139,8 +139,8 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-// A supervisor that is behind doesn't ask about timers that unread events may disarm. Such asks would put it, and the
-// scheduler, further behind.
+// TestBehindPartitionUsesTheLogsTime checks that a supervisor with a lag requests no recovery for a timer that an
+// unread event may disarm. Such requests would increase its own lag, and the scheduler's.
 func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -149,8 +149,8 @@ func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 		r.assign(0)
 		synctest.Wait()
 		due := r.start.Add(5 * time.Second)
-		time.Sleep(10 * time.Second) // the timers are long due when they are read
-		r.log.setStable(0, 0)        // nothing is readable until all is written
+		time.Sleep(10 * time.Second) // the timers were due long before they are read
+		r.log.setStable(0, 0)        // no record is readable until all are written
 		r.log.appendAt(r.start.Add(time.Second), 0, r.started("answered", 3, due), r.started("silent", 3, due))
 		for i := range 200 {
 			r.log.appendAt(r.start.Add(2*time.Second), 0, completed(fmt.Sprint("other ", i), 4))
@@ -167,7 +167,7 @@ func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 	})
 }
 
-// An event disarms a timer while its recovery is in flight. The later snooze must not arm it again.
+// TestDisarmedWhileSending disarms a timer while its recovery is in flight. The later snooze must not arm it again.
 func TestDisarmedWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -211,7 +211,8 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 	})
 }
 
-// The end of the log has end markers only: no record will reach the high watermark.
+// TestEndMarkersCountAsCaughtUp checks a log that ends with end markers. The supervisor counts as caught up, although
+// no record reaches the high watermark.
 func TestEndMarkersCountAsCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -262,7 +263,7 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 	})
 }
 
-// A steady stream of records must not delay a timer.
+// TestLateness checks that a continuous stream of records doesn't delay a timer.
 func TestLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -308,7 +309,7 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 			t.Errorf("Lost was called for %v", lost)
 		}
 
-		// Assigned again: it continues from its position and asks at once.
+		// The partition is assigned again. The supervisor continues from its position and requests recoveries at once.
 		r.log.append(0, r.started("meanwhile", 3, r.start.Add(5*time.Second)))
 		back := time.Now()
 		r.assign(0, 1)
@@ -320,8 +321,8 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-// A partition is revoked and assigned again between two iterations. It keeps its state, and is read to the end before
-// it asks again.
+// TestPartitionReassignedBetweenIterations revokes a partition and assigns it again between two iterations. It keeps
+// its state, and is read to the end before the next recovery is requested.
 func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -329,7 +330,7 @@ func TestPartitionReassignedBetweenIterations(t *testing.T) {
 		r.assign(0)
 		r.log.append(0, r.started("a", 3, r.start.Add(5*time.Second)), r.started("b", 3, r.start.Add(5*time.Second)))
 		time.Sleep(4 * time.Second)
-		r.log.setStable(0, 2) // first, or it might be read before
+		r.log.setStable(0, 2) // set first, so that the record isn't read too early
 		r.log.append(0, completed("a", 4))
 		r.log.assign(t, r.s.Start, []int32{0}, 0)
 		time.Sleep(6 * time.Second)
@@ -344,8 +345,8 @@ func TestPartitionReassignedBetweenIterations(t *testing.T) {
 	})
 }
 
-// The clock was slightly ahead. The supervisor continues, and repeats an early recovery one second after the timer is
-// due.
+// TestClockSlightlyAhead lets the clock be slightly ahead. The supervisor continues, and repeats an early recovery one
+// second after the timer is due.
 func TestClockSlightlyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -362,8 +363,9 @@ func TestClockSlightlyAhead(t *testing.T) {
 	})
 }
 
-// A supervisor starts on a machine whose clock is an hour ahead. It asks early, and is refused. When the clock is
-// corrected, it must not wait an hour to ask again.
+// TestClockThatWasAheadDelaysNothing starts a supervisor whose clock is an hour ahead, so it requests a recovery early.
+// When the clock is corrected, it ends with ErrClock. After a restart it must not wait an hour before the next
+// recovery.
 func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -446,7 +448,7 @@ func TestSavesByTimeAndBySize(t *testing.T) {
 	})
 }
 
-// The pause and the lateness count from the acknowledgement.
+// TestSlowSend checks that the pause and the lateness are measured from the acknowledgement.
 func TestSlowSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -464,7 +466,7 @@ func TestSlowSend(t *testing.T) {
 	})
 }
 
-// A partition is reassigned while its recoveries are in flight. Their result is ignored.
+// TestPartitionLostWhileSending reassigns a partition while its recoveries are in flight. Their result is ignored.
 func TestPartitionLostWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -483,7 +485,8 @@ func TestPartitionLostWhileSending(t *testing.T) {
 	})
 }
 
-// A partition is revoked before the loop has seen it. It is closed, and neither Assigned nor Lost is called.
+// TestPartitionRevokedBeforeFirstIteration revokes a partition before the loop has started it. It is closed, and
+// neither Assigned nor Lost is called.
 func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -499,7 +502,8 @@ func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 	})
 }
 
-// Timers are due by the broker's time. A large skew is reported once a minute.
+// TestClockSkewIsReported checks that timers are due by the broker's time, and that a large skew is reported once a
+// minute.
 func TestClockSkewIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -516,7 +520,7 @@ func TestClockSkewIsReported(t *testing.T) {
 		if len(skews) != 3 || skews[0] != -time.Hour {
 			t.Errorf("warned of %v, want of an hour in each minute begun", skews)
 		}
-		// The correction was wrong. Only the sweep interval wakes the loop.
+		// The clock's correction changes. Nothing wakes the loop before the sweep interval ends.
 		r.clock.offset.Store(int64(-supervisor.WarnSkew))
 		time.Sleep(supervisor.DefaultSweepInterval)
 		synctest.Wait()
@@ -555,7 +559,7 @@ func TestGroupOffsetsAreNotRead(t *testing.T) {
 		if got := fmt.Sprint(r.log.commits); got != "[map[0:2 1:0]]" {
 			t.Errorf("committed %s, want each position once, the marker included", got)
 		}
-		// Another member owned partition 0 and may have committed another position.
+		// Another member owned partition 0 in between, and may have committed another position.
 		r.assign(1)
 		r.assign(0, 1)
 		time.Sleep(2 * supervisor.CommitEvery)

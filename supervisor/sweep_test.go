@@ -39,7 +39,8 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// Due timers use the corrected clock, the loop's own work the local one.
+// TestSleepWithACorrectedClock checks that timers are due by the corrected clock, while the loop's own work uses the
+// local clock.
 func TestSleepWithACorrectedClock(t *testing.T) {
 	local, now := epoch, epoch.Add(-time.Hour)
 	p := &partition{restored: true, deadlines: still{now.Add(300 * time.Millisecond)}, savedAt: local, resumeAt: local.Add(-time.Minute)}
@@ -48,7 +49,7 @@ func TestSleepWithACorrectedClock(t *testing.T) {
 	}
 }
 
-// still is a projection in which nothing is due before an instant.
+// still is a projection whose only timer is due at an instant.
 type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }

@@ -2,11 +2,12 @@ package workflow
 
 import "time"
 
-// Builder builds a Definition in Go, equal to that of the same YAML. It is for one goroutine and one Build.
+// Builder builds a Definition in Go. The result equals that of the same YAML. A Builder is for one goroutine and one
+// call of Build.
 type Builder struct{ d Definition }
 
-// New starts a definition. It also needs CompleteWithin, at least one Step, and a deadline for each step:
-// its own, or AttemptWithin for all.
+// New starts a definition. It also needs CompleteWithin and at least one Step. Each step needs a deadline: its own, or
+// that of AttemptWithin.
 func New(name string, version int) *Builder {
 	return &Builder{d: Definition{Name: name, Version: version}}
 }
@@ -35,7 +36,7 @@ func (b *Builder) Retry(r Retry) *Builder {
 	return b
 }
 
-// Step adds a step. Its trees are copied; the caller must not change what else it points to.
+// Step adds a step. Its trees are copied. The caller must not change anything else that the step points to.
 func (b *Builder) Step(s Step) *Builder {
 	b.d.Steps = append(b.d.Steps, s)
 	return b
@@ -48,7 +49,7 @@ func (b *Builder) Output(tree any) *Builder {
 	return b
 }
 
-// Build makes the same checks as ParseYAML. It returns Errors with every fault.
+// Build makes the same checks as ParseYAML. It returns Errors with all faults.
 func (b *Builder) Build() (*Definition, error) {
 	p, err := Compile(&b.d)
 	if err != nil {

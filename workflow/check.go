@@ -20,8 +20,8 @@ const (
 	operationFix = "write a letter, then up to 62 letters, digits, dots, _ and -"
 )
 
-// Validate checks everything, the expressions too, and returns Errors with
-// every fault. What ParseYAML and Builder.Build return is valid.
+// Validate checks everything, including the expressions, and returns Errors with all faults. Definitions that ParseYAML
+// and Builder.Build return are valid.
 func (d *Definition) Validate() error {
 	_, err := Compile(d)
 	return err
@@ -76,8 +76,8 @@ func (f *faults) missing(path string, absent bool, what, fix string) {
 	f.add(path, what, fix)
 }
 
-// isUnusable reports whether the value at the path, or one around it, was refused as a whole. Then
-// no field in it is missing.
+// isUnusable reports whether the value at the path, or a value that contains it, was refused as a whole. No field
+// within such a value is reported as missing.
 func (f *faults) isUnusable(path string) bool {
 	for {
 		if f.unusable[path] {
@@ -90,7 +90,7 @@ func (f *faults) isUnusable(path string) bool {
 	}
 }
 
-// reported reports whether the list has a fault of the path itself.
+// reported reports whether the list has a fault with exactly this path.
 func (f *faults) reported(path string) bool {
 	return slices.ContainsFunc(f.list, func(e *Error) bool { return e.Path == path })
 }
@@ -116,7 +116,7 @@ func checkDuration(f *faults, path string, v Duration, required bool) {
 	}
 }
 
-// checkFits refuses a deadline of an attempt that is longer than the task's.
+// checkFits reports a deadline of an attempt that is longer than the task's.
 func (d *Definition) checkFits(f *faults, path string, within Duration) {
 	if d.CompleteWithin > 0 && within > d.CompleteWithin {
 		f.add(path, fmt.Sprintf("an attempt may take %s, longer than the whole task with %s", within, d.CompleteWithin),
@@ -171,7 +171,7 @@ func checkRetry(f *faults, path string, r *Retry) {
 	}
 }
 
-// checkNeeds reports unknown and repeated needs, and each cycle by its path.
+// checkNeeds reports unknown and repeated needs, and each cycle with its path.
 func (d *Definition) checkNeeds(f *faults) {
 	ids := make([]string, len(d.Steps))
 	at := make(map[string]int, len(d.Steps))
@@ -202,7 +202,7 @@ func (d *Definition) checkNeeds(f *faults) {
 	}
 }
 
-// cycles walks the graph depth first. An edge to a step on the walk closes a cycle.
+// cycles finds cycles by a depth-first search. An edge to a step on the current path closes a cycle.
 type cycles struct {
 	d     *Definition
 	f     *faults
@@ -242,8 +242,8 @@ func (c *cycles) visit(i int) {
 	c.state[i] = visited
 }
 
-// ancestors returns for each step the set of steps that it needs, directly or through others. The sets of
-// steps in a cycle may be incomplete; a cycle is a fault anyway.
+// ancestors returns for each step the set of steps that it needs, directly or through others. The sets of steps in a
+// cycle may be incomplete; that doesn't matter, because a cycle is a fault.
 func (d *Definition) ancestors() []bits {
 	at := make(map[string]int, len(d.Steps))
 	for i := range d.Steps {
@@ -282,7 +282,8 @@ func (b bits) union(o bits) {
 	}
 }
 
-// normalTree converts a value to the types of Definition.Output. It converts other Go types by their JSON.
+// normalTree converts a value to the types of Definition.Output. Values of other Go types are converted through their
+// JSON.
 func normalTree(v any, path string, f *faults) any {
 	switch v.(type) {
 	case nil, bool, json.Number, string, []any, map[string]any:

@@ -12,22 +12,22 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// The work that one unit of cost stands for.
+// One unit of cost is this much work.
 const (
 	textUnit     = 10 // bytes of text
 	elementsUnit = 4  // elements of a list that is copied
 	patternUnit  = 4  // instructions of a regular expression
 )
 
-// The cost of compiling a regular expression that isn't constant, at each evaluation.
+// The cost of each evaluation that compiles a regular expression that isn't constant.
 const (
 	patternCost     = 100 // for each expression
 	patternByteCost = 10
 )
 
-// callCost estimates the cost of a call by its arguments. CEL counts no conversions and no size, and the other
-// calls only for types known at compile time, which a task's input doesn't have. Calls that fail count too,
-// because all() and || go on after an error.
+// callCost estimates the cost of a call from its arguments. CEL doesn't count conversions and size, and counts other
+// calls only if their types are known at compile time. The types of a task's input are not. Failed calls count too,
+// because all() and || continue after an error.
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
@@ -73,8 +73,8 @@ func copied(sum ref.Val) uint64 {
 	return 0
 }
 
-// instructions estimates the instructions of a compiled regular expression, each of which may be tried at each byte.
-// Only repetitions make them more than the bytes of the expression.
+// instructions estimates the number of instructions of a compiled regular expression; each may be tried at each byte.
+// Only repetitions make it larger than the number of bytes of the expression.
 func instructions(pattern string) int {
 	n := len(pattern)
 	for _, part := range strings.Split(pattern, "{")[1:] {
@@ -91,8 +91,8 @@ func instructions(pattern string) int {
 	return n
 }
 
-// patternCall is a call of matches whose pattern isn't constant. CEL compiles the pattern, to refuse too large
-// ones, without counting that. It gets the pattern from Args.
+// patternCall is a call of matches with a pattern that isn't constant. CEL gets the pattern from Args and compiles it
+// to refuse patterns that are too large. It doesn't count that cost.
 type patternCall struct {
 	interpreter.InterpretableCall
 }

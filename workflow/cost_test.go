@@ -14,9 +14,8 @@ func costInput(text string) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"items":[%s],"text":%q,"same":%[2]q,"by":{%[2]q:1},"short":""}`, list, text))
 }
 
-// What goes through a long text is counted by its length, whatever comes of it: in
-// each of many rounds it would take seconds at a small cost. Costs are asked for,
-// and not times.
+// The cost of a call on a long text depends on the length of the text, whatever its result. Otherwise many rounds could
+// take seconds at a small cost. The test checks costs, not times.
 func TestLongTextCosts(t *testing.T) {
 	const size = 250_000
 	input := costInput(strings.Repeat("1", size))
@@ -62,7 +61,7 @@ func wantTooMuch(t *testing.T, expression string, input json.RawMessage) {
 	}
 }
 
-// Short texts stay cheap: each of many items may convert and match some.
+// Short texts stay cheap: an expression may convert and match a text for each of many items.
 func TestShortTextIsCheap(t *testing.T) {
 	d, err := stepsAround(`${ input.items.all(i, double(string(i.price)) > 0.0 && size("1234") == 4 && "12345".matches("^[0-9]{5}$")) }`)
 	if err != nil {

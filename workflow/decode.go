@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// decoder converts nodes to a Definition. It records the position of each field, and a fault for each field that
-// is unknown, repeated or of the wrong kind. Values are checked later, by checkStructure.
+// decoder converts nodes to a Definition. It records the position of each field, and a fault for each field that is
+// unknown, repeated or of the wrong kind. checkStructure checks the values later.
 type decoder struct {
 	f      *faults
 	stored bool // the JSON of the definitions topic, which may have source
@@ -66,8 +66,8 @@ func fieldsOf[T any]() []string {
 	return names
 }
 
-// object calls set for each known member. It first records the member's position: that of the value if it is a
-// string, otherwise that of the key.
+// object calls set for each known member, after it recorded the member's position. That is the position of the value if
+// the value is a string, otherwise the position of the key.
 func (c *decoder) object(n *node, path string, known []string, set func(member, string)) {
 	if n.kind != kindObject {
 		fix := ""

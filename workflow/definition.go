@@ -26,8 +26,8 @@ const (
 	OnErrorHold = "hold"
 )
 
-// DefaultRetry applies to fields that neither a step nor Defaults set: one attempt; with more attempts a backoff
-// of 1 s that doubles up to 1 minute; no cool-down.
+// DefaultRetry applies to fields that neither a step nor Defaults set. It allows one attempt. If more attempts are set,
+// the backoff starts at 1 s and doubles up to 1 minute. There is no cool-down.
 var DefaultRetry = Retry{
 	MaxAttempts: 1,
 	Backoff:     Duration(time.Second),
@@ -35,16 +35,16 @@ var DefaultRetry = Retry{
 	Max:         Duration(time.Minute),
 }
 
-// Definition is one version of a workflow. ParseYAML, ParseJSON and Builder.Build return valid definitions with
-// the defaults of single fields filled in. Callers must not change them; they are safe for concurrent use.
+// Definition is one version of a workflow. ParseYAML, ParseJSON and Builder.Build return valid definitions. In those
+// the defaults of single fields are filled in. Definitions must not be changed; they are safe for concurrent use.
 type Definition struct {
 	// Name and Version identify the definition. A changed body needs a new version.
 	Name    string `json:"workflow"`
 	Version int    `json:"version"`
 	// CompleteWithin bounds the whole task, and each attempt of its steps.
 	CompleteWithin Duration `json:"complete_within"`
-	// OnError says what happens when a step is in error or the task's complete-by is over: OnErrorUndo (the
-	// default) or OnErrorHold.
+	// OnError says what happens when a step fails or the task's complete-by passes: OnErrorUndo (the default) or
+	// OnErrorHold.
 	OnError  string   `json:"on_error"`
 	Defaults Defaults `json:"defaults"`
 	// Steps are in the order of the file.
@@ -81,13 +81,13 @@ type Step struct {
 type Undo struct {
 	Operation string `json:"operation"`
 	Agent     string `json:"agent"` // empty: the step's
-	// Input is a tree like Definition.Output whose result is an object; nil: none.
+	// Input is a tree like Definition.Output. Its result must be an object. nil: no input.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
 	Retry          *Retry    `json:"retry"`
 }
 
-// Retry says how often and when an attempt is repeated. A zero field is taken from the next outer Retry, finally from
+// Retry says how often and when an attempt is repeated. A zero field is taken from the next outer Retry, and last from
 // DefaultRetry.
 type Retry struct {
 	MaxAttempts int      `json:"max_attempts"` // the first one included; 1 to MaxAttempts
@@ -123,8 +123,8 @@ func (r Retry) fallBackTo(outer *Retry) Retry {
 // Key returns the definition's key on the definitions topic: "name/version".
 func (d *Definition) Key() string { return fmt.Sprintf("%s/%d", d.Name, d.Version) }
 
-// Effective returns the deadline of one attempt of a step, from its start, and the step's retry rule, both with
-// defaults applied. The rule's Max is at least its Backoff. It panics if step is out of range.
+// Effective returns how long one attempt of a step may take, from its start, and the step's retry rule. Defaults are
+// applied to both. The rule's Max is at least its Backoff. It panics if step is out of range.
 func (d *Definition) Effective(step int) (completeWithin time.Duration, r Retry) {
 	s := &d.Steps[step]
 	within := d.Defaults.CompleteWithin
@@ -134,8 +134,8 @@ func (d *Definition) Effective(step int) (completeWithin time.Duration, r Retry)
 	return time.Duration(within), mergeRetry(s.Retry, d.Defaults.Retry)
 }
 
-// EffectiveUndo is Effective for a step's undo, which falls back to the step. For a step without undo it equals
-// Effective.
+// EffectiveUndo is Effective for a step's undo. Fields that the undo leaves out are those of the step. For a step
+// without undo it equals Effective.
 func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Retry) {
 	s := &d.Steps[step]
 	if s.Undo == nil {
@@ -155,7 +155,7 @@ func mergeRetry(rules ...*Retry) Retry {
 		r = r.fallBackTo(outer)
 	}
 	r = r.fallBackTo(&DefaultRetry)
-	// A backoff given without max, and longer than the default max, is its own max.
+	// A backoff longer than the default max, with no max given, is its own max.
 	r.Max = max(r.Max, r.Backoff)
 	return r
 }
@@ -170,8 +170,8 @@ func (d *Definition) Index(id string) int {
 	return -1
 }
 
-// Agents returns the agents of steps and undos, each once, in the order of the file. Their request topics must
-// exist.
+// Agents returns the agents of steps and undos, each once, in the order of the file. Their request topics must exist
+// before the definition is used.
 func (d *Definition) Agents() []string {
 	var agents []string
 	seen := map[string]bool{}

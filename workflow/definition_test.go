@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What a step doesn't say is the defaults', what an undo doesn't say its
-// step's, field by field, and what nobody says is DefaultRetry.
+// Each field that a step leaves out comes from the defaults. Each field that an undo leaves out comes from its step.
+// The last resort is DefaultRetry.
 func TestEffective(t *testing.T) {
 	second := Duration(time.Second)
 	defaults := Retry{MaxAttempts: 5, Backoff: second, CoolDown: 60 * second}
@@ -53,7 +53,7 @@ func TestEffective(t *testing.T) {
 	}
 }
 
-// The sample's retry rule, as a scheduler will use it.
+// The effective retry rule of the sample workflow.
 func TestEffectiveOfOrder(t *testing.T) {
 	want := Retry{5, Duration(200 * time.Millisecond), 2, Duration(30 * time.Second), Duration(5 * time.Minute)}
 	for i := range Order().Steps {
@@ -63,7 +63,7 @@ func TestEffectiveOfOrder(t *testing.T) {
 	}
 }
 
-// A file is the same definition however its editor ends lines, and begins it.
+// A definition doesn't depend on its line ends or a byte order mark.
 func TestLineEnds(t *testing.T) {
 	src, err := os.ReadFile("order.yaml")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestLineEnds(t *testing.T) {
 	}
 }
 
-// A builder reports what the YAML reader reports, by path.
+// A builder reports the same faults as the YAML reader, with the same paths.
 func TestBuilderReportsEveryFault(t *testing.T) {
 	loop := map[string]any{}
 	loop["loop"] = loop
@@ -116,7 +116,7 @@ func TestBuilderReportsEveryFault(t *testing.T) {
 	}
 }
 
-// Compile and Build leave what they are given as it is.
+// Compile and Build don't change their arguments.
 func TestCompileChangesNothing(t *testing.T) {
 	d := &Definition{Name: "w", Version: 1, CompleteWithin: Duration(time.Hour), Steps: []Step{{
 		ID: "a", Agent: "x", Operation: "y", CompleteWithin: Within(time.Second), Input: map[string]any{"n": 1}, Undo: &Undo{Operation: "z"},
@@ -130,7 +130,7 @@ func TestCompileChangesNothing(t *testing.T) {
 	}
 }
 
-// Sizes past a bound are refused before work is done on them, with its name.
+// Sizes beyond a bound are refused before they are processed. The fault names the bound.
 func TestBounds(t *testing.T) {
 	steps := func(n int) string {
 		var b strings.Builder
@@ -179,8 +179,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// The package is pure: time, randomness, goroutines and I/O stay out of it,
-// and of our packages it knows events at most.
+// The package is pure: it imports no packages for time, randomness, goroutines or I/O. Of this module it may import
+// only events.
 func TestImports(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
@@ -206,8 +206,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestNumbersOfYAML: a plain scalar that JSON doesn't have as a number, and some
-// YAML reader does, is refused wherever it stands.
+// TestNumbersOfYAML: a plain scalar that some YAML parser reads as a number, but JSON doesn't, is refused everywhere.
 func TestNumbersOfYAML(t *testing.T) {
 	const definition = "workflow: w\nversion: %s\ncomplete_within: 1m\nsteps:\n  a:\n    agent: x\n    operation: o\n    complete_within: 1s\n    retry: {factor: %s}\n    input:\n      v: %s\n"
 	in := func(version, factor, input string) error {
@@ -232,8 +231,7 @@ func TestNumbersOfYAML(t *testing.T) {
 	}
 }
 
-// TestTextsOfDefinitions: a text is refused where its reader would have to
-// replace what stands for no character.
+// TestTextsOfDefinitions: a text is refused if its parser would have to replace an escape that isn't a character.
 func TestTextsOfDefinitions(t *testing.T) {
 	const definition = "workflow: w\nversion: 1\ncomplete_within: 1m\nsteps:\n  a:\n    agent: x\n    operation: o\n    complete_within: 1s\n    input: {%s}\n"
 	for text, good := range map[string]bool{`"\ud83d"`: false, `"\udfff x"`: false, `"\U00110000"`: false, `"\ud83d\u0041"`: false, `"�\udfff"`: false,

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that is written as Go writes it, without
-// trailing zero units: "30m", "200ms", "1h30m".
+// Duration is a time.Duration. Its text is in Go's syntax without trailing zero units: "30m", "200ms", "1h30m".
 type Duration time.Duration
 
-// String is the shortest text that ParseDuration reads back as d.
+// String returns the shortest text that ParseDuration parses to d.
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -22,10 +21,10 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText writes d as String does.
+// MarshalText returns the text of String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what ParseDuration reads.
+// UnmarshalText parses text as ParseDuration does.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := ParseDuration(string(b))
 	if err != nil {

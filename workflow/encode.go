@@ -14,8 +14,8 @@ import (
 // changed body needs a new version.
 func (d *Definition) JSON() []byte { return d.encode(false) }
 
-// Stored returns JSON with a further member, source: the file and the positions of its expressions, for errors at
-// run time. It is the value on the definitions topic. ParseJSON(Stored()).JSON() equals JSON().
+// Stored returns the canonical body with one more member, source. It has the file and the positions of the expressions,
+// for errors at run time. Stored is the value on the definitions topic. ParseJSON(Stored()).JSON() equals JSON().
 func (d *Definition) Stored() []byte { return d.encode(true) }
 
 // MarshalJSON returns JSON, so that a definition within other data is canonical too.

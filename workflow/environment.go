@@ -83,8 +83,8 @@ type variable struct {
 	step int // of stepOutput, stepState, stepError
 }
 
-// variables returns all names for the expressions of a definition. references checks which steps an expression may
-// name, with a better message than "undeclared".
+// variables returns the names of all variables for the expressions of a definition. references checks which steps an
+// expression may name; its message is better than CEL's "undeclared".
 func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
 	vars := map[string]variable{variableInput: {kind: scopeInput}}
 	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType)}
@@ -167,8 +167,8 @@ var listOfA = cel.ListType(cel.TypeParamType("A"))
 
 func pair(a, b *cel.Type) []*cel.Type { return []*cel.Type{a, b} }
 
-// arithmetic declares an operator like the standard, and in addition for an int with a double: JSON doesn't
-// distinguish 5 from 5.0, so expressions don't either.
+// arithmetic declares an operator like CEL's, and in addition for an int with a double. JSON doesn't distinguish 5 from
+// 5.0, so expressions don't either.
 func arithmetic(name, ints, uints, doubles string, apply func(a, b ref.Val) ref.Val, more ...cel.FunctionOpt) cel.EnvOption {
 	opts := []cel.FunctionOpt{
 		cel.Overload(ints, pair(cel.IntType, cel.IntType), cel.IntType),
@@ -193,8 +193,8 @@ func widen(v, other ref.Val) ref.Val {
 	return v
 }
 
-// add copies lists. CEL would link them, and each access to an element of a list made of many would follow
-// all the links without being counted.
+// add copies lists. CEL would link them instead. Each access to an element of a list that was made of many lists would
+// follow all links, at no counted cost.
 func add(a, b ref.Val) ref.Val {
 	if v, ok := a.(traits.Lister); ok {
 		if _, ok := a.(traits.MutableLister); !ok {

@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// Error is one fault of a definition, found when it is read, checked or
-// compiled, or one failure of an expression at run time.
+// Error is one fault of a definition, found when it is parsed, checked or compiled, or one failure of an expression at
+// run time.
 type Error struct {
 	File string // empty if the definition came from Go
 	Line int    // from 1; 0 if unknown
-	// Column counts characters from 1. With Line 0 it counts within the
-	// expression that failed, and is 0 where no expression is concerned.
+	// Column counts characters from 1. If Line is 0, it counts within the expression that failed. It is 0 if the fault
+	// is not in an expression.
 	Column int
 	Path   string // in the definition: steps.charge.input.amount
 	What   string // what is wrong
 	Fix    string // what to do about it; may be empty
 }
 
-// Error returns "file:line:column: path: what; fix", without the unknown parts.
+// Error returns "file:line:column: path: what; fix" without the unknown parts.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -52,8 +52,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors is every fault of a definition, in the order of the source. The
-// functions of this package return it as an error only if it is not empty.
+// Errors has all faults of a definition, in the order of the source. The functions of this package return it as an
+// error only if it isn't empty.
 type Errors []*Error
 
 // Error returns one fault per line.
@@ -89,7 +89,7 @@ func truncate(s string) string {
 	return s[:n] + " ... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// maxFaults bounds the faults of a report.
+// maxFaults bounds the number of faults of a report.
 const maxFaults = 100
 
 // faults collects errors while a definition is read and checked.
@@ -99,8 +99,7 @@ type faults struct {
 	unusable map[string]bool // the paths of values that were refused as a whole
 }
 
-// add records a fault at the position of the path, or of the nearest of its
-// parents that has one.
+// add records a fault at the position of the path, or of its nearest parent that has a position.
 func (f *faults) add(path, what, fix string) { f.addAt(f.src.find(path), path, what, fix) }
 
 func (f *faults) addAt(p position, path, what, fix string) {

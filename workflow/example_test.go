@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// The sample order.yaml, in Go.
+// The sample order.yaml, built in Go.
 func ExampleNew() {
 	order, err := workflow.New("order", 1).
 		CompleteWithin(30 * time.Minute).

@@ -22,8 +22,8 @@ type expression struct {
 	text    string // the CEL text between the braces, trimmed
 	program cel.Program
 	info    *ast.SourceInfo
-	// raw is set if the expression is a plain path. Its value is then copied from the raw JSON; the program
-	// only runs if that fails, for the error.
+	// raw is set if the expression is a plain path. The value is then copied from the raw JSON. The program runs only
+	// if that fails, to produce the error.
 	raw *rawPath
 }
 
@@ -36,8 +36,8 @@ type location struct {
 	textOffset int      // of the expression's text in value, in bytes
 }
 
-// setPosition sets an error's line and column, for a position within the expression's text as CEL counts it: lines
-// from 1, columns in characters from 0.
+// setPosition sets an error's line and column from a position within the expression's text. CEL counts lines from 1,
+// and columns in characters from 0.
 func (p location) setPosition(e *Error, text string, at common.Location) {
 	offset := offsetOf(text, at)
 	e.File, e.Path = p.file, p.path
@@ -134,7 +134,7 @@ func (c *compiler) expression(pl location, text string, sc scope, boolean bool) 
 	}
 }
 
-// rootOf returns the start of a chain of selections. An error points at it rather than at a dot.
+// rootOf returns the first operand of a chain of selections. An error points at it rather than at a dot.
 func rootOf(e ast.Expr) ast.Expr {
 	for {
 		switch e.Kind() {
@@ -153,7 +153,7 @@ func rootOf(e ast.Expr) ast.Expr {
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 
-// issues reports CEL's findings, with messages of its own for usual causes.
+// issues reports CEL's findings. It replaces CEL's messages for common causes.
 func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Location, string, string)) {
 	for _, e := range issues.Errors() {
 		what, fix := firstLine(e.Message), ""

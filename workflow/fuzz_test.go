@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// transcriptFiles gives every file of the transcripts with the extension.
+// transcriptFiles returns all files with the extension in the transcripts.
 func transcriptFiles(t testing.TB, ext string) []string {
 	t.Helper()
 	archives, err := filepath.Glob("testdata/*.txt")
@@ -35,8 +35,8 @@ func transcriptFiles(t testing.TB, ext string) []string {
 	return found
 }
 
-// Whatever the file holds, reading it ends in a definition that can be stored
-// and read back, or in faults that all say where and what.
+// For any file, ParseYAML returns a definition that can be stored and parsed again, or faults that all have a position
+// and a message.
 func FuzzParseYAML(f *testing.F) {
 	for _, src := range transcriptFiles(f, ".yaml") {
 		f.Add([]byte(src))
@@ -67,7 +67,7 @@ func FuzzParseYAML(f *testing.F) {
 	})
 }
 
-// FuzzParseJSON is FuzzParseYAML for what may lie on the topic.
+// FuzzParseJSON is FuzzParseYAML for values of the definitions topic.
 func FuzzParseJSON(f *testing.F) {
 	for _, ext := range []string{".json", ".stored"} {
 		for _, src := range transcriptFiles(f, ext) {
@@ -106,7 +106,7 @@ func checkFaults(t *testing.T, err error, file string) {
 	}
 }
 
-// quoting are conditions that fail with a message that quotes what they were given.
+// quoting calls add with conditions that fail with a message that quotes their input.
 func quoting(add func(condition, input string)) {
 	long, wide := strings.Repeat("\x7f", 210_000), "x"+strings.Repeat("é", 210_000)
 	add(`timestamp(input.t) > timestamp("2026-01-01T00:00:00Z")`, `{"t":"`+long+`"}`)
@@ -115,8 +115,8 @@ func quoting(add func(condition, input string)) {
 	add(`{input.t: true}[input.t + "x"]`, `{"t":"`+wide+`"}`)
 }
 
-// Whatever the string and the data, evaluation ends in valid JSON, the same
-// each time and the same as without the short cut, or in an error with its path.
+// For any string and data, the result of an evaluation is valid JSON, or an error with its path. The JSON is the same
+// each time, and the same as without the fast path.
 func FuzzExpression(f *testing.F) {
 	for _, lines := range transcriptFiles(f, ".eval") {
 		for line := range strings.Lines(lines) {
@@ -162,8 +162,8 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
-// FuzzWhen: whatever the condition and the data, it is refused with its place,
-// holds or doesn't, the same each time, or fails with its path.
+// FuzzWhen: any condition is refused with its position, or fails with its path, or has a result. The result is the same
+// each time.
 func FuzzWhen(f *testing.F) {
 	for _, text := range []string{"${ input.n > 2 }", "${ steps.first.output != null }", `${ labels["a"] == "1" && task.priority >= 0 }`, "${ input }", "${ 1 }", "true", "${ true", "${ true } ",
 		"${ input.list.exists(x, x == 2) }", `${ has(input.n) && steps["first"].state == "completed" }`, "${ input.n / 0 == 1 }"} {
@@ -197,9 +197,8 @@ func FuzzWhen(f *testing.F) {
 	})
 }
 
-// FuzzJSONIsYAML: what lies on the topic and compiles is the same definition for
-// the reader of files, which takes JSON for the YAML that it is; what doesn't
-// compile is refused there.
+// FuzzJSONIsYAML: JSON is YAML. If JSON from the definitions topic compiles, ParseYAML returns the same definition.
+// Otherwise ParseYAML refuses it too.
 func FuzzJSONIsYAML(f *testing.F) {
 	for _, src := range transcriptFiles(f, ".json") {
 		f.Add([]byte(src))
@@ -217,8 +216,7 @@ func FuzzJSONIsYAML(f *testing.F) {
 	})
 }
 
-// FuzzDuration: a duration is written and read as the same, in no more text
-// than Go writes.
+// FuzzDuration: a duration is the same after it is written and parsed. Its text isn't longer than Go's.
 func FuzzDuration(f *testing.F) {
 	for _, s := range []string{"0", "200ms", "1h30m", "30m0s", "1h0m0s", "-1.5h", "1µs", "2562047h47m16.854775807s", "-2562047h47m16.854775808s", "1e3s", "", "10", "1h 30m"} {
 		f.Add(s)
@@ -236,8 +234,8 @@ func FuzzDuration(f *testing.F) {
 	})
 }
 
-// The corpora of the fuzzers that are kept run as tests; that they exist is
-// checked, as a renamed fuzzer would silently leave them behind.
+// The kept corpora run as tests. Each must belong to a fuzz test, because a renamed fuzz test would no longer run its
+// corpus.
 func TestCorporaBelongToFuzzers(t *testing.T) {
 	dirs, err := os.ReadDir("testdata/fuzz")
 	if err != nil {

@@ -13,8 +13,8 @@ const (
 	GraphDot     = "dot"
 )
 
-// Graph draws the steps and their needs: as text in stages, where steps of a stage may run in parallel; as a Mermaid
-// flowchart; or in Graphviz's dot language. It fails for other formats only.
+// Graph draws the steps and their needs. Text shows stages; the steps of a stage may run in parallel. The other formats
+// are a Mermaid flowchart and Graphviz's dot language. Graph fails only if the format is unknown.
 func (d *Definition) Graph(format string) (string, error) {
 	switch format {
 	case GraphText:
@@ -27,7 +27,7 @@ func (d *Definition) Graph(format string) (string, error) {
 	return "", fmt.Errorf("no graph format is called %q; use %s, %s or %s", format, GraphText, GraphMermaid, GraphDot)
 }
 
-// stages returns for each step the length of the longest path to it, from 1. The graph must have no cycle.
+// stages returns for each step the number of steps on the longest path to it, from 1. The graph must have no cycle.
 func (d *Definition) stages() []int {
 	at := make(map[string]int, len(d.Steps))
 	for i := range d.Steps {

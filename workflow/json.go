@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// ParseJSON parses a definition that JSON or Stored wrote. It checks everything but the expressions, which Compile
+// ParseJSON parses a definition written by JSON or Stored. It checks everything except the expressions, which Compile
 // checks. It keeps stored positions of the YAML. Without them, errors have lines and columns of the JSON while it is
-// parsed, and only paths later. It returns Errors with every fault.
+// parsed, and only paths later. It returns Errors with all faults.
 func ParseJSON(src []byte) (*Definition, error) {
 	s := source{file: "definition", positions: map[string]position{"": {line: 1, column: 1}}}
 	f := &faults{src: &s}
@@ -107,7 +107,7 @@ func (r *jsonReader) read(depth int) (*node, error) {
 	return n, nil
 }
 
-// token returns the next token. It refuses a string that the decoder had to change.
+// token returns the next token. It refuses a string if the decoder had to change it.
 func (r *jsonReader) token() (json.Token, error) {
 	start := r.dec.InputOffset()
 	t, err := r.dec.Token()

@@ -40,20 +40,21 @@ type member struct {
 	value *node
 }
 
-// position is a line and a column of the source, from 1, columns in characters. The zero position is unknown.
+// position is a line and a column of the source. Both count from 1, columns in characters. The zero position is
+// unknown.
 type position struct {
 	line, column int
-	// exact: the text of a string starts here, verbatim, so that positions within it can be counted.
+	// exact: the text of a string is in the source verbatim from here, so positions within it can be computed.
 	exact bool
 }
 
-// locate returns the position of text[offset:], for a text that starts at p.
+// locate returns the position of text[offset:], if the text starts at p.
 func (p position) locate(text string, offset int) position {
 	if !p.exact {
 		return p
 	}
 	before := text[:offset]
-	// Of texts with several lines only literal blocks are exact; their lines have the same indent.
+	// Only literal blocks are exact among the texts with several lines. Their lines have the same indent.
 	p.line += strings.Count(before, "\n")
 	p.column += utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
 	return p

@@ -19,9 +19,9 @@ var order = sync.OnceValue(func() *Definition {
 	return d
 })
 
-// Order is the sample workflow: reserve, charge, ship. It must not be changed.
+// Order returns the sample workflow: reserve, charge, ship. Callers must not change it.
 func Order() *Definition { return order() }
 
-// Schema is the JSON Schema (draft 2020-12) of a definition, in YAML as in
-// JSON, for editors and other systems.
+// Schema returns the JSON Schema (draft 2020-12) of a definition. It applies to YAML and to JSON, for editors and other
+// tools.
 func Schema() []byte { return append([]byte(nil), schemaJSON...) }

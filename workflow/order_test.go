@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// anOrder is what a submission of the sample workflow holds, with a little of
-// everything that JSON has.
+// anOrder is a submission of the sample workflow. It has every kind of JSON value.
 const anOrder = `{"customer":{"id":"c-17","name":"Zoë <z@example.org>"},` +
 	`"items":[{"sku":"A-1","quantity":2,"price":12.50},{"sku":"B-7","quantity":1,"price":99.90}],` +
 	`"total":124.90,"currency":"EUR","card":"tok_4242","gift":false,"note":null,` +
@@ -34,7 +33,7 @@ func compiled(t testing.TB, d *Definition) *Program {
 	return p
 }
 
-// The sample's every expression gives what the design says, to the byte.
+// The sample's expressions produce exactly the bytes that the design says.
 func TestOrderRuns(t *testing.T) {
 	p, s := compiled(t, Order()), orderScope()
 	for step, want := range []string{
@@ -62,8 +61,7 @@ func TestOrderRuns(t *testing.T) {
 	}
 }
 
-// BenchmarkInput is one task's three inputs and its condition, as a scheduler
-// asks for them.
+// BenchmarkInput measures the three inputs and the condition of one task, as a scheduler computes them.
 func BenchmarkInput(b *testing.B) {
 	p, s := compiled(b, Order()), orderScope()
 	b.ReportAllocs()

@@ -9,14 +9,14 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// rawPath is an expression of selections only, such as input.items, task.id or
+// rawPath is an expression that has only selections, such as input.items, task.id or
 // steps.ship.output.parcels[0].tracking.
 type rawPath struct {
 	from  variable
 	links []link
 }
 
-// rawPath returns an expression as a rawPath, or nil if it is none.
+// rawPath returns the expression as a rawPath, or nil if it isn't a plain path.
 func (c *compiler) rawPath(e ast.Expr) *rawPath {
 	s, ok := selectionOf(e)
 	if !ok {
@@ -46,8 +46,8 @@ func (c *compiler) rawPath(e ast.Expr) *rawPath {
 	return &rawPath{from: from, links: rest}
 }
 
-// append appends the JSON of the value, or with text its form inside a JSON string. False: evaluate the program,
-// which returns the error.
+// append appends the JSON of the value, or its form inside a JSON string if text is set. If it returns false, the
+// caller must run the program, which returns the value or the error.
 func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
 	var raw []byte
 	ok := false
@@ -138,7 +138,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	return raw, true
 }
 
-// representable reports false for a number outside of a double's range, which is an error of the program.
+// representable reports false for a number outside a double's range. The program reports an error for it.
 func representable(raw []byte) bool {
 	const certain = 300 // so many digits don't exceed a double's range
 	if c := raw[0]; c != '-' && (c < '0' || c > '9') {

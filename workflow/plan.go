@@ -18,14 +18,14 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// Decorators of the evaluation plan add two guarantees that the CEL library doesn't give:
+// The decorators of the evaluation plan add two guarantees that the CEL library doesn't give.
 //
-// Determinism. CEL's object literals are Go maps, whose order differs between runs. Here their keys are
-// visited in sorted order.
+// Determinism: CEL's object literals are Go maps, whose order differs between runs. The decorators visit the keys in
+// sorted order.
 //
-// Bounded work. CEL counts the cost of an operation when it is over, which is too late for comparisons: a macro can
-// nest a list in itself, [x, x] of [x, x]. Forty levels are cheap to build and have 2^40 elements to
-// compare. Here each compared pair is counted at once.
+// Bounded work: CEL counts the cost of an operation after it ran. That is too late for comparisons. A macro can nest a
+// list in itself, [x, x] of [x, x]: 40 levels are cheap to build and have 2^40 elements to compare. The decorators
+// count each compared pair at once.
 
 var programOptions = []cel.ProgramOption{
 	cel.CostLimit(MaxCost),
@@ -73,7 +73,7 @@ func (l *mapLiteral) Eval(a interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(a, l.Exec)
 }
 
-// comparison is a == b, a != b or a in b.
+// comparison is one of the operators ==, != and in.
 type comparison struct {
 	interpreter.InterpretableCall
 	compare func(a, b ref.Val, m *meter) ref.Val
@@ -102,7 +102,7 @@ func (c *comparison) Eval(a interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(a, c.Exec)
 }
 
-// meter adds comparisons to the cost of an evaluation, which ends past its limit.
+// meter adds comparisons to the cost of an evaluation. The evaluation ends when it exceeds its limit.
 type meter struct {
 	costs *cost.Tracker
 	id    int64
@@ -167,7 +167,7 @@ func equalLists(a traits.Lister, other ref.Val, m *meter) ref.Val {
 	return types.True
 }
 
-// membership is CEL's operator in, with the cost of its comparisons.
+// membership is CEL's operator in. It counts the cost of its comparisons.
 func membership(v, in ref.Val, m *meter) ref.Val {
 	switch in := in.(type) {
 	case traits.Mapper:

@@ -26,8 +26,8 @@ type stepProgram struct {
 	undo  *template   // nil: none
 }
 
-// Scope is the part of a task that expressions can read. Raw messages are JSON; nil is null. Steps has the indexes
-// of Definition.Steps; steps past its end have not run. Programs change nothing of a Scope but its Work.
+// Scope is the part of a task that expressions can read. Raw messages are JSON; nil is null. Steps has the indexes of
+// Definition.Steps; steps beyond its end have not run. A Program changes only the Work of a Scope.
 type Scope struct {
 	TaskID   string
 	Workflow string
@@ -36,7 +36,7 @@ type Scope struct {
 	Labels   map[string]string
 	Input    json.RawMessage
 	Steps    []StepScope
-	// Work is shared by evaluations; nil: each has its own bounds only.
+	// Work is shared by several evaluations. If it is nil, only the bounds of a single evaluation apply.
 	Work *Work
 }
 
@@ -54,8 +54,8 @@ func (s *Scope) step(i int) StepScope {
 	return s.Steps[i]
 }
 
-// Compile checks a definition, and type-checks and plans its expressions. It returns Errors with every fault. It
-// doesn't change d. Callers must not change d later.
+// Compile checks a definition, and type-checks and plans its expressions. It returns Errors with all faults. It doesn't
+// change d. Callers must not change d afterwards.
 func Compile(d *Definition) (*Program, error) {
 	c := *d
 	c.Steps = slices.Clone(d.Steps)
@@ -112,7 +112,7 @@ func compile(d *Definition, f *faults) *Program {
 	return p
 }
 
-// wantObject reports a tree whose result can't be an object.
+// wantObject reports a tree whose result can never be an object.
 func (c *compiler) wantObject(tree any, path string) {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -128,8 +128,8 @@ func (c *compiler) wantObject(tree any, path string) {
 // Definition returns the compiled definition, with defaults filled in. Callers must not change it.
 func (p *Program) Definition() *Definition { return p.d }
 
-// When reports whether a step must run: the result of its condition, true without one. It returns an *Error if the
-// expression fails or its result isn't a boolean. It panics if step is out of range.
+// When reports whether a step must run. It returns the result of the step's condition, or true if there is none. It
+// returns an *Error if the expression fails or its result isn't a boolean. It panics if step is out of range.
 func (p *Program) When(step int, s Scope) (bool, error) {
 	x := p.steps[step].when
 	if x == nil {
@@ -146,8 +146,8 @@ func (p *Program) When(step int, s Scope) (bool, error) {
 	return bool(b), nil
 }
 
-// Input returns the JSON of a step's input: one value of at most MaxResultBytes, {} if the step has no input. It returns
-// an *Error if an expression fails. It panics if step is out of range.
+// Input returns the JSON of a step's input: one value of at most MaxResultBytes. It is {} if the step has no input.
+// Input returns an *Error if an expression fails. It panics if step is out of range.
 func (p *Program) Input(step int, s Scope) ([]byte, error) {
 	t := p.steps[step].input
 	if t == nil {
@@ -156,8 +156,8 @@ func (p *Program) Input(step int, s Scope) ([]byte, error) {
 	return t.render(p, &s)
 }
 
-// UndoInput returns the JSON object that a step's undo adds to its request, and whether the undo has an input. It returns
-// an *Error if an expression fails or the result isn't an object. It panics if step is out of range.
+// UndoInput returns the JSON object that a step's undo adds to its request. has reports whether the undo has an input.
+// UndoInput returns an *Error if an expression fails or the result isn't an object. It panics if step is out of range.
 func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error) {
 	t := p.steps[step].undo
 	if t == nil {
@@ -172,7 +172,7 @@ func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error
 	return json, true, nil
 }
 
-// Output returns the JSON of the task's output, null if the definition has none. It returns an *Error if an
+// Output returns the JSON of the task's output, or null if the definition has none. It returns an *Error if an
 // expression fails.
 func (p *Program) Output(s Scope) ([]byte, error) {
 	if p.output == nil {
@@ -181,15 +181,14 @@ func (p *Program) Output(s Scope) ([]byte, error) {
 	return p.output.render(p, &s)
 }
 
-// activation resolves the variables of an evaluation, and decodes each at its first use. It is for one
-// goroutine.
+// activation resolves the variables of an evaluation. It decodes each at its first use. It is for one goroutine.
 type activation struct {
 	p       *Program
 	s       Scope
 	decoded []decodedVariable
 }
 
-// decodedVariable is a variable that was used. An expression uses few, so a list is fastest.
+// decodedVariable is a variable that was used. Expressions use few variables, so a list is faster than a map.
 type decodedVariable struct {
 	v     variable
 	value ref.Val
@@ -197,7 +196,7 @@ type decodedVariable struct {
 
 var _ cel.Activation = (*activation)(nil)
 
-// newActivation copies the scope, so that it stays on the stack for templates that don't need an activation.
+// newActivation copies the scope. So the scope stays on the stack for templates that need no activation.
 func newActivation(p *Program, s *Scope) *activation { return &activation{p: p, s: *s} }
 
 // Parent implements cel.Activation.

@@ -12,9 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// An expression that fails at run time names file, line, column and path of
-// the YAML, also after the definition was stored and read back. Without stored
-// positions it names the path and the column in the expression.
+// The error of a failed expression has the file, line, column and path of the YAML, also after the definition was
+// stored and parsed again. Without stored positions it has the path and the column within the expression.
 func TestFailureNamesItsPlace(t *testing.T) {
 	stored, err := ParseJSON(Order().Stored())
 	if err != nil {
@@ -41,8 +40,8 @@ func TestFailureNamesItsPlace(t *testing.T) {
 	}
 }
 
-// A when that gives no boolean, an undo's input that gives no object and
-// documents that are no JSON are failures of the step, not of the process.
+// A step fails, without a panic, if its condition isn't a boolean, its undo's input isn't an object or a document isn't
+// JSON.
 func TestWrongKindsFail(t *testing.T) {
 	d, err := New("w", 1).CompleteWithin(time.Hour).AttemptWithin(time.Second).
 		Step(Step{
@@ -89,9 +88,8 @@ func TestWrongKindsFail(t *testing.T) {
 	}
 }
 
-// The same member, asked for in each of 10,000 rounds, is found through an index, not by scanning
-// the input for each: a legitimate expression on a large input stays within
-// its cost, which bounds its time.
+// 10,000 lookups of the same member use an index; they don't scan the input each time. So a legitimate expression on a
+// large input stays within its cost, which bounds its time.
 func TestLoopOverALargeInput(t *testing.T) {
 	d, err := stepsAround(`${ input.items.map(i, {"sku": i.sku, "order": input.id}) }`)
 	if err != nil {
@@ -112,7 +110,7 @@ func TestLoopOverALargeInput(t *testing.T) {
 	}
 }
 
-// One program, many goroutines: the race detector watches, the answers agree.
+// Many goroutines can use one program: there is no data race, and all results are equal.
 func TestConcurrentUse(t *testing.T) {
 	d, err := stepsAround(map[string]any{
 		"a": "${ input.list.map(x, x * 2) }", "b": "${ input.list }", "c": "${ task.id }-${ input.n + 1 }",
@@ -138,8 +136,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// The order of Go's maps must not show: neither in what is built nor in what
-// visits it.
+// Results don't depend on the order of Go's maps, neither for built objects nor for iterations.
 func TestSameAnswerEachTime(t *testing.T) {
 	d, err := stepsAround(`${ {"q":1,"w":2,"e":3,"r":4,"t":5,"y":6,"u":7}.map(k, {k: task.labels}) }`)
 	if err != nil {
@@ -158,8 +155,8 @@ func TestSameAnswerEachTime(t *testing.T) {
 	}
 }
 
-// What fails may quote all of what it was given, escaped to four times as much: the
-// message has the beginning of that, in whole characters.
+// A failure may quote its whole input, escaped to four times its size. The message keeps only the beginning, in whole
+// characters.
 func TestMessagesAreBounded(t *testing.T) {
 	quoting(func(condition, input string) {
 		d, err := stepsAround("${ " + condition + " }")

@@ -12,13 +12,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// names are few, so that paths meet members and keys repeat.
+// names are few, so that paths often match members, and keys repeat.
 var names = []string{"a", "b", "items", "x y", "é", `q"`, "total"}
 
 var numbers = []string{"0", "-0", "5", "5.0", "-12.50", "1e3", "1E-7", "9007199254740993", "18446744073709551615", "0.1", "123456789012345678901234567890", "1e400"}
 
-// drawJSON draws JSON text with what senders do to it: white space, escapes,
-// repeated keys, numbers in any spelling.
+// drawJSON draws JSON text as clients may write it: white space, escapes, repeated keys, and numbers in any spelling.
 func drawJSON(t *rapid.T, depth int) string {
 	space := rapid.SampledFrom([]string{"", "", "", " ", "\n\t"}).Draw(t, "space")
 	kinds := 6
@@ -106,7 +105,7 @@ func drawPath(t *rapid.T) (string, []any) {
 	return text, steps
 }
 
-// follow is the oracle: the path through what encoding/json makes of it.
+// follow is the oracle: it follows the path in the value that encoding/json decodes.
 func follow(v any, path []any) (any, bool) {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -139,8 +138,8 @@ func decodeNumbers(t interface{ Fatalf(string, ...any) }, raw []byte) any {
 	return v
 }
 
-// A path copied from raw JSON gives what CEL gives, and both what encoding/json
-// finds there: alone and inside text, values and failures.
+// A path copied from raw JSON has the same result as CEL, and as a lookup in the value of encoding/json. This holds
+// alone and inside text, for values and failures.
 func TestPathsAreWhatCELGives(t *testing.T) {
 	programs := map[string]*Program{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -182,8 +181,8 @@ func TestPathsAreWhatCELGives(t *testing.T) {
 	})
 }
 
-// sameSpelled compares a value that was copied with the one that CEL wrote:
-// equal bytes, but for the spelling of a lone number or string.
+// sameSpelled compares a copied value with the value that CEL wrote. The bytes must be equal, except for the spelling
+// of a lone number or string.
 func sameSpelled(t *rapid.T, fast, slow []byte, text bool) bool {
 	if text {
 		if v := trim(fast); v != nil && isNumber(string(v)) {
@@ -197,7 +196,7 @@ func sameSpelled(t *rapid.T, fast, slow []byte, text bool) bool {
 	return err == nil && bytes.Equal(b, slow)
 }
 
-// canonical spells a decoded value, so that two of them can be compared.
+// canonical encodes a decoded value, so that two values can be compared.
 func canonical(v any) string { return string(appendTree(nil, v)) }
 
 // drawDefinition draws a valid definition.
@@ -253,7 +252,7 @@ func drawDefinition(t *rapid.T) *Definition {
 	return d
 }
 
-// Every way to write a definition and to read it back gives the same body.
+// All ways to write and parse a definition result in the same body.
 func TestDefinitionsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDefinition(t)
@@ -268,7 +267,7 @@ func TestDefinitionsRoundTrip(t *testing.T) {
 		if got := back.JSON(); !bytes.Equal(got, body) {
 			t.Fatalf("%s came back as %s", body, got)
 		}
-		// JSON is YAML, so the other reader must agree, and now it has positions.
+		// JSON is YAML, so ParseYAML must return the same definition, with positions.
 		yaml, err := ParseYAML("w.yaml", body)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
@@ -291,7 +290,7 @@ func TestDefinitionsRoundTrip(t *testing.T) {
 	})
 }
 
-// The scanner accepts what encoding/json accepts, and ends where it ends.
+// The scanner accepts the same JSON as encoding/json, and ends at the same byte.
 func TestScannerAgreesWithTheStandardLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := []byte(drawJSON(t, 4))

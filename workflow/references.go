@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// selection is a chain of constant selections from an identifier, such as steps.charge.output.items[0], in that
-// order.
+// selection is a chain of constant selections from an identifier, such as steps.charge.output.items[0]. links are in
+// the same order.
 type selection struct {
 	root  string
 	links []link
@@ -26,7 +26,7 @@ type link struct {
 	testOnly bool // the argument of has(...)
 }
 
-// selectionOf returns e as a selection, if it is one.
+// selectionOf returns e as a selection. It reports false if e isn't one.
 func selectionOf(e ast.Expr) (selection, bool) {
 	var s selection
 	for {
@@ -61,8 +61,8 @@ func selectionOf(e ast.Expr) (selection, bool) {
 	}
 }
 
-// references checks the variables of an expression. It rewrites steps["an-id"] to steps.an-id, the name that the type
-// checker knows.
+// references checks the variables of an expression. It rewrites steps["an-id"] to steps.an-id, the name that is
+// declared for the type checker.
 type references struct {
 	d *Definition
 	scope
@@ -175,7 +175,7 @@ func (r *references) checkStep(e ast.Expr, s selection) {
 	}
 }
 
-// suggestStep returns a fix for an unknown step. CEL parses steps.a-b as steps.a minus b.
+// suggestStep returns a fix for an unknown step. It considers that CEL parses steps.a-b as steps.a minus b.
 func (r *references) suggestStep(id string) string {
 	var ids []string
 	for i := range r.d.Steps {

@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth bounds the nesting of a task's input, outputs and errors. An expression that reads a deeper one
-// fails.
+// maxJSONDepth bounds the nesting of a task's input, outputs and errors. An expression that reads deeper JSON fails.
 const maxJSONDepth = 200
 
-// skipValue returns the index after the JSON value that begins at b[i], or -1 if there is none. It accepts what
-// encoding/json accepts, nested up to depth levels. b[i] must not be white space.
+// skipValue returns the index after the JSON value that begins at b[i], or -1 if there is none. It accepts the same
+// JSON as encoding/json, nested up to depth levels. b[i] must not be white space.
 func skipValue(b []byte, i, depth int) int {
 	if i >= len(b) || depth < 0 {
 		return -1
@@ -47,7 +46,7 @@ func skipWord(b []byte, i int, word string) int {
 	return i + len(word)
 }
 
-// plain has true for the bytes that need no escape in a JSON string.
+// plain is true for bytes that need no escape in a JSON string.
 var plain = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\'
@@ -157,8 +156,8 @@ func skipList(b []byte, i, depth int) int {
 	return end
 }
 
-// walkObject calls each with every key, in quotes, and value of the object at b[i], and sets end to the index after
-// the object. False: it is not well formed.
+// walkObject calls each with every key, in quotes, and value of the object at b[i]. It sets end to the index after the
+// object. It returns false if the object isn't well formed.
 func walkObject(b []byte, i, depth int, each func(key, value []byte), end *int) bool {
 	if depth < 0 || i >= len(b) || b[i] != '{' {
 		return false
@@ -228,7 +227,7 @@ func walkList(b []byte, i, depth int, each func(value []byte), end *int) bool {
 	}
 }
 
-// trim removes white space around the only value in b. It returns nil if b isn't a single valid value.
+// trim returns the single value in b without the white space around it. It returns nil if b isn't a single valid value.
 func trim(b []byte) []byte {
 	i := skipSpace(b, 0)
 	end := skipValue(b, i, maxJSONDepth)
@@ -238,8 +237,8 @@ func trim(b []byte) []byte {
 	return b[i:end]
 }
 
-// memberOf returns the value of an object's member and the index after the object. Of repeated keys the last counts.
-// nil: b is no object or has no such member.
+// memberOf returns the value of an object's member and the index after the object. The last of repeated keys counts.
+// value is nil if b isn't an object or has no such member.
 func memberOf(b []byte, name string) (value []byte, end int) {
 	ok := walkObject(b, 0, maxJSONDepth, func(key, v []byte) {
 		if keyIs(key, name) {
@@ -252,7 +251,8 @@ func memberOf(b []byte, name string) (value []byte, end int) {
 	return value, end
 }
 
-// elementOf returns an element of a list and the index after the list. nil: b is no list or has no such element.
+// elementOf returns an element of a list and the index after the list. value is nil if b isn't a list or has no such
+// element.
 func elementOf(b []byte, n int64) (value []byte, end int) {
 	i := int64(0)
 	ok := walkList(b, 0, maxJSONDepth, func(v []byte) {
@@ -267,7 +267,7 @@ func elementOf(b []byte, n int64) (value []byte, end int) {
 	return value, end
 }
 
-// keyIs compares a key, in quotes, with a name.
+// keyIs reports whether a key, in quotes, equals a name.
 func keyIs(key []byte, name string) bool {
 	inner := key[1 : len(key)-1]
 	if string(inner) == name {
@@ -282,7 +282,7 @@ func keyIs(key []byte, name string) bool {
 	return false
 }
 
-// unquote decodes a well-formed JSON string like encoding/json: invalid UTF-8 becomes U+FFFD.
+// unquote decodes a well-formed JSON string as encoding/json does. Invalid UTF-8 becomes U+FFFD.
 func unquote(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	for _, c := range inner {

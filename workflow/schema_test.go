@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The published schema names exactly the fields that the decoder knows, which
-// are those of the structs.
+// The published schema has exactly the fields that the decoder knows. Those are the fields of the structs.
 func TestSchemaListsTheFields(t *testing.T) {
 	type object struct {
 		Properties           map[string]json.RawMessage

@@ -115,7 +115,7 @@ func (s *source) markExpressions(d *Definition) {
 func stepPath(id string) string { return memberPath("steps", id) }
 
 // normalize fills in the defaults of single fields and converts trees to the types of Definition.Output. It replaces
-// trees and doesn't change them.
+// trees; it doesn't change them in place.
 func normalize(d *Definition, f *faults) {
 	if d.OnError == "" {
 		d.OnError = OnErrorUndo

@@ -2,8 +2,8 @@ package workflow
 
 import "strings"
 
-// suggest returns a fix for an unknown name: the nearest known name if it is near enough, otherwise all of them if
-// they are few.
+// suggest returns a fix for an unknown name. It names the nearest known name if that is near enough. Otherwise it lists
+// the known names if they are few.
 func suggest(name string, known []string) string {
 	const few = 12
 	best, distance := "", 1+max(1, len(name)/3)

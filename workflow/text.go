@@ -9,8 +9,8 @@ type part struct {
 	offset     int // of an expression's text in the string, in bytes
 }
 
-// splitText splits a string at its expressions "${ ... }". "$${" is a literal "${". If an expression has no end, ok is
-// false and at is its offset.
+// splitText splits a string at its expressions "${ ... }". "$${" is a literal "${". If an expression isn't closed, ok
+// is false and at is its offset.
 func splitText(s string) (parts []part, at int, ok bool) {
 	var literal strings.Builder
 	flush := func() {
@@ -44,8 +44,8 @@ func splitText(s string) (parts []part, at int, ok bool) {
 	return parts, 0, true
 }
 
-// expressionEnd returns the index of the brace that closes the expression at i, or -1. It skips braces of objects, in
-// strings and in comments.
+// expressionEnd returns the index of the brace that closes the expression at i, or -1. It skips the braces of objects,
+// and braces in strings and comments.
 func expressionEnd(s string, i int) int {
 	depth := 0
 	for i < len(s) {
@@ -78,8 +78,8 @@ func expressionEnd(s string, i int) int {
 	return -1
 }
 
-// literalEnd returns the index after the CEL string whose quote is at i, or -1. The string has one quote or three, and
-// is raw, without escapes, after a prefix r.
+// literalEnd returns the index after the CEL string whose quote is at i, or -1. The string has one quote or three.
+// After a prefix r it is raw, without escapes.
 func literalEnd(s string, i int) int {
 	quote := s[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(s[i:], triple) {

@@ -16,10 +16,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts in testdata; what changes is a change of design")
 
-// Transcripts are archives: a NAME.yaml is read, and beside it stands what
-// comes of it, as NAME.errors (nothing: it is valid), .json, .stored, .text,
-// .mermaid, .dot. A NAME.eval holds strings to evaluate within NAME.scope,
-// each with "= result" or "! error" below.
+// Transcripts are txtar archives. NAME.yaml is parsed. Its results are in NAME.errors (empty if it is valid), .json,
+// .stored, .text, .mermaid and .dot. NAME.eval has strings to evaluate in the scope NAME.scope, each followed by "=
+// result" or "! error".
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -56,7 +55,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// outcome computes what the file of a transcript should hold; false for inputs.
+// outcome computes the expected content of a transcript's file. It returns false for inputs.
 func outcome(t *testing.T, file string, content map[string]string) (string, bool) {
 	ext := filepath.Ext(file)
 	name := strings.TrimSuffix(file, ext)
@@ -94,8 +93,8 @@ func outcome(t *testing.T, file string, content map[string]string) (string, bool
 	return graph, true
 }
 
-// evaluations evaluates each line as the input of step s, which needs my-step
-// and, through it, first. Step other is none of its.
+// evaluations evaluates each line as the input of step s. The step needs my-step, and through it first. It doesn't need
+// the step other.
 func evaluations(t *testing.T, lines, scope string) string {
 	var given struct {
 		Input, Output, Error json.RawMessage
@@ -136,7 +135,7 @@ func evaluations(t *testing.T, lines, scope string) string {
 	return b.String()
 }
 
-// stepsAround is a definition whose step s, at index 3, has the input.
+// stepsAround returns a definition in which step s, at index 3, has the input.
 func stepsAround(input any) (*Definition, error) {
 	return New("demo", 3).CompleteWithin(time.Hour).AttemptWithin(time.Second).
 		Step(Step{ID: "other", Agent: "a", Operation: "o"}).

@@ -14,8 +14,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// value returns the CEL value of raw JSON. Objects and lists keep their bytes, and are decoded one level at a time when
-// their content is used.
+// value returns the CEL value of raw JSON. Objects and lists keep their bytes. They are decoded one level at a time,
+// when their content is used.
 func value(raw []byte) ref.Val {
 	switch raw[0] {
 	case '{':
@@ -34,7 +34,7 @@ func value(raw []byte) ref.Val {
 	return number(raw)
 }
 
-// number returns an int if the number has no fraction and exponent and fits, otherwise a double.
+// number returns an int if the number has no fraction and no exponent and fits 64 bits, otherwise a double.
 func number(raw []byte) ref.Val {
 	text := string(raw)
 	if !strings.ContainsAny(text, ".eE") && text != "-0" {
@@ -49,7 +49,7 @@ func number(raw []byte) ref.Val {
 	return types.Double(v)
 }
 
-// document returns the value of a JSON text; an empty one is null.
+// document returns the value of a JSON text. An empty text is null.
 func document(raw []byte, what string) ref.Val {
 	if len(raw) == 0 {
 		return types.NullValue
@@ -61,8 +61,8 @@ func document(raw []byte, what string) ref.Val {
 	return value(v)
 }
 
-// object is a JSON object, for one goroutine. Its keys are iterated in sorted order, so that results don't depend
-// on the order in the JSON.
+// object is a JSON object, for one goroutine. Its keys are iterated in sorted order, so results don't depend on the
+// order in the JSON.
 type object struct {
 	raw      []byte
 	lookedUp bool // a member was looked up before
@@ -82,8 +82,8 @@ func (o *object) load() {
 	o.keys = slices.Sorted(maps.Keys(o.values))
 }
 
-// FindStringKey is called for a selection by a constant name. Most objects have one such lookup, which scans the bytes.
-// The second one, perhaps in a macro's loop, decodes all members.
+// FindStringKey is called for a selection by a constant name. Most objects have one such lookup; it scans the bytes. A
+// second lookup, perhaps in a macro's loop, decodes all members.
 func (o *object) FindStringKey(name string) (any, bool) {
 	if !o.lookedUp && !o.loaded {
 		o.lookedUp = true

@@ -8,27 +8,28 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// MaxWorkCost bounds all evaluations of one Work together, in CEL's cost units. Without it a thousand conditions, each
-// within MaxCost, could take a minute.
+// MaxWorkCost bounds the total cost of all evaluations with one Work, in CEL's cost units. Without this bound, 1,000
+// conditions, each within MaxCost, could take a minute.
 const MaxWorkCost = 30 * MaxCost
 
-// Work is shared by the evaluations of one decision: their total cost, and the decoded input and outputs, so that many
-// expressions don't decode a large input many times. The zero value is ready for use. It is for one
-// goroutine, and for scopes of one task.
+// Work is shared by the evaluations of one decision. It counts their total cost. It keeps the decoded input and
+// outputs, so that many expressions don't decode a large input many times. The zero value is ready for use. A Work is
+// for one goroutine, and for scopes of one task.
 type Work struct {
 	spent uint64
 	docs  [sharedDocumentsMax]sharedDocument
 }
 
 const (
-	// sharedDocumentsMax bounds the documents that are decoded once: the first that are looked up.
+	// sharedDocumentsMax bounds the number of documents that are decoded once. The first documents looked up are
+	// shared.
 	sharedDocumentsMax = 2
-	// sharedAfterLookups is the number of lookups after which a document is decoded. For few lookups it is
-	// faster to scan for the member.
+	// sharedAfterLookups is the number of lookups after which a document is decoded. For fewer lookups a scan for the
+	// member is faster.
 	sharedAfterLookups = 4
 )
 
-// sharedDocument is a document that expressions read.
+// sharedDocument is a document that several expressions may read.
 type sharedDocument struct {
 	variable variable
 	lookups  int
@@ -37,7 +38,8 @@ type sharedDocument struct {
 	invalid  bool              // no object, or not valid JSON
 }
 
-// DocumentsChanged must be called if later scopes have another input or other outputs. It keeps the cost.
+// DocumentsChanged drops the decoded documents. Call it if later scopes have another input or other outputs. The
+// counted cost stays.
 func (w *Work) DocumentsChanged() { w.docs = [sharedDocumentsMax]sharedDocument{} }
 
 // sharedDocument counts a lookup. It returns nil for a document that isn't shared or has had few lookups.
@@ -61,7 +63,7 @@ func (w *Work) sharedDocument(v variable) *sharedDocument {
 	return nil
 }
 
-// decodedValue returns the value of the document, decoded once.
+// decodedValue returns the value of the document. It decodes the document once.
 func (d *sharedDocument) decodedValue(raw []byte, what string) ref.Val {
 	if d.value == nil {
 		v := document(raw, what)
@@ -73,7 +75,8 @@ func (d *sharedDocument) decodedValue(raw []byte, what string) ref.Val {
 	return d.value
 }
 
-// member returns the value of a member of the document; nil: it has none, or is no object.
+// member returns the value of a member of the document. It returns nil if there is no such member or the document isn't
+// an object.
 func (d *sharedDocument) member(raw []byte, name string) []byte {
 	if d.members == nil && !d.invalid {
 		members, end := map[string][]byte{}, -1

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// workDocuments are what a task may hold, and what it shouldn't.
+// workDocuments are valid and invalid documents of a task.
 var workDocuments = []string{
 	``, `null`, `3`, `"text"`, `[1,{"a":2}]`, `{}`, `{"a":1}`, ` {"a" : {"b":[1,2,{"c":"x"}]} , "n":2.50} `, `{"a":1,"a":{"b":3}}`,
 	`{"\u0061":{"b":4}}`, `{"a":"\u00e4\ud83d\ude00","b":1e400}`, `{"a":1} x`, `{"a":`, `{"a":01}`, `{"a":{"b":` + deepList + `}}`, "{\"a\":\"\xff\"}",
@@ -16,8 +16,7 @@ var workDocuments = []string{
 
 var deepList = strings.Repeat(`[`, maxJSONDepth+1) + strings.Repeat(`]`, maxJSONDepth+1)
 
-// Evaluations with a Work give what they give without, however often a document was asked
-// for before.
+// The results of evaluations are the same with and without a Work, for any number of earlier lookups.
 func TestWorkChangesNothing(t *testing.T) {
 	var templates []any
 	for _, x := range []string{`X`, `X.a`, `X.a.b`, `X["a"]`, `X[0]`, `X.a.b[2].c`, `has(X.a)`, `X.a == 1 || true`, `size(X)`, `X == X`, `string(X.n)`} {
@@ -47,7 +46,7 @@ func TestWorkChangesNothing(t *testing.T) {
 	}
 }
 
-// A Work that is told of it doesn't go on with what was there before.
+// After DocumentsChanged a Work doesn't use the old documents.
 func TestWorkOfAnotherInput(t *testing.T) {
 	d, err := stepsAround([]any{"${ input.a }", "${ input.a + 1 }"})
 	if err != nil {
@@ -65,7 +64,7 @@ func TestWorkOfAnotherInput(t *testing.T) {
 	}
 }
 
-// What many evaluations cost together has a bound, though each keeps its own.
+// The total cost of many evaluations is bounded, although each is within its own bound.
 func TestWorkIsBounded(t *testing.T) {
 	d, err := stepsAround(`${ input.items.all(i, i.price > 0) }`)
 	if err != nil {
@@ -89,7 +88,7 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// Many evaluations read a large input once.
+// Many evaluations decode a large input once.
 func TestWorkReadsOnce(t *testing.T) {
 	d, err := stepsAround([]any{"${ input.short }", `${ input.short == "" }`})
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// byteOrderMark begins UTF-8 text of some editors.
+// byteOrderMark is the prefix that some editors write before UTF-8 text.
 const byteOrderMark = "\xef\xbb\xbf"
 
-// maxNesting bounds the nesting of the parser's input. The parser is recursive, and its time grows with the square of
-// the depth: 1,000 levels take 10 ms.
+// maxNesting bounds the nesting of the parser's input. The parser is recursive and its time is quadratic in the depth:
+// 1,000 levels take 10 ms.
 const maxNesting = 500
 
-// ParseYAML parses, checks and type-checks a definition. file is only the name of the source in errors. It returns a
-// definition that Compile accepts, or Errors with every fault that was found.
+// ParseYAML parses, checks and type-checks a definition. file only names the source in errors. ParseYAML returns a
+// definition that Compile accepts, or Errors with all faults that were found.
 //
-// Line ends may be those of Windows, and a byte order mark is allowed.
+// CRLF line ends and a byte order mark are allowed.
 func ParseYAML(file string, src []byte) (*Definition, error) {
 	src = bytes.TrimPrefix(src, []byte(byteOrderMark))
 	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n")) // the parser only folds these within quotes
@@ -43,7 +43,7 @@ func ParseYAML(file string, src []byte) (*Definition, error) {
 	return d, nil
 }
 
-// readYAML returns the tree of the only document, or reports a fault and returns nil.
+// readYAML returns the tree of the only document. If there is a fault, it reports it and returns nil.
 func readYAML(src []byte, f *faults) *node {
 	top := position{line: 1, column: 1}
 	switch {
@@ -85,7 +85,7 @@ func readYAML(src []byte, f *faults) *node {
 	return nil
 }
 
-// parseBytes converts a panic of the parser to an error. An operator's input must not end the process.
+// parseBytes converts a panic of the parser to an error. A user's input must not end the process.
 func parseBytes(src []byte) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -106,8 +106,8 @@ func syntaxError(file string, err error) *Error {
 	return e
 }
 
-// nesting returns an upper bound of the depth of collections that need only a byte or two each: open brackets, and dashes
-// or question marks in one line. Other blocks need an indent in each line, so the file's size bounds them.
+// nesting returns an upper bound of the depth of collections that need only one or two bytes each: open brackets, and
+// dashes or question marks in one line. Other blocks need an indent in each line, so the size of the file bounds them.
 func nesting(src []byte) int {
 	depth, deepest, run := 0, 0, 0
 	for i, b := range src {
@@ -128,7 +128,7 @@ func nesting(src []byte) int {
 	return deepest
 }
 
-// yamlReader converts the parser's tree to nodes, and refuses YAML that definitions may not use.
+// yamlReader converts the parser's tree to nodes. It refuses YAML that is not allowed in definitions.
 type yamlReader struct {
 	lines []string
 	f     *faults
@@ -149,8 +149,8 @@ func (r *yamlReader) positionOf(n ast.Node) position {
 	return position{line: 1, column: 1}
 }
 
-// read returns a node for each YAML node. In place of a fault it returns a null or refused node, so that the rest is
-// still checked.
+// read returns a node for each YAML node. For a node with a fault it returns a null or refused node, so that the rest
+// is still checked.
 func (r *yamlReader) read(n ast.Node, depth int) *node {
 	if n == nil {
 		return &node{}
@@ -189,8 +189,8 @@ func (r *yamlReader) read(n ast.Node, depth int) *node {
 	return out
 }
 
-// numberOf converts a plain scalar that some YAML parser reads as a number. It accepts only JSON's numbers. YAML 1.1 and
-// 1.2 read others differently (010 is 8 or 10), and some are not meant as numbers, such as the postal code 01234.
+// numberOf converts a plain scalar that some YAML parser reads as a number. It accepts only JSON's numbers. YAML 1.1
+// and 1.2 read others differently (010 is 8 or 10). Some are not meant as numbers, such as the postal code 01234.
 func numberOf(out *node, text string) {
 	if isNumber(text) {
 		out.kind, out.text = kindNumber, text
@@ -202,8 +202,8 @@ func numberOf(out *node, text string) {
 // likeNumber matches plain scalars that this parser reads as strings, and other YAML parsers as numbers.
 var likeNumber = regexp.MustCompile(`^[-+]?(0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?)$`)
 
-// text converts a plain or quoted string. A plain one in JSON's number syntax is a number, which the parser doesn't
-// recognize for 1e3 and large integers.
+// text converts a plain or quoted string. A plain scalar in JSON's number syntax is a number. The parser doesn't
+// recognize 1e3 and large integers as numbers.
 func (r *yamlReader) text(out *node, n *ast.StringNode) {
 	out.kind, out.text = kindString, n.Value
 	quoted := n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
@@ -226,7 +226,8 @@ const notCharacter = "an escape in this text stands for no character (half of a 
 
 var writtenReplacement = regexp.MustCompile(`(?i)\x{FFFD}|\\u(0000)?fffd`)
 
-// replaced reports whether a parser replaced invalid escapes by U+FFFD. That would make different texts equal.
+// replaced reports whether a parser replaced invalid escapes by U+FFFD. Such a replacement would make different texts
+// equal.
 func replaced(text, source string) bool {
 	n := strings.Count(text, "\ufffd")
 	return n > 0 && n > len(writtenReplacement.FindAllString(source, -1))

@@ -31,28 +31,28 @@ var (
 	_ agent.Downstreamer = (*Agent)(nil)
 )
 
-// The error codes of this agent. An error that the service answered has the code "http_<status>", unless its
-// body has a code.
+// The error codes of this agent. An error that the service returned has the code "http_<status>", unless its body has a
+// code.
 const (
 	CodeUnreachable      = "unreachable"        // no connection: the request was not sent
 	CodeNoAnswer         = "no_answer"          // the connection broke, or the call timed out
 	CodeResponseTooLarge = "response_too_large" // more than Config.MaxResponseBytes
-	CodeBadResponse      = "bad_response"       // a 2xx whose body can't be decoded: the work is done
+	CodeBadResponse      = "bad_response"       // a 2xx with a body that can't be decoded: the work is done
 	CodeHeaderFile       = "header_file"        // the header file can't be read or is invalid
 	CodeBadOperation     = "bad_operation"      // the operation can't be a path segment
 )
 
-// Downstream names the host and the operation: a service may fail one operation and do others.
+// Downstream returns the host and the operation. A service may fail for one operation and work for others.
 func (a *Agent) Downstream(r agent.Request) string { return a.host + "/" + r.Operation }
 
-// Handle posts the request and converts the answer: see the package's table.
+// Handle posts the request and converts the response by the package's table.
 func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	if a.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
 		defer cancel()
 	}
-	// Without a connection the call had no effect. With one it may have had one, however it ends.
+	// A call without a connection had no effect. A call with a connection may have had one, whatever its result.
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := a.request(ctx, r)
@@ -69,14 +69,14 @@ func (a *Agent) Handle(ctx context.Context, r agent.Request) (any, error) {
 	})
 }
 
-// readBody reads at most maxBytes of a body, until ctx is done. It reads nothing of a 1xx: its body is the connection
-// itself, for as long as the service keeps it open (101, Switching Protocols).
+// readBody reads at most maxBytes of a body, until ctx is done. It doesn't read the body of a 1xx. That is the
+// connection itself, for as long as the service keeps it open (101, Switching Protocols).
 func readBody(ctx context.Context, resp *http.Response, maxBytes int64) ([]byte, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK {
 		return nil, nil
 	}
-	// net/http cancels its own bodies with the context, but not the others.
+	// net/http ends reads of its own bodies when the context is done, but not of others.
 	stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
 	defer stop()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes))
@@ -100,8 +100,8 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 	if err != nil {
 		return nil, agent.Rejected(CodeBadOperation, "operation "+strconv.Quote(r.Operation)+" can't be put into the URL")
 	}
-	// Without GetBody net/http can't repeat the request by itself, as it does for an Idempotency-Key. If
-	// the second connection were refused, that would hide a possible effect of the first.
+	// Without GetBody, net/http can't repeat the request on its own, as it does if there is an Idempotency-Key. If the
+	// second connection were refused, that would hide a possible effect of the first.
 	req.GetBody = nil
 	for name, values := range extra {
 		req.Header[name] = values
@@ -127,7 +127,7 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 	return req, nil
 }
 
-// expand replaces the placeholder of a URL template by an operation, within one path segment.
+// expand replaces the placeholder of a URL template by an operation. The operation stays within one path segment.
 func expand(template, operation string) (string, error) {
 	target := strings.ReplaceAll(template, operationPlaceholder, url.PathEscape(operation))
 	u, err := url.Parse(target)
@@ -135,7 +135,7 @@ func expand(template, operation string) (string, error) {
 		return "", fmt.Errorf("operation %q can't be put into the URL", operation)
 	}
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
-		// Servers and proxies resolve . and .., even if escaped.
+		// Servers and proxies resolve "." and "..", even if they are escaped.
 		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {
 			return "", fmt.Errorf("operation %q would change the URL's path", operation)
 		}
@@ -143,7 +143,7 @@ func expand(template, operation string) (string, error) {
 	return target, nil
 }
 
-// callFailed converts the error of a call without an answer.
+// callFailed converts the error of a call that got no response.
 func (a *Agent) callFailed(err error, connected bool) error {
 	var u *url.Error
 	if errors.As(err, &u) {

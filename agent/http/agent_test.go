@@ -37,7 +37,7 @@ func newAgent(t *testing.T, cfg Config) *Agent {
 	return a
 }
 
-// handle does one request, as a runner would: its context ends at complete-by.
+// handle handles one request as a runner does: its context ends at complete-by.
 func handle(t *testing.T, a *Agent, r agent.Request) (string, *agent.Failure) {
 	t.Helper()
 	ctx, cancel := context.WithDeadline(t.Context(), r.CompleteBy)
@@ -63,7 +63,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// class writes what a failure lets Waybill do, in words.
+// class describes in words what a failure allows Waybill to do.
 func class(f *agent.Failure) string {
 	if f == nil {
 		return "completed"
@@ -210,7 +210,7 @@ func TestHugeBodyIsNotRead(t *testing.T) {
 		chunk := make([]byte, 1<<16)
 		for {
 			if _, err := w.Write(chunk); err != nil {
-				return // the agent has hung up
+				return // the agent closed the connection
 			}
 		}
 	})
@@ -230,7 +230,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// What says that a call changed nothing: that no connection came to be.
+// A call without a connection has no effect.
 func TestNoConnectionIsNoEffect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -253,7 +253,7 @@ func TestLostConnectionMayHaveAnEffect(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		if calls.Add(1) == 1 {
-			return // so that the next call goes over a kept connection
+			return // so that the next call uses a kept connection
 		}
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -333,7 +333,7 @@ func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
 	if err := os.WriteFile(name, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(name, mode); err != nil { // whatever the umask is
+	if err := os.Chmod(name, mode); err != nil { // independent of the umask
 		t.Fatal(err)
 	}
 	return name
@@ -438,7 +438,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	}
 }
 
-// TestAnswerWithTwoReadings: an answer that decoders read in different ways isn't taken for text: it is JSON, and the
+// TestAnswerWithTwoReadings: a response that decoders read in different ways isn't treated as text. It is JSON, and the
 // reply says what is wrong with it.
 func TestAnswerWithTwoReadings(t *testing.T) {
 	for _, body := range []string{`{"a":1,"a":2}`, `["\ud83d"]`} {

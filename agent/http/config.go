@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// operationMark is where a URL names the operation.
+// operationPlaceholder is the part of a URL that is replaced by the operation.
 const operationPlaceholder = "{operation}"
 
 // The defaults and bounds of Config.
@@ -28,30 +28,29 @@ const (
 	idleConnectionMax       = 60 * time.Second
 )
 
-// dialTimeout bounds connecting, and the TLS handshake after it. Tests shorten it.
+// dialTimeout bounds connecting, and then the TLS handshake. Tests shorten it.
 var dialTimeout = 10 * time.Second
 
-// Config names the service. URL is required.
+// Config configures the agent. URL is required.
 type Config struct {
-	// URL is absolute, http or https. {operation} in its path is replaced by the operation, escaped as
-	// one path segment.
+	// URL is absolute, http or https. {operation} in its path is replaced by the operation, escaped as one path
+	// segment.
 	URL string
-	// HeaderFile is a file of "Name: value" lines that are sent with each call, such as credentials;
-	// empty: none. It is read again when it changes and never logged. It is refused if all users may
-	// read it.
+	// HeaderFile is a file of "Name: value" lines that are sent with each call, such as credentials. Empty: none. The
+	// file is read again when it changes. Its content is never logged. It is refused if all users may read it.
 	HeaderFile string
 	// CAFile is a PEM file of the certificate authorities to trust; empty: those of the system.
 	CAFile string
-	// Proxy is the URL of an HTTP proxy; empty: none. Proxy variables of the environment are ignored.
+	// Proxy is the URL of an HTTP proxy. Empty: none. The proxy variables of the environment are ignored.
 	Proxy string
 	// Timeout bounds one call; 0: only complete-by bounds it.
 	Timeout time.Duration
-	// MaxResponseBytes bounds the body of a response, 1 to MaxResponseBytesMax; 0:
-	// DefaultMaxResponseBytes, the most that a reply can carry.
+	// MaxResponseBytes bounds the body of a response, from 1 to MaxResponseBytesMax. 0: DefaultMaxResponseBytes, the
+	// most that a reply can carry.
 	MaxResponseBytes int64
 }
 
-// New returns an agent. It reads the files of the configuration. Its error lists all faults.
+// New returns an agent. It reads the files named by the configuration. Its error has all faults.
 func New(cfg Config) (*Agent, error) {
 	if cfg.MaxResponseBytes == 0 {
 		cfg.MaxResponseBytes = DefaultMaxResponseBytes
@@ -104,12 +103,12 @@ func checkURL(template string) (host string, err error) {
 	return u.Host, nil
 }
 
-// operationMarkPlain stands for the mark where a URL is checked.
+// operationPlaceholderPlain replaces the placeholder while a URL is checked.
 const operationPlaceholderPlain = "waybill-operation-mark"
 
 func newTransport(cfg Config) (*http.Transport, error) {
-	// net/http goes on dialing after the context of a call is done, for other calls. Without a timeout a host
-	// that accepts connections and sends nothing would accumulate one for each call.
+	// net/http continues to dial after the context of a call is done, for use by other calls. A host may accept
+	// connections and send nothing. Without a timeout, each call would add such a connection.
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	t := &http.Transport{
 		DialContext:            dialer.DialContext,

@@ -23,22 +23,22 @@ type body struct {
 	json bool // the Content-Type says that it is JSON
 }
 
-// decode decodes a body by its Content-Type. It converts text to UTF-8, and fails if that loses anything: an output
-// must be what the service answered.
+// decode decodes a body by its Content-Type. It converts text to UTF-8. It fails if the conversion loses anything,
+// because an output must be exactly what the service returned.
 func decode(h http.Header, raw []byte) (body, error) {
 	if enc := strings.TrimSpace(h.Get("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") && len(raw) > 0 {
 		return body{}, fmt.Errorf("its Content-Encoding is %q, which the agent did not accept", enc)
 	}
 	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil {
-		params = nil // a malformed header counts as none
+		params = nil // a malformed header is ignored
 	}
 	b := body{json: kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")}
 	b.text, err = toUTF8(raw, params["charset"])
 	return b, err
 }
 
-// byteOrderMarks has UTF-32 before UTF-16, whose little-endian mark is a prefix.
+// byteOrderMarks has UTF-32 before UTF-16, because the little-endian mark of UTF-16 is a prefix of that of UTF-32.
 var byteOrderMarks = []struct {
 	mark string
 	name string // empty: UTF-8
@@ -52,7 +52,7 @@ var byteOrderMarks = []struct {
 }
 
 // toUTF8 converts text to UTF-8. A byte order mark takes precedence over the charset (WHATWG Encoding Standard).
-// Without either, the zero bytes at the start of JSON decide (RFC 4627, section 3); otherwise it is UTF-8.
+// Without both, the zero bytes at the start of JSON determine the encoding (RFC 4627, section 3). The default is UTF-8.
 func toUTF8(raw []byte, charset string) ([]byte, error) {
 	for _, m := range byteOrderMarks {
 		if rest, ok := bytes.CutPrefix(raw, []byte(m.mark)); ok {
@@ -86,13 +86,13 @@ func toUTF8(raw []byte, charset string) ([]byte, error) {
 	return fromEncoding(raw, charset, enc)
 }
 
-// detectByZeros detects the encoding of text that begins with two ASCII characters, as JSON does; empty: UTF-8.
+// detectByZeros detects the encoding of text that begins with two ASCII characters, as JSON does. Empty: UTF-8.
 func detectByZeros(raw []byte) string {
 	if len(raw) < 4 || len(raw)%2 != 0 {
 		if len(raw) != 2 {
 			return ""
 		}
-		raw = append(raw[:2:2], raw...) // a single character is enough
+		raw = append(raw[:2:2], raw...) // one character is enough
 	}
 	pattern := 0
 	for i, b := range raw[:4] {
@@ -103,7 +103,7 @@ func detectByZeros(raw []byte) string {
 	return map[int]string{0b1010: "utf-16be", 0b0101: "utf-16le", 0b1110: "utf-32be", 0b0111: "utf-32le"}[pattern]
 }
 
-// fromEncoding converts raw to UTF-8, or fails if that loses anything. A nil enc is UTF-8.
+// fromEncoding converts raw to UTF-8. It fails if the conversion loses anything. If enc is nil, raw is UTF-8.
 func fromEncoding(raw []byte, name string, enc encoding.Encoding) ([]byte, error) {
 	if enc == nil {
 		if !utf8.Valid(raw) {
@@ -112,7 +112,7 @@ func fromEncoding(raw []byte, name string, enc encoding.Encoding) ([]byte, error
 		return raw, nil
 	}
 	text, err := enc.NewDecoder().Bytes(raw)
-	if err == nil && bytes.ContainsRune(text, utf8.RuneError) { // decoders insert it where they fail
+	if err == nil && bytes.ContainsRune(text, utf8.RuneError) { // decoders insert it for invalid input
 		var back []byte
 		if back, err = enc.NewEncoder().Bytes(text); err == nil && !bytes.Equal(back, raw) {
 			err = errors.New("it contains bytes that are no character")

@@ -17,14 +17,14 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
-// An output is what the service said, in whatever encoding it said it; what can't be read without a loss is a failure
-// whose effect is unknown, for the work is done.
+// An output is exactly what the service returned, in any encoding. A body that can't be decoded without loss is a
+// failure with unknown effect, because the work is done.
 func TestBodiesInOtherEncodings(t *testing.T) {
 	var kind, encoding string
 	var body []byte
 	var status int
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Content-Type"] = nil // else net/http guesses one
+		w.Header()["Content-Type"] = nil // otherwise net/http guesses one
 		if kind != "" {
 			w.Header().Set("Content-Type", kind)
 		}
@@ -44,7 +44,7 @@ func TestBodiesInOtherEncodings(t *testing.T) {
 		{"application/json; charset=utf-16", "\xfe\xff" + utf16be(want), want, ""},
 		{"application/json; charset=utf-16be", utf16be(want), want, ""},
 		{"application/json; charset=utf-16le", utf16le(want), want, ""},
-		{"application/json; charset=utf-8", "\xff\xfe" + utf16le(want), want, ""}, // the mark says more
+		{"application/json; charset=utf-8", "\xff\xfe" + utf16le(want), want, ""}, // the byte order mark takes precedence
 		{"application/json", utf16le(want), want, ""},
 		{"application/json", utf16be(want), want, ""},
 		{"application/json", utf16le("1"), "1", ""},
@@ -64,7 +64,7 @@ func TestBodiesInOtherEncodings(t *testing.T) {
 		{"text/plain", "caf\xe9", "", "it is not UTF-8"},
 		{"application/json; charset=utf-8", "\"\xff\"", "", "it is not UTF-8"},
 		{"application/json; charset=klingon", "1", "", `charset "klingon" is unknown`},
-		{"application/json; charset=utf-16le", "\"\x00\x3d\xd8\"\x00", "", "not valid utf-16le"}, // half of a pair
+		{"application/json; charset=utf-16le", "\"\x00\x3d\xd8\"\x00", "", "not valid utf-16le"}, // half of a surrogate pair
 		{"application/json; charset=utf-16le", utf16le(want) + "x", "", "not valid utf-16le"},
 		{"text/plain; charset=windows-1253", "\xaa", "", "not valid windows-1253"},
 		{"application/json", `{"name":`, "", "says JSON, but it is not valid JSON"},
@@ -119,7 +119,7 @@ func utf32le(s string) string {
 	return units(s, 4, func(b []byte, r rune) []byte { return append(b, byte(r), byte(r>>8), byte(r>>16), byte(r>>24)) })
 }
 
-// FuzzDecode: what is decoded is UTF-8, and UTF-8 is decoded to itself.
+// FuzzDecode: a decoded body is UTF-8, and UTF-8 is decoded to itself.
 func FuzzDecode(f *testing.F) {
 	f.Add("application/json; charset=utf-16", []byte("\xff\xfe1\x00"))
 	f.Add("text/plain; charset=latin1", []byte("caf\xe9"))
@@ -132,7 +132,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// speaks serves a connection with what speak writes, after the request, and keeps it open until the test ends.
+// speaks serves a connection: after the request it writes what speak writes. It keeps the connection open until the
+// test ends.
 func speaks(t *testing.T, speak func(w io.Writer) error) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +166,7 @@ func always(text string) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := io.WriteString(w, text); return err }
 }
 
-// endless writes a head, and then a text again and again until the agent has hung up.
+// endless writes a head, and then a text repeatedly until the agent closes the connection.
 func endless(head, text string, every time.Duration) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, head)
@@ -185,7 +186,7 @@ func gzipped(n int) string {
 	return b.String()
 }
 
-// Whatever a service does with its connection, a call of it ends by its complete-by, as what it is.
+// A call ends by its complete-by, with the right result, whatever the service does with its connection.
 func TestAnswersThatDoNotEnd(t *testing.T) {
 	bomb := gzipped(64 << 20)
 	for name, c := range map[string]struct {

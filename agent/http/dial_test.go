@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A host that takes connections and says nothing costs no connection for longer than one may be
-// made, though the calls that began them are long over.
+// A host may accept connections and send nothing. Such a connection is closed after dialTimeout, although the calls
+// that opened it ended before.
 func TestHandshakeThatHangsIsGivenUp(t *testing.T) {
 	usual := dialTimeout
 	dialTimeout = 200 * time.Millisecond
@@ -22,7 +22,7 @@ func TestHandshakeThatHangsIsGivenUp(t *testing.T) {
 	go func() {
 		conn, err := silent.Accept()
 		if err == nil {
-			_, err = io.Copy(io.Discard, conn) // to the end of the connection
+			_, err = io.Copy(io.Discard, conn) // until the connection ends
 			conn.Close()
 		}
 		ended <- err

@@ -1,12 +1,11 @@
-// Package http is the built-in agent that calls a URL for each request, so that a service needs no Kafka
-// client.
+// Package http is the built-in agent. It calls a URL for each request, so a service needs no Kafka client.
 //
 //	a, err := http.New(http.Config{URL: "http://127.0.0.1:9001/{operation}"})
 //	err = agent.Run(ctx, config, a)
 //
 // # The call
 //
-// A POST of the operation's input, as JSON, with
+// The agent sends a POST with the operation's input as JSON, and with these headers:
 //
 //	Idempotency-Key         the same for every attempt at the step
 //	X-Waybill-Complete-By   RFC 3339, UTC, milliseconds, by the brokers' clock
@@ -15,8 +14,7 @@
 //	X-Waybill-Operation     the operation
 //	traceparent             if the task has one
 //
-// In these values '%', white space and what isn't printable ASCII are
-// percent-encoded.
+// The values percent-encode '%', white space and all bytes that aren't printable ASCII.
 //
 // # The answer
 //
@@ -31,11 +29,12 @@
 //	too large                  failed, effect unknown
 //	1xx as the last answer     failed, effect unknown
 //
-// After a rejection the scheduler undoes nothing, so a service that answers 4xx must not have done the work.
+// The scheduler doesn't undo a rejected step. So a service that returns another 4xx must not have done the work.
 //
-// Retry-After, in seconds or as a date, delays the next call, or the next attempt if this one has too little time
-// left. A 2xx without a body is null. A 2xx with text that isn't JSON is {"body": "<text>"}. Text is decoded by
-// its byte order mark or its charset. The body of an error becomes the details of the error.
+// Retry-After is in seconds or a date. It delays the next call, or the next attempt if this one has too little time
+// left. The output of a 2xx without a body is null. The output of a 2xx with text that isn't JSON is
+// {"body": "<text>"}. Text is decoded by its byte order mark or its charset. The body of an error becomes the details
+// of the error.
 //
-// The agent uses no proxies of the environment, no cookies and no credentials in the URL.
+// The agent ignores the proxy variables of the environment and cookies. It doesn't accept credentials in the URL.
 package http

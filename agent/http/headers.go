@@ -14,11 +14,11 @@ import (
 // headerFileBytesMax bounds a header file.
 const headerFileBytesMax = 64 << 10
 
-// ownHeaders are set by the agent or by HTTP, so a header file must not.
+// ownHeaders are set by the agent or by HTTP. A header file must not contain them.
 var ownHeaders = []string{"Idempotency-Key", "Content-Type", "Content-Length", "Transfer-Encoding", "Connection", "Host",
 	"Traceparent", "Trailer", "Te", "Upgrade", "Expect", "Accept-Encoding"}
 
-// headerFile is a file of headers, read again when it changes. Its errors never quote its content. Safe for
+// headerFile is a file of headers. It is read again when it changes. Its errors never quote its content. It is safe for
 // concurrent use.
 type headerFile struct {
 	path     string // empty: no file
@@ -27,7 +27,7 @@ type headerFile struct {
 	headers  http.Header // immutable
 }
 
-// read returns the present headers. Callers must not change them.
+// read returns the current headers. Callers must not change them.
 func (h *headerFile) read() (http.Header, error) {
 	if h.path == "" {
 		return nil, nil
@@ -56,7 +56,7 @@ func readHeaders(name string) (http.Header, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of the open file: the name may be another one by now
+	info, err := f.Stat() // of the open file: the name may refer to another file now
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +77,7 @@ func readHeaders(name string) (http.Header, fs.FileInfo, error) {
 	return headers, info, err
 }
 
-// parseHeaders parses "Name: value" lines. It skips empty lines and those that begin with '#'.
+// parseHeaders parses "Name: value" lines. It skips empty lines and lines that begin with '#'.
 func parseHeaders(text string) (http.Header, error) {
 	headers := http.Header{}
 	number := 0
@@ -109,7 +109,7 @@ func isOwnHeader(name string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "x-waybill-")
 }
 
-// isToken is RFC 9110, section 5.6.2.
+// isToken reports whether s is a token by RFC 9110, section 5.6.2.
 func isToken(s string) bool {
 	for _, c := range []byte(s) {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
@@ -128,8 +128,8 @@ func isFieldValue(s string) bool {
 	return true
 }
 
-// fieldValue encodes text as a header's value. '%', white space and what isn't printable ASCII are
-// percent-encoded, so that different texts have different values.
+// fieldValue encodes text as a header's value. It percent-encodes '%', white space and all bytes that aren't printable
+// ASCII, so different texts have different values.
 func fieldValue(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

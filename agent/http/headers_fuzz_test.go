@@ -15,8 +15,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// FuzzHeaders: what a header file gives can be sent, holds none of the headers
-// that are Waybill's own, and is the same when it is written and read again.
+// FuzzHeaders: the headers of a header file can be sent, and none is one of Waybill's own. They are the same after they
+// are written and read again.
 func FuzzHeaders(f *testing.F) {
 	for _, s := range []string{"Authorization: Bearer x", "# comment\n\nA: 1\na: 2\r\nB:\tx y \n", "Host: a", "x-waybill-task: 1", "no colon", ": v", "A: b\x00", "A: b\rC: d", "Ä: x", "A : b"} {
 		f.Add(s)
@@ -50,7 +50,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// FuzzFieldValue: any text is a header's value, and is not mistaken for another.
+// FuzzFieldValue: any text can be encoded as a header's value, and different texts have different values.
 func FuzzFieldValue(f *testing.F) {
 	f.Add("o-7")
 	f.Add("a%20b é\r\nX: y\xff")
@@ -65,8 +65,8 @@ func FuzzFieldValue(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: whatever a service answers makes an output that is JSON, or a
-// failure by its status class; a wait that it asks for is never negative.
+// FuzzAnswer: any response becomes an output that is JSON, or a failure by its status class. A wait that it asks for is
+// never negative.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, "", "", []byte(`{"tracking":"T-1"}`), false)
 	f.Add(200, "", "", []byte("plain \xff text"), false)

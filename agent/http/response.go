@@ -13,14 +13,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// retryAfterMax bounds Retry-After. It is longer than any attempt.
+// retryAfterMax bounds Retry-After. No attempt lasts that long.
 const retryAfterMax = 365 * 24 * time.Hour
 
-// response is what a service answered.
+// response is the response of a service.
 type response struct {
 	status  int
 	header  http.Header
-	body    []byte // at most one byte more than its bound
+	body    []byte // at most one byte more than the limit
 	readErr error  // the body ended too early
 	now     time.Time
 }
@@ -30,7 +30,7 @@ func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 	tooLarge := int64(len(w.body)) > a.cfg.MaxResponseBytes
 	if w.status >= 200 && w.status < 300 {
 		switch {
-		case tooLarge: // another call would get the same answer
+		case tooLarge: // another call would get the same response
 			return nil, &agent.Failure{Code: CodeResponseTooLarge, Neutral: true,
 				Message: fmt.Sprintf("%s answered %d with more than %d bytes", r.Operation, w.status, a.cfg.MaxResponseBytes)}
 		case w.readErr != nil:
@@ -58,8 +58,8 @@ func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 	case w.status >= 400:
 		f.Rejected = true
 	case w.status >= 300:
-		// Redirects aren't followed. A 303 often means that the work is done, so the effect is unknown and
-		// the service isn't called again.
+		// Redirects aren't followed. A 303 often means that the work is done. So the effect is unknown, and the service
+		// isn't called again.
 		f.Neutral = true
 	default: // 1xx as a final answer
 		f.Message = fmt.Sprintf("%s answered %d, which is not a final status", r.Operation, w.status)
@@ -71,7 +71,7 @@ func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 }
 
 // outputOf converts the body of a 2xx. The work is done, so a body that can't be decoded is a failure with unknown
-// effect: another call would get the same answer, and an undo must reach the service.
+// effect. Another call would get the same response, and an undo must reach the service.
 func outputOf(r agent.Request, w response) (any, error) {
 	b, err := decode(w.header, w.body)
 	if err == nil {
@@ -90,8 +90,8 @@ func outputOf(r agent.Request, w response) (any, error) {
 	return map[string]string{"body": string(text)}, nil
 }
 
-// addErrorBody adds the body of an error to its Failure: code and message if it is an object with them, and
-// all of it as details.
+// addErrorBody adds the body of an error to its Failure. The whole body becomes the details. If it is an object, its
+// code replaces that of the Failure, and its message is appended to the Failure's.
 func addErrorBody(f *agent.Failure, w response) {
 	b, err := decode(w.header, w.body)
 	if err != nil {
@@ -119,8 +119,8 @@ func addErrorBody(f *agent.Failure, w response) {
 	}
 }
 
-// retryAfter decodes Retry-After (RFC 9110, section 10.2.3): seconds, or a date. A date is relative to the
-// response's Date, so that the service's clock counts, or to now without one.
+// retryAfter decodes Retry-After (RFC 9110, section 10.2.3): seconds, or a date. A date is relative to the response's
+// Date, so that the service's clock counts. Without a Date it is relative to now.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {

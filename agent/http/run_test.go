@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// memorySession hands out what is put into it, and gives out what is replied.
+// memorySession returns the requests that a test sends to it, and passes the replies to the test.
 type memorySession struct {
 	requests chan events.Record
 	replies  chan events.Record
@@ -40,8 +40,7 @@ func (s *memorySession) Pause()                      {}
 func (s *memorySession) Resume()                     {}
 func (s *memorySession) Close(context.Context) error { return nil }
 
-// The whole way: requests in, HTTP calls, replies out, with a service that is
-// down until its circuit opens and then recovers.
+// End to end: requests in, HTTP calls, replies out. The service is down until its circuit opens, and then recovers.
 func TestCircuitOfAServiceOpensAndCloses(t *testing.T) {
 	var down atomic.Bool
 	var calls atomic.Int32

@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// readAll reads a topic from outside.
+// readAll reads a topic with a client of its own.
 func (c *cluster) readAll(topic string) []events.Record {
 	c.t.Helper()
 	admin, err := kafka.OpenAdmin(c.cfg)
@@ -36,8 +36,8 @@ func (c *cluster) readAll(topic string) []events.Record {
 	return all
 }
 
-// stopped waits until the kernel says that every thread of a process is stopped:
-// one that isn't yet would go on for a moment, and answer in time.
+// stopped waits until the kernel reports every thread of a process as stopped. A thread that still runs could answer in
+// time.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -64,8 +64,7 @@ func stopped(t *testing.T, pid int) {
 	}
 }
 
-// sharedAgents starts the workflow's agent in three processes; the first one's service is
-// behind front.
+// sharedAgents starts the workflow's agent in three processes. The service of the first one is behind front.
 func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *cluster, cancel context.CancelFunc) {
 	c = newCluster(t)
 	c.apply(clusterWorkflow)
@@ -83,16 +82,15 @@ func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *c
 	return c, cancel
 }
 
-// An agent is stopped with requests in its hands, past their complete-by, and
-// continued when the work is done: its late replies are never sent. The steps
-// were retried by other instances under the same keys.
+// TestStoppedAgentStaysSilent stops an agent with SIGSTOP while it handles requests, and continues it when all tasks
+// have ended. Its late replies are never sent. Other instances have retried the steps with the same idempotency keys.
 func TestStoppedAgentStaysSilent(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	const tasks, most = 60, 4
 	var c *cluster
 	var mu sync.Mutex
-	held := map[string]string{} // request, without its token -> idempotency key
+	held := map[string]string{} // request without its token -> idempotency key
 	full, release := make(chan struct{}), make(chan struct{})
 	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -109,8 +107,8 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 		}
 		c.world.ServeHTTP(w, r)
 	})
-	// The session outlasts the attempts: else another instance takes over the
-	// requests themselves while they have time left, which is as good.
+	// The session outlasts the attempts. Otherwise another instance would take over the requests themselves before
+	// their complete-by, which is correct, but not what this test is about.
 	c, cancel := sharedAgents(t, front, 10*time.Second)
 	defer cancel()
 	ids := make([]string, tasks)
@@ -130,12 +128,12 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped(t, agent.Pid)
-	close(release) // the service answers; the answer waits in the stopped process's socket
+	close(release) // the service answers into the socket of the stopped process
 	c.await("every task ended while the agent was stopped", 2*time.Minute, func() bool { return len(c.ended) == tasks })
 	if err := agent.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	// It is back when it is a member again: it has then handled what it held.
+	// Once it is a member again, it has handled the requests that it held.
 	c.owners(c.cfg.Namespace.AgentGroup("shop"), 3, time.Minute)
 	for id, s := range c.ended {
 		if s != events.StateProcessed {
@@ -146,9 +144,8 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 	c.verified(ids)
 }
 
-// silent checks, on the raw replies, that nothing was written for the attempts
-// that were in the stopped agent's hands, and that each of their steps was
-// retried under its key.
+// silent checks in the raw replies that nothing was written for the attempts that the stopped agent held, and that each
+// of their steps was retried with the same idempotency key.
 func (c *cluster) silent(held map[string]string) {
 	c.t.Helper()
 	for _, r := range c.readAll(c.cfg.Namespace.Inbox(events.Replies)) {
@@ -180,10 +177,10 @@ func (c *cluster) silent(held map[string]string) {
 	c.t.Logf("%d attempts were in the stopped agent's hands", len(held))
 }
 
-// One of three instances answers only 500: every task ends as it would without.
+// TestSickInstance: one of three instances answers only 500. Every task ends as it would without that instance.
 func TestSickInstance(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	const tasks = 100
 	var asked sync.Map
 	c, cancel := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

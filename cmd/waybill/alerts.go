@@ -102,8 +102,8 @@ func (l *limit) consoleQuery(from time.Time) url.Values {
 	return url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(most)}}
 }
 
-// eachPage requests pages until none is left or --limit is reached. request reads one page; it returns the
-// number of its entries, the number of entries after them, and the token of the next page.
+// eachPage requests pages until none is left or --limit is reached. ask reads one page; it returns the number of its
+// entries, the number of entries after them, and the token of the next page.
 func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string, ask func() (n int, left int64, next string, err error)) error {
 	for all := 0; ; {
 		n, left, next, err := ask()

@@ -77,7 +77,7 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	}
 	cluster, err := l.admin.ClusterID(ctx)
 	if err != nil {
-		return nil // without the system's names, another system's console can't be told from this one's
+		return nil // without the cluster id, consoles of other systems can't be recognized
 	}
 	of := console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
 	base := findConsole(ctx, defaultConsole, of)
@@ -119,7 +119,7 @@ func (a *apiFlags) refuseConsole(what string) error {
 	return usage("%s reads the log, not a console: omit --api, or use --api off", what)
 }
 
-// get requests a path under /api/v1, and passes the body of the response to decode.
+// get requests a path under /api/v1, and passes the body of the response to take.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
 	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was only read
+	defer func() { _ = resp.Body.Close() }() // only read: an error on close loses nothing
 	body := io.LimitReader(resp.Body, apiMaxBytes)
 	if resp.StatusCode != http.StatusOK {
 		return c.readRefusal(resp.StatusCode, body)
@@ -142,8 +142,8 @@ func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values
 	return nil
 }
 
-// nextPage sets the page token of the next request. A repeated token is an error, because the same page would
-// come for ever.
+// nextPage sets the page token of the next request. A repeated token is an error: the same page would be requested
+// forever.
 func (c *apiClient) nextPage(q url.Values, next string) error {
 	if next != "" && next == q.Get("page_token") {
 		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)

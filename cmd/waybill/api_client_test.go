@@ -13,11 +13,12 @@ import (
 	"testing"
 )
 
-// Who interrupts a question to a console isn't told that it doesn't answer, and the log isn't read instead.
+// TestInterruptedQuestion: an interrupted request isn't reported as a console that doesn't answer, and the log isn't
+// read instead.
 func TestInterruptedQuestion(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		interrupt(errors.New("interrupt signal received")) // as a signal does it
+		interrupt(errors.New("interrupt signal received")) // as a signal does
 		<-r.Context().Done()
 	}))
 	t.Cleanup(service.Close)
@@ -29,7 +30,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	}
 }
 
-// A console that wants a token says so in terms of HTTP; who asks it by a tool is told the flag.
+// TestTokenIsAskedForByItsFlag: if a console requires a token, the tool's error names the flag for it.
 func TestTokenIsAskedForByItsFlag(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
@@ -44,8 +45,8 @@ func TestTokenIsAskedForByItsFlag(t *testing.T) {
 	}
 }
 
-// A token is sent to the address that the user named, and to no other: not to one that a member of a group announced, not
-// where the console sends the tool on to, and to loopback through no proxy.
+// TestTokenGoesWhereItWasNamedFor: a token is sent only to the address that the user named. It isn't sent to an address
+// that a group member announced, or to the target of a redirect. Requests to loopback bypass proxies.
 func TestTokenGoesWhereItWasNamedFor(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {

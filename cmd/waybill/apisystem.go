@@ -67,14 +67,14 @@ func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		return err == nil && conn.Close() == nil
 	}) {
-		return "" // a client would retry until its timeout
+		return "" // no broker listens; a client would retry until its timeout
 	}
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		return ""
 	}
 	defer admin.Close()
-	id, _ := admin.ClusterID(ctx) // likewise
+	id, _ := admin.ClusterID(ctx) // on an error the id is empty
 	return id
 }
 

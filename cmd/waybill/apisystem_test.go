@@ -11,7 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A console is found at an address by the system that it says it is of, and gets no token.
+// TestFindConsole: a console is found at an address only if it reports the expected system. The request carries no
+// token.
 func TestFindConsole(t *testing.T) {
 	mine := console.System{ClusterID: "c", Namespace: "waybill."}
 	for name, c := range map[string]struct {
@@ -40,7 +41,7 @@ func TestFindConsole(t *testing.T) {
 	}
 }
 
-// What answers counts by the system that it says it is of.
+// TestCheckSystem: a response is accepted according to the system that it reports.
 func TestCheckSystem(t *testing.T) {
 	mine := console.System{ClusterID: "c", Namespace: "waybill."}
 	for name, c := range map[string]struct {
@@ -68,7 +69,8 @@ func TestCheckSystem(t *testing.T) {
 	}
 }
 
-// A console that is named is believed, but where the command knows better: by its brokers, or by its namespace.
+// TestConsoleOfAnotherSystem: a named console is refused if the command's brokers report another cluster, or if its
+// namespace differs. Otherwise it is accepted.
 func TestConsoleOfAnotherSystem(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()

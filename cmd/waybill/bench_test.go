@@ -9,10 +9,10 @@ import (
 	"github.com/waybill-run/waybill/internal/bench"
 )
 
-// TestBenchScript runs benches as users do.
+// TestBenchScript runs benchmarks as users do.
 func TestBenchScript(t *testing.T) { runScripts(t, "testdata/bench", nil) }
 
-// A log that doesn't verify gives no result: nothing on stdout, and exit code 1.
+// TestNoResultOfABrokenLog: a log that doesn't verify gives no result: nothing on stdout, and exit code 1.
 func TestNoResultOfABrokenLog(t *testing.T) {
 	for _, format := range []string{formatTable, formatJSON} {
 		cmd, o := newBench(), &benchOptions{output: output{format}}

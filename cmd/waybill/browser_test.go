@@ -17,19 +17,18 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// elementName is the name of a reference to an element, as the protocol has it.
+// elementName is the WebDriver protocol's name for a reference to an element.
 const elementName = "element-6066-11e4-a52e-4f735466cecf"
 
-// browser is one window of a real one: Chromium, by its ChromeDriver, by the W3C's
-// WebDriver protocol, which is JSON over HTTP. Nothing polls or sleeps: what is awaited is
-// looked at whenever the document changes. One goroutine uses it: that of its test, which
-// it fails.
+// browser is one window of Chromium. It is controlled through ChromeDriver by the W3C's WebDriver protocol, which is
+// JSON over HTTP. Nothing polls or sleeps: conditions are evaluated whenever the document changes. Only the goroutine
+// of its test may use it; it fails that test.
 type browser struct {
 	t       *testing.T
 	session string // URL
 }
 
-// openBrowser starts one, which ends with the test.
+// openBrowser starts a browser, which ends with the test.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	suite.NeedAll(t, "a real browser")
@@ -40,7 +39,7 @@ func openBrowser(t *testing.T) *browser {
 	b := &browser{t: t, session: startDriver(t, path) + "/session"}
 	args := []string{"--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,900"}
 	if os.Getuid() == 0 {
-		args = append(args, "--no-sandbox") // Chromium's doesn't work for root
+		args = append(args, "--no-sandbox") // Chromium's sandbox doesn't work for root
 	}
 	var opened struct{ SessionID string }
 	b.call(http.MethodPost, "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
@@ -76,14 +75,14 @@ func startDriver(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and the browser, if it is left
-		_ = cmd.Wait()                                      // as it was killed
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and the browser, if it still runs
+		_ = cmd.Wait()                                      // the error is that it was killed
 	})
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
 		if port := driverListens.FindStringSubmatch(line); port != nil {
-			go func() { _, _ = io.Copy(io.Discard, lines) }() // until it ends
+			go func() { _, _ = io.Copy(io.Discard, lines) }() // drain the output until it ends
 			return "http://127.0.0.1:" + port[1]
 		}
 		if err != nil {
@@ -92,7 +91,7 @@ func startDriver(t *testing.T, path string) string {
 	}
 }
 
-// call sends a command, and reads the value of its answer.
+// call sends a command, and decodes the value of the response.
 func (b *browser) call(method, path string, body, value any) {
 	b.t.Helper()
 	text, err := json.Marshal(body)
@@ -131,7 +130,7 @@ func (b *browser) load(url string) {
 	b.call(http.MethodPost, "/url", map[string]string{"url": url}, nil)
 }
 
-// whenTrue calls back with the value of an expression as soon as that is true.
+// whenTrue calls back with the value of an expression as soon as it is true.
 const whenTrue = `const done = arguments[0];
 const value = () => { try { return (%s) } catch { return false } };
 const look = () => { const v = value(); if (v) { observer.disconnect(); done(v); } };
@@ -139,13 +138,13 @@ const observer = new MutationObserver(look);
 observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
 look();`
 
-// await waits until an expression of the page is true.
+// await waits until a JavaScript expression is true in the page.
 func (b *browser) await(expression string) {
 	b.t.Helper()
 	b.call(http.MethodPost, "/execute/async", map[string]any{"script": fmt.Sprintf(whenTrue, expression), "args": []any{}}, nil)
 }
 
-// awaitText waits until what is shown has a text in it.
+// awaitText waits until the visible text contains a text.
 func (b *browser) awaitText(text string) {
 	b.t.Helper()
 	quoted, err := json.Marshal(text)
@@ -155,7 +154,7 @@ func (b *browser) awaitText(text string) {
 	b.await(fmt.Sprintf("document.body.innerText.includes(%s)", quoted))
 }
 
-// find waits for an element that a selector names, and returns its path.
+// find waits for the element that a selector matches, and returns its path.
 func (b *browser) find(selector string) string {
 	b.t.Helper()
 	quoted, err := json.Marshal(selector)
@@ -168,7 +167,7 @@ func (b *browser) find(selector string) string {
 	return "/element/" + found[elementName]
 }
 
-// click clicks what a CSS selector names, as soon as it is there.
+// click clicks the element that a CSS selector matches, as soon as it exists.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	b.call(http.MethodPost, b.find(selector)+"/click", map[string]any{}, nil)
@@ -182,8 +181,8 @@ func (b *browser) enter(selector, text string) {
 	b.call(http.MethodPost, field+"/value", map[string]string{"text": text}, nil)
 }
 
-// complaints are what the browser has said of the page since it was asked last, but for
-// answers of a status: scripts that failed, what the page's policy has refused.
+// complaints returns the browser's log since the last call, except for responses with an error status. It has failures
+// of scripts, and violations of the page's content security policy.
 func (b *browser) complaints() (all []string) {
 	b.t.Helper()
 	var said []struct{ Level, Source, Message string }

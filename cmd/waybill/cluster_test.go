@@ -24,7 +24,7 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// cluster is a namespace on a real Kafka, with roles in processes of their own.
+// cluster is a namespace on Apache Kafka, with roles in separate processes.
 type cluster struct {
 	t      *testing.T
 	binary string
@@ -34,8 +34,8 @@ type cluster struct {
 	logs   map[string]*bytes.Buffer
 	world  *demo.World
 	url    string
-	log    *verify.Checker // what follow has seen; the verdict is another's
-	seen   system          // as the verdict sees it
+	log    *verify.Checker // what follow has read; verified decides
+	seen   system          // the same, for checkLog
 	inputs *inboxes
 	mu     sync.Mutex
 	ended  map[string]events.TaskState
@@ -43,7 +43,7 @@ type cluster struct {
 	change chan struct{}
 }
 
-// eventTime is when an event of a partition was appended, and the claim's owner.
+// eventTime is when an event of a partition was appended. claimed is the owner, if the event is a claim.
 type eventTime struct {
 	partition int32
 	at        time.Time
@@ -118,7 +118,7 @@ func (c *cluster) connected(args []string) []string {
 	return append(slices.Clone(args), "--brokers", strings.Join(c.cfg.Brokers, ","), "--namespace", string(c.cfg.Namespace))
 }
 
-// start runs a role in a process of its own, under a name.
+// start runs a role in a separate process, under a name.
 func (c *cluster) start(name string, args ...string) {
 	c.t.Helper()
 	cmd := exec.Command(c.binary, c.connected(args)...)
@@ -131,12 +131,12 @@ func (c *cluster) start(name string, args ...string) {
 	c.procs[name], c.logs[name] = cmd, log
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (c *cluster) kill(name string) {
 	cmd := c.procs[name]
 	delete(c.procs, name)
-	_ = cmd.Process.Kill() // it may be gone
-	_ = cmd.Wait()         // killed
+	_ = cmd.Process.Kill() // it may have ended already
+	_ = cmd.Wait()         // the error is that it was killed
 }
 
 func (c *cluster) scheduler(name string) {
@@ -162,7 +162,7 @@ func (c *cluster) apply(definition string) {
 	c.waybill("workflow", "apply", file)
 }
 
-// follow reads the events and the inboxes as they are committed, as anyone could.
+// follow reads committed events and inbox records, as any client can.
 func (c *cluster) follow(ctx context.Context) {
 	c.t.Helper()
 	c.inputs = followInboxes(c.t, &c.seen)
@@ -211,7 +211,7 @@ func (c *cluster) take(rs []events.Record) {
 	}
 }
 
-// await waits until cond holds of what was seen.
+// await waits until cond holds for what follow has read.
 func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 	c.t.Helper()
 	deadline := time.NewTimer(within)
@@ -232,7 +232,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 	}
 }
 
-// owners waits until a group has so many members that own something.
+// owners waits until a group is stable with that number of members.
 func (c *cluster) owners(group string, members int, within time.Duration) {
 	c.t.Helper()
 	admin, err := kafka.OpenAdmin(c.cfg)
@@ -249,15 +249,14 @@ func (c *cluster) owners(group string, members int, within time.Duration) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("group %s has not %d members within %s: %+v, %v", group, members, within, state, err)
 		}
-		select { // the group tells nobody when it changes
+		select { // Kafka doesn't notify of group changes
 		case <-time.After(100 * time.Millisecond):
 		case <-c.t.Context().Done():
 		}
 	}
 }
 
-// verified checks the log, all that led to it and came of it, and the ledger from
-// outside. The submissions of ids were acknowledged.
+// verified checks the log, its causes and effects, and the ledger. The submissions of ids were acknowledged.
 func (c *cluster) verified(ids []string) {
 	c.t.Helper()
 	log := checkLog(c.t, &c.seen, testimony{c.inputs, filepath.Join(c.dir, "ledger.jsonl"), ids})
@@ -268,8 +267,8 @@ func (c *cluster) verified(ids []string) {
 	}
 }
 
-// Two schedulers, two supervisors, three agent processes on Apache Kafka; one of
-// each is killed with -9 under load, and a third scheduler comes.
+// TestClusterSurvivesKills runs two schedulers, two supervisors and three agent processes on Apache Kafka. One of each
+// is killed with SIGKILL under load, and a third scheduler joins.
 func TestClusterSurvivesKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	const tasks, rate = 5000, 200
@@ -325,7 +324,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 	c.report(killed, joined, loadEnded)
 }
 
-// submit writes submissions at a rate, and aheadMost before what has ended.
+// submit writes submissions at a rate, with at most aheadMost tasks that haven't ended.
 func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 	producer, err := kafka.OpenProducer(c.cfg)
 	if err != nil {
@@ -366,8 +365,8 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 	}
 }
 
-// aheadMost is how many tasks may be submitted that haven't ended: on a busy machine all would be before the first kill, and
-// nothing be at work while partitions move.
+// aheadMost bounds submitted tasks that haven't ended. Without it, a busy machine would have all tasks submitted before
+// the first kill, and no work left while partitions are reassigned.
 const aheadMost = 1000
 
 func (c *cluster) keepsUp(submitted int) bool {
@@ -376,9 +375,8 @@ func (c *cluster) keepsUp(submitted int) bool {
 	return submitted < len(c.ended)+aheadMost
 }
 
-// report prints what a task took, and each partition's longest silence while
-// tasks were submitted; one whose owner doesn't change must not be silent for a
-// second while others move.
+// report logs task durations, and each partition's longest silence while tasks were submitted. A partition that keeps
+// its owner must not be silent for more than 1 s while others are reassigned.
 func (c *cluster) report(killed, joined, loadEnded time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -392,7 +390,7 @@ func (c *cluster) report(killed, joined, loadEnded time.Time) {
 	times := slices.DeleteFunc(slices.Clone(c.times), func(e eventTime) bool { return e.at.After(loadEnded) })
 	before := silences(times, time.Time{}, killed)
 	moves := [][2]time.Time{{killed, lastClaim(times, joined)}, {joined, lastClaim(times, loadEnded)}}
-	// What the machine did to all of them while nothing moved is not what moves did.
+	// A busy machine causes silences without any reassignment; they raise the bound.
 	most := max(time.Second, slices.Max(slices.Collect(maps.Values(before))))
 	owners := map[int32][]string{}
 	for _, e := range times {
@@ -416,8 +414,7 @@ func (c *cluster) report(killed, joined, loadEnded time.Time) {
 	}
 }
 
-// silences is the longest time between two events of each partition that reaches into a
-// stretch of time.
+// silences returns, for each partition, the longest time between two consecutive events that overlaps a time range.
 func silences(times []eventTime, from, to time.Time) map[int32]time.Duration {
 	last, longest := map[int32]time.Time{}, map[int32]time.Duration{}
 	for _, e := range times {
@@ -429,7 +426,7 @@ func silences(times []eventTime, from, to time.Time) map[int32]time.Duration {
 	return longest
 }
 
-// lastClaim is when the last partition was claimed before an instant.
+// lastClaim returns the time of the last claim before an instant.
 func lastClaim(times []eventTime, before time.Time) (at time.Time) {
 	for _, e := range times {
 		if e.claimed != "" && e.at.Before(before) && e.at.After(at) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// codePages are the pages for those who change the code. They name files, functions and tests, and go
-// stale in silence when one is renamed.
+// codePages returns the pages for contributors. They name files, functions and tests, which a rename would silently
+// make stale.
 func codePages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"ARCHITECTURE.md"}
@@ -37,7 +37,7 @@ var (
 	namedFile     = regexp.MustCompile("`([a-z_]+\\.(?:go|js))`")
 	namedExported = regexp.MustCompile("`(?:[A-Za-z]+\\.)+([A-Z][A-Za-z]+)`")
 	namedFunction = regexp.MustCompile("`(?:\\w+\\.)*(\\w+)\\(\\)`")
-	// functionsOf is a file with functions that it has: `scheduler/decide.go`: `Decide()`, `decider.reply()`.
+	// functionsOf matches a file with its functions: `scheduler/decide.go`: `Decide()`, `decider.reply()`.
 	functionsOf = regexp.MustCompile("`([a-z]\\w*/[a-z/_]+\\.go)`: (`[^`]+\\(\\)`(?:,\\s`[^`]+\\(\\)`)*)")
 )
 
@@ -81,7 +81,7 @@ func TestCodePagesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// functionNames are the functions and methods outside of tests, with the files that declare them.
+// functionNames returns functions and methods outside of tests, with the files that declare them.
 func functionNames(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
@@ -103,7 +103,7 @@ func functionNames(t *testing.T) map[string][]string {
 	return names
 }
 
-// TestCodePagesAreShort: nobody reads a long page from top to bottom, and so nobody keeps it true.
+// TestCodePagesAreShort bounds the length of the pages: long pages aren't read, and so not kept correct.
 func TestCodePagesAreShort(t *testing.T) {
 	for _, name := range codePages(t) {
 		most := 200
@@ -123,7 +123,7 @@ func TestCodePagesAreShort(t *testing.T) {
 	}
 }
 
-// TestDecisionRecords: each has the three parts, and the index lists it by its title.
+// TestDecisionRecords: each record has the three sections, and the index lists it by its title.
 func TestDecisionRecords(t *testing.T) {
 	index := readPage(t, "docs/adr/README.md").prose
 	title := regexp.MustCompile(`^# (\d{4}): (.+)\n`)

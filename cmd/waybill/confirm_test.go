@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// On a terminal a command waits for a y, and anything else means no.
+// TestConfirmation: on a terminal a command runs only if y is entered.
 func TestConfirmation(t *testing.T) {
 	x := &events.Control{Task: "o-1", Command: events.Release, Step: "charge", As: events.StepCompleted, Output: []byte(`{"a":1}`)}
 	for answer, goes := range map[string]bool{"y\n": true, "yes\n": true, " Y \r\n": true, "y": true, "\n": false, "": false, "n\n": false, "yess\n": false, "yes please\n": false} {

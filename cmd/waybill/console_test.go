@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// A file of tokens that its owner's group may read is how Kubernetes mounts a Secret for who isn't
-// root, and how a unit of systemd reads one of root's. What others may do is refused.
+// TestWhoMayReadTheTokens: a file of tokens may be readable by its group. Kubernetes mounts a Secret so for users other
+// than root, and a systemd unit so reads a file of root's. Files with permissions for others, or writable by the group,
+// are refused.
 func TestWhoMayReadTheTokens(t *testing.T) {
 	for mode, taken := range map[os.FileMode]bool{0o600: true, 0o700: true, 0o400: true, 0o440: true, 0o640: true, 0o660: false, 0o604: false, 0o644: false, 0o602: false, 0o601: false, 0o620: false} {
 		o := consoleFlags{listen: "127.0.0.1:0", tokens: filepath.Join(t.TempDir(), "tokens")}
@@ -23,7 +24,7 @@ func TestWhoMayReadTheTokens(t *testing.T) {
 	}
 }
 
-// Other files of secrets are refused for the same modes.
+// TestWhoMayReadOtherSecrets: other files of secrets are refused for the same modes.
 func TestWhoMayReadOtherSecrets(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -8,11 +8,12 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A partition is its scheduler's by Kafka's word; what a member said that is gone counts no more.
+// TestSchedulingOfPartitions: Kafka's group decides which scheduler has a partition. Restore progress of a member that
+// has left the group is ignored.
 func TestSchedulingOfPartitions(t *testing.T) {
 	members := []kafka.Member{
 		{ID: "m0", Owner: "s1.0", Partitions: map[string][]int32{"in": {0, 1, 2}}},
-		{ID: "m1", Partitions: map[string][]int32{"in": {3}}}, // of an older build
+		{ID: "m1", Partitions: map[string][]int32{"in": {3}}}, // of an older release
 	}
 	restores := map[int32]kafka.RestoreProgress{0: {Member: "m0", Next: 1, End: 4}, 1: {Member: "dead", Next: 1, End: 4}, 2: {Member: "m0", Next: 4, End: 4},
 		4: {Member: "m0", Next: 1, End: 4}}

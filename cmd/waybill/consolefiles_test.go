@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// A file of tokens that changes is read again. One that can't be used changes nothing, and that is said once.
+// TestTokensFollowTheirFile: a changed file of tokens is reloaded. An invalid one changes nothing, and is logged once.
 func TestTokensFollowTheirFile(t *testing.T) {
 	o := consoleFlags{listen: "127.0.0.1:0", tokens: filepath.Join(t.TempDir(), "tokens")}
 	write := func(text string) {
@@ -47,7 +47,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 	for _, step := range []struct {
 		change func()
 		taken  int
-		said   string // once more
+		said   string // the additional log output
 	}{
 		{func() {}, 0, ""},
 		{func() { write("viewer vera fedcba9876543210\n") }, 1, "tokens reloaded"},
@@ -69,7 +69,8 @@ func TestTokensFollowTheirFile(t *testing.T) {
 	}
 }
 
-// A console's certificate is replaced while it serves; a key that others may read, or that is of another certificate, changes nothing.
+// TestCertificateFollowsItsFiles: a certificate is replaced while the console serves. A key that others may read, or
+// that doesn't match the certificate, changes nothing.
 func TestCertificateFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -128,7 +129,7 @@ func TestCertificateFollowsItsFiles(t *testing.T) {
 	}
 }
 
-// writePair writes a certificate of its own, and returns its key.
+// writePair writes a self-signed certificate and its key, and returns the key.
 func writePair(t *testing.T, cert, key, name string) []byte {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -161,7 +161,7 @@ func (h *consoleHistory) readStream(ctx context.Context, id string, fn func(time
 	if err != nil {
 		return opened, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was only read
+	defer func() { _ = resp.Body.Close() }() // only read: an error on close loses nothing
 	switch resp.StatusCode {
 	case http.StatusNoContent:
 		return opened, errStreamEnded

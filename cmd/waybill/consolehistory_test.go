@@ -13,20 +13,20 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// A stream that breaks is opened anew as long as it works in between, however long nothing
-// happens to the task; a console that is away is waited for as long as brokers are.
+// TestBrokenStreams: a broken stream is reopened as long as streams are stable in between, even without events. A
+// console may be unavailable for as long as tools wait for brokers.
 func TestBrokenStreams(t *testing.T) {
 	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	gone := &apiRefusal{status: http.StatusServiceUnavailable}
 	type try struct {
-		began, ended int // s; began -1: it wasn't opened
+		began, ended int // s; began -1: the stream wasn't opened
 		came         bool
 		err          error
 	}
 	for name, c := range map[string]struct {
 		tries []try
-		over  int // the try that is the last; -1: none is
+		over  int // index of the last try; -1: no try is the last
 	}{
 		"cut every 30 s, no event":       {[]try{{0, 30, false, io.ErrUnexpectedEOF}, {31, 61, false, io.ErrUnexpectedEOF}, {62, 92, false, io.ErrUnexpectedEOF}, {93, 123, false, io.ErrUnexpectedEOF}}, -1},
 		"cut at once, again and again":   {[]try{{0, 1, false, io.ErrUnexpectedEOF}, {2, 3, false, io.ErrUnexpectedEOF}, {21, 22, false, io.ErrUnexpectedEOF}}, 2},
@@ -59,8 +59,8 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// What ends at once is asked for again more and more rarely, and not for ever; what has worked is asked for again at
-// once.
+// TestStreamsThatEndAtOnce: the wait before reopening grows for streams that end at once, up to a limit. A stable
+// stream resets it.
 func TestStreamsThatEndAtOnce(t *testing.T) {
 	var b streamRetry
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -80,7 +80,7 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 	}
 }
 
-// A console that takes each connection and closes it at once is one that doesn't answer.
+// TestConsoleThatHangsUp: a console that closes each connection at once counts as one that doesn't answer.
 func TestConsoleThatHangsUp(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,8 +103,8 @@ func TestConsoleThatHangsUp(t *testing.T) {
 	}
 }
 
-// A console that says nothing of a stream, from its beginning or after it, is given up, and that is the reason: before,
-// who followed a task waited for ever.
+// TestSilentStream: a stream without any data, from its start or later, is closed, and the error says so. Otherwise
+// --follow would wait forever.
 func TestSilentStream(t *testing.T) {
 	for _, begins := range []bool{false, true} {
 		ended := make(chan struct{})
@@ -126,7 +126,7 @@ func TestSilentStream(t *testing.T) {
 	}
 }
 
-// Of a task in an imported namespace nothing more comes: who follows it is told so at once.
+// TestFollowOfAHistory: a task in an imported namespace gets no more events, and --follow says so at once.
 func TestFollowOfAHistory(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Last-Event-ID") != "7" {
@@ -143,7 +143,8 @@ func TestFollowOfAHistory(t *testing.T) {
 	}
 }
 
-// A stream tells of a record that is no event: it is a line, and noted, and the next stream goes on after it.
+// TestStreamWithWhatIsNoEvent: an unreadable record in a stream is shown as a line, with a note. The next stream
+// continues after it.
 func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	var note strings.Builder
 	h := &consoleHistory{console: &apiClient{base: "http://c"}, note: &note}

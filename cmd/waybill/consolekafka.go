@@ -67,7 +67,7 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 	}
 	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), at)
 	if err != nil {
-		return nil, err // not a nil *Tail in an interface
+		return nil, err // an untyped nil: not a nil *Tail in an interface
 	}
 	return t, nil
 }

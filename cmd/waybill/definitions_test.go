@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// versionOf is a definition of one version, with a body of its own.
+// versionOf returns a definition of the version with one of several bodies.
 func versionOf(t *testing.T, body int) *workflow.Definition {
 	t.Helper()
 	d, err := workflow.New("race", 1).CompleteWithin(time.Duration(body) * time.Minute).AttemptWithin(10 * time.Second).
@@ -23,7 +23,7 @@ func versionOf(t *testing.T, body int) *workflow.Definition {
 	return d
 }
 
-// bodies are those that the log has of that version, in its order.
+// bodies returns the bodies of that version in the log, in the order of the log.
 func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []string) {
 	t.Helper()
 	err := admin.ReadCompacted(t.Context(), ns.Definitions(), func(r events.Record) error {
@@ -42,9 +42,9 @@ func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []strin
 	return list
 }
 
-// Of several who apply one version with different bodies at once, one is told that his is applied, and
-// that one counts: for schedulers that read the log on, which keep the first, and for those that
-// find what compaction leaves, the last.
+// TestAppliedAtOnce: if several clients apply one version with different bodies concurrently, exactly one succeeds, and
+// its body is the valid one. That holds for schedulers that follow the log and keep the first body, and for those that
+// start after compaction and find only the last.
 func TestAppliedAtOnce(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -85,8 +85,8 @@ func TestAppliedAtOnce(t *testing.T) {
 	})
 }
 
-// Who wrote another body, and died before he looked, leaves two: to apply the one that counts again
-// leaves that one to compaction, and the other is refused.
+// TestAppliedAgainWhereTwoBodiesAre: a client that dies between write and check leaves two bodies in the log. Applying
+// the valid one again makes it the newest record, which compaction keeps. The other is refused.
 func TestAppliedAgainWhereTwoBodiesAre(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}

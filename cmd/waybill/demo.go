@@ -26,7 +26,7 @@ var demoDurations = struct {
 	attempts                              int
 }{task: 10 * time.Minute, attempt: 2 * time.Second, backoff: 50 * time.Millisecond, max: 400 * time.Millisecond, coolDown: 1500 * time.Millisecond, attempts: 5}
 
-// The bounds of a demo.
+// The limits of a demo.
 const (
 	demoMaxTasks    = 5_000_000
 	demoRunnable    = 500 // runnable tasks per worker: a short queue keeps waits short
@@ -143,7 +143,7 @@ func (r *demoRun) run(whole context.Context) error {
 		return nil
 	})
 	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
-		r.timeline, err = r.readTimeline(context.WithoutCancel(ctx)) // before the broker stops
+		r.timeline, err = r.readTimeline(context.WithoutCancel(ctx)) // while the broker still runs
 	}
 	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
 		if err == nil || r.finished() {

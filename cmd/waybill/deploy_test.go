@@ -19,10 +19,10 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// What deploy/ starts is held against the program here: its command lines and settings are those
-// that there are. internal/instance does so for the metrics of its alerts and pictures.
+// The tests in this file check deploy/ against the program: its command lines and settings must exist.
+// internal/instance does the same for the metrics in its alerts and dashboards.
 
-// deployed is a process that something in deploy/ starts.
+// deployed is a process that a file in deploy/ starts.
 type deployed struct {
 	where string
 	args  []string
@@ -58,7 +58,7 @@ func inCompose(t *testing.T) (all []deployed) {
 	c := deployYAML[struct {
 		Services map[string]service
 		Volumes  map[string]any
-	}](t, "compose.yaml", yaml.AllowDuplicateMapKey())[0] // what is merged in may be set once more
+	}](t, "compose.yaml", yaml.AllowDuplicateMapKey())[0] // merged keys may be set again
 	for name, s := range c.Services {
 		where := "compose.yaml, " + name
 		for other := range s.DependsOn {
@@ -82,10 +82,11 @@ func inCompose(t *testing.T) (all []deployed) {
 	return all
 }
 
-// healthIsAsked is an error unless a role's health check runs a program that the image has, and asks the role's own probe.
+// healthIsAsked reports an error unless a role's health check runs a program of the image, and queries the role's
+// probe.
 func healthIsAsked(t *testing.T, where, role string, check []string, env map[string]string) {
 	t.Helper()
-	if role == "topics" || role == "workflow" { // they run to their end
+	if role == "topics" || role == "workflow" { // they run to completion
 		return
 	}
 	dockerfile := readFile(t, "deploy/Dockerfile")
@@ -99,8 +100,8 @@ func healthIsAsked(t *testing.T, where, role string, check []string, env map[str
 	}
 }
 
-// object is of Kubernetes: what of it must fit together. That its other keys are the API's is
-// tried by hand (docs/operate/kubernetes.md).
+// object is a Kubernetes object, reduced to the fields that must be consistent with others. Whether its other keys are
+// valid for the API is tested by hand (docs/operate/kubernetes.md).
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -110,7 +111,7 @@ type object struct {
 	Data map[string]string
 	Spec struct {
 		ServiceName string `yaml:"serviceName"`
-		Selector    any    // of a Service it is the labels themselves
+		Selector    any    // for a Service: the labels themselves
 		Template    struct {
 			Metadata struct{ Labels map[string]string }
 			Spec     struct {
@@ -146,8 +147,8 @@ type probe struct {
 	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// probes are wrong unless each asks for its own path, of a port that there is; a container
-// that runs to its end, without ports, has none.
+// probes reports an error unless each probe uses its own path, on a declared port. A container that runs to completion
+// has no ports and no probes.
 func (c *container) probes(t *testing.T, where string) {
 	t.Helper()
 	ports := map[string]bool{}
@@ -215,7 +216,7 @@ func selects(selector map[string]any, labels map[string]string) bool {
 	return true
 }
 
-// deployed is what a container runs; on the way what it names is looked for.
+// deployed returns the command line of a container, and checks that the objects that it names exist.
 func (c *container) deployed(t *testing.T, where string, o object, config map[string]map[string]string) deployed {
 	t.Helper()
 	d := deployed{where: where, env: map[string]string{}}
@@ -256,7 +257,7 @@ func (c *container) deployed(t *testing.T, where string, o object, config map[st
 	return d
 }
 
-// inSystemd are the instances of the unit of which there is an example.
+// inSystemd returns the instances of the systemd unit that have an example.
 func inSystemd(t *testing.T) (all []deployed) {
 	t.Helper()
 	unit := readFile(t, "deploy/systemd/waybill@.service")
@@ -291,13 +292,13 @@ func inSystemd(t *testing.T) (all []deployed) {
 
 func readEnv(t *testing.T, name string, set map[string]string) {
 	t.Helper()
-	setting := regexp.MustCompile(`(?m)^#?([A-Z_]+)=(.*)$`) // also what is there to be taken
+	setting := regexp.MustCompile(`(?m)^#?([A-Z_]+)=(.*)$`) // includes settings that are commented out
 	for _, m := range setting.FindAllStringSubmatch(readFile(t, name), -1) {
 		set[m[1]] = m[2]
 	}
 }
 
-// settled has a command line and its environment read by the command itself.
+// settled has the command itself parse a command line and its environment.
 func (d deployed) settled(t *testing.T) error {
 	for name, value := range d.env {
 		if strings.HasPrefix(name, envPrefix) {
@@ -336,7 +337,8 @@ func TestDeployStartsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A process that stops goes on where it was within its session only under its own name and disk.
+// TestDeployKeepsNameAndDisk: a restarted process resumes its partitions within its session only if it keeps its
+// instance name and its disk.
 func TestDeployKeepsNameAndDisk(t *testing.T) {
 	for _, d := range slices.Concat(inCompose(t), inKubernetes(t), inSystemd(t)) {
 		cmd, rest, err := newRoot().Find(d.args)
@@ -354,7 +356,7 @@ func TestDeployKeepsNameAndDisk(t *testing.T) {
 	}
 }
 
-// The Kafka and the Go of the images are those of the tests.
+// TestDeployedVersions: the images have the same versions of Kafka and Go as the tests.
 func TestDeployedVersions(t *testing.T) {
 	for name, want := range map[string]string{
 		"deploy/compose.yaml":     `image: apache/kafka:` + regexp.QuoteMeta(node.Version) + `\n`,
@@ -367,11 +369,11 @@ func TestDeployedVersions(t *testing.T) {
 	}
 }
 
-// What is deployed can be reached, may resolve names, and can be applied again and again.
+// TestDeployedSettings: deployments can be reached, can resolve names, and can be applied repeatedly.
 func TestDeployedSettings(t *testing.T) {
-	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must be there
+	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must match
 		"deploy/compose.yaml": {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true,
-			`(?m)^  console:\n    <<: \*waybill\n    read_only: false `: true}, // or its configs can't be copied into it
+			`(?m)^  console:\n    <<: \*waybill\n    read_only: false `: true}, // else its configs can't be copied into it
 		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true},
 		"deploy/kubernetes/topics.yaml": {`(?m)^ +ttlSecondsAfterFinished:`: false,
 			`(?m)^ +argocd\.argoproj\.io/hook-delete-policy: BeforeHookCreation$`: true,
@@ -385,7 +387,8 @@ func TestDeployedSettings(t *testing.T) {
 	}
 }
 
-// What compose.yaml takes from the environment, for itself, is no unknown setting of the commands that run beside it.
+// TestComposeVariablesAreNoSettings: variables that compose.yaml itself reads from the environment aren't reported as
+// unknown settings by commands in the same shell.
 func TestComposeVariablesAreNoSettings(t *testing.T) {
 	found := regexp.MustCompile(`\$\{(WAYBILL_\w+)`).FindAllStringSubmatch(readFile(t, "deploy/compose.yaml"), -1)
 	if len(found) == 0 {

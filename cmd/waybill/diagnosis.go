@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// How something is that the doctor looked at.
+// The results of a symptom.
 const (
 	fine  = "ok"
 	note  = "note"  // nothing is broken, but an operator should know

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// well is a condition in which nothing is wrong.
+// well returns an observation without problems.
 func well() *observation {
 	group := func() groupObservation { return groupObservation{members: 1, lag: 5, moved: true} }
 	return &observation{namespace: "waybill.", there: true, brokers: 3, workflows: []string{"order/1"},
@@ -19,7 +19,7 @@ func TestDiagnosis(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		ill  func(c *observation)
-		want string // the one symptom that isn't ok: check, result, and the beginning of what was found
+		want string // the one symptom that isn't ok: check, result, and a prefix of the finding
 	}{
 		{"all is well", func(*observation) {}, ""},
 		{"one broker", func(c *observation) { c.brokers = 1 }, "brokers note 1: its disk"},
@@ -95,7 +95,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// A line of the doctor stays readable, however much there is.
+// TestDiagnosisIsNoWiderThanAScreen: a line of the doctor has a bounded width.
 func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
 	const most = 200
 	c := well()
@@ -116,8 +116,8 @@ func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
 	}
 }
 
-// What a group commits between two looks has moved, also where the same topic has
-// partitions that stand.
+// TestDoctorLooksTwice: a group that commits between two observations has moved, even if other partitions of the same
+// topic haven't.
 func TestDoctorLooksTwice(t *testing.T) {
 	at := func(a, b int64) groupObservation {
 		return groupObservation{members: 1, lag: 9, commits: map[string]map[int32]int64{"t": {0: a, 1: b}}}

@@ -316,8 +316,8 @@ func (d *doctor) group(ctx context.Context, group string, topics []string, parti
 	return g, nil
 }
 
-// lagReadMax bounds the lag, in offsets, whose records are counted. Killed processes leave fewer markers than
-// that.
+// lagReadMax bounds the lag, in offsets, whose records are counted. Transactions of killed processes leave a smaller
+// lag.
 const lagReadMax = 2000
 
 // lagRecords counts the records within a group's lag in a partition. Markers and aborted records also have

@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A group has done everything, and behind its position lie what a killed process left: records that
-// were rolled back, and the marker. That is no lag. What is committed there is.
+// TestDoctorCountsRecordsNotMarkers: records of aborted transactions and end markers after a group's position aren't
+// lag. Committed records are.
 func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)

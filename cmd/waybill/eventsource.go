@@ -210,7 +210,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	if err != nil {
 		return exit(exitUsage, "--file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // only read: an error on close loses nothing
 	r, err := replay.NewReader(f)
 	if err == nil && fn != nil {
 		h.warnWithout(r.Without())

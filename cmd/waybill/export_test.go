@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// held is an eventSource of records at hand.
+// held is an eventSource of records in memory.
 type held []events.Record
 
 func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
@@ -37,8 +37,8 @@ func (h held) head() replay.Head { return replay.Head{Namespace: "test.", Partit
 func (h held) warnings() io.Writer { return io.Discard }
 func (h held) close()              {}
 
-// corruptLog is a log with a whole task, one whose first event is lost, one whose first
-// event has no seq that can be read, and what is no event of any task.
+// corruptLog returns a log with a complete task, one without its first event, one whose first event has an unreadable
+// seq, and a record that is no event.
 func corruptLog() held {
 	var log held
 	add := func(key, name, value string) {
@@ -56,7 +56,7 @@ func corruptLog() held {
 	return log
 }
 
-// exported is what an export of a log writes and says.
+// exported returns the offsets that an export of a log writes, and its notes.
 func exported(t *testing.T, log held, x *exporting) (offsets []int64, note string) {
 	t.Helper()
 	var out, said bytes.Buffer
@@ -80,8 +80,8 @@ func exported(t *testing.T, log held, x *exporting) (offsets []int64, note strin
 	return offsets, said.String()
 }
 
-// Everything is everything: what the log has no first event of, too. A file that lacks it
-// would verify clean.
+// TestExportOfEverything: an export without a selection has all records, even of tasks without a first event. A file
+// that lacked them would verify without faults.
 func TestExportOfEverything(t *testing.T) {
 	log, x := corruptLog(), &exporting{}
 	offsets, note := exported(t, log, x)
@@ -90,8 +90,8 @@ func TestExportOfEverything(t *testing.T) {
 	}
 }
 
-// By the time of submission only those can be chosen whose first event is there: of the
-// others it is said that they are left out.
+// TestExportOfARange: a range of submission times can select only tasks whose first event is there. A note names the
+// tasks that are left out.
 func TestExportOfARange(t *testing.T) {
 	x := &exporting{until: time.UnixMilli(2500)}
 	offsets, note := exported(t, corruptLog(), x)
@@ -110,7 +110,7 @@ func TestExportOfARange(t *testing.T) {
 	}
 }
 
-// harmed is a log of which something can't be read.
+// harmed is a log with unreadable ranges.
 type harmed struct {
 	held
 	lost []*kafka.CorruptError
@@ -123,8 +123,8 @@ func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) er
 	return h.held.read(ctx, id, fn, lost)
 }
 
-// A file never lacks an event of a task that is in it: a task of which one can't be read is left out whole, and the
-// file says so itself.
+// TestExportWithoutWhatIsLost: a file never lacks events of a task that it has. A task with an unreadable event is left
+// out completely, and the file's head names it.
 func TestExportWithoutWhatIsLost(t *testing.T) {
 	lost := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
 	nameless := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9}
@@ -166,7 +166,7 @@ func TestExportWithoutWhatIsLost(t *testing.T) {
 	}
 }
 
-// readExport returns the offsets that a file has, and what it says that it is without.
+// readExport returns the offsets in a file, and the tasks that its head says are left out.
 func readExport(t *testing.T, path string) (offsets, without string) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -194,7 +194,8 @@ func readExport(t *testing.T, path string) (offsets, without string) {
 	return fmt.Sprint(list), fmt.Sprint(w.Tasks)
 }
 
-// What goes to standard output can be begun anew while nothing is written; then it stays without its last line.
+// TestExportToAPipeWithoutWhatIsLost: an export to standard output can start over only before the first byte is
+// written. Later, it ends without its last line.
 func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
 	log := &harmed{corruptLog(), []*kafka.CorruptError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
 	for _, size := range []int{10, 2 << 20} {

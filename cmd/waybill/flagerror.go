@@ -18,7 +18,7 @@ var flagForms = map[string]string{
 	"duration": "a duration such as 500ms, 10s, 30m or 1h30m",
 }
 
-// flagFault says of a flag's value what it has to look like, where the error has words of the Go library.
+// flagFault replaces the Go library's error for a flag's value by a description of valid values.
 func flagFault(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A flag's value that isn't one is refused in words for people, from wherever it came.
+// TestFlagFault: an invalid value of a flag gives a readable error, whether it comes from the command line or from
+// settings.
 func TestFlagFault(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"task list --limit x", `--limit "x": a whole number; `},

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// Who may write to replies decides no step that he wasn't asked for: a reply without the token of its attempt is a dead
-// letter, is counted, and operators get an alert. The task goes as its own agents say.
+// TestForgedReplies: a reply without the token of its attempt is dead-lettered and counted, and operators get an alert.
+// Only replies of the agent that has the request decide the task.
 func TestForgedReplies(t *testing.T) {
 	t.Parallel()
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
@@ -49,22 +49,22 @@ func forge(t *testing.T, s *system, metrics string) {
 
 	first := x.asked("depot", "reserve/do/1")
 	for _, outcome := range []events.Outcome{events.Completed, events.Rejected} {
-		x.forged(strings.TrimSuffix(first, "/"+tokenOf(first)), outcome) // missing
-		x.forged(first[:len(first)-1], outcome)                          // wrong
+		x.forged(strings.TrimSuffix(first, "/"+tokenOf(first)), outcome) // no token
+		x.forged(first[:len(first)-1], outcome)                          // wrong token
 		x.forged(first+"x", outcome)
 	}
 	x.reply(first, events.Failed)
 	second := x.asked("depot", "reserve/do/2")
-	x.forged("f-1/reserve/do/2/"+tokenOf(first), events.Completed) // of an older attempt
+	x.forged("f-1/reserve/do/2/"+tokenOf(first), events.Completed) // token of an older attempt
 	x.forged("f-1/reserve/do/2/"+tokenOf(first), events.Rejected)
 	x.reply(second, events.Completed)
 	charge := x.asked("teller", "charge/do/1")
-	x.forged("f-1/charge/do/1/"+tokenOf(second), events.Completed) // of another step
+	x.forged("f-1/charge/do/1/"+tokenOf(second), events.Completed) // token of another step
 	x.forged("f-1/charge/do/1/"+tokenOf(second), events.Rejected)
 	x.reply(charge, events.Rejected)
 	undo := x.asked("depot", "reserve/undo/1")
-	x.forged("f-1/reserve/undo/1/"+tokenOf(second), events.Completed) // of the step, for its undo
-	x.forged("f-1/reserve/do/2/"+tokenOf(undo), events.Completed)     // of the undo, for the step
+	x.forged("f-1/reserve/undo/1/"+tokenOf(second), events.Completed) // token of the step, for its undo
+	x.forged("f-1/reserve/do/2/"+tokenOf(undo), events.Completed)     // token of the undo, for the step
 	x.reply(undo, events.Completed)
 
 	x.ends(events.StateUndone, "task.received task.started step.started step.failed step.started step.completed step.started step.rejected"+
@@ -75,7 +75,7 @@ func forge(t *testing.T, s *system, metrics string) {
 	s.waybill(t, exitOK, "verify")
 }
 
-// forgery is one task, its agents, which the test plays, and somebody else who may write to replies.
+// forgery is one task. The test is its agents, and also another client that may write to replies.
 type forgery struct {
 	ctx      context.Context
 	t        *testing.T
@@ -83,7 +83,7 @@ type forgery struct {
 	task     string
 	producer *kafka.Producer
 	began    time.Time
-	want     map[string]rubbish // what was forged, by origin
+	want     map[string]rubbish // the forged records, by origin
 }
 
 func newForgery(ctx context.Context, t *testing.T, s *system) *forgery {
@@ -112,7 +112,7 @@ func (x *forgery) asked(agent, attempt string) (request string) {
 	return request
 }
 
-// read reads a topic again and again until a record is there.
+// read polls a topic until it has a matching record.
 func (x *forgery) read(topic string, is func(*events.Record) bool) {
 	x.t.Helper()
 	r, err := kafka.OpenRestorer(x.s.config(), nil)
@@ -141,13 +141,13 @@ func (x *forgery) record(request string, o events.Outcome, source string) events
 
 func (x *forgery) reply(request string, o events.Outcome) { x.record(request, o, "agent") }
 
-// forged is a reply of somebody who wasn't asked for this attempt.
+// forged writes a reply as a client that doesn't have the attempt's request.
 func (x *forgery) forged(request string, o events.Outcome) {
 	r := x.record(request, o, "mallory")
 	x.want[events.Origin(&r)] = rubbish{r, events.ReasonBadToken}
 }
 
-// ends waits until the task has ended, and holds its history against what its agents said. No token is in the log.
+// ends waits until the task has ended, and compares its history with course. No event may come from a forged reply.
 func (x *forgery) ends(state events.TaskState, course string) {
 	x.t.Helper()
 	var got []string
@@ -161,9 +161,9 @@ func (x *forgery) ends(state events.TaskState, course string) {
 		}
 		kind := strings.TrimSuffix(strings.TrimPrefix(e.Fact.Type(), "waybill."), ".v1")
 		if e.Seq == 1 {
-			got = nil // read again
+			got = nil // the topic is read again from its start
 		}
-		if kind != "step.waiting" { // as long as the supervisor takes to look
+		if kind != "step.waiting" { // depends on the supervisor's timing
 			got = append(got, kind)
 		}
 		if strings.Contains(string(r.Value), "mallory") {
@@ -176,7 +176,7 @@ func (x *forgery) ends(state events.TaskState, course string) {
 	}
 }
 
-// alerted: there is an alert, and at most one a minute of the one worker that refused them.
+// alerted checks that there is an alert, and at most one a minute, since only one worker refuses the replies.
 func (x *forgery) alerted() {
 	x.t.Helper()
 	var alerts []*events.Alert

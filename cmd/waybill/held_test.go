@@ -16,8 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// openTransaction writes a record in a transaction that stays open, until the function that it
-// returns rolls it back.
+// openTransaction writes a record in a transaction that stays open until rollBack is called.
 func openTransaction(t *testing.T, l *logbook, r events.Record) (rollBack func()) {
 	t.Helper()
 	before, err := l.ends(t.Context(), r.Topic)
@@ -43,7 +42,7 @@ func openTransaction(t *testing.T, l *logbook, r events.Record) (rollBack func()
 	}
 }
 
-// opened is the log of a namespace.
+// opened opens the log of a namespace.
 func opened(t *testing.T, cfg kafka.Config) *logbook {
 	t.Helper()
 	cmd := &cobra.Command{}
@@ -56,8 +55,7 @@ func opened(t *testing.T, cfg kafka.Config) *logbook {
 	return l
 }
 
-// What a transaction that stays open holds back is missing in what a tool shows or
-// exports: it says so.
+// TestToolsSayWhereTheyCouldNotReadOn: tools and exports lack the records after an open transaction, and say so.
 func TestToolsSayWhereTheyCouldNotReadOn(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -74,7 +72,7 @@ func TestToolsSayWhereTheyCouldNotReadOn(t *testing.T) {
 	}
 }
 
-// What can't be read yet isn't taken for what isn't there.
+// TestVerifyKnowsNothingOfWhatIsHeldBack: a record that can't be read yet isn't reported as missing.
 func TestVerifyKnowsNothingOfWhatIsHeldBack(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -94,8 +92,8 @@ func TestVerifyKnowsNothingOfWhatIsHeldBack(t *testing.T) {
 	}
 }
 
-// A commit ends before what it made readable is: an import is held against its file once
-// that can be read.
+// TestImportIsComparedOnceItCanBeRead: a commit returns before its records are readable. An import waits for them
+// before it compares them with its file.
 func TestImportIsComparedOnceItCanBeRead(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -117,7 +115,7 @@ func TestImportIsComparedOnceItCanBeRead(t *testing.T) {
 	}
 }
 
-// onWrite does something when it is written to first.
+// onWrite calls a function at the first write.
 type onWrite struct {
 	bytes.Buffer
 	do func()

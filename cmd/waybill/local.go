@@ -50,7 +50,7 @@ type localOptions struct {
 // delay the other orders.
 var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
-// The request topics of a local system.
+// localAgentPartitions is the number of partitions of each request topic in a local system.
 const localAgentPartitions = 4
 
 // kafkaDir is the directory of the embedded broker's log within --data-dir.

@@ -1,24 +1,24 @@
-// Command waybill runs Waybill: the roles, the demo, and the tools of the
-// people who submit orders and answer for them.
+// Command waybill runs Waybill: the roles, the demo, and the tools of
+// submitters and operators.
 //
-// Every verb has a file of its name, with a struct of its flags, new<Verb>, which makes the
-// command, and run<Verb>, which
+// Each verb has a file of its name, with a struct of its flags; new<Verb>, which creates the
+// command; and run<Verb>, which
 //
-//	...             // checks its own flags, before anything is connected to
-//	o.open(cmd)     // a logbook (query.go): the namespace, the brokers, how to read to the end
-//	o.print...      // a table for people, or JSON (output.go)
+//	...             // checks its own flags, before it connects to anything
+//	o.open(cmd)     // opens a logbook (query.go): the namespace, the brokers, reading to the end
+//	o.print...      // prints a table for people, or JSON (output.go)
 //
-// Before any of them runs, settle (settings.go) gives the flags their values: from the command
-// line, then the environment, then the file of --config.
+// Before any command runs, applySettings (settings.go) sets the flags: from the command
+// line, else the environment, else the file of --config.
 //
-// An error that has an exit code of its own is made by exit or usage; all say what to do next.
+// Errors with an exit code of their own are created by exit or usage. Every error says what to do next.
 //
-// Many questions can be answered by a console or from the log, with the same answer. So such a verb
-// has two functions, ask and read, and consoleOrLog (api.go) chooses. What is about the events
-// of one task reads a history (eventsource.go): of the log, of a file, or of a console.
+// A console and the log give the same answer to many queries. Such a verb has two functions, ask and
+// read, and consoleOrLog (api.go) selects one. A verb about the events of one task reads an
+// eventSource (eventsource.go): the log, a file, or a console.
 //
-// The roles are wired by internal/instance, from flags in scheduler.go, supervisor.go, agent.go and
-// console.go. demo and up run all of them on an embedded broker (local.go).
+// internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
+// console.go. demo and up run all roles on an embedded broker (local.go).
 package main
 
 import (

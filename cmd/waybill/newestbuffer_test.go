@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A list with a limit is the newest of all that came, in whatever order, and keeps no more than twice
-// as many on the way.
+// TestNewest: a list with a limit has the newest of all elements, in whatever order they arrive. It holds at most twice
+// the limit meanwhile.
 func TestNewest(t *testing.T) {
 	type thing struct {
 		at *string

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What a table shows of an id is whole while it can be, and else tells apart those that end differently.
+// TestIDText: a table shows an id in full if it fits. Otherwise it shortens the id so that different ends stay
+// different.
 func TestIDText(t *testing.T) {
 	whole := strings.Repeat("é", idTextMax)
 	if got := idText(whole); got != whole {

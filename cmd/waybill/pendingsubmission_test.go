@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// Submissions wait, since no scheduler takes them: who asks for such a task is told where it waits, and
-// that there is none of another id.
+// TestWaitingSubmissionIsFound: if no scheduler runs, submissions stay in the inbox. A tool that asks for such a task
+// says where the submission is, and says for another id that there is none.
 func TestWaitingSubmissionIsFound(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}

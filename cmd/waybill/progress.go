@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// How a progress bar looks, and when.
+// When a progress bar is shown, and its width.
 const (
 	progressAfter   = 300 * time.Millisecond // no bar for anything faster
 	progressEvery   = 100 * time.Millisecond

@@ -111,7 +111,7 @@ func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(e
 
 // connectionLost adds to the error of a lost connection what to do.
 func (l *logbook) connectionLost(err error) error {
-	_, leaderless := errors.AsType[*kafka.UnavailableError](err) // its message says it
+	_, leaderless := errors.AsType[*kafka.UnavailableError](err) // its message says what to do
 	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
@@ -149,7 +149,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
-	var mu sync.Mutex // with Apart, fn is called from several goroutines
+	var mu sync.Mutex // with Range.Concurrent, fn is called from several goroutines
 	last, held := map[int32]time.Time{}, map[int32]int64{}
 	if in.Blocked == nil {
 		in.Blocked = func(p int32, next, _ int64) {
@@ -186,7 +186,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	return places, nil
 }
 
-// skipLeaderless returns the kafka.Range.Away of a list that omits partitions without a leader. partialError
+// skipLeaderless returns the kafka.Range.Unavailable of a list that omits partitions without a leader. partialError
 // reports them.
 func (l *logbook) skipLeaderless(topic string) func(int32) {
 	if l.leaderless == nil {
@@ -229,7 +229,7 @@ func (l *logbook) readIncomplete(topic string) bool {
 	return false
 }
 
-// ignoreHeld is the kafka.Range.Held of readers that read again later.
+// ignoreHeld is the kafka.Range.Blocked of readers that read again later.
 func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {

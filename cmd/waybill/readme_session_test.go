@@ -25,18 +25,18 @@ import (
 
 var updatePages = flag.Bool("update-pages", false, "write what commands print into the sessions of the pages")
 
-// exchange is a command of a page's session, and what it prints.
+// exchange is a command in a page's session, and its output.
 type exchange struct {
-	command string   // as it is typed, continued lines included
-	lines   []string // what it prints; "..." stands for any lines
-	line    int      // in the page, of the command
-	printed int      // in the page, of the first line of output
+	command string   // as typed, with continued lines
+	lines   []string // output; "..." stands for any lines
+	line    int      // line of the command in the page
+	printed int      // line of the first line of output in the page
 }
 
-// sessionBlock are the commands of one block. They run in the shell that the page's other blocks run in.
+// sessionBlock has the commands of one block. All blocks of a page run in one shell.
 type sessionBlock []exchange
 
-// session reads the blocks of a page in which commands stand behind a dollar.
+// session returns the blocks of a page whose commands follow a dollar sign.
 func session(t *testing.T, p page) (blocks []sessionBlock) {
 	t.Helper()
 	for _, b := range p.blocks {
@@ -66,10 +66,10 @@ func session(t *testing.T, p page) (blocks []sessionBlock) {
 	return blocks
 }
 
-// continues reports whether a command goes on in the next line.
+// continues reports whether a command continues in the next line.
 func continues(line string) bool { return strings.HasSuffix(line, `\`) || strings.HasSuffix(line, "|") }
 
-// goAlone are the programs that plain `go test` may run: Waybill and what every machine has.
+// goAlone lists programs that plain `go test` may run: Waybill, and those that every machine has.
 var goAlone = []string{"waybill", "cd", "cp", "cat", "echo", "rm", "sed", "head"}
 
 // needsMore reports whether a block runs another program: Python, kcat, curl, the Go command.
@@ -79,7 +79,7 @@ func (b sessionBlock) needsMore() bool {
 	})
 }
 
-// varying is what differs from run to run, and its stand-in.
+// varying maps output that differs between runs to placeholders.
 var varying = []struct {
 	pattern *regexp.Regexp
 	as      string
@@ -90,8 +90,8 @@ var varying = []struct {
 	{regexp.MustCompile(`\b\d+/\d+\b`), "PLACE"},
 	{regexp.MustCompile(`^([a-z]+-\d+ )\d+ \d+ `), "${1}P O "},
 	{regexp.MustCompile(`\bprocess \d+\b`), "PROCESS"},
-	{regexp.MustCompile(`\bevent \d+ of the task\b`), "event N of the task"}, // late, a supervisor starts an attempt at once: no step.waiting
-	{regexp.MustCompile(`": `), `":`},                                        // of JSON that is shown as it came
+	{regexp.MustCompile(`\bevent \d+ of the task\b`), "event N of the task"}, // if the supervisor is late, it starts an attempt at once, without step.waiting
+	{regexp.MustCompile(`": `), `":`},                                        // white space in JSON that is shown as received
 	{regexp.MustCompile(`\bcreate-[0-9a-f]{8}\b`), "TRACKING"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH"},
 	{regexp.MustCompile(`\bpartition \d+, offset \d+`), "PLACE"},
@@ -107,7 +107,7 @@ func steady(line string) string {
 	return line
 }
 
-// matches reports whether what was printed is what is shown.
+// matches reports whether the output is what the page shows.
 func matches(shown, printed []string) bool {
 	switch {
 	case len(shown) == 0:
@@ -118,16 +118,16 @@ func matches(shown, printed []string) bool {
 	return len(printed) > 0 && steady(shown[0]) == steady(printed[0]) && matches(shown[1:], printed[1:])
 }
 
-// shell runs the commands of one page, as a reader's terminal does: what one command sets or starts, the next one finds.
+// shell runs the commands of one page in one shell, so that later commands see variables and processes of earlier ones.
 type shell struct {
 	in      io.Writer
 	out     *bufio.Scanner
-	toRun   *strings.Replacer // addresses of the page, as they are in this test
+	toRun   *strings.Replacer // addresses in the page, to those in this test
 	toShow  *strings.Replacer
 	endMark string
 }
 
-// newShell starts a shell in a folder with the folders of the repository that pages name.
+// newShell starts a shell in a directory with the directories of the repository that pages name.
 func newShell(t *testing.T, sys *local) *shell {
 	t.Helper()
 	root, err := filepath.Abs(repository)
@@ -142,8 +142,8 @@ func newShell(t *testing.T, sys *local) *shell {
 	}
 	program, begin, path := "sh", ":", binary(t)
 	if suite.All() {
-		program, begin = "bash", "set -P"                                                      // its jobs have numbers; `go run` wants the folder's real name
-		if err := os.Symlink("/usr/bin/python3", filepath.Join(path, "python3")); err != nil { // Debian's, with confluent_kafka
+		program, begin = "bash", "set -P"                                                      // job numbers are shown; `go run` needs the physical path
+		if err := os.Symlink("/usr/bin/python3", filepath.Join(path, "python3")); err != nil { // Debian's Python, which has confluent_kafka
 			t.Fatal(err)
 		}
 	}
@@ -163,7 +163,7 @@ func newShell(t *testing.T, sys *local) *shell {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with all that it started
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and all processes that it started
 		_ = cmd.Wait()
 	})
 	console, service := strings.TrimPrefix(sys.console, "http://"), freeAddress(t)
@@ -180,7 +180,7 @@ func newShell(t *testing.T, sys *local) *shell {
 	return s
 }
 
-// run runs a command and returns what it printed to standard output, and its exit code.
+// run runs a command, and returns its standard output and exit code.
 func (s *shell) run(t *testing.T, command string) (printed []string, code int) {
 	t.Helper()
 	if _, err := fmt.Fprintf(s.in, "%s\necho \"%s $?\"\n", s.toRun.Replace(command), s.endMark); err != nil {
@@ -193,7 +193,7 @@ func (s *shell) run(t *testing.T, command string) (printed []string, code int) {
 			printed = append(printed, s.toShow.Replace(line))
 			continue
 		}
-		if before != "" { // the last line had no end
+		if before != "" { // the last line had no newline
 			printed = append(printed, s.toShow.Replace(before))
 		}
 		code, err := strconv.Atoi(end)
@@ -206,23 +206,24 @@ func (s *shell) run(t *testing.T, command string) (printed []string, code int) {
 	return nil, 0
 }
 
-// isReader reports whether a command reads a topic with kcat, which fails until there is one.
+// isReader reports whether a command reads a topic with kcat, which fails until the topic exists.
 func isReader(command string) bool {
 	return strings.HasPrefix(command, "kcat ") && strings.Contains(command, " -C ")
 }
 
-// saysHowOrdersEnded reports whether a command's exit code says how orders ended, which needn't be 0.
+// saysHowOrdersEnded reports whether a command's exit code depends on how orders ended, and so may differ from 0.
 func saysHowOrdersEnded(command string) bool {
 	return slices.ContainsFunc(shellCommands(command), func(words []string) bool {
 		return len(words) > 2 && words[0] == "waybill" && (words[1] == "submit" || words[1] == "task" && words[2] == "wait")
 	})
 }
 
-// The sessions of the pages, command by command, each page on a system of its own as `waybill up --demo` runs it:
-// each command prints what is shown, times and places aside. Plain `go test` leaves out the blocks that need more than Go.
+// TestSessions runs the sessions of the pages, each page on a system of its own as `waybill up --demo` runs it. Each
+// command prints what the page shows, except for varying output. Plain `go test` leaves out blocks that need more than
+// Go.
 func TestSessions(t *testing.T) {
 	var commands atomic.Int32
-	t.Cleanup(func() { // when the pages' tests have ended
+	t.Cleanup(func() { // after the subtests of the pages
 		if commands.Load() < 10 {
 			t.Errorf("%d commands found: the test proves nothing", commands.Load())
 		}
@@ -237,7 +238,7 @@ func TestSessions(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // mostly it waits
+			t.Parallel() // it mostly waits
 			sh := newShell(t, startUpWith(t, events.DefaultPartitions, workflow.Order()))
 			var fixes []fix
 			for _, x := range slices.Concat(blocks...) {
@@ -267,7 +268,7 @@ type fix struct {
 	lines    []string
 }
 
-// writeFixes writes what commands print into a page.
+// writeFixes writes the output of commands into a page.
 func writeFixes(t *testing.T, name string, fixes []fix) {
 	t.Helper()
 	if len(fixes) == 0 {

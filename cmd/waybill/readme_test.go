@@ -17,15 +17,15 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// What the pages show is checked against the program: commands and their flags exist, links lead somewhere,
-// definitions compile, excerpts are what their files say, and each command of a reader's page is run by a test.
+// The tests in this file check the pages against the program: commands and flags exist, links have targets, definitions
+// compile, excerpts match their files, and each command in a tutorial or guide is run by a test.
 
 const repository = "../.."
 
-// sources are the files that code on the pages is taken from.
+// sources lists the files that code in the pages is copied from.
 var sources = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "workflow/example_test.go", "agent/example_test.go"}
 
-// pages are all that people read: those of the root, of deploy, and of docs.
+// pages returns all documentation pages: in the root, in deploy, and in docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md"}
@@ -41,7 +41,7 @@ func pages(t *testing.T) []string {
 	return names
 }
 
-// readers reports whether a page takes its reader by the hand: README, a tutorial or a guide.
+// readers reports whether a page is README, a tutorial or a guide.
 func readers(name string) bool {
 	return name == "README.md" || strings.HasPrefix(name, "docs/tutorials/") || strings.HasPrefix(name, "docs/guides/")
 }
@@ -52,10 +52,10 @@ type block struct {
 	line           int
 }
 
-// page is a page's text, and its code apart.
+// page is a page's text, with its code separated.
 type page struct {
 	name   string
-	prose  string // fenced code left out, its lines kept empty
+	prose  string // without fenced code, whose lines are empty
 	blocks []block
 }
 
@@ -105,7 +105,7 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 			}
 		}
 		if strings.HasPrefix(name, "docs/adr/") {
-			continue // a record of a decision may name what was decided against
+			continue // a decision record may name rejected alternatives
 		}
 		for _, m := range regexp.MustCompile("`(waybill [a-z][^`]*)`").FindAllStringSubmatch(p.prose, -1) {
 			shown++
@@ -119,7 +119,7 @@ func TestPagesShowCommandsThatExist(t *testing.T) {
 	}
 }
 
-// Pages that everybody reads first stay short enough to be read.
+// TestPageLengths bounds the length of the pages that are read first.
 func TestPageLengths(t *testing.T) {
 	for name, most := range map[string]int{"README.md": 250, "CHANGELOG.md": 60} {
 		src, err := os.ReadFile(filepath.Join(repository, name))
@@ -132,7 +132,7 @@ func TestPageLengths(t *testing.T) {
 	}
 }
 
-// commandsIn is what a block has the reader type: all of it, or the lines behind a dollar and those that continue them.
+// commandsIn returns the commands of a block: all of it, or the lines after a dollar sign and their continuations.
 func commandsIn(b block) string {
 	if b.language == "sh" {
 		return b.text
@@ -149,7 +149,7 @@ func commandsIn(b block) string {
 	return strings.Join(lines, "\n")
 }
 
-// notInASession are commands of readers' pages that no session can run, and what runs them.
+// notInASession maps commands that no session can run to the tests that run them.
 var notInASession = map[string]string{
 	"go run ./cmd/waybill demo": "TestDemo",
 	"go test ./...":             ".ci/run",
@@ -158,7 +158,8 @@ var notInASession = map[string]string{
 	"go run ./deploy/kafka":     "the tests of deploy/kafka",
 }
 
-// Each command of README, a tutorial or a guide is run: in a session, or by a test that is named here.
+// TestReadersCommandsAreRun: each command of README, a tutorial or a guide is run, in a session or by a test named
+// here.
 func TestReadersCommandsAreRun(t *testing.T) {
 	for _, name := range pages(t) {
 		if !readers(name) {
@@ -178,7 +179,7 @@ func TestReadersCommandsAreRun(t *testing.T) {
 	}
 }
 
-// ranElsewhere reports whether a test of its own runs the commands of a page's block.
+// ranElsewhere reports whether a separate test runs the commands of a page's block.
 func ranElsewhere(page string, words []string) bool {
 	switch page {
 	case "docs/guides/agents.md":
@@ -190,10 +191,10 @@ func ranElsewhere(page string, words []string) bool {
 	return false
 }
 
-// programArguments is what a command gives to waybill, and whether it runs it.
+// programArguments returns the arguments that a command passes to waybill, and whether it runs waybill.
 func programArguments(words []string) (args []string, ours bool) {
 	if i := slices.IndexFunc(words, regexp.MustCompile(`^\d*>`).MatchString); i >= 0 {
-		words = words[:i] // where the output goes
+		words = words[:i] // without redirections
 	}
 	switch {
 	case len(words) > 0 && words[0] == "waybill":
@@ -204,14 +205,14 @@ func programArguments(words []string) (args []string, ours bool) {
 	return nil, false
 }
 
-// tryCommand parses a command line without running it. In prose only the names
-// of commands and flags must exist: ID and FILE stand for something.
+// tryCommand parses a command line without running it. In prose only the names of commands and flags are checked, since
+// ID and FILE are placeholders.
 func tryCommand(args []string, whole bool) error {
 	cmd, rest, err := newRoot().Find(args)
 	switch {
 	case err != nil:
 		return err
-	case cmd.HasSubCommands() && cmd.HasParent() && !cmd.LocalFlags().HasFlags() && whole: // with flags, as bench, it does something itself
+	case cmd.HasSubCommands() && cmd.HasParent() && !cmd.LocalFlags().HasFlags() && whole: // with flags, such as bench, it runs without a subcommand
 		return fmt.Errorf("%s needs a subcommand", cmd.CommandPath())
 	case !cmd.HasParent():
 		return fmt.Errorf("no such command")
@@ -236,9 +237,8 @@ func knownFlags(cmd *cobra.Command, words []string) error {
 	return nil
 }
 
-// shellCommands splits a script into the words of its simple commands, as far as
-// the pages use the shell: quotes, continued lines, pipes, lists, subshells,
-// comments.
+// shellCommands splits a script into the words of its simple commands. It handles the shell syntax that the pages use:
+// quotes, continued lines, pipes, lists, subshells, comments.
 func shellCommands(script string) [][]string {
 	var (
 		commands [][]string
@@ -323,7 +323,7 @@ func TestPagesLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// anchors are those of a page's headings, as the sites that show it make them.
+// anchors returns the anchors of a page's headings, as the sites that show it generate them.
 func anchors(p page) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(p.prose, -1) {
@@ -369,7 +369,7 @@ func TestPagesQuoteTheirFiles(t *testing.T) {
 	}
 }
 
-// unindented takes the indentation off, which a page has less of.
+// unindented removes all indentation, since pages indent less than the files.
 func unindented(s string) string {
 	lines := strings.SplitAfter(s, "\n")
 	for i := range lines {
@@ -378,7 +378,7 @@ func unindented(s string) string {
 	return strings.Join(lines, "")
 }
 
-// The guide to dead letters explains each reason.
+// TestGuideHasTheReasonsOfDeadLetters: the guide to dead letters explains each reason.
 func TestGuideHasTheReasonsOfDeadLetters(t *testing.T) {
 	const name = "docs/guides/dead-letters.md"
 	prose := readPage(t, name).prose
@@ -405,8 +405,8 @@ func TestExampleDefinitionsCompile(t *testing.T) {
 	}
 }
 
-// whatIsThere is the names of all files, and what the Go files declare: functions, methods, types,
-// fields and members of groups.
+// whatIsThere returns the names of all files, and what the Go files declare: functions, methods, types, fields, and
+// variables and constants in groups.
 func whatIsThere(t *testing.T) (files, declared map[string]bool) {
 	t.Helper()
 	files, declared = map[string]bool{}, map[string]bool{}
@@ -472,7 +472,7 @@ func TestArchitectureHasTheTableOfImports(t *testing.T) {
 		if name == "the root" {
 			name = ""
 		} else if name == m[1] {
-			continue // the head
+			continue // the table's header
 		}
 		rows++
 		if want, ok := rule[name]; !ok || want != m[2] {

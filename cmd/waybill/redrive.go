@@ -65,7 +65,7 @@ type redriveResult struct {
 	sum string // digest of the original record
 }
 
-// What is done with a dead letter.
+// The values of redriveResult.Done.
 const (
 	redriveWritten = "written"
 	redriveWould   = "would_write"
@@ -179,8 +179,8 @@ func chooseRedriven(ctx context.Context, l *logbook, places map[deadletterPositi
 	return list, nil
 }
 
-// redriveChain finds dead letters that are redrives of others. Only the last one counts. Otherwise each early
-// redrive would double what the next one writes.
+// redriveChain finds dead letters that are redrives of others. Only the last one can be redriven. Otherwise each
+// earlier one would write the same record again.
 type redriveChain struct {
 	of            map[deadletterPosition]redriveOf
 	notifications map[string]deadletterPosition // the last position of each notification
@@ -214,7 +214,7 @@ func (rs *redriveChain) refuse(list []redriveResult) {
 	}
 }
 
-// How much of what is written again is in memory at once.
+// redriveRecords and redriveBytes bound the records that are written together, and so held in memory.
 const (
 	redriveRecords = 1000
 	redriveBytes   = 16 << 20

@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// redrivable are dead letters of submissions whose values have so many bytes, and what was
-// decided on them: one is refused, and one isn't there when they are read again.
+// redrivable returns n dead letters of submissions with values of bytesEach bytes, and what was decided on them. One is
+// refused, and one is gone when they are read again.
 func redrivable(ns events.Namespace, n, bytesEach int) (letters []events.Record, w *redriveWriter, list []redriveResult) {
 	list = make([]redriveResult, n+1)
 	w = &redriveWriter{logbook: &logbook{cfg: kafka.Config{Namespace: ns}}, left: map[deadletterPosition]*redriveResult{}}
@@ -32,8 +32,8 @@ func redrivable(ns events.Namespace, n, bytesEach int) (letters []events.Record,
 	return letters[:n], w, list
 }
 
-// However many dead letters there are, few of them are in memory at once, and each that isn't
-// refused is written once, in its order.
+// TestRedriveIsWrittenInParts: a bounded number of dead letters is in memory at once. Each one that isn't refused is
+// written once, in order.
 func TestRedriveIsWrittenInParts(t *testing.T) {
 	for name, bytesEach := range map[string]int{"many": 0, "large": 200 << 10} {
 		n := 2*redriveRecords + 10
@@ -77,7 +77,8 @@ func TestRedriveIsWrittenInParts(t *testing.T) {
 	}
 }
 
-// What wasn't acknowledged isn't said to be written, and the error says from where on.
+// TestRedriveThatIsNotAcknowledged: records without an acknowledgement aren't reported as written, and the error says
+// where to continue.
 func TestRedriveThatIsNotAcknowledged(t *testing.T) {
 	letters, w, list := redrivable("waybill.", 3, 0)
 	gone := errors.New("gone")

@@ -18,7 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// generatedPart is what stands between two marks of a page that is written by hand.
+// generatedPart compares or writes the text between two marks of a page that is otherwise written by hand.
 func generatedPart(t *testing.T, page, mark, text string) {
 	t.Helper()
 	begin, end := "<!-- generated: "+mark+" -->\n", "<!-- end -->\n"
@@ -112,7 +112,7 @@ func TestReferenceEvents(t *testing.T) {
 	generatedPart(t, "events.md", "types", b.String())
 }
 
-// envelopeFields are the fields that every event can have.
+// envelopeFields lists the fields that every event can have.
 var envelopeFields = []string{"at", "cause", "epoch", "prev", "due", "policy", "sum"}
 
 func readSchema(t *testing.T, file string) (s struct {
@@ -142,7 +142,7 @@ func schemaRow(t *testing.T, file, name string, shared map[string]property) stri
 	return fmt.Sprintf("[`%s`](../../events/schema/%s) | %s", name, filepath.Base(file), markdownText(s.Description))
 }
 
-// ownFields are the fields of a record but for the envelope's; a question mark is after one that may be absent.
+// ownFields returns the fields of a record without those of the envelope. A question mark marks an optional field.
 func ownFields(t *testing.T, file string) (fields []string) {
 	t.Helper()
 	s := readSchema(t, file)
@@ -163,7 +163,8 @@ func ownFields(t *testing.T, file string) (fields []string) {
 	return fields
 }
 
-// The values in limits.md are those of the constants that its rows name, and every exported bound of the library is there.
+// TestReferenceLimits: the values in limits.md are those of the named constants, and every exported bound of the
+// library is listed.
 func TestReferenceLimits(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| .+ \\| ([^|]+) \\| `([a-z/]+)\\.(\\w+)` \\|$").FindAllStringSubmatch(readFile(t, "docs/reference/limits.md"), -1)
 	if len(rows) < 25 {
@@ -188,7 +189,7 @@ func TestReferenceLimits(t *testing.T) {
 	}
 }
 
-// units are those of limits; a count has none.
+// units maps the units of limits to factors. A count has no unit.
 var units = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ms": int64(time.Millisecond), "s": int64(time.Second),
 	"min": int64(time.Minute), "h": int64(time.Hour), "days": int64(24 * time.Hour)}
 
@@ -199,7 +200,7 @@ func limitValue(text string) (int64, bool) {
 	return n * scale, err == nil && known
 }
 
-// constantOf is a constant's value, as its package's source says it.
+// constantOf returns a constant's value from the source of its package.
 func constantOf(t *testing.T, pkg, name string) int64 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repository, pkg, "*.go"))
@@ -240,7 +241,7 @@ func evaluated(t *testing.T, expression string) int64 {
 	return n
 }
 
-// Each field of a definition's schema is on its page, but for what only the stored form has (source).
+// TestReferenceWorkflow: each field of a definition's schema is on its page, except those of the stored form (source).
 func TestReferenceWorkflow(t *testing.T) {
 	page := readFile(t, "docs/reference/workflow.md")
 	fields := regexp.MustCompile(`(?s)"properties": \{(.*)`).FindString(readFile(t, "workflow/definition.schema.json"))
@@ -255,7 +256,7 @@ func TestReferenceWorkflow(t *testing.T) {
 	}
 }
 
-// Each alert has a runbook, each runbook is an alert's, and the rule names it.
+// TestAlertsHaveRunbooks: each alert has a runbook, each runbook has an alert, and each rule links to its runbook.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	const page = "docs/operate/alerts.md"
 	var want, got []string
@@ -285,8 +286,8 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
-// The site's navigation has every page once, and no page that isn't there. Pages that other branches still write are
-// known by their folder.
+// TestNavigationHasThePages: the site's navigation has every page once, and every page in it exists. Pages in docs/adr
+// and docs/examples may be left out.
 func TestNavigationHasThePages(t *testing.T) {
 	var site struct {
 		Nav []any `yaml:"nav"`

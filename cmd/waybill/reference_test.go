@@ -24,7 +24,7 @@ var updateReference = flag.Bool("update", false, "write the generated pages of d
 
 const generatedNote = "<!-- Generated: go test ./cmd/waybill -run TestReference -update -->\n"
 
-// reference compares a page with what its source makes, or writes it.
+// reference compares a page with the generated text, or writes it with -update.
 func reference(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join(repository, "docs/reference", name)
@@ -40,7 +40,7 @@ func reference(t *testing.T, name, want string) {
 	}
 }
 
-// documented gives fn every command that a page shows, parents first.
+// documented calls fn for every command that a page shows, parents first.
 func documented(cmd *cobra.Command, fn func(*cobra.Command)) {
 	fn(cmd)
 	for _, c := range cmd.Commands() {
@@ -50,7 +50,7 @@ func documented(cmd *cobra.Command, fn func(*cobra.Command)) {
 	}
 }
 
-// connecting are the flags of every command that connects to brokers. cli.md shows them once.
+// connecting returns the flags of every command that connects to brokers. cli.md shows them once.
 func connecting() map[string]bool {
 	names := map[string]bool{}
 	cmd := &cobra.Command{}
@@ -107,7 +107,7 @@ func commandSection(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// flagTable shows the flags of commands that a function wants, each name once.
+// flagTable writes a table of the commands' flags that want selects, each name once.
 func flagTable(b *strings.Builder, cmds []*cobra.Command, want func(*pflag.Flag) bool) {
 	b.WriteString("| flag | means | default |\n|---|---|---|\n")
 	seen := map[string]bool{}
@@ -133,7 +133,7 @@ func flagTable(b *strings.Builder, cmds []*cobra.Command, want func(*pflag.Flag)
 
 var saidDefault = regexp.MustCompile(` \(default:? ([^()]*)\)$`)
 
-// defaultOf is a flag's default, which some say in their text.
+// defaultOf returns a flag's default. Some flags state it in their help text.
 func defaultOf(f *pflag.Flag, usage string) (text, byDefault string) {
 	if m := saidDefault.FindStringSubmatch(usage); m != nil {
 		return strings.TrimSuffix(usage, m[0]), markdownText(m[1])
@@ -152,7 +152,7 @@ var (
 	namedFlag     = regexp.MustCompile("`[^`]*`|--[a-z][a-z-]*")
 )
 
-// markdownText is a help text on a page: commands and flags are code.
+// markdownText formats a help text for a page: commands and flags become code.
 func markdownText(s string) string {
 	s = strings.ReplaceAll(s, "|", "\\|")
 	s = strings.ReplaceAll(s, "<", "&lt;")
@@ -165,7 +165,7 @@ func markdownText(s string) string {
 	})
 }
 
-// markdownHelp is a command's Long on a page. What is indented stays as it is, in a block.
+// markdownHelp formats a command's Long for a page. Indented lines become a code block.
 func markdownHelp(long string) string {
 	var b strings.Builder
 	code := false
@@ -190,10 +190,10 @@ func markdownHelp(long string) string {
 	return b.String()
 }
 
-// anchorOf is the anchor of a heading, as forges and mkdocs make it.
+// anchorOf returns the anchor of a heading, as forges and mkdocs generate it.
 func anchorOf(heading string) string { return strings.ReplaceAll(strings.ToLower(heading), " ", "-") }
 
-// setting is one row of settings.md: a flag with one meaning, and the commands that have it.
+// settingRow is one row of settings.md: a flag with one meaning, and the commands that have it.
 type settingRow struct {
 	flag     *pflag.Flag
 	usage    string
@@ -226,7 +226,7 @@ func TestReferenceSettings(t *testing.T) {
 	reference(t, "settings.md", b.String())
 }
 
-// shortened says in one word that all commands that connect are among these.
+// shortened replaces all commands that connect by one word if the list has all of them.
 func shortened(commands, connects []string) []string {
 	others := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return slices.Contains(connects, c) })
 	if len(commands)-len(others) < len(connects) {
@@ -287,7 +287,7 @@ The first column is the key in the file; with ` + "`--`" + ` before it, it is th
 |---|---|---|---|---|
 `
 
-// Each exit code of main.go is a row of exit-codes.md, and each row is one of them.
+// TestReferenceExitCodes: each exit code in main.go has a row in exit-codes.md, and each row has an exit code.
 func TestReferenceExitCodes(t *testing.T) {
 	constants := regexp.MustCompile(`(?m)^\texit[A-Z]\w+ += (\d+)`).FindAllStringSubmatch(readFile(t, "cmd/waybill/main.go"), -1)
 	var want, got []string

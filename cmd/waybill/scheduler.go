@@ -58,13 +58,13 @@ func (r *roleFlags) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// The bounds of timeouts that any broker may be asked for; each has narrower ones of its own.
+// timeoutLeast and timeoutMost bound the timeouts of roles. Each timeout also has narrower bounds of its own.
 const (
 	timeoutLeast = 100 * time.Millisecond // the minimum of the Kafka client
 	timeoutMost  = 24 * time.Hour
 )
 
-// check checks the flags before connecting: a role with an invalid timeout would restart for ever.
+// check checks the flags before connecting. Otherwise a role with an invalid timeout would be restarted forever.
 func (r *roleFlags) check() error {
 	for _, d := range []struct {
 		flag  string

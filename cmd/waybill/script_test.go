@@ -25,8 +25,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// TestMain makes the test binary the tool itself, where it is called by its
-// name: so the scripts run what users run, exit codes and all.
+// TestMain runs the tool if the test binary is called as waybill. So scripts run the real command line, with exit
+// codes.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "waybill" {
 		os.Exit(run(os.Args[1:]))
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// binary is a folder with a file waybill, for a PATH.
+// binary returns a directory with an executable waybill, for a PATH.
 func binary(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -49,15 +49,14 @@ func binary(t *testing.T) string {
 	return dir
 }
 
-// TestScript runs the tools against what `waybill up --demo` runs, in this
-// process. Scripts share it, and run side by side: each uses ids of its own.
+// TestScript runs the tools against the system of `waybill up --demo`, in this process. Scripts share it and run in
+// parallel, so each uses its own ids.
 func TestScript(t *testing.T) {
 	sys := startUp(t)
 	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.broker.Addr(), "UP": sys.broker.Addr(), "CONSOLE": sys.console})
 }
 
-// TestRolesScript runs each role as a process of its own, and the tools against
-// them, on both brokers.
+// TestRolesScript runs each role in a separate process, and the tools against them, on both brokers.
 func TestRolesScript(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -93,7 +92,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 	})
 }
 
-// cmdDeleteTopic is what an operator does by mistake: deletetopic NAME
+// cmdDeleteTopic deletes a topic, as an operator might by mistake: deletetopic NAME
 func cmdDeleteTopic(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: deletetopic name")
@@ -159,8 +158,8 @@ func exitCodeOf(ts *testscript.TestScript, args []string) int {
 	return -1
 }
 
-// cmdEventually runs a command until it ends with a code: eventually 0 waybill ...
-// It is for what other processes bring about in their own time.
+// cmdEventually retries a command until it ends with a code: eventually 0 waybill ... It is for effects of other
+// processes.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 	const within = 30 * time.Second
 	if neg || len(args) < 2 {
@@ -177,9 +176,8 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdJSON compares what is at a path of a file that holds one JSON value:
-// json stdout steps.0.state completed. Without a path the file must be valid.
-// len is the length of a list; ! means that there is no such member.
+// cmdJSON compares the value at a path of a file that has one JSON value: json stdout steps.0.state completed. Without
+// a path the file must be valid JSON. len is the length of a list; ! means that there is no such member.
 func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || len(args) > 3 || neg != (len(args) == 2) {
 		ts.Fatalf("usage: json file [path want], or ! json file path")
@@ -201,7 +199,7 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// lookup gives what is at a path: a string as it is, anything else as JSON.
+// lookup returns the value at a path: a string as it is, anything else as JSON.
 func lookup(v any, path string) (string, bool) {
 	for _, name := range strings.Split(path, ".") {
 		switch at := v.(type) {
@@ -230,8 +228,7 @@ func lookup(v any, path string) (string, bool) {
 	return string(raw), err == nil
 }
 
-// cmdJSONL checks that a file holds so many JSON objects, one a line: jsonl
-// stdout 3.
+// cmdJSONL checks that a file has a number of JSON objects, one per line: jsonl stdout 3.
 func cmdJSONL(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: jsonl file count")

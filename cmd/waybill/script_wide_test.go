@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// cmdWide writes a definition of so many steps beside each other, whose names have
-// so many bytes: wide FILE STEPS NAMEBYTES.
+// cmdWide writes a definition with a number of parallel steps, whose names have a number of bytes: wide FILE STEPS
+// NAMEBYTES.
 func cmdWide(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: wide FILE STEPS NAMEBYTES")

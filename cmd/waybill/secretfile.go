@@ -12,7 +12,7 @@ func readSecret(flag, path string) ([]byte, error) {
 	if err != nil {
 		return nil, exit(exitUsage, "--%s: %w", flag, err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // only read: an error on close loses nothing
 	info, err := f.Stat()
 	if err != nil {
 		return nil, exit(exitUsage, "--%s: %w", flag, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A setting is what stands in the file: instances 1.10 and 1.1 are two, and 010 isn't 8.
+// TestSettingsAreWhatIsWritten: a setting has the text in the file: instances 1.10 and 1.1 are different, and 010 isn't
+// 8.
 func TestSettingsAreWhatIsWritten(t *testing.T) {
 	read := func(file string) (map[string][]string, error) {
 		cmd := &cobra.Command{}
@@ -37,8 +38,8 @@ func TestSettingsAreWhatIsWritten(t *testing.T) {
 	}
 }
 
-// A variable that is meant for one command doesn't make another's list shorter, and one that could do nothing else is
-// refused: before, `task list` showed the orders of WAYBILL_WORKFLOW only, and said nothing.
+// TestVariablesNarrowNoList: a variable meant for one command doesn't filter another command's list. A variable that
+// would only do that is refused.
 func TestVariablesNarrowNoList(t *testing.T) {
 	t.Setenv("WAYBILL_WORKFLOW", "order")
 	t.Setenv("WAYBILL_AGENT", "payments")
@@ -77,7 +78,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	}
 }
 
-// sampleOf is a value that a flag accepts and doesn't have by default, as its Value prints it.
+// sampleOf returns a value that a flag accepts and that isn't its default, as its Value prints it.
 func sampleOf(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "bool":
@@ -98,7 +99,7 @@ func sampleOf(f *pflag.Flag) string {
 	return "a-value"
 }
 
-// printed is how a Value prints a value.
+// printed returns the text by which a Value prints a value.
 func printed(f *pflag.Flag, value string) string {
 	if t := f.Value.Type(); strings.HasSuffix(t, "Slice") || t == "stringArray" {
 		return "[" + value + "]"
@@ -106,7 +107,7 @@ func printed(f *pflag.Flag, value string) string {
 	return value
 }
 
-// eachCommand calls each with every command that runs, and the arguments that name it.
+// eachCommand calls each with every runnable command, and the arguments that name it.
 func eachCommand(cmd *cobra.Command, path []string, each func(*cobra.Command, []string)) {
 	if len(cmd.Commands()) == 0 && cmd.Name() != "help" && (len(path) == 0 || path[0] != "completion") {
 		each(cmd, path)
@@ -116,7 +117,7 @@ func eachCommand(cmd *cobra.Command, path []string, each func(*cobra.Command, []
 	}
 }
 
-// before runs a command up to where it begins, and returns its flags as it has them there.
+// before runs a command up to its start, and returns its flags with their final values.
 func before(t *testing.T, path []string, args ...string) (*pflag.FlagSet, error) {
 	t.Helper()
 	root := newRoot()
@@ -133,8 +134,8 @@ func before(t *testing.T, path []string, args ...string) (*pflag.FlagSet, error)
 	return flags, err
 }
 
-// TestEverySettingIsHonoured: when a command begins, each of its flags has the value of the command line, or else of
-// the environment, or else of the file, and the earlier of these wins.
+// TestEverySettingIsHonoured: when a command starts, each of its flags has the value of the command line, else of the
+// environment, else of the file.
 func TestEverySettingIsHonoured(t *testing.T) {
 	tested := 0
 	eachCommand(newRoot(), nil, func(cmd *cobra.Command, path []string) {
@@ -143,7 +144,7 @@ func TestEverySettingIsHonoured(t *testing.T) {
 		var all, typed, typedDefaults []string
 		file, defaultFile, env := map[string]string{}, map[string]string{}, map[string]string{}
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name == "help" || f.Name == "config" || f.Value.Type() == "JSON" { // release's --output is a value of its own
+			if f.Name == "help" || f.Name == "config" || f.Value.Type() == "JSON" { // release's --result has a type of its own
 				return
 			}
 			tested++
@@ -199,7 +200,7 @@ func TestEverySettingIsHonoured(t *testing.T) {
 	}
 }
 
-// settingsOf is a file for --config.
+// settingsOf writes a file for --config.
 func settingsOf(t *testing.T, settings map[string]string) string {
 	text, err := json.Marshal(settings)
 	if err != nil {
@@ -208,8 +209,8 @@ func settingsOf(t *testing.T, settings map[string]string) string {
 	return writeFile(t, "settings.yaml", text)
 }
 
-// TestRepeatedSettings: a flag that may be given several times has one value a line in the environment, and a list in
-// the file; one that may not refuses a list.
+// TestRepeatedSettings: for a repeatable flag, the environment has one value per line, and the file has a list. A flag
+// that isn't repeatable refuses a list.
 func TestRepeatedSettings(t *testing.T) {
 	file := writeFile(t, "settings.yaml", []byte("label: ['note=say \"hi\"', 'expr=a=1,b=2']\n"))
 	want := "expr=a=1,b=2\nnote=say \"hi\""
@@ -240,8 +241,8 @@ func TestRepeatedSettings(t *testing.T) {
 	}
 }
 
-// TestUpAndDemoTakeSettings: before, both had copied their options when settings were taken. WAYBILL_TASKS=5 waybill demo
-// ran 200, and with WAYBILL_TOKENS the console of up was open.
+// TestUpAndDemoTakeSettings: up and demo read their options after settings are applied. Otherwise WAYBILL_TASKS=5 would
+// have no effect on demo, and up would ignore WAYBILL_TOKENS and serve its console without authentication.
 func TestUpAndDemoTakeSettings(t *testing.T) {
 	for _, tc := range []struct{ command, name, value, want string }{
 		{"demo", "WAYBILL_TASKS", "0", "--tasks 0: 1 to"}, {"demo", "WAYBILL_FAULTS", "many", `--faults "many"`},

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A command that reads standard input ends at an interrupt, also where nobody has written a line yet or closes
-// the other end, as at a terminal; it says nothing.
+// TestInterruptedStandardInput: a command that reads standard input ends at an interrupt, even if the other end stays
+// open and writes nothing, as a terminal does. It prints nothing.
 func TestInterruptedStandardInput(t *testing.T) {
 	bin := filepath.Join(binary(t), "waybill")
 	for _, args := range []string{"submit -f -", "workflow validate -", "workflow apply -", "replay o-1 --file -", "timeline o-1 --file -"} {
@@ -27,7 +27,7 @@ func TestInterruptedStandardInput(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// More than a pipe holds: when it is written, the command reads.
+			// The input exceeds a pipe's buffer: once it is written, the command is reading.
 			if _, err := in.Write(bytes.Repeat([]byte{'\n'}, 1<<17)); err != nil {
 				t.Fatal(err)
 			}

@@ -22,11 +22,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Two consoles each answer for all tasks. An order that is submitted to one is found held
-// at the other, resubmitted there, and processed; whoever was answered with an offset
-// reads what he wrote at either. A stream shows every event of it. When one console is
-// killed the other answers alone. One that comes back without its disk says what it lacks
-// until it has read the log again.
+// TestConsoles runs two consoles that each index all tasks. A task submitted through one console is shown as held by
+// the other, and can be resubmitted there. A request that carries the offset of a write sees that write on either
+// console. The event stream has every event. When one console is killed, the other still serves. A console that
+// restarts without its data directory reports incomplete answers until it has read the log again.
 func TestConsoles(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -121,8 +120,8 @@ func consoles(t *testing.T, s *system, one *process) {
 	shop.end(t)
 }
 
-// restores asks a console that reads the log from its start: a list that hasn't a task says that it is incomplete, and the
-// console isn't ready before it has all.
+// restores waits until a restarting console has restored. Until then, a list without the task must say that it is
+// incomplete, and the console must not be ready.
 func (c *consoleClient) restores(t *testing.T, task string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -141,7 +140,7 @@ func (c *consoleClient) restores(t *testing.T, task string) {
 	}
 }
 
-// probe asks as a platform does.
+// probe sends a GET request without a token, as a platform's health check does.
 func (c *consoleClient) probe(t *testing.T, path string) (status int, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
@@ -160,7 +159,7 @@ func (c *consoleClient) probe(t *testing.T, path string) (status int, text strin
 	return resp.StatusCode, string(raw)
 }
 
-// circuits: consoles know how the circuits of agents in other processes are.
+// circuits checks that consoles show the circuit breakers of agents in other processes.
 func (s *system) circuits(t *testing.T, agents []*process, consoles ...*consoleClient) {
 	t.Helper()
 	for _, c := range consoles {
@@ -179,7 +178,7 @@ func (s *system) circuits(t *testing.T, agents []*process, consoles ...*consoleC
 	}
 }
 
-// consoleClient asks a console.
+// consoleClient calls the HTTP API of one console.
 type consoleClient struct{ url string }
 
 var consoleURL = regexp.MustCompile(`http://[0-9.:]+`)
@@ -189,7 +188,7 @@ func consoleAt(t *testing.T, p *process) *consoleClient {
 	return &consoleClient{consoleURL.FindString(p.await(t, "console  http"))}
 }
 
-// ask returns the status and the body of an answer.
+// ask sends a request to the API and returns the status and the body of the response.
 func (c *consoleClient) ask(t *testing.T, method, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, c.url+"/api/v1"+path, strings.NewReader(body))
@@ -209,8 +208,8 @@ func (c *consoleClient) ask(t *testing.T, method, path, body string) (int, strin
 	return resp.StatusCode, string(raw)
 }
 
-// want asks for an answer with a status. One that says to ask again is asked again: the
-// console may still restore.
+// want sends a request until the response has the status, and decodes the body. It retries 503, since the console may
+// still be restoring, and 202 where 201 is wanted.
 func (c *consoleClient) want(t *testing.T, status int, method, path, body string, into any) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -219,7 +218,7 @@ func (c *consoleClient) want(t *testing.T, status int, method, path, body string
 		switch {
 		case got == http.StatusServiceUnavailable && status != got && time.Now().Before(deadline):
 			continue
-		case got == http.StatusAccepted && status == http.StatusCreated && time.Now().Before(deadline): // no scheduler has taken it yet; the same again changes nothing
+		case got == http.StatusAccepted && status == http.StatusCreated && time.Now().Before(deadline): // no scheduler has processed it yet; submitting again is idempotent
 			continue
 		case got != status:
 			t.Fatalf("%s %s%s: %d %s, want %d", method, c.url, path, got, answer, status)
@@ -242,7 +241,7 @@ func (c *consoleClient) post(t *testing.T, status int, path, body string, into a
 	c.want(t, status, http.MethodPost, path, body, into)
 }
 
-// await asks until the answer is as it should be.
+// await repeats a GET request until its body satisfies ok.
 func (c *consoleClient) await(t *testing.T, what, path string, ok func(body string) bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -257,10 +256,10 @@ func (c *consoleClient) await(t *testing.T, what, path string, ok func(body stri
 	}
 }
 
-// eventStream is what came of the stream of all events.
+// eventStream receives the stream of all events.
 type eventStream struct{ lines chan events.Line }
 
-// follow opens the stream; it is read from when it returns.
+// follow opens the event stream. The stream is open when follow returns.
 func (c *consoleClient) follow(t *testing.T) *eventStream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -291,7 +290,7 @@ func (c *consoleClient) follow(t *testing.T) *eventStream {
 	return s
 }
 
-// of are the events of a task, to the first of a type.
+// of returns the events of a task, up to and including the first of type last.
 func (s *eventStream) of(t *testing.T, id, last string) (lines []events.Line) {
 	t.Helper()
 	deadline := time.After(patience)

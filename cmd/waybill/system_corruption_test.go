@@ -16,11 +16,11 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// corruptTask is a task of three events, each a batch of its own, of which a broker's disk has changed the second after a
-// console had read it.
+// corruptTask has three events, each in a batch of its own. The second batch is corrupted on the broker's disk after a
+// console has read it.
 const corruptTask = "torn"
 
-// openCorruptTask returns the system, a console of it, and changes the byte.
+// openCorruptTask starts a system and a console, writes the tasks, and corrupts one byte of the log.
 func openCorruptTask(t *testing.T) (*system, *consoleClient) {
 	t.Helper()
 	nodes := kafkatest.KafkaNodes(t, 1, nil)
@@ -61,10 +61,11 @@ func openCorruptTask(t *testing.T) (*system, *consoleClient) {
 	return s, console
 }
 
-// A batch with a wrong checksum hides what is in it, and says where that is; the rest is shown, by a console and of the log.
+// TestCorruptBatchHidesNothingElse: a batch with a wrong checksum is reported with its position. The console and the
+// command-line tools show all other records.
 func TestCorruptBatchHidesNothingElse(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	s, console := openCorruptTask(t)
 	const corruption = "the records 1 to 1 (of \"torn\") aren't as they were written"
 
@@ -117,7 +118,7 @@ func TestCorruptBatchHidesNothingElse(t *testing.T) {
 	s.listsWhatIsWhole(t)
 }
 
-// orderWorkflow is what the tasks of openCorruptTask have, but for its version.
+// orderWorkflow is the definition of the tasks in openCorruptTask; its parameter is the version.
 const orderWorkflow = `workflow: order
 version: %d
 complete_within: 1m
@@ -125,7 +126,7 @@ steps:
   charge: {agent: payments, operation: charge, complete_within: 10s, input: {}}
 `
 
-// listsWhatIsWhole has the tools that look at all tasks show the one that is whole, and leave out the other by name.
+// listsWhatIsWhole checks that tools over all tasks show the intact one, and name the one that they leave out.
 func (s *system) listsWhatIsWhole(t *testing.T) {
 	t.Helper()
 	older, newer := writeFile(t, "v1.yaml", fmt.Appendf(nil, orderWorkflow, 1)), writeFile(t, "v2.yaml", fmt.Appendf(nil, orderWorkflow, 2))
@@ -140,7 +141,7 @@ func (s *system) listsWhatIsWhole(t *testing.T) {
 			t.Errorf("%v shows, or counts, what can't be told:\n%s", args, out)
 		}
 	}
-	// Of another workflow nothing is lost.
+	// A list of another workflow isn't affected.
 	s.waybill(t, exitOK, "task", "list", "--api", "off", "--workflow", "other")
 
 	file := filepath.Join(t.TempDir(), "all.jsonl")

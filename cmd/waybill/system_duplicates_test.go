@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Of two living processes with one name the older ends, and says why; they don't put each other out of
-// their groups for ever.
+// TestOlderOfTwoProcessesWithOneNameEnds: if two processes run under one instance name, the older one exits and says
+// why. Otherwise each would evict the other from its consumer groups forever.
 func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -52,8 +52,8 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 	})
 }
 
-// awaitOwners returns when each partition of events, or of an inbox, has an owner in a group. Kafka
-// tells nobody of that, so it is asked again and again.
+// awaitOwners waits until each partition of events, or of an inbox, has an owner in the group. It polls, since Kafka
+// doesn't notify of group changes.
 func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -69,7 +69,7 @@ func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group st
 		for _, m := range state.Members {
 			owned += max(len(m.Partitions[ns.Events()]), len(m.Partitions[ns.Inbox(events.Tasks)]))
 		}
-		if state.State == "Stable" && owned == 2 { // as createTopics has it
+		if state.State == "Stable" && owned == 2 { // createTopics creates two partitions
 			return
 		}
 		select {

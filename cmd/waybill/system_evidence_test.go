@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// replyTolerance is how long after complete-by a reply may be appended that
-	// was on its way by then (P17), on a broker that takes records at once.
+	// replyTolerance is how long after complete-by a reply may be appended if it was sent in time (P17), on a broker
+	// that appends at once.
 	replyTolerance = 250 * time.Millisecond
-	// probeEvery is how often a broker is asked how long it takes.
+	// probeEvery is the interval at which the broker's append latency is measured.
 	probeEvery = 100 * time.Millisecond
-	// tornWithin is how close to a kill of the embedded broker a transaction was
-	// under way that it tore: one may write for a third of its timeout.
+	// tornWithin is how long before or after a kill of the embedded broker a torn transaction may have been open. A
+	// producer may write for a third of its transaction timeout.
 	tornWithin = kafka.DefaultTransactionTimeout / 3
-	// allFaults is more than can show: one torn transaction may break the promises
-	// of as many tasks as it had records.
+	// allFaults is more faults than a checker can report. One torn transaction may break promises of as many tasks as
+	// it has records.
 	allFaults = 1_000_000
-	tornTold  = 10 // faults of torn transactions that are told
+	tornTold  = 10 // limit of logged faults from torn transactions
 )
 
 // topicPart is a partition of a topic.
@@ -41,35 +41,32 @@ type topicPart struct {
 	partition int32
 }
 
-// inboxes follows the inboxes as anyone could, and keeps what was written to
-// them: they are trimmed once they are consumed. It goes on when the broker is
-// killed and comes back.
+// inboxes follows the inbox topics and keeps their records, since inboxes are trimmed once consumed. It keeps following
+// when the broker is killed and restarted.
 type inboxes struct {
 	mu      sync.Mutex
 	records []events.Record
 	next    map[topicPart]int64
-	gaps    int // stretches that were trimmed before they were seen
+	gaps    int // ranges that were trimmed before they were read
 	err     error
 	moved   chan struct{}
-	slowest time.Duration // from the sending of a record to its acknowledgement
+	slowest time.Duration // longest latency of a probe record, from send to acknowledgement
 }
 
-// followInboxes begins to follow the inboxes of a system, until the end of the
-// test.
+// followInboxes follows the inboxes of a system until the end of the test.
 func followInboxes(t *testing.T, s *system) *inboxes {
 	t.Helper()
 	in := &inboxes{next: map[topicPart]int64{}, moved: make(chan struct{})}
 	follow(t, kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "inboxes-" + uuid.NewString(), Topics: s.ns.InboxTopics(),
 		Partitions: s.partitions, Start: in.start}, in.take, in.failed)
-	if s.broker.Kind == kafkatest.KafkaKind { // the embedded one keeps the writer's time
+	if s.broker.Kind == kafkatest.KafkaKind { // the embedded broker keeps the producer's timestamp
 		in.probe(t, s)
 	}
 	return in
 }
 
-// probe measures how long a broker takes to take what it is sent, until the end
-// of the test. A reply that is sent in time may be appended as much later: on a
-// busy machine brokers stood still for 600 ms.
+// probe measures the broker's append latency until the end of the test. A reply sent in time may be appended later by
+// as much; on a busy machine that is up to 600 ms.
 func (in *inboxes) probe(t *testing.T, s *system) {
 	t.Helper()
 	topic := string(s.ns) + "probe"
@@ -103,7 +100,7 @@ func (in *inboxes) probe(t *testing.T, s *system) {
 	})
 }
 
-// follow reads until the end of the test, whatever becomes of the broker.
+// follow reads topics until the end of the test. It survives restarts of the broker.
 func follow(t *testing.T, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
@@ -134,8 +131,8 @@ func (in *inboxes) take(records []events.Record) {
 	in.wake()
 }
 
-// failed notes why reading begins anew, and where it has to: what comes next may
-// have been trimmed meanwhile.
+// failed records why reading restarts. If records were trimmed meanwhile, it continues at the first that is left, and
+// counts a gap.
 func (in *inboxes) failed(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -153,8 +150,8 @@ func (in *inboxes) wake() {
 	in.moved = make(chan struct{})
 }
 
-// awaitValue waits until a record with a value was seen in a topic, and returns it.
-// A foreign writer doesn't say where it wrote, and others write beside it.
+// awaitValue waits for a record with the value in the topic, and returns it. Offsets aren't known in advance: the
+// record is written by another program, and others write concurrently.
 func (in *inboxes) awaitValue(t *testing.T, topic string, value []byte) events.Record {
 	t.Helper()
 	deadline := time.After(patience)
@@ -178,7 +175,7 @@ func (in *inboxes) awaitValue(t *testing.T, topic string, value []byte) events.R
 	}
 }
 
-// awaitCauses waits until every record that led to one of the events was seen.
+// awaitCauses waits until every inbox record that an event names as its cause was read.
 func (in *inboxes) awaitCauses(t *testing.T, ns events.Namespace, log []events.Record) {
 	t.Helper()
 	want := map[topicPart]int64{}
@@ -212,14 +209,14 @@ func (in *inboxes) awaitCauses(t *testing.T, ns events.Namespace, log []events.R
 	}
 }
 
-// testimony is what a test knows beside the log.
+// testimony is what a test knows in addition to the log.
 type testimony struct {
 	inputs *inboxes
-	ledger string   // a file: what the services did
-	acked  []string // tasks whose submission was acknowledged
+	ledger string   // path of the services' ledger
+	acked  []string // ids of tasks whose submission was acknowledged
 }
 
-// evidence is what a verdict goes by: a checker, and all records that it was fed.
+// evidence is a checker and all records that it was fed.
 type evidence struct {
 	*verify.Checker
 	s   *system
@@ -233,9 +230,8 @@ func (e *evidence) take(records []events.Record, fn func(*events.Record)) {
 	e.fed = append(e.fed, records...)
 }
 
-// collect feeds a checker all that a system wrote and a test knows. Positions come
-// first, and what is written with the events after them: what is concluded from
-// something missing is then of something that must have been seen.
+// collect feeds a checker all records of a system and all that the test knows. It reads consumed positions first, and
+// topics that are written together with events after the events. A record that is then missing was never written.
 func collect(t *testing.T, s *system, log func() []events.Record, said testimony) *evidence {
 	t.Helper()
 	said.inputs.mu.Lock()
@@ -281,8 +277,8 @@ func collect(t *testing.T, s *system, log func() []events.Record, said testimony
 	return e
 }
 
-// consumed tells a checker up to where the schedulers have read the inboxes, or
-// a little less: the ends are older than the lags.
+// consumed sets the offsets up to which the schedulers have consumed the inboxes. They may be slightly too low, since
+// end offsets are read before lags.
 func (s *system) consumed(t *testing.T, c *verify.Checker) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config())
@@ -309,7 +305,7 @@ func (s *system) consumed(t *testing.T, c *verify.Checker) {
 	}
 }
 
-// verdict tells what is broken, but for what is known of the embedded broker.
+// verdict fails the test for each fault, except for known limits of the embedded broker.
 func (e *evidence) verdict(t *testing.T, said testimony) {
 	t.Helper()
 	said.inputs.mu.Lock()
@@ -322,7 +318,7 @@ func (e *evidence) verdict(t *testing.T, said testimony) {
 			if torn++; torn <= tornTold {
 				t.Logf("torn by a kill of the broker: %s", f)
 			}
-		case said.inputs.gaps > 0 && strings.Contains(f.What, "and there is no such record"): // it was trimmed before it was seen
+		case said.inputs.gaps > 0 && strings.Contains(f.What, "and there is no such record"): // trimmed before it was read
 		default:
 			t.Error(f)
 		}
@@ -336,15 +332,14 @@ func (e *evidence) verdict(t *testing.T, said testimony) {
 	tally.Add(t, "events of whole systems, with all that led to them and came of them, held against the promises", report.Events)
 }
 
-// tornFaults are what shows of a transaction whose end was torn: a part of what
-// it wrote is there, another is not. Events aren't among them. An attempt of which only
-// the request is left is begun anew, with another complete-by, and has two then.
+// tornFaults are texts of the faults that a torn transaction can cause: part of its records is there, part is lost.
+// Faults in the events themselves aren't among them. If only the request of an attempt is left, the attempt is started
+// again with another complete-by, and so has two.
 var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "is to be complete by", "there is no dead letter of it",
 	"no alert tells of it", "was not forwarded"}
 
-// torn reports whether a fault is the known limit of the embedded broker: the end
-// of a transaction isn't atomic under kill -9. Nothing else is, and nothing that
-// isn't close to a kill.
+// torn reports whether a fault is a known limit of the embedded broker: the end of a transaction isn't atomic under
+// kill -9. This holds only for tornFaults, and only close to a kill.
 func (e *evidence) torn(f verify.Fault) bool {
 	if e.s.broker.Kind != kafkatest.EmbeddedKind || !slices.ContainsFunc(tornFaults, func(s string) bool { return strings.Contains(f.What, s) }) {
 		return false

@@ -25,8 +25,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Garbage on every inbox is dead-lettered with a reason and counted, and
-// disturbs nothing else.
+// TestGarbageOnEveryInbox: unusable records on every inbox are dead-lettered with a reason and counted. They affect no
+// task.
 func TestGarbageOnEveryInbox(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -45,17 +45,16 @@ func TestGarbageOnEveryInbox(t *testing.T) {
 	})
 }
 
-// rubbish is a record that no inbox can use, and what is to be said of it.
+// rubbish is a record that no inbox can use, and its expected dead-letter reason.
 type rubbish struct {
 	record events.Record
 	reason events.Reason
 }
 
-// hugeBytes is a record that the topics of the namespace take, and no inbox.
+// hugeBytes is the size of a record that topics of the namespace accept, but no inbox does.
 const hugeBytes = 2_000_000
 
-// disturbedMost is how long an order may take among garbage: a busy machine's
-// time for three steps.
+// disturbedMost is how long a task of three steps may take while garbage is written. It allows for a busy machine.
 const disturbedMost = 15 * time.Second
 
 func garbage(t *testing.T, s *system, metrics, ledger string) {
@@ -71,11 +70,11 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 	all := rubbishOf(s)
 	orders := demo.Orders(len(all), 7, false)
 	began := map[string]time.Time{}
-	want := map[string]rubbish{} // by origin
+	want := map[string]rubbish{} // key: the record's origin
 	for i, o := range orders {
 		sub := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
 		began[o.ID] = produceOne(ctx, t, producer, sub.Record(s.ns, "test")).Time
-		produceOne(ctx, t, producer, events.Record{Topic: s.ns.Inbox(events.Tasks), Partition: -1, Key: []byte(o.ID), Value: rewritten(t, &sub)}) // the same order
+		produceOne(ctx, t, producer, events.Record{Topic: s.ns.Inbox(events.Tasks), Partition: -1, Key: []byte(o.ID), Value: rewritten(t, &sub)}) // the same submission
 		at := produceOne(ctx, t, producer, all[i].record)
 		all[i].record = at
 		want[events.Origin(&at)] = all[i]
@@ -110,15 +109,15 @@ func garbage(t *testing.T, s *system, metrics, ledger string) {
 	t.Logf("%d records of garbage dead-lettered and counted; %d orders in between, the slowest took %v", len(want), len(orders), slowest.Round(time.Millisecond))
 }
 
-// rewritten is an order as another serializer writes it: members in another order, white space, floating-point numbers,
-// escapes, and a complete_by that was computed again.
+// rewritten is a submission as another serializer writes it: other order of members, white space, floating-point
+// numbers, escapes, and a complete_by that was computed again.
 func rewritten(t *testing.T, s *events.Submission) []byte {
 	t.Helper()
 	var input map[string]any
 	if err := json.Unmarshal(s.Input, &input); err != nil {
 		t.Fatal(err)
 	}
-	body, err := json.MarshalIndent(input, "", "  ") // in the order of names
+	body, err := json.MarshalIndent(input, "", "  ") // members sorted by name
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +126,7 @@ func rewritten(t *testing.T, s *events.Submission) []byte {
 	return fmt.Appendf(nil, `{"workflow":"\u006frder","input":%s,"complete_by":%q,"id":%q}`, body, by, s.ID)
 }
 
-// produceOne writes a record and returns it as the log has it.
+// produceOne writes a record and returns it with its partition, offset and time.
 func produceOne(ctx context.Context, t *testing.T, p *kafka.Producer, r events.Record) events.Record {
 	t.Helper()
 	type ack struct {
@@ -143,7 +142,7 @@ func produceOne(ctx context.Context, t *testing.T, p *kafka.Producer, r events.R
 	return a.r
 }
 
-// rubbishOf is all that is wrong in its own way, but for its size.
+// rubbishOf returns one record for each way to be unusable, except for size.
 func rubbishOf(s *system) []rubbish {
 	headers := func(pairs ...string) (hs []events.Header) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -216,21 +215,21 @@ func rubbishOf(s *system) []rubbish {
 	return all
 }
 
-// huge writes 2 MB to each inbox, with kcat: our own clients refuse to.
+// huge writes 2 MB to each inbox with kcat, since this project's clients refuse to.
 func huge(t *testing.T, s *system, seen *inboxes) []rubbish {
 	t.Helper()
 	var all []rubbish
 	for _, topic := range s.ns.InboxTopics() {
 		value := make([]byte, hugeBytes)
-		rand.Read(value) // never fails; what can't be compressed
+		rand.Read(value) // never fails; random bytes are incompressible
 		s.broker.Kcat(t, "", "-P", "-t", topic, "-p", "0", "-X", "message.max.bytes=2090000", writeFile(t, "huge", value))
 		all = append(all, rubbish{seen.awaitValue(t, topic, value), events.ReasonTooLarge})
 	}
 	return all
 }
 
-// hugeHeaders writes to each inbox what would be used but for its headers: it lies in the
-// wrong partition without a key, and no client of ours could write it to the right one.
+// hugeHeaders writes records to each inbox that would be usable but for the size of their headers. They have no key and
+// are in the wrong partition, so they would have to be forwarded, and the producer can't write them.
 func hugeHeaders(t *testing.T, s *system) []rubbish {
 	t.Helper()
 	ref := events.RequestRef{Step: "charge", Kind: events.Do, Attempt: 1}
@@ -241,7 +240,7 @@ func hugeHeaders(t *testing.T, s *system) []rubbish {
 		(&events.Recovery{Task: "g-1", Timer: 1, Action: events.ActionHold}).Record(s.ns, "test", -1),
 		control.Record(s.ns, "test"),
 	}
-	random := make([]byte, 1_010_000) // just above what a client takes by default
+	random := make([]byte, 1_010_000) // just above a producer's default limit
 	rand.Read(random)                 // never fails
 	var all []rubbish
 	for _, header := range [][]byte{random, make([]byte, 1_900_000)} {
@@ -254,7 +253,7 @@ func hugeHeaders(t *testing.T, s *system) []rubbish {
 	return all
 }
 
-// awaitDeadletters returns the dead letters once they are what is waited for.
+// awaitDeadletters returns the dead letters once enough returns true for them.
 func awaitDeadletters(ctx context.Context, t *testing.T, s *system, enough func([]events.Record) bool) []events.Record {
 	t.Helper()
 	r, err := kafka.OpenRestorer(s.config(), nil)
@@ -276,7 +275,7 @@ func awaitDeadletters(ctx context.Context, t *testing.T, s *system, enough func(
 		case enough(dead):
 			return dead
 		}
-		<-tick.C // as the tools follow a topic: they ask again
+		<-tick.C // poll, as the tools do
 	}
 }
 
@@ -315,7 +314,7 @@ func checkDeadletters(t *testing.T, dead []events.Record, want map[string]rubbis
 
 var deadletterMetric = regexp.MustCompile(`(?m)^waybill_deadletters_total\{reason="([a-z_]+)"\} (\d+)$`)
 
-// checkCounted compares the metrics page with what was written.
+// checkCounted compares the counters on the metrics page with the records that were written.
 func checkCounted(t *testing.T, url string, want map[string]rubbish) {
 	t.Helper()
 	counts := map[string]int{}
@@ -337,7 +336,7 @@ func checkCounted(t *testing.T, url string, want map[string]rubbish) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 { // each reason is there, from the beginning
+		if n > 0 { // counters of all reasons exist from the start, at 0
 			got[string(m[1])] = n
 		}
 	}

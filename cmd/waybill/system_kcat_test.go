@@ -16,13 +16,13 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Orders from kcat, whose partitioner is another one, with and without a key,
-// as bare JSON, to `waybill up`; and what their reply_to was told, with kcat.
+// TestKcatSubmitsToUp submits to `waybill up` with kcat: bare JSON, with and without a key, and with kcat's own
+// partitioner. It reads the notifications in reply_to with kcat.
 func TestKcatSubmitsToUp(t *testing.T) {
 	t.Parallel()
 	u := startUpProcess(t, "--demo")
 	seen := observe(t, &u.system)
-	const replies = "shop.replies" // `up` creates it
+	const replies = "shop.replies" // `up` creates it automatically
 	kcatSubmits(t, &u.system, "a", []string{replies})
 	awaitTopic(t, &u.system, replies)
 	wantTold(t, &u.system, replies, "a", replies)
@@ -30,20 +30,18 @@ func TestKcatSubmitsToUp(t *testing.T) {
 	u.stop(t)
 }
 
-// The same on Apache Kafka, which creates nothing; and beside a good reply_to
-// one that doesn't exist, one that is not permitted and one that takes tiny
-// records only: their notifications are dead-lettered, with an alert for each
-// topic; and one that never acknowledges, which is given up only after half a
-// minute. No other task is delayed.
+// TestBadReplyToDelaysNobody does the same on Apache Kafka, without automatic creation of topics. One reply_to is good.
+// One doesn't exist, one is forbidden, and one accepts only tiny records: their notifications are dead-lettered, with
+// an alert for each topic. One never acknowledges, and is given up after 30 s. No other task is delayed.
 func TestBadReplyToDelaysNobody(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	b := kafkatest.FromCluster(kafkatest.KafkaNodes(t, 1, kafkatest.Authorizer()))
 	s := onBroker(t, b, sampleWorkflow(t))
 	const good, missing, forbidden, tiny, silent = "shop.replies", "shop.missing", "shop.forbidden", "shop.tiny", "shop.silent"
 	b.CreateTopics(t, 2, good, forbidden)
 	b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": "120"}, tiny)
-	b.CreateTopicsWith(t, 1, map[string]string{"min.insync.replicas": "2"}, silent) // of one: it never acknowledges
+	b.CreateTopicsWith(t, 1, map[string]string{"min.insync.replicas": "2"}, silent) // with one replica, writes are never acknowledged
 	b.Forbid(t, forbidden)
 	s.start(t, "scheduler", "--session-timeout", shortSession)
 	s.start(t, "supervisor", "--session-timeout", shortSession)
@@ -76,11 +74,10 @@ func TestBadReplyToDelaysNobody(t *testing.T) {
 	}
 }
 
-// kcatOrders is how many orders kcat submits for each reply_to; every other
-// one has a key.
+// kcatOrders is the number of orders that kcat submits for each reply_to. Every second one has a key.
 const kcatOrders = 20
 
-// kcatSubmits produces orders for each reply_to, and returns when it began.
+// kcatSubmits produces orders for each reply_to, and returns the time at which it began.
 func kcatSubmits(t *testing.T, s *system, name string, replyTo []string) time.Time {
 	t.Helper()
 	began := time.Now()
@@ -99,7 +96,7 @@ func kcatSubmits(t *testing.T, s *system, name string, replyTo []string) time.Ti
 	return began
 }
 
-// kcatIDs are the orders that kcatSubmits submits.
+// kcatIDs returns the ids of the orders that kcatSubmits submits.
 func kcatIDs(name string, replyTo ...string) []string {
 	ids := make([]string, kcatOrders*len(replyTo))
 	for i := range ids {
@@ -108,9 +105,8 @@ func kcatIDs(name string, replyTo ...string) []string {
 	return ids
 }
 
-// wantTold waits until kcat reads of a reply_to that each of its orders was
-// received and then processed, and returns when the last was told. The orders
-// are those of kcatSubmits, shared among all reply_to.
+// wantTold waits until kcat has read from a reply_to, for each of its orders, that it was received and then processed.
+// It returns the time of the last notification. The orders are those of kcatSubmits, spread over all reply_to topics.
 func wantTold(t *testing.T, s *system, replyTo, name string, all ...string) (last time.Time) {
 	t.Helper()
 	want := map[string][]string{}
@@ -160,7 +156,7 @@ func wantTold(t *testing.T, s *system, replyTo, name string, all ...string) (las
 	return last
 }
 
-// awaitTopic waits until there is a topic.
+// awaitTopic waits until the topic exists.
 func awaitTopic(t *testing.T, s *system, topic string) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config())
@@ -183,8 +179,8 @@ func awaitTopic(t *testing.T, s *system, topic string) {
 	}
 }
 
-// wantUndelivered waits until all that these topics were to be told is in the
-// dead letters, and checks that alerts name each.
+// wantUndelivered waits until all notifications for these topics are dead letters, and checks that alerts name each
+// topic.
 func wantUndelivered(t *testing.T, s *system, topics ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -212,8 +208,7 @@ func wantUndelivered(t *testing.T, s *system, topics ...string) {
 
 var replyToOfDetail = regexp.MustCompile(`^reply_to "([^"]+)"`)
 
-// undelivered sorts dead letters by the topic that was to be told; all must be
-// notifications.
+// undelivered groups dead letters by the topic that they were meant for. All must be notifications.
 func undelivered(t *testing.T, s *system, dead []events.Record) map[string]map[string]bool {
 	t.Helper()
 	told := map[string]map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// kill -9 of `up` in the middle of 2,000 tasks, a restart, and the same file
-// submitted again: all end once.
+// TestUpKilledInTheMiddle kills `up` with kill -9 amid 2,000 tasks, restarts it, and submits the same file again. Each
+// task ends exactly once.
 func TestUpKilledInTheMiddle(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// writers answer with text of the size that the order asks for; those of a gate once all of them have been called, so that
-// their replies are sent together.
+// writers starts a service that returns text of the requested size. Calls with a gate wait until all of them have
+// arrived, so that their replies are sent together.
 func writers(t *testing.T, together int) *httptest.Server {
 	t.Helper()
 	var gate sync.WaitGroup
@@ -42,8 +42,10 @@ func writers(t *testing.T, together int) *httptest.Server {
 	return server
 }
 
-// Orders with outputs of 40 KB end, and their notices come, where replies and reply_to take 100,000 bytes as one batch: each
-// fits. One of 120 KB doesn't fit its reply_to: it is a dead letter, and comes once the topic takes more and it is redriven.
+// TestOutputsThatFitAreDeliveredOneByOne: replies and reply_to accept batches of up to 100,000 bytes. Outputs of 40 KB
+// each fit, so their tasks end and their notifications are delivered, though several in one batch don't fit. An output
+// of 120 KB doesn't fit reply_to: its notification is a dead letter, and is delivered once the topic accepts more and
+// it is redriven.
 func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -70,7 +72,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 			produceOne(t.Context(), t, p, (&events.Submission{ID: id, Workflow: "large", ReplyTo: replyTo, Input: fmt.Appendf(nil, `{"bytes":%d,"gate":%d}`, size, gate)}).Record(s.ns, "shop"))
 		}
 		var ids []string
-		for i := 0; len(ids) < together; i++ { // their replies are for one partition
+		for i := 0; len(ids) < together; i++ { // their replies share a partition
 			if id := fmt.Sprintf("l-%d", i); events.Partition([]byte(id), s.partitions) == 0 {
 				ids = append(ids, id)
 				submit(id, 40_000, 1)
@@ -94,7 +96,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 	})
 }
 
-// toldOf waits until a reply_to was told that tasks are processed, each with its output.
+// toldOf waits until reply_to has a processed notification of each task, with its output.
 func toldOf(t *testing.T, s *system, topic string, ids ...string) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config())

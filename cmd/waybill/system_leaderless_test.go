@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// loneWorkflow has one step, of the simulated payments.
+// loneWorkflow has one step, on the simulated payments service.
 const loneWorkflow = `workflow: lone
 version: 1
 complete_within: 10m
@@ -23,16 +23,15 @@ steps:
   charge: {agent: payments, operation: charge, complete_within: 3s, retry: {max_attempts: 20}, input: {amount: 1, card: tok}}
 `
 
-// The node with the only copies of some partitions goes, and then every role is started again.
-// Tasks of the other numbers go on, a console answers for them, and the doctor says what is
-// wrong. When the node is back, so are the rest. Then it goes while all roles run, with requests
-// on their way to it.
+// TestNodeWithTheOnlyCopyGone stops the node with the only replicas of some partitions, and then restarts every role.
+// Tasks in other partitions continue, a console serves them, and the doctor says what is wrong. Once the node is back,
+// the other tasks continue. Then the node is stopped while all roles run and requests to it are in flight.
 func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
-	t.Parallel() // mostly it waits
+	t.Parallel() // it mostly waits
 	nodes := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.FromCluster(nodes)
-	const gone = 2 // it leads partitions 2 and 5, and coordinates the supervisors
+	const gone = 2 // leads partitions 2 and 5, and coordinates the supervisors' group
 	s := &system{broker: b, partitions: 6}
 	s.ns = b.NamespaceCoordinatedBy(t, gone+1, events.Namespace.SupervisorGroup)
 	s.waybill(t, exitOK, "topics", "create", "--partitions", "6", "--replication", "1")
@@ -42,7 +41,7 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 		case slices.Contains(append(s.ns.InboxTopics(), s.ns.Events(), s.ns.Alerts(), s.ns.Deadletters()), topic):
 			return p % 3
 		case topic == s.ns.Requests("payments"):
-			return (p + 1) % 3 // by the node that goes those of tasks that go on
+			return (p + 1) % 3 // the killed node leads request partitions 1 and 4, whose tasks must continue
 		}
 		return p % 2
 	})
@@ -98,12 +97,12 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 	shop.end(t)
 }
 
-// lacksLeaders reports whether an answer lacks what is in partitions 2 and 5, since no broker leads them, and nothing else.
+// lacksLeaders reports whether a response lacks exactly partitions 2 and 5, with the reason that they have no leader.
 func lacksLeaders(body string) bool {
 	return regexp.MustCompile(`"incomplete":\[\{"partition":2,"why":"no_leader","restored":[01]\},\{"partition":5,"why":"no_leader","restored":[01]\}\]`).MatchString(body)
 }
 
-// lone are ids of tasks whose partitions a node leads, and some of others.
+// lone returns ids of tasks whose partitions are led by the node, and ids of others.
 func (s *system) lone(name string, node int32) (others, its []string) {
 	for i := 0; len(others) < 6 || len(its) < 2; i++ {
 		if id := fmt.Sprintf("%s-%d", name, i); events.Partition([]byte(id), s.partitions)%3 == node {
@@ -115,11 +114,11 @@ func (s *system) lone(name string, node int32) (others, its []string) {
 	return others, its
 }
 
-// answeredMost is how long a question may take that can't be answered: a console asks the brokers for 5 s.
+// answeredMost is how long the console may take to refuse a request. It waits up to 5 s for the brokers.
 const answeredMost = 15 * time.Second
 
-// saysWhoIsMissing asks a console about a task that it has read, in a partition whose only node has gone, until the
-// cluster knows that it has.
+// saysWhoIsMissing asks a console for a task that it has indexed and whose partition has lost its only node. It retries
+// until the cluster has detected the failure.
 func (c *consoleClient) saysWhoIsMissing(t *testing.T, id string, p int32) {
 	t.Helper()
 	want := regexp.MustCompile(fmt.Sprintf("no broker leads partition %d[^0-9]", p))
@@ -140,7 +139,7 @@ func (c *consoleClient) saysWhoIsMissing(t *testing.T, id string, p int32) {
 	}
 }
 
-// saysWhatMayNotBeWritten has a console write to a partition whose only node has gone: a command, and an order.
+// saysWhatMayNotBeWritten has a console write a command and an order to a partition whose only node is down.
 func (c *consoleClient) saysWhatMayNotBeWritten(t *testing.T, task, order string) {
 	t.Helper()
 	for path, body := range map[string]string{"/tasks": `{"id":"` + order + `","workflow":"lone"}`, "/tasks/" + task + "/cancel": `{"reason":"test","request_id":"r-1"}`} {
@@ -154,8 +153,8 @@ func (c *consoleClient) saysWhatMayNotBeWritten(t *testing.T, task, order string
 	}
 }
 
-// listsTheRest has the tools list what can be read, with the exit code that says that it isn't all, and answer for a
-// task beside it as ever.
+// listsTheRest checks that the tools list what can be read, with the exit code for an incomplete answer. A task in
+// another partition is served as usual.
 func (s *system) listsTheRest(t *testing.T, console *consoleClient, led []string, unled string) {
 	t.Helper()
 	for _, api := range []string{"off", console.url} {
@@ -177,7 +176,7 @@ func (s *system) listsTheRest(t *testing.T, console *consoleClient, led []string
 			t.Errorf("timeline of %s, of %s: exit code %d after %v, %s", unled, api, code, time.Since(began), note)
 		}
 	}
-	again := led[0] // which changes nothing
+	again := led[0] // the same task again: changes nothing
 	s.waybill(t, exitOK, "submit", "--workflow", "lone", "--id", again, "--wait")
 	s.waybill(t, exitOK, "task", "wait", again)
 }
@@ -191,7 +190,7 @@ func (s *system) stateful(t *testing.T, dir string) (started []*process) {
 	return started
 }
 
-// processes submits orders, and waits for their ends.
+// processes submits orders and waits until they end.
 func (c *consoleClient) processes(t *testing.T, s *system, ids ...string) {
 	t.Helper()
 	for _, id := range ids {

@@ -18,10 +18,9 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// observer follows the events as anyone could, so that a test can wait for what
-// happens, and the inboxes, which are trimmed. It goes on when the broker is
-// killed and comes back. Of events it is no witness: the verdict is checkLog's,
-// over the log as kcat reads it.
+// observer follows the events and the inboxes, so that a test can wait for events, and has the records of inboxes,
+// which are trimmed. It keeps following when the broker is killed and restarted. It doesn't decide a test: checkLog
+// does, over the log as kcat reads it.
 type observer struct {
 	mu     sync.Mutex
 	states map[string]events.TaskState // of every task that was seen
@@ -33,8 +32,7 @@ type observer struct {
 	inputs *inboxes
 }
 
-// observe begins to follow a system's events and inboxes, until the end of the
-// test.
+// observe follows a system's events and inboxes until the end of the test.
 func observe(t *testing.T, s *system) *observer {
 	t.Helper()
 	o := &observer{states: map[string]events.TaskState{}, counts: map[events.TaskState]int{}, next: map[int32]int64{},
@@ -79,7 +77,7 @@ func (o *observer) take(records []events.Record) {
 	o.moved = make(chan struct{})
 }
 
-// ended is how many tasks have ended or are held.
+// ended returns the number of tasks that have ended or are held. The caller holds o.mu.
 func (o *observer) ended() int {
 	n := o.counts[events.StateError]
 	for s, k := range o.counts {
@@ -90,7 +88,7 @@ func (o *observer) ended() int {
 	return n
 }
 
-// await waits until done says so; done is called with the observer locked.
+// await waits until done returns true. It calls done with o.mu locked.
 func (o *observer) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -111,8 +109,7 @@ func (o *observer) await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// awaitEnded waits until so many tasks have ended or are held, and returns how
-// many had then.
+// awaitEnded waits until n tasks have ended or are held, and returns the actual number.
 func (o *observer) awaitEnded(t *testing.T, n int) (ended int) {
 	t.Helper()
 	o.await(t, fmt.Sprintf("%d tasks that have ended", n), func() bool {
@@ -128,9 +125,8 @@ func (o *observer) awaitState(t *testing.T, id string, state events.TaskState) {
 	o.await(t, fmt.Sprintf("task %s in state %s", id, state), func() bool { return o.states[id] == state })
 }
 
-// checkLog reads the raw events with kcat and holds them against the promises:
-// no ce_id twice, no gap in any task's seq, and all that the checkers know, with
-// what led to the events and what came of them.
+// checkLog reads the raw events with kcat and checks them against the promises: no duplicate ce_id, no gap in a task's
+// seq, and all that package verify checks, including the causes and the effects of events.
 func checkLog(t *testing.T, s *system, said testimony) *verify.Checker {
 	t.Helper()
 	e := collect(t, s, func() []events.Record {
@@ -142,7 +138,7 @@ func checkLog(t *testing.T, s *system, said testimony) *verify.Checker {
 	return e.Checker
 }
 
-// checkNames checks what can be seen without knowing what events are.
+// checkNames checks ce_id and seq without decoding events.
 func checkNames(t *testing.T, records []events.Record) {
 	t.Helper()
 	seen, last := map[string]string{}, map[string]uint64{}
@@ -154,7 +150,7 @@ func checkNames(t *testing.T, records []events.Record) {
 		}
 		seen[id] = events.Origin(r)
 		if len(r.Key) == 0 {
-			continue // of the partition: a claim
+			continue // a claim, which belongs to the partition
 		}
 		task := string(r.Key)
 		seq, err := strconv.ParseUint(strings.TrimPrefix(id, task+"/"), 10, 64)
@@ -166,7 +162,7 @@ func checkNames(t *testing.T, records []events.Record) {
 	t.Logf("kcat read %d events of %d tasks", len(records), len(last))
 }
 
-// idsOf are the ids of orders.
+// idsOf returns the ids of orders.
 func idsOf(orders []demo.Order) []string {
 	ids := make([]string, len(orders))
 	for i, o := range orders {
@@ -175,8 +171,8 @@ func idsOf(orders []demo.Order) []string {
 	return ids
 }
 
-// checkOrders checks the log and the ledger, and holds how the orders ended
-// against what had to be. The submission of every order was acknowledged.
+// checkOrders checks the log and the ledger, and compares how the orders ended with what is expected. The submission of
+// every order was acknowledged.
 func checkOrders(t *testing.T, s *system, inputs *inboxes, ledger string, orders []demo.Order) {
 	t.Helper()
 	log := checkLog(t, s, testimony{inputs, ledger, idsOf(orders)})
@@ -194,7 +190,7 @@ func checkOrders(t *testing.T, s *system, inputs *inboxes, ledger string, orders
 	t.Logf("%d orders ended: %v; the ledger has %d lines", len(orders), states, lines(t, ledger))
 }
 
-// lines is how many lines a file has.
+// lines returns the number of lines in a file.
 func lines(t *testing.T, path string) int {
 	t.Helper()
 	b, err := os.ReadFile(path)

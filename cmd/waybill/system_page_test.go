@@ -15,9 +15,9 @@ const (
 	operatorToken = "operators-command-it"
 )
 
-// A day with the web page, in a browser: it wants a token, and takes none that isn't one; an order is
-// submitted, fails before one's eyes, and is held; a viewer may not undo it, an operator has it tried
-// again. What the page shows is what the log has, and what others wrote is text.
+// TestPage uses the web page in a browser. The page asks for a token and refuses invalid ones. An order is submitted,
+// fails and is held. A viewer may not undo it; an operator resubmits it. The page shows what the log has, and shows
+// text by others as text, not as HTML.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := openBrowser(t)
@@ -93,14 +93,14 @@ func TestPage(t *testing.T) {
 	u.stop(t)
 }
 
-// command sends a command of the task that is shown.
+// command sends a command for the task that is shown.
 func command(b *browser, name, why string) {
 	b.click(fmt.Sprintf(".buttons button:nth-child(%d)", map[string]int{"resubmit": 1, "release": 2, "undo": 3, "cancel": 4}[name]))
 	b.enter("dialog input[name=reason]", why)
 	b.click("dialog .buttons button")
 }
 
-// release settles the step of the task that is shown, with an output.
+// release completes the held step of the task that is shown, with an output.
 func release(b *browser, output string) {
 	b.click(".buttons button:nth-child(2)")
 	b.enter("dialog input[name=reason]", "by hand")
@@ -108,7 +108,8 @@ func release(b *browser, output string) {
 	b.click("dialog .buttons button")
 }
 
-// Where there is nothing yet, or nothing that a browser can ask for, the page says so, and what to do.
+// TestPageWithNothingToShow: if there is no data, or no endpoint that a browser can use, the page says so, and what to
+// do.
 func TestPageWithNothingToShow(t *testing.T) {
 	b := openBrowser(t)
 	u := startUpProcess(t, "--listen", "127.0.0.1:0")
@@ -125,7 +126,7 @@ func TestPageWithNothingToShow(t *testing.T) {
 	u.stop(t)
 }
 
-// awaitTimeline waits until the page has each event of c-1 that the log has, in a row of its own.
+// awaitTimeline waits until the page shows each event of c-1 in the log, in a row of its own.
 func awaitTimeline(t *testing.T, b *browser, u *upSystem) {
 	t.Helper()
 	var lines []struct {
@@ -141,8 +142,8 @@ func awaitTimeline(t *testing.T, b *browser, u *upSystem) {
 	}
 }
 
-// TestPageSendsWhatIsTyped: an order's input and a step's output reach the log as they were typed, and are shown so:
-// JavaScript would make 5 of 5.0, which is another type for an expression, and round large numbers.
+// TestPageSendsWhatIsTyped: an order's input and a step's output reach the log exactly as typed, and are shown so.
+// JavaScript would turn 5.0 into 5, which has another type in expressions, and would round large numbers.
 func TestPageSendsWhatIsTyped(t *testing.T) {
 	t.Parallel()
 	b := openBrowser(t)

@@ -16,17 +16,14 @@ import (
 	"time"
 )
 
-// The tests in system_*_test.go show what Waybill must show as a whole, by the
-// door that users come in by: the binary, as processes that are killed by
-// signals, looked at from outside: kcat on the raw log, the services' own
-// ledger, the page of metrics.
+// The tests in system_*_test.go test Waybill as a whole, through its public interfaces: the binary, in processes that
+// are killed by signals. They observe it from outside: kcat on the raw log, the services' own ledger, the metrics page.
 
-// patience bounds every wait for an event. A test that reaches it fails; it is
-// long because the machine may be busy with other things.
+// patience bounds every wait for an event; a test that reaches it fails. It is long because the machine may be busy.
 const patience = 3 * time.Minute
 
-// product is the path of the binary, built once for each test process. Its file
-// has no name any more: nothing is left of it, however this process ends.
+// product is the path of the binary, built once per test process. The file is unlinked after it is opened, so nothing
+// is left however this process ends.
 var product = sync.OnceValues(func() (path string, err error) {
 	dir, err := os.MkdirTemp("", "waybill-product-")
 	if err != nil {
@@ -43,7 +40,7 @@ var product = sync.OnceValues(func() (path string, err error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), productFile.Fd()), nil
 })
 
-var productFile *os.File // a file that nothing refers to would be closed
+var productFile *os.File // keeps the unlinked file open; the garbage collector would close it
 
 func productCommand(t *testing.T, ctx context.Context, env []string, args []string) *exec.Cmd {
 	t.Helper()
@@ -55,7 +52,7 @@ func productCommand(t *testing.T, ctx context.Context, env []string, args []stri
 	cmd.Args[0] = "waybill"
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = t.TempDir()
-	// The kernel kills it when this process ends without its cleanup.
+	// The kernel kills it if this process ends without its cleanup.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
@@ -64,13 +61,13 @@ func productCommand(t *testing.T, ctx context.Context, env []string, args []stri
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	out   said // both outputs
+	out   said // stdout and stderr
 	ended chan struct{}
-	err   error // once ended
+	err   error // valid once ended is closed
 }
 
-// startProcess starts a role, or up. It is killed at the end of the test; what
-// it said last is shown if the test failed.
+// startProcess starts a role, or up. It is killed at the end of the test. If the test failed, its last output is
+// logged.
 func startProcess(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{name: strings.Join(args, " "), ended: make(chan struct{})}
@@ -93,17 +90,16 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-// kill is kill -9. It returns when the process is gone.
+// kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended by itself
+	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.ended
 }
 
-// stop is what a platform does first: SIGTERM, and then it waits. A role that
-// was asked to end ends with 0 or 130.
+// stop sends SIGTERM and waits, as a platform does first. The process must exit with 0 or 130.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
@@ -115,7 +111,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// await returns the first line that holds text.
+// await waits for the first line of output that contains text, and returns it.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
 	deadline := time.After(patience)
@@ -139,7 +135,7 @@ func (p *process) await(t *testing.T, text string) string {
 
 var metricsPage = regexp.MustCompile(`http://[0-9.:]+/metrics`)
 
-// metricsURL is the page that the process says it serves.
+// metricsURL returns the URL of the metrics page that the process prints.
 func (p *process) metricsURL(t *testing.T) string {
 	t.Helper()
 	line := p.await(t, "/metrics")
@@ -150,15 +146,15 @@ func (p *process) metricsURL(t *testing.T) string {
 	return url
 }
 
-// said keeps what a process says, line by line.
+// said collects the output of a process, by line.
 type said struct {
 	mu    sync.Mutex
 	lines []string
 	rest  []byte
-	more  chan struct{} // closed, and made anew, when a line comes
+	more  chan struct{} // closed and replaced when a line arrives
 }
 
-// saidLinesMax bounds what is kept of one process.
+// saidLinesMax bounds the lines kept per process.
 const saidLinesMax = 10_000
 
 func (s *said) Write(b []byte) (int, error) {

@@ -20,9 +20,9 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// All roles killed under load, every state directory deleted, started again:
-// every task ends, and each partition's digest equals that of a rebuild from
-// offset 0. On Apache Kafka with separate processes.
+// TestStateOfRolesLost kills all roles under load, deletes every state directory, and starts them again. Every task
+// ends, and each partition's digest equals that of a rebuild from offset 0. It runs on Apache Kafka, with separate
+// processes.
 func TestStateOfRolesLost(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestStateOfRolesLost(t *testing.T) {
 	shop := openShop(t, func(w http.ResponseWriter, r *http.Request) bool {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return true // the caller has gone
+			return true // the caller has disconnected
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		return refundsAreDown(w, r, body)
@@ -44,7 +44,7 @@ func TestStateOfRolesLost(t *testing.T) {
 		short := []string{"--session-timeout", shortSession}
 		started := s.agents(t, shop)
 		started = append(started,
-			// One with a name keeps its partitions, one without gets others.
+			// A scheduler with an instance name keeps its partitions; one without a name gets others.
 			s.start(t, append([]string{"scheduler", "--data-dir", dirs[0], "--instance", "one"}, short...)...),
 			s.start(t, append([]string{"scheduler", "--data-dir", dirs[1]}, short...)...))
 		return append(started, s.start(t, append([]string{"supervisor", "--data-dir", dirs[2]}, short...)...))
@@ -75,7 +75,7 @@ func TestStateOfRolesLost(t *testing.T) {
 	checkDigests(t, s.config(), s.partitions, dirs...)
 }
 
-// The same of `up`: its projections are deleted, the broker's log is not.
+// TestStateOfUpLost does the same for `up`: its projections are deleted, the broker's log isn't.
 func TestStateOfUpLost(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestStateOfUpLost(t *testing.T) {
 	checkDigests(t, cfg, u.partitions, state)
 }
 
-// deleteState deletes what is in a state directory; there must be something.
+// deleteState deletes the content of a state directory, which must not be empty.
 func deleteState(t *testing.T, dir string) {
 	t.Helper()
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
@@ -139,9 +139,8 @@ func viewOf(s *projections.Store, view string, p int32) (digested, error) {
 	return s.Timelines(p)
 }
 
-// checkDigests compares every partition of every view in the state directories
-// with a rebuild, in an empty directory, from offset 0 up to the same offset.
-// Of each partition, one store of tasks must reflect all of the log.
+// checkDigests compares every partition of every view in the state directories with a rebuild in an empty directory,
+// from offset 0 to the same offset. For each partition, one task store must reflect the whole log.
 func checkDigests(t *testing.T, cfg kafka.Config, partitions int32, dirs ...string) {
 	t.Helper()
 	history := readEvents(t, cfg, partitions)
@@ -176,7 +175,7 @@ func checkDigests(t *testing.T, cfg kafka.Config, partitions int32, dirs ...stri
 	t.Logf("%d digests equal those of a rebuild", compared)
 }
 
-// compareDigests returns the offset below which the live view reflects the log.
+// compareDigests compares one partition of a view, and returns the offset below which the live view reflects the log.
 func compareDigests(t *testing.T, view string, p int32, live, rebuilt *projections.Store, history []events.Record) int64 {
 	t.Helper()
 	a, err := viewOf(live, view, p)

@@ -10,12 +10,12 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 )
 
-// revokedWithin is above the minute for which a role tries again what the cluster has refused.
+// revokedWithin is above the minute for which a role retries what the cluster has denied.
 const revokedWithin = time.Minute + patience
 
-// A role whose principal loses its rights while it runs ends and says why: it doesn't go on in silence.
+// TestRevokedRightsEndTheirProcesses: if a role's principal loses its rights, the role ends and says why.
 func TestRevokedRightsEndTheirProcesses(t *testing.T) {
-	t.Parallel() // its cluster is its own
+	t.Parallel() // it has a cluster of its own
 	by := guarded(t)
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
 	for _, name := range demo.Services {

@@ -19,11 +19,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// rightsPage holds the table of rights.
+// rightsPage is the page with the table of rights.
 const rightsPage = "docs/operate/security.md"
 
-// rightsUsers are the users of the table, by what its first column calls them. Another user has the rights of
-// a supervisor without those on snapshots.
+// rightsUsers maps the first column of the table to users. One more user has the rights of a supervisor except those on
+// snapshots.
 var rightsUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
 	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter", "`import`, in its own namespace": importer,
@@ -41,7 +41,7 @@ var (
 	quoted   = regexp.MustCompile("`([^`]+)`")
 )
 
-// tableOfRights are the rights of the table, by user.
+// tableOfRights returns the rights in the table, by user.
 func tableOfRights(t *testing.T) map[string][]kafkatest.Right {
 	t.Helper()
 	rights := map[string][]kafkatest.Right{}
@@ -76,7 +76,7 @@ func tableOfRights(t *testing.T) map[string][]kafkatest.Right {
 	return rights
 }
 
-// rightsIn reads "Read, Write: `events`, `requests.*`".
+// rightsIn parses "Read, Write: `events`, `requests.*`".
 func rightsIn(ns, sentence string, of kafkatest.Resource) (rights []kafkatest.Right) {
 	m := rightsOf.FindStringSubmatch(sentence)
 	if m == nil {
@@ -97,7 +97,7 @@ func rightsIn(ns, sentence string, of kafkatest.Resource) (rights []kafkatest.Ri
 	return rights
 }
 
-// namedBy are the names that one of the table stands for.
+// namedBy returns the resource names that a name in the table stands for.
 func namedBy(name string) []string {
 	switch prefix, ofAgent := strings.CutSuffix(name, "NAME"); {
 	case name == "reply_to":
@@ -108,7 +108,7 @@ func namedBy(name string) []string {
 	return []string{name}
 }
 
-// as is the system as a user sees it.
+// as is the system as one user accesses it.
 type as struct {
 	system
 	user, password string
@@ -116,7 +116,7 @@ type as struct {
 
 func (a *as) env() []string {
 	if a.user == "" {
-		return a.system.env() // who may do everything
+		return a.system.env() // the superuser
 	}
 	return append(a.system.env(), "WAYBILL_SASL_MECHANISM=PLAIN", "WAYBILL_SASL_USER="+a.user, "WAYBILL_SASL_PASSWORD_FILE="+a.password)
 }
@@ -138,7 +138,7 @@ func (a *as) waybill(t *testing.T, code int, args ...string) string {
 	return out
 }
 
-// guarded is a cluster where each user has the rights that the table says, and no other.
+// guarded starts a cluster where each user has exactly the rights in the table.
 func guarded(t *testing.T) map[string]*as {
 	t.Helper()
 	rights := tableOfRights(t)
@@ -165,10 +165,10 @@ func guarded(t *testing.T) map[string]*as {
 	return all
 }
 
-// With the rights that the table names, and no other, each user in it can do its work. A supervisor
-// on an empty disk begins with a snapshot; one that may not read them says so, and reads the log.
+// TestRightsOfThePageAreEnough: with exactly the rights in the table, each user can do its work. A supervisor with an
+// empty disk starts from a snapshot. One that may not read snapshots says so, and reads the log.
 func TestRightsOfThePageAreEnough(t *testing.T) {
-	t.Parallel() // its cluster is its own
+	t.Parallel() // it has a cluster of its own
 	by := guarded(t)
 	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
@@ -189,7 +189,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 		return
 	}
 
-	// Large orders, until a snapshot is written.
+	// Submit large orders until a snapshot is written.
 	pad, snapshot := strings.Repeat("x", 300<<10), func(r events.Record) bool { return string(r.Key) == events.SnapshotMetaKey }
 	for n := 0; !slices.ContainsFunc(root.broker.ReadTopic(t, root.ns.Snapshots()), snapshot); n++ {
 		if n == 20 {
@@ -209,7 +209,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 		s.stop(t)
 	}
 
-	// A held order, by an operator; and one of a workflow that comes late.
+	// An operator resubmits a held order; and an order of a workflow that is applied later.
 	shopper.waybill(t, exitRefused, "submit", "--workflow", "late", "--id", "refused", "--input", `{"items":[],"total":4.5,"card":"tok","address":"x"}`, "--wait", "--timeout", "1m")
 	shopper.waybill(t, exitError, "submit", "--workflow", "quick", "--id", "held", "--input", `{"items":[],"total":4.5,"card":"tok_declined","address":"x"}`, "--wait", "--timeout", "1m")
 	operator.waybill(t, exitOK, "resubmit", "held", "--why", "again")
@@ -223,7 +223,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	for _, args := range []string{"deadletters redrive --reason unknown_workflow --execute", "task wait refused --timeout 1m"} {
 		operator.waybill(t, exitOK, strings.Fields(args)...)
 	}
-	if out := operator.waybill(t, exitOther, "doctor", "-o", "json"); !strings.Contains(out, `"supervisor"`) { // none runs
+	if out := operator.waybill(t, exitOther, "doctor", "-o", "json"); !strings.Contains(out, `"supervisor"`) { // no supervisor runs
 		t.Errorf("doctor: %s", out)
 	}
 	if !slices.ContainsFunc(root.broker.ReadTopic(t, rightsReplyTo), func(r events.Record) bool { return bytes.Contains(r.Value, []byte(`"processed"`)) }) {
@@ -237,7 +237,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
 }
 
-// rightsOfAConsole asks for everything, and has an order submitted and cancelled.
+// rightsOfAConsole calls all endpoints, and submits and cancels an order.
 func rightsOfAConsole(t *testing.T, c *consoleClient) {
 	for _, path := range []string{"/tasks?min_offset=end", "/tasks/held?min_offset=end", "/tasks/held/timeline", "/tasks/held/why", "/tasks/held/export", "/workflows", "/agents", "/partitions", "/alerts", "/deadletters"} {
 		c.get(t, http.StatusOK, path, nil)
@@ -247,12 +247,12 @@ func rightsOfAConsole(t *testing.T, c *consoleClient) {
 	c.post(t, http.StatusOK, "/tasks/by-console/cancel", `{"reason":"enough","keep":true}`, nil)
 }
 
-// goConfig is what a Go program is given.
+// goConfig is the configuration of a Go client of this user.
 func (a *as) goConfig() waybill.Config {
 	return waybill.Config{Brokers: a.broker.Addrs, SASL: waybill.SASL{Mechanism: "PLAIN", User: a.user, Password: kafkatest.Password}}
 }
 
-// serve runs an agent of one's own until the test ends.
+// serve runs a Go agent until the test ends.
 func (a *as) serve(t *testing.T, agentName string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,16 +14,15 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// shop is the simulated services, in this process, as a URL: what the HTTP
-// agents of a system call.
+// shop runs the simulated services in this process. The HTTP agents of a system call them at url.
 type shop struct {
 	*demo.World
 	url, ledger string
 	closing     func() error
 }
 
-// openShop opens the services. before, which may be nil, sees each call first:
-// if it answers, the services don't hear of it.
+// openShop opens the services. before, which may be nil, handles each call first; if it answers, the services don't get
+// the call.
 func openShop(t *testing.T, before func(http.ResponseWriter, *http.Request) (answered bool)) *shop {
 	t.Helper()
 	s := &shop{ledger: filepath.Join(t.TempDir(), "ledger.jsonl")}
@@ -45,8 +44,7 @@ func openShop(t *testing.T, before func(http.ResponseWriter, *http.Request) (ans
 	return s
 }
 
-// refundsAreDown answers the undo of a charge of tok_stuck_undo: not now. The
-// services themselves say so only some times, as the demo wants it.
+// refundsAreDown fails the undo of a charge with tok_stuck_undo. The services fail it only a few times, for the demo.
 func refundsAreDown(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
 	if !strings.HasSuffix(r.URL.Path, "/refund") || !bytes.Contains(body, []byte(demo.CardStuckUndo)) {
 		return false
@@ -55,7 +53,7 @@ func refundsAreDown(w http.ResponseWriter, r *http.Request, body []byte) (answer
 	return true
 }
 
-// end ends the services, effects that are still to come included.
+// end closes the services, after effects that are still pending.
 func (s *shop) end(t *testing.T) {
 	t.Helper()
 	if err := s.closing(); err != nil {
@@ -68,8 +66,8 @@ func (s *system) agents(t *testing.T, shop *shop) []*process {
 	t.Helper()
 	var started []*process
 	for _, name := range demo.Services {
-		// The services fail where a card asks for it, not because they are
-		// down: a circuit would punish the other orders.
+		// The services fail only where a card asks for it. A circuit breaker would delay the other orders, so it is
+		// disabled.
 		started = append(started, startProcess(t, s.env(), "agent", "http", "--agent", name, "--url", shop.url+"/"+name+"/{operation}",
 			"--session-timeout", shortSession, "--breaker-failures", "4000000000", "--concurrency", "128"))
 	}
@@ -79,12 +77,10 @@ func (s *system) agents(t *testing.T, shop *shop) []*process {
 	return started
 }
 
-// shortSession is after how long the partitions of a killed process go to
-// others in these tests.
+// shortSession is the session timeout: after it, partitions of a killed process are reassigned.
 const shortSession = "3s"
 
-// onBroker prepares a namespace of a broker that creates nothing by itself: its
-// topics and workflows.
+// onBroker creates a namespace with its topics and workflows, on a broker that creates no topics by itself.
 func onBroker(t *testing.T, b *kafkatest.Broker, workflowFiles ...string) *system {
 	t.Helper()
 	s := &system{broker: b, ns: b.Namespace(t), partitions: 6}

@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// askProbe asks a process whether it is ready; 0: nobody listens.
+// askProbe requests a readiness probe. The status is 0 if nothing listens.
 func askProbe(t *testing.T, url string) (status int, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -37,7 +37,7 @@ func askProbe(t *testing.T, url string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// awaitProbe asks until the answer is the wanted one.
+// awaitProbe polls until the probe has the wanted status.
 func awaitProbe(t *testing.T, url string, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -48,11 +48,12 @@ func awaitProbe(t *testing.T, url string, want int) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %d %s, want %d", url, status, text, want)
 		}
-		time.Sleep(50 * time.Millisecond) // as a platform asks again
+		time.Sleep(50 * time.Millisecond) // poll, as a platform does
 	}
 }
 
-// A console that is told to stop says so to who balances requests, and answers meanwhile. An agent says so as long as its handler runs.
+// TestStoppingProcessIsNotReady: a stopping console isn't ready, so load balancers stop sending to it, but it still
+// serves requests. An agent isn't ready as long as its handler runs.
 func TestStoppingProcessIsNotReady(t *testing.T) {
 	suite.NeedAll(t, "processes that are stopped")
 	broker := kafkatest.Embedded(t)
@@ -70,7 +71,7 @@ func TestStoppingProcessIsNotReady(t *testing.T) {
 			t.Errorf("a request while it drains: %d %s", status, text)
 		}
 		awaitProbe(t, url+"/readyz", http.StatusServiceUnavailable)
-		awaitProbe(t, url+"/readyz", http.StatusServiceUnavailable) // the third: it goes
+		awaitProbe(t, url+"/readyz", http.StatusServiceUnavailable) // after the third failed probe it exits
 		p.stop(t)
 	})
 	t.Run("agent", func(t *testing.T) {

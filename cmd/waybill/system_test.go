@@ -19,25 +19,24 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// system is a Waybill that a test looks at: where its Kafka is, under which
-// names.
+// system is a Waybill installation under test: its brokers and its namespace.
 type system struct {
 	broker     *kafkatest.Broker
 	ns         events.Namespace
 	partitions int32
-	kills      []time.Time // of the embedded broker
+	kills      []time.Time // times at which the embedded broker was killed
 }
 
 func (s *system) config() kafka.Config {
 	return kafka.Config{Brokers: s.broker.Addrs, Namespace: s.ns, ClientID: "test"}
 }
 
-// env are the settings of every command.
+// env returns the settings of every command.
 func (s *system) env() []string {
 	return []string{"WAYBILL_BROKERS=" + strings.Join(s.broker.Addrs, ","), "WAYBILL_NAMESPACE=" + string(s.ns)}
 }
 
-// start starts a role as a process and returns when it says that it has.
+// start starts a role as a process and returns once it reports that it has started.
 func (s *system) start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := startProcess(t, s.env(), args...)
@@ -55,7 +54,7 @@ func (s *system) waybill(t *testing.T, code int, args ...string) string {
 	return out
 }
 
-// task is `waybill task get`.
+// task runs `waybill task get`.
 func (s *system) task(t *testing.T, id string) events.TaskView {
 	t.Helper()
 	var v events.TaskView
@@ -65,8 +64,8 @@ func (s *system) task(t *testing.T, id string) events.TaskView {
 	return v
 }
 
-// upSystem is `waybill up`: one process, persistent in a folder, killed and
-// started again as often as a test likes, always on the same port.
+// upSystem is `waybill up`: one process with a persistent directory. It can be killed and restarted, always on the same
+// port.
 type upSystem struct {
 	system
 	dir  string
@@ -74,7 +73,7 @@ type upSystem struct {
 	*process
 }
 
-// startUpProcess starts `waybill up` with the arguments in a folder of the test.
+// startUpProcess starts `waybill up` with the arguments, in a directory of the test.
 func startUpProcess(t *testing.T, args ...string) *upSystem {
 	t.Helper()
 	addr := freeAddress(t)
@@ -85,14 +84,14 @@ func startUpProcess(t *testing.T, args ...string) *upSystem {
 	return u
 }
 
-// start starts it, or starts it again.
+// start starts the process, also after a kill.
 func (u *upSystem) start(t *testing.T) {
 	t.Helper()
 	u.process = startProcess(t, nil, u.args...)
 	u.process.await(t, "Waybill is up")
 }
 
-// kill is kill -9 of all of it, the broker included.
+// kill kills the process with SIGKILL, including its broker.
 func (u *upSystem) kill() {
 	u.kills = append(u.kills, time.Now())
 	u.process.kill()
@@ -100,9 +99,8 @@ func (u *upSystem) kill() {
 
 func (u *upSystem) ledger() string { return filepath.Join(u.dir, "ledger.jsonl") }
 
-// freeAddress is an address of this machine that nothing listens on. Its port
-// is below those that the kernel gives to outgoing connections, so that none
-// takes it while its owner is dead.
+// freeAddress returns a local address that nothing listens on. Its port is below the kernel's range of ephemeral ports,
+// so that no outgoing connection takes it while the process is down.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	taken.Lock()
@@ -126,15 +124,14 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// taken are the addresses that this process has given to a test.
+// taken holds the addresses that were given to tests of this process.
 var taken = struct {
 	sync.Mutex
 	addrs map[string]bool
 }{addrs: map[string]bool{}}
 
-// quick is the sample workflow with durations for tests. Attempts are many where
-// each is one call (tok_down fails five), few where the agent itself calls again
-// until complete-by.
+// quick is the sample workflow with short durations. Its parameter for attempts is high where each attempt is one call
+// (tok_down fails five times), and low where the agent itself retries until complete-by.
 const quick = `workflow: %s
 version: 1
 complete_within: 10m
@@ -183,7 +180,7 @@ func quickWorkflow(t *testing.T, name, onError string, attempts int) string {
 	return writeFile(t, name+".yaml", fmt.Appendf(nil, quick, name, onError, attempts))
 }
 
-// sampleWorkflow is the file of the sample workflow, which up --demo has.
+// sampleWorkflow returns the path of the sample workflow, which up --demo uses.
 func sampleWorkflow(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../workflow/order.yaml")
@@ -193,7 +190,7 @@ func sampleWorkflow(t *testing.T) string {
 	return path
 }
 
-// unattended are orders that no operator comes by for.
+// unattended marks orders that no operator resubmits.
 func unattended(orders []demo.Order) []demo.Order {
 	for i := range orders {
 		orders[i].Resubmit = false
@@ -201,7 +198,7 @@ func unattended(orders []demo.Order) []demo.Order {
 	return orders
 }
 
-// ordersFile writes orders as `waybill submit -f` reads them.
+// ordersFile writes orders in the format of `waybill submit -f`.
 func ordersFile(t *testing.T, orders []demo.Order, workflow string) string {
 	t.Helper()
 	var b bytes.Buffer

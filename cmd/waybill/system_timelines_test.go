@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// Schedulers are killed ten times under load, in the middle of their transactions. A console then has of every task
-// what kcat reads committed: its timeline, its state, and why it is where it is.
+// TestTimelinesAfterKilledSchedulers kills schedulers ten times under load, amid transactions. For every task, a
+// console then shows what kcat reads as committed: the timeline, the state, and why the task is in that state.
 func TestTimelinesAfterKilledSchedulers(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -46,7 +46,7 @@ func TestTimelinesAfterKilledSchedulers(t *testing.T) {
 	})
 }
 
-// hasWhatKcatReads asks a console for all that it has of each order.
+// hasWhatKcatReads compares a console's answers for each order with the log that kcat reads.
 func (c *consoleClient) hasWhatKcatReads(t *testing.T, s *system, orders []demo.Order) {
 	t.Helper()
 	offsets := map[string][]string{}
@@ -69,7 +69,7 @@ func (c *consoleClient) hasWhatKcatReads(t *testing.T, s *system, orders []demo.
 			t.Errorf("%s is %s by the console", o.ID, task.State)
 		}
 		c.get(t, http.StatusOK, path+"/why", nil)
-		// The same order again is known by the task's first event.
+		// Submitting the order again finds the task by its first event.
 		again := fmt.Sprintf(`{"id":%q,"workflow":"quick","input":%s}`, o.ID, o.Body)
 		c.post(t, http.StatusCreated, "/tasks", again, nil)
 	}

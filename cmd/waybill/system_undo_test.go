@@ -20,10 +20,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A permanent failure with on_error hold waits for an operator, and goes on. With
-// undo, what may have happened is undone first, then what has, in reverse order,
-// and no effect is left, also where it came after its time was over. An undo that
-// keeps failing is held, visible, and resubmitted or released.
+// TestHoldAndUndo: with on_error hold, a task with a permanent failure is held until an operator continues it. With
+// undo, steps that may have taken effect are undone first, then completed steps in reverse order. No effect is left,
+// even of calls that arrive after their complete-by. An undo that keeps failing is held, and can be resubmitted or
+// released.
 func TestHoldAndUndo(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -41,21 +41,20 @@ func TestHoldAndUndo(t *testing.T) {
 	})
 }
 
-// The orders of this test. What happens to each is the troubles' doing, or its
-// card's.
+// The orders of this test. The troubles decide what happens to each, or else its card does.
 const (
-	blocked    = "blocked"     // its charge is rejected until the cause is gone
-	unanswered = "unanswered"  // its ship takes effect, and nobody hears of it
+	blocked    = "blocked"     // its charge is rejected until the cause is fixed
+	unanswered = "unanswered"  // its ship takes effect, but its reply is lost
 	lateBefore = "late-before" // its charge takes effect late, before its undo
-	lateAfter  = "late-after"  // ... comes after its undo
+	lateAfter  = "late-after"  // its charge takes effect late, after its undo
 	slowShip   = "slow-ship"   // charged late, then ship is rejected
-	slow1      = "slow-1"      // charged late by themselves, and cancelled
+	slow1      = "slow-1"      // charged late by the service itself, and cancelled
 	slow2      = "slow-2"
 	stuck1     = "stuck-1" // its undo keeps failing; resubmitted
-	stuck2     = "stuck-2" // ... released
+	stuck2     = "stuck-2" // its undo keeps failing; released
 )
 
-// cancelled begins what troubles mark once the order that follows is cancelled.
+// cancelled is the prefix of the mark that an order was cancelled; the order's id follows.
 const cancelled = "cancelled "
 
 func holdAndUndo(t *testing.T, s *system) {
@@ -96,7 +95,7 @@ func holdAndUndo(t *testing.T, s *system) {
 	checkUndone(t, shop.ledger)
 }
 
-// resumeHeld is the operator, who finds what is held and goes on with it.
+// resumeHeld finds the held tasks and continues them, as an operator does.
 func resumeHeld(t *testing.T, s *system, seen *observer, trouble *troubles) {
 	t.Helper()
 	held := []string{blocked, stuck1, stuck2}
@@ -134,8 +133,8 @@ func resumeHeld(t *testing.T, s *system, seen *observer, trouble *troubles) {
 	s.waybill(t, exitOK, "resubmit", blocked, "--why", "the bank has unblocked the card")
 }
 
-// checkUndone holds the ledger against what had to be: no effect without its
-// undo, but of what was processed and of what was settled by hand.
+// checkUndone compares the ledger with what is expected: each effect has its undo, except those of processed tasks and
+// of tasks settled by hand.
 func checkUndone(t *testing.T, ledger string) {
 	t.Helper()
 	entries, err := demo.ReadLedger(ledger)
@@ -143,7 +142,7 @@ func checkUndone(t *testing.T, ledger string) {
 		t.Fatal(err)
 	}
 	effects, undone := map[string]string{}, map[string]bool{} // by key; an effect's request
-	var order []string                                        // in which unanswered was undone
+	var order []string                                        // the order in which steps of unanswered were undone
 	for _, e := range entries {
 		switch e.What {
 		case demo.Effect:
@@ -189,15 +188,15 @@ func checkUndone(t *testing.T, ledger string) {
 	t.Logf("%d effects, %d undone or barred; slow ones by themselves: %v, %v", len(effects), len(undone), kinds[slow1], kinds[slow2])
 }
 
-// troubles stand between the agents and the services.
+// troubles injects failures between the agents and the services.
 type troubles struct {
 	shop    *shop
-	deliver chan struct{}  // closed: what came late for late-after arrives now
-	late    sync.WaitGroup // of those deliveries
+	deliver chan struct{}  // closed: the late calls of late-after arrive now
+	late    sync.WaitGroup // those deliveries
 
 	mu          sync.Mutex
-	open        bool // the bank has unblocked the card
-	refunds     bool // those of tok_stuck_undo work
+	open        bool // the card is unblocked
+	refunds     bool // refunds of tok_stuck_undo succeed
 	rejectedKey string
 	calls       map[string]chan struct{} // by request: closed when it is called
 }
@@ -212,7 +211,7 @@ func (x *troubles) unblock() {
 	x.open = true
 }
 
-// repair: undos of tok_stuck_undo work from now on.
+// repair makes undos of tok_stuck_undo succeed from now on.
 func (x *troubles) repair() {
 	x.shop.Repair()
 	x.mu.Lock()
@@ -220,7 +219,7 @@ func (x *troubles) repair() {
 	x.refunds = true
 }
 
-// called is closed when a request has come.
+// called returns a channel that is closed once the request has arrived.
 func (x *troubles) called(request string) chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -251,7 +250,7 @@ func (x *troubles) mark(request string) {
 	}
 }
 
-// answer makes the trouble of an order; true: the services hear nothing of it.
+// answer injects the failure for an order. If it returns true, the services don't get the call.
 func (x *troubles) answer(w http.ResponseWriter, r *http.Request) bool {
 	request := r.Header.Get("X-Waybill-Request")
 	task, ref, err := events.ParseRequestID(request)
@@ -262,7 +261,7 @@ func (x *troubles) answer(w http.ResponseWriter, r *http.Request) bool {
 	x.mark(request)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return true // the caller has gone
+		return true // the caller has disconnected
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	arrive := func() {
@@ -292,7 +291,7 @@ func (x *troubles) answer(w http.ResponseWriter, r *http.Request) bool {
 		})
 		<-r.Context().Done()
 	case slow1 + "/charge/do", slow2 + "/charge/do":
-		if ref.Attempt > 1 { // it would be answered, and the order processed, before a busy machine has it cancelled
+		if ref.Attempt > 1 { // on a busy machine it would be answered, and the order processed, before it is cancelled
 			select {
 			case <-x.called(cancelled + task):
 			case <-r.Context().Done():
@@ -319,6 +318,6 @@ func (x *troubles) reject(w http.ResponseWriter, r *http.Request) bool {
 	}
 	x.rejectedKey = r.Header.Get("Idempotency-Key")
 	w.WriteHeader(http.StatusUnprocessableEntity)
-	_, _ = io.Copy(w, strings.NewReader(`{"code":"card_blocked","message":"ask your bank"}`)) // the caller may be gone
+	_, _ = io.Copy(w, strings.NewReader(`{"code":"card_blocked","message":"ask your bank"}`)) // the caller may have disconnected
 	return true
 }

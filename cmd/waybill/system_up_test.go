@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// How many partitions there are is settled when a data directory is made: `up`
-// on it again takes what is there, unless it is asked for another count.
+// TestUpAgainWithoutPartitions: the number of partitions is fixed when a data directory is created. A later `up` uses
+// it, unless another count is requested.
 func TestUpAgainWithoutPartitions(t *testing.T) {
 	addr := freeAddress(t)
 	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace,

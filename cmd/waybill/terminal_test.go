@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pseudoTerminal is a terminal, and who types at it.
+// pseudoTerminal returns a terminal and its controlling end, which stands for the keyboard.
 func pseudoTerminal(t *testing.T) (terminal, keyboard *os.File) {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,8 +35,8 @@ func pseudoTerminal(t *testing.T) (terminal, keyboard *os.File) {
 	return terminal, keyboard
 }
 
-// What changes a task or a definition asks on a terminal before it connects to anything. --yes doesn't ask, and where
-// there is no terminal a command is sent, and a definition isn't deleted.
+// TestAsksOnATerminal: commands that change a task or a definition ask for confirmation on a terminal before they
+// connect. With --yes they don't ask. Without a terminal a command is sent, but a definition isn't deleted.
 func TestAsksOnATerminal(t *testing.T) {
 	const question, opened = "? [y/N] ", "--kafka-config: "
 	waybill := func(in *os.File, args ...string) (int, string) {
@@ -44,7 +44,7 @@ func TestAsksOnATerminal(t *testing.T) {
 		if in != nil {
 			cmd.Stdin = in
 		}
-		out, _ := cmd.CombinedOutput() // its exit code is looked at
+		out, _ := cmd.CombinedOutput() // the exit code is checked instead
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	for _, args := range [][]string{

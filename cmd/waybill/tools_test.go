@@ -27,8 +27,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// An interrupted tool says nothing and ends with 130; until then --follow shows
-// what comes.
+// TestInterruptedFollow: --follow prints events as they arrive. When interrupted, a tool prints nothing and exits with
+// 130.
 func TestInterruptedFollow(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -62,7 +62,7 @@ func TestInterruptedFollow(t *testing.T) {
 	}
 }
 
-// A demo that is interrupted says nothing of the orders that it cut off.
+// TestInterruptedDemo: an interrupted demo reports nothing about unfinished orders.
 func TestInterruptedDemo(t *testing.T) {
 	p := startProcess(t, nil, "demo", "--tasks", "100000")
 	p.await(t, "Durations, shortened")
@@ -102,8 +102,7 @@ func produce(t *testing.T, cfg kafka.Config, rs ...events.Record) {
 	}
 }
 
-// TestUnreadableScript: events that this build can't read are shown, stop the task
-// that they are of, and no other.
+// TestUnreadableScript: events that this build can't read are shown, and stop only the task that they belong to.
 func TestUnreadableScript(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -174,8 +173,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// What others wrote into a record must not reach the operator's terminal as
-// commands, nor move the columns.
+// TestTableIsPrintable: text that others wrote into a record doesn't reach the terminal as escape sequences, and
+// doesn't shift columns.
 func TestTableIsPrintable(t *testing.T) {
 	var out bytes.Buffer
 	w := newTable(&out, "A B")
@@ -188,7 +187,7 @@ func TestTableIsPrintable(t *testing.T) {
 	}
 }
 
-// A waiter outlives its broker's restart, and misses nothing by it.
+// TestWaitOutlivesRestart: a wait survives a restart of its broker and misses no event.
 func TestWaitOutlivesRestart(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -256,12 +255,12 @@ func startBroker(t *testing.T, o embedded.Options) *embedded.Broker {
 	return b
 }
 
-// A console gives pages: as many are asked for as hold what is wanted, none beyond.
+// TestPagesOfAConsole: exactly as many pages are requested as are needed for the wanted entries.
 func TestPagesOfAConsole(t *testing.T) {
 	const there = 2500
 	for _, c := range []struct {
 		most  int
-		pages []string // what each is asked for: its limit and its token
+		pages []string // limit and token of each request
 		note  string
 	}{
 		{0, []string{"1000 ", "1000 1000", "1000 2000"}, ""},
@@ -294,7 +293,8 @@ func TestPagesOfAConsole(t *testing.T) {
 	}
 }
 
-// What stands behind a flag in a help is what it takes, and a default that it shows is one that can be given.
+// TestHelpOfFlags: each placeholder in a help is one word. A default is stated in the text or shown by pflag, not both,
+// and it is a value that can be given.
 func TestHelpOfFlags(t *testing.T) {
 	var look func(*cobra.Command)
 	look = func(cmd *cobra.Command) {
@@ -314,7 +314,8 @@ func TestHelpOfFlags(t *testing.T) {
 	look(newRoot())
 }
 
-// What others wrote can't end a line, act on the terminal, or turn the rest of its line round.
+// TestPrintable: text by others can't end a line, control the terminal, or reverse the direction of the rest of the
+// line.
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"o-1\x1b[2J\tx\r\n":                      "o-1 [2J x  ",
@@ -329,7 +330,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// A terminal that knows no escape sequences, as that of an editor, would show them.
+// TestDumbTerminal: no escape sequences are written to a terminal that doesn't support them, such as an editor's.
 func TestDumbTerminal(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

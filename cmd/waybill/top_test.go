@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 )
 
-// answering is a client of a console that gives every question the same answer.
+// answering returns a client of a console that gives every request the same response.
 func answering(t *testing.T, body string) *apiClient {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
@@ -24,7 +24,7 @@ func answering(t *testing.T, body string) *apiClient {
 	return &apiClient{base: s.URL}
 }
 
-// interrupting is a terminal whose user ends what he has seen a view of.
+// interrupting is a terminal whose user interrupts after the first view.
 type interrupting struct {
 	strings.Builder
 	interrupt func()
@@ -35,7 +35,7 @@ func (i *interrupting) Write(p []byte) (int, error) {
 	return i.Builder.Write(p)
 }
 
-// Whoever interrupts top while it sleeps gets the exit code that he gets while it asks.
+// TestInterruptedTop: top exits with the same code whether it is interrupted while it sleeps or during a request.
 func TestInterruptedTop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := &interrupting{interrupt: stop}
@@ -54,8 +54,8 @@ func TestInterruptedTop(t *testing.T) {
 	}
 }
 
-// A list that lacks partitions shows what there is, and the exit code says that it isn't all, as for one task. Where
-// the console was only found the log is asked, which may have them.
+// TestListOfSomePartitions: a list that lacks partitions is shown, and the exit code says that it is incomplete, as for
+// one task. If the console was found rather than named, the log is read, which may have them.
 func TestListOfSomePartitions(t *testing.T) {
 	shown := tool{output: output{formatTable}}
 	for _, found := range []bool{false, true} {
@@ -87,7 +87,8 @@ func TestListOfSomePartitions(t *testing.T) {
 	}
 }
 
-// A console that gives the same page for ever isn't asked for ever: before, the list grew until memory was full.
+// TestListWithoutAnEnd: a console that returns the same page token again gives an error. Otherwise the list would grow
+// until memory is full.
 func TestListWithoutAnEnd(t *testing.T) {
 	c := answering(t, `{"tasks":[{"id":"a"}],"alerts":[{"task":"a"}],"left_off":9,"next_page_token":"again","incomplete":[]}`)
 	cmd := &cobra.Command{}
@@ -101,7 +102,7 @@ func TestListWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// What answers at a URL and is no console is named: before, the error was that of a JSON reader alone.
+// TestNoConsole: if the response at a URL isn't a console's, the error names the URL.
 func TestNoConsole(t *testing.T) {
 	c := answering(t, "<html>It works!</html>")
 	if _, err := c.task(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), c.base) || !strings.Contains(err.Error(), "is it a console?") {
@@ -109,8 +110,8 @@ func TestNoConsole(t *testing.T) {
 	}
 }
 
-// A view that is larger than the terminal would scroll its beginning away, again with each
-// drawing. It is made to fit, and shows what lags most.
+// TestTopFitsItsTerminal: a view larger than the terminal is cut to fit, and keeps what lags most. Otherwise each
+// redraw would scroll its start away.
 func TestTopFitsItsTerminal(t *testing.T) {
 	v := &overview{at: time.Now(), base: "http://console"}
 	for p := range int32(12) {
@@ -141,11 +142,11 @@ func TestTopFitsItsTerminal(t *testing.T) {
 	}
 }
 
-// A console that is started again doesn't end who watches.
+// TestTopGoesOnWhileTheConsoleIsAway: top survives a restart of the console.
 func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked++; asked > 4 && asked < 7 { // a view is four questions
+		if asked++; asked > 4 && asked < 7 { // one view takes four requests
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, `{"title":"Not now","status":503,"detail":"it begins"}`)
 			return
@@ -170,7 +171,7 @@ func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 	}
 }
 
-// watching is a terminal whose user has seen enough after some views.
+// watching is a terminal whose user interrupts after some views.
 type watching struct {
 	views []string
 	until int

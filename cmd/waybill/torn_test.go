@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// TestTornScript: a record of a task that is no event hides nothing of the others, whoever is asked, and
-// each tool says of it.
+// TestTornScript: an unreadable record of one task doesn't affect other tasks, with a console or from the log. Each
+// tool reports it.
 func TestTornScript(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}

@@ -19,7 +19,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// history is the events of two orders, as a scheduler wrote them.
+// history returns the events of two orders, as a scheduler writes them.
 func history(t *testing.T, ns events.Namespace) []events.Record {
 	t.Helper()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -27,7 +27,7 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Agent: "bank", Operation: "charge", Attempts: rule}})
 	claim := &events.Event{Seq: 1, Epoch: 1, At: at, Cause: events.Cause{Inbox: events.Tasks}, Fact: &events.PartitionClaimed{Owner: "test"}}
 	records := []events.Record{claim.Record(ns, "test", 0, claim.Value())}
-	for n, id := range []string{"good-7", "edited"} { // of two partitions they are in the first
+	for n, id := range []string{"good-7", "edited"} { // with two partitions, both are in the first
 		var task *events.Task
 		for _, f := range []events.Fact{
 			&events.TaskReceived{Workflow: "pay", Version: 1, Input: []byte(`{"amount":100}`), Plan: plan, Digest: "x"},
@@ -74,8 +74,8 @@ func verifyOf(t *testing.T, cfg kafka.Config, args ...string) (stdout, stderr st
 	return out.String(), note.String(), cmd.ProcessState.ExitCode()
 }
 
-// Whoever changes a past order breaks the chain of its events, and is found out:
-// on both brokers.
+// TestVerifyFindsWhatWasChanged: a change to a past order breaks the hash chain of its events and is found, on both
+// brokers.
 func TestVerifyFindsWhatWasChanged(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			change func(rs []events.Record) []events.Record
-			broken string // promise and task
+			broken string // promise and task of the fault
 		}{
 			{"nothing", func(rs []events.Record) []events.Record { return rs }, ""},
 			{"an amount", func(rs []events.Record) []events.Record {
@@ -100,7 +100,7 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 			cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
 			createTopics(t, cfg)
 			records := tt.change(history(t, cfg.Namespace))
-			for i := range records { // one after another, so that their order is certain
+			for i := range records { // one by one, so that their order is certain
 				produce(t, cfg, records[i])
 			}
 			out, note, code := verifyOf(t, cfg, "-o", "json")
@@ -130,9 +130,9 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 	})
 }
 
-// One byte of the log on the disk of `up`, whichever it is, is found by `verify` without a
-// broker, and by `up`, which doesn't start on it and changes nothing: kfake would cut off all
-// that follows.
+// TestVerifyDirectory: any changed byte of the log on the disk of `up` is found by `verify` without a broker. It is
+// also found by `up`, which then doesn't start and changes nothing; the embedded broker itself would truncate the log
+// there.
 func TestVerifyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	b := startBroker(t, embedded.Options{DataDir: kafkaDir(dir)})
@@ -140,7 +140,7 @@ func TestVerifyDirectory(t *testing.T) {
 	cfg.Namespace = events.DefaultNamespace
 	createTopics(t, cfg)
 	records := history(t, cfg.Namespace)
-	records = records[:len(records)-2] // the newest event is of a task at work: in no hash
+	records = records[:len(records)-2] // without the newest event of an open task, which no hash covers
 	for i := range records {
 		produce(t, cfg, records[i])
 	}
@@ -152,7 +152,7 @@ func TestVerifyDirectory(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"), args...)
-		cmd.Env = append(os.Environ(), "WAYBILL_BROKERS=127.0.0.1:1") // of other verbs
+		cmd.Env = append(os.Environ(), "WAYBILL_BROKERS=127.0.0.1:1") // a setting for other commands
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != want {
 			t.Errorf("%q: %v, want exit code %d\n%s", args, err, want, out)
@@ -169,8 +169,8 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	changed, n := make([]byte, len(whole)), 0
 	for at := 0; at < len(whole); n++ {
-		size := 12 + int(whole[at+10])<<8 + int(whole[at+11]) // none has 64 KiB
-		i := at + 5 + n*83%(size-5)                           // a byte of its offset in the first batch, then of heads and records
+		size := 12 + int(whole[at+10])<<8 + int(whole[at+11]) // no batch has 64 KiB
+		i := at + 5 + n*83%(size-5)                           // in the first batch a byte of its offset, then bytes of headers and records
 		at += size
 		copy(changed, whole)
 		changed[i] ^= 1
@@ -191,7 +191,7 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	run(exitUsage, "verify", "--data-dir", dir, "--brokers", "127.0.0.1:1")
 
-	// What the command line names goes before settings, as for any flag.
+	// The command line takes precedence over settings, as for any flag.
 	if err := os.WriteFile(log, whole, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	t.Setenv("WAYBILL_DATA_DIR", dir)
 	run(exitUnreachable, "verify", "--brokers", "127.0.0.1:1")
-	run(exitUnreachable, "verify") // settings name both, for other verbs: the directory is theirs
+	run(exitUnreachable, "verify") // settings name both: the brokers win, since the directory is for other commands
 	run(exitUsage, "verify", "--data-dir", filepath.Join(dir, "none"))
 	t.Setenv("WAYBILL_BROKERS", "")
 	properties := filepath.Join(t.TempDir(), "client.properties")
@@ -212,18 +212,18 @@ func TestVerifyDirectory(t *testing.T) {
 	run(exitUnreachable, "verify", "--kafka-config", properties)
 }
 
-// Kafka gives a batch that its disk has changed as if nothing was; readers find out, and
-// don't take it for a broker that is silent: `verify` names it, with the task, and goes on.
+// TestVerifyNamesWhatKafkasDiskChanged: Kafka returns a batch that was corrupted on its disk without an error. The
+// client detects it and doesn't treat it as an unresponsive broker. `verify` reports it with the task, and continues.
 func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
-	t.Parallel() // its cluster is its own
+	t.Parallel() // it has a cluster of its own
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	cfg := kafka.Config{Brokers: kafkatest.FromCluster(c).Addrs, Namespace: events.DefaultNamespace}
 	createTopics(t, cfg)
 	records := history(t, cfg.Namespace)
 	for _, r := range records {
-		produce(t, cfg, r) // a batch each
+		produce(t, cfg, r) // one batch each
 	}
-	if err := c.Terminate(0); err != nil { // in order: else Kafka looks through its log, too
+	if err := c.Terminate(0); err != nil { // a clean shutdown: else Kafka checks its log on start, too
 		t.Fatal(err)
 	}
 	path := filepath.Join(c.Dir(), "node1", "data", cfg.Namespace.Events()+"-0", "00000000000000000000.log")
@@ -235,7 +235,7 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := bytes.Index(log, []byte(third.Prev)) // which nothing before it in its batch is like
+	at := bytes.Index(log, []byte(third.Prev)) // unique in its batch
 	if at < 0 {
 		t.Fatalf("no third event of the task in %q", log)
 	}

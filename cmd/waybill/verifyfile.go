@@ -58,7 +58,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	if err != nil {
 		return nil, nil, exit(exitUsage, "--file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // only read: an error on close loses nothing
 	in := &progressReader{in: f, bar: newProgress(cmd.ErrOrStderr(), "reading "+path)}
 	defer in.bar.end()
 	if info, err := f.Stat(); err == nil {
@@ -72,7 +72,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 			c, next := verify.New(options), new(int64)
 			checkers[p], last[p] = c, next
 			return func(r *events.Record, changed *replay.ChangedError) {
-				if changed != nil { // before the faults that follow from it
+				if changed != nil { // reported before the faults that it causes
 					c.Corrupt(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
 				}
 				c.Event(r)

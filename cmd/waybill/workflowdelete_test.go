@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A definition is deleted when no open task has it, and comes back with the same body only, while a
-// copy of the first is kept.
+// TestDeletedDefinitionComesBackAsItWas: a definition is deleted only if no open task uses it. While a copy is kept, it
+// can be applied again only with the same body.
 func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
@@ -33,12 +33,12 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		waybill(exitUsage, "NAME/VERSION", "workflow", "delete", "race", "--yes")
 		waybill(exitNotFound, "no definition race/2", "workflow", "delete", "race/2", "--yes")
 
-		produce(t, cfg, history(t, cfg.Namespace)[:4]...) // the claim, and a task that is at work
+		produce(t, cfg, history(t, cfg.Namespace)[:4]...) // the claim, and an open task
 		waybill(exitRefused, "1 open tasks have pay/1 (good-7)", "workflow", "delete", "pay/1", "--yes")
 		waybill(exitOK, "deleted", "workflow", "delete", "race/1", "--yes")
 		waybill(exitNotFound, "no definition race/1", "workflow", "delete", "race/1", "--yes")
 		produce(t, cfg, definitionRecord(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
-		// Its tasks can still be forked under it, and looked at beside it.
+		// Its tasks can still be forked with it, and it can be shown.
 		waybill(exitOK, "flowchart", "workflow", "graph", "race/1", "--format", "mermaid")
 		waybill(exitUsage, "belongs to workflow pay, but the definition to race", "replay", "fork", "good-7", "--workflow", "race/1")
 		waybill(exitNotFound, "race/2", "replay", "fork", "good-7", "--workflow", "race/2")
@@ -53,8 +53,8 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// Somebody writes a tombstone while a scheduler runs. The scheduler keeps a copy for tasks that have the
-// definition, and refuses new orders of it with the reason; one that starts later does so, too.
+// TestTombstoneFromOutside writes a tombstone while a scheduler runs. The scheduler keeps a copy for tasks that use the
+// definition, and refuses new tasks with the reason. So does a scheduler that starts later.
 func TestTombstoneFromOutside(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}

@@ -39,7 +39,7 @@ const (
 // neverOpen keeps circuits closed: unanswered attempts are intended here.
 var neverOpen = agent.Breaker{Failures: math.MaxUint32}
 
-// environment is a broker with a namespace of its own, and a folder.
+// environment is a broker with a namespace of its own, and a directory.
 type environment struct {
 	cfg    kafka.Config
 	broker *embedded.Broker // nil: an external cluster
@@ -80,7 +80,7 @@ func openEnvironment(o environmentOptions) (*environment, error) {
 	return s, nil
 }
 
-// kind names the broker.
+// brokerKind names the broker.
 func (s *environment) brokerKind() string {
 	if s.broker != nil {
 		return "embedded"
@@ -174,12 +174,12 @@ func deleteAll(ctx context.Context, client *kgo.Client, ns events.Namespace) err
 // roles are the roles of a run.
 type roles struct {
 	workers     int
-	parked      bool // tasks wait on purpose for an agent that doesn't answer
+	parked      bool // tasks wait intentionally for an agent that doesn't answer
 	supervisor  bool
 	index       bool
 	agents      map[string]agent.Handler
 	concurrency int
-	capacity    map[string]int // of agents, if it isn't to be measured
+	capacity    map[string]int // capacities of agents; nil: they are measured
 	seams       instance.Seams
 	// before, if set, is called before the first role starts.
 	before func(ctx context.Context, n *instance.Instance) error
@@ -192,9 +192,9 @@ func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx cont
 	if r.seams.Worker == nil {
 		r.seams.Worker = func(log scheduler.Log) scheduler.Log { return &countedWorker{log, s.meter} }
 	}
-	name := "bench" // a static member, as `up` is
+	name := "bench" // a static group member, as in `up`
 	if s.broker == nil {
-		name = "" // it leaves at once, so that the groups can be deleted
+		name = "" // a dynamic member leaves at once, so that the groups can be deleted
 	}
 	n, err := instance.Open(ctx, s.cfg, instance.Config{Name: name, DataDir: filepath.Join(s.dir, "state"), Metrics: instance.NewMetrics(),
 		Log: s.log, OwnClock: s.broker != nil, Seams: r.seams})
@@ -202,7 +202,7 @@ func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx cont
 		return err
 	}
 	defer n.Close()
-	driven := context.Canceled // before it began
+	driven := context.Canceled // until drive has run
 	err = n.Run(ctx, func(ctx context.Context) error {
 		defer cancel()
 		if err := r.start(ctx, n); err != nil {
@@ -212,7 +212,7 @@ func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx cont
 		return driven
 	})
 	if driven == nil || err == nil || errors.Is(err, context.Canceled) {
-		return driven // the roles end because it did
+		return driven // the roles ended because drive did
 	}
 	return err
 }
@@ -270,7 +270,7 @@ func awaitGroupsStable(ctx context.Context, admin *kafka.Admin, groups []string)
 			groups = groups[1:]
 			continue
 		}
-		select { // a group tells nobody that it is stable
+		select { // Kafka doesn't notify of a stable group
 		case <-time.After(joinPoll):
 		case <-waiting.Done():
 			if ctx.Err() != nil {

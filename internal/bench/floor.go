@@ -24,7 +24,7 @@ type Floor struct {
 	Seconds        float64   `json:"duration_seconds"`
 	TasksPerSecond float64   `json:"tasks_per_second"`
 	PerTask        int       `json:"records_per_task"`
-	Moved          int64     `json:"records"` // of all tasks, with the warm-up, as counted
+	Moved          int64     `json:"records"` // of all tasks including the warm-up, as counted
 	EventBytes     float64   `json:"event_bytes"`
 	CPUSeconds     float64   `json:"cpu_seconds"`
 	Transactions   int64     `json:"transactions"`
@@ -57,8 +57,8 @@ func (f *floor) recordMoved(n int64) {
 	}
 }
 
-// awaitAllMoved waits until the records of all tasks were moved. A task counts as ended at its last event, but
-// replies of parallel steps may be processed after that: a script has them in the order of another run.
+// awaitAllMoved waits until the records of all tasks were moved. A task counts as ended at its last event, but replies
+// of parallel steps may be processed after that: a script has them in the order of the sampled run.
 func (f *floor) awaitAllMoved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
@@ -117,7 +117,7 @@ func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, 
 	if err != nil {
 		return nil, err
 	}
-	result.Moved = f.moved.Load() // when nobody moves any more
+	result.Moved = f.moved.Load() // after all clients have ended
 	return result, nil
 }
 

@@ -77,7 +77,7 @@ func (l *floorWorker) processBatch(ctx context.Context) error {
 	if err := l.session.Begin(); err != nil {
 		return err
 	}
-	// What is begun is ended, whenever the run ends: so it can be counted.
+	// A started transaction is always ended, even if the run ends, so that its records can be counted.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), floorEndWithin)
 	defer cancel()
 	out := int64(0)

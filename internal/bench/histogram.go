@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// histogramMax is the longest duration that is told apart from longer ones.
+	// histogramMax is the longest duration that is recorded; longer ones count as this.
 	histogramMax = 24 * time.Hour
 	// histogramDigits is the number of decimal digits of a duration: values read from a histogram are at most 0.1
 	// % too high.
@@ -32,7 +32,7 @@ func (h *Histogram) Record(d time.Duration) {
 	}
 	h.most = max(h.most, d)
 	if err := h.counts.RecordValue(int64(d)); err != nil {
-		panic(err) // it is in the bounds
+		panic(err) // can't happen: d is within the bounds
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is read is at most a thousandth above what was put in.
+// TestQuantiles: quantiles are at most 0.1 % above the recorded values.
 func TestQuantiles(t *testing.T) {
 	var h Histogram
 	if h.Quantile(0.5) != 0 || h.Count() != 0 || h.Max() != 0 {
@@ -38,8 +38,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// A system that stands still for a second, once, makes a second's worth of tasks
-// late. Times that counted from when a task was sent would show one.
+// TestNoCoordinatedOmission: if the system stalls for 1 s, all tasks due in that second are late. If times counted from
+// the actual send, only one task would be.
 func TestNoCoordinatedOmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, stuckAt = 1000, 100
@@ -48,14 +48,14 @@ func TestNoCoordinatedOmission(t *testing.T) {
 		g := &generator{tally: tally, dueAfter: l.dueAtRate(), flush: func(context.Context) error { return nil }}
 		g.write = func(_ context.Context, n int) {
 			if n == stuckAt {
-				time.Sleep(time.Second) // of the bubble's clock
+				time.Sleep(time.Second) // on the fake clock of synctest
 			}
 			g.recordWritten(n, nil)
 		}
 		if err := g.send(t.Context(), 0, l.Tasks); err != nil {
 			t.Fatal(err)
 		}
-		// From 1 s down to nothing over the 1000 tasks that were due meanwhile.
+		// Lateness falls from 1 s to 0 over the 1000 tasks that were due during the stall.
 		if got := tally.ack.Quantile(0.75); got < 450*time.Millisecond || got > 550*time.Millisecond {
 			t.Errorf("a quarter of the tasks was late by %v or more, want half a second", got)
 		}
@@ -65,7 +65,7 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	})
 }
 
-// Without a rate a task is to be sent when there is room for it.
+// TestClosedLoopWaitsForRoom: without a rate, a task is due when a slot is free.
 func TestClosedLoopWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Load{Tasks: 10, Inflight: 1}

@@ -70,10 +70,10 @@ func (l *Load) Check() error {
 	return errors.Join(faults...)
 }
 
-// all is the number of tasks of a run.
+// all returns the number of tasks of a run.
 func (l *Load) all() int { return l.Warmup + l.Tasks }
 
-// kind is whether a task times out or is undone.
+// kind says whether a task times out or is undone.
 type kind uint8
 
 const (
@@ -95,7 +95,7 @@ func (l *Load) kindOf(n int) kind {
 	return plain
 }
 
-// The definition that the tasks follow.
+// The workflow of the load.
 const (
 	workflowName = "bench"
 	stepPrefix   = "step-"

@@ -36,7 +36,7 @@ func TestSharesAreSpread(t *testing.T) {
 	}
 }
 
-// An input is as long as was asked for, JSON, and has what the steps are given.
+// TestInputs: an input is JSON, has exactly the requested size, and has the fields that steps use.
 func TestInputs(t *testing.T) {
 	for _, payload := range []int{minPayload, 300, 5000} {
 		o := newOrders(payload)
@@ -69,7 +69,8 @@ func TestNumbersOfTasks(t *testing.T) {
 	}
 }
 
-// Ids that are spread name each task as well, and those of two runs lie among each other.
+// TestNumbersOfSpreadTasks: spread ids can be mapped back to numbers, and ids of two runs are interleaved in their
+// order.
 func TestNumbersOfSpreadTasks(t *testing.T) {
 	a, b := spreadOrders(300), spreadOrders(300)
 	for _, n := range []int{0, 7, 1_000_000, 49_999_999} {
@@ -85,7 +86,7 @@ func TestNumbersOfSpreadTasks(t *testing.T) {
 			t.Errorf("%q counts as a task of the run", id)
 		}
 	}
-	first, turns := "", 0 // which run has the next id, in order
+	first, turns := "", 0 // first: the run of the previous id in sorted order; turns: how often it changes
 	var ids []string
 	for n := range 1000 {
 		ids = append(ids, a.id(n), b.id(n))

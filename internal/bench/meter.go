@@ -55,7 +55,7 @@ func (r reading) since(from reading) reading {
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(fmt.Sprintf("getrusage of this process: %v", err)) // it has no failure for us
+		panic(fmt.Sprintf("getrusage of this process: %v", err)) // can't fail for this process
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// The types of a task's last event, of a hold, and of an attempt's begin and
-// time-out.
+// Types of a task's last event, of holds, and of starts and time-outs of attempts.
 var (
 	typeProcessed = (*events.TaskProcessed)(nil).Type()
 	typeUndone    = (*events.TaskUndone)(nil).Type()

@@ -97,7 +97,7 @@ type openLog struct {
 	want map[events.TaskState]int // expected states of the log's tasks at the end
 }
 
-// secondLogDir is the folder of the log of all levels but the first.
+// secondLogDir is the directory of the log of all levels but the first.
 const secondLogDir = "beside"
 
 // RunOpen measures a load while tasks are open, level by level on one log, and before each level the first level
@@ -145,10 +145,10 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 	return result, nil
 }
 
-// openLevels measures all levels: the first on the first log, the others on the second.
+// measureLevels measures all levels: the first on the first log, the others on the second.
 func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenResult, error) {
 	result := &OpenResult{Rounds: o.Rounds, Levels: make([]OpenLevel, 1)}
-	var first []OpenLevel // all of the first level
+	var first []OpenLevel // all rounds of the first level
 	others := o.Levels[1:]
 	for i := range max(1, len(others)) {
 		var base, rounds []OpenLevel
@@ -247,14 +247,14 @@ func (s *openLog) measureLevel(ctx context.Context, o *Options, open int) (*Open
 		s.want[state] += n
 	}
 	x.RolesMemory, x.Result = held-residentMemory(), r.result
-	runtime.KeepAlive(p) // what the bench holds weighs on both sides
+	runtime.KeepAlive(p) // memory of the bench itself must be the same in both readings
 	runtime.KeepAlive(r)
 	return x, nil
 }
 
 // settle waits until the stores have written and compacted what was saved. That isn't a cost of the load.
 func settle(ctx context.Context, n *instance.Instance) error {
-	select { // roles tell nobody that they have saved
+	select { // roles don't notify when they have saved
 	case <-time.After(settleAfter):
 	case <-ctx.Done():
 		return ctx.Err()

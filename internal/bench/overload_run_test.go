@@ -19,58 +19,56 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// OverloadOptions say what an agent can do, and what it is offered.
+// OverloadOptions configure the capacity of an agent, and the load that it is offered.
 type OverloadOptions struct {
 	Options
-	Capacity float64       // calls a second that the agent can do
-	Takes    time.Duration // of a call: so many run at once
-	Times    float64       // of the capacity that is offered for a while, and then half of it for as long
+	Capacity float64       // calls per second that the agent can process
+	Takes    time.Duration // duration of a call; Capacity*Takes calls run concurrently
+	Times    float64       // load during For, as a multiple of the capacity; then afterShare of the capacity for as long
 	For      time.Duration
-	// Away is how long an agent isn't there while a quarter of what it can do is
-	// offered; 0: that isn't measured.
+	// Away is how long no agent runs while awayShare of its capacity is offered. 0: not measured.
 	Away time.Duration
 }
 
-// OverloadResult is what an agent that can't keep up costs.
+// OverloadResult is the cost of an overloaded agent.
 type OverloadResult struct {
 	Broker        string          `json:"broker"`
 	Machine       Machine         `json:"machine"`
 	Capacity      float64         `json:"capacity_per_second"`
-	Configured    int             `json:"configured_capacity"` // requests that may be outstanding where that is said
+	Configured    int             `json:"configured_capacity"` // limit of outstanding requests in configured parts
 	AttemptWithin float64         `json:"attempt_within_seconds"`
 	Parts         []*OverloadPart `json:"parts"`
 	Verified      bool            `json:"verified"`
 	VerifySeconds float64         `json:"verify_seconds"`
 }
 
-// OverloadPart is one of its loads, on a log of its own.
+// OverloadPart is one of the loads, on a log of its own.
 type OverloadPart struct {
 	What       string `json:"what"`       // overload or away
-	Configured bool   `json:"configured"` // the agent's capacity was said; else it was found out
+	Configured bool   `json:"configured"` // the agent's capacity was configured; otherwise it was measured
 	Tasks      int    `json:"tasks"`
 	Attempts   int    `json:"attempts"`
 	TimedOut   int    `json:"timed_out"`     // of the attempts
-	MostOfTask int    `json:"most_attempts"` // that one task took
+	MostOfTask int    `json:"most_attempts"` // maximum of one task
 	Undone     int    `json:"undone"`        // tasks
-	// Outstanding is the most requests that were outstanding at once, by the events, and
-	// Lag the agent's group's greatest, which is looked at from time to time.
+	// Outstanding is the maximum number of concurrently outstanding requests, by the events. Lag is the maximum sampled
+	// lag of the agent's group.
 	Outstanding int   `json:"most_outstanding"`
 	Lag         int64 `json:"most_lag"`
-	// Drained is from the last submission to the last task's end, and Least what the
-	// agent needs for what it could not have done before.
+	// Drained is the time from the last submission to the end of the last task. Least is the time that the agent needs
+	// for the backlog at the last submission.
 	Drained float64 `json:"drained_seconds"`
 	Least   float64 `json:"least_seconds"`
 }
 
 const (
 	overloadAgent = "bench-slow"
-	// configuredShare of an attempt's time is what a configured capacity fills.
+	// configuredShare is the share of AttemptWithin that a full backlog takes with a configured capacity.
 	configuredShare = 0.3
-	// afterShare of the capacity is offered after an overload, and awayShare while the
-	// agent is away.
+	// afterShare of the capacity is offered after an overload, and awayShare while no agent runs.
 	afterShare = 0.5
 	awayShare  = 0.25
-	// lagEvery is how often the lag is looked at.
+	// lagEvery is the interval at which the lag is sampled.
 	lagEvery = 500 * time.Millisecond
 )
 
@@ -86,15 +84,15 @@ func (o *OverloadOptions) check() error {
 	return o.Load.Check()
 }
 
-// atOnce is how many calls the agent does at once.
+// atOnce returns the number of calls that the agent processes concurrently.
 func (o *OverloadOptions) atOnce() int { return max(1, int(math.Round(o.Capacity*o.Takes.Seconds()))) }
 
-// configured is how many requests a configured agent may have outstanding.
+// configured returns the limit of outstanding requests for a configured agent.
 func (o *OverloadOptions) configured() int {
 	return max(1, int(o.Capacity*o.Load.AttemptWithin.Seconds()*configuredShare))
 }
 
-// total is how many tasks a part has.
+// total returns the number of tasks of a part. there is false in parts without an agent at first.
 func (o *OverloadOptions) total(there bool) int {
 	if there {
 		return max(1, int((o.Times+afterShare)*o.Capacity*o.For.Seconds()))
@@ -102,7 +100,7 @@ func (o *OverloadOptions) total(there bool) int {
 	return max(1, int(awayShare*o.Capacity*o.Away.Seconds()))
 }
 
-// pace is when a part's tasks come.
+// pace returns when each task of a part is due, after the first one.
 func (o *OverloadOptions) pace(there bool) func(i int) time.Duration {
 	if !there {
 		return (&Load{Rate: awayShare * o.Capacity}).dueAtRate()
@@ -117,7 +115,7 @@ func (o *OverloadOptions) pace(there bool) func(i int) time.Duration {
 	}
 }
 
-// least is how long the agent needs for what is left when the last task has come.
+// least returns the time that the agent needs for the backlog at the last submission.
 func (o *OverloadOptions) least(there bool) time.Duration {
 	if there {
 		return max(o.Takes, time.Duration((o.Times-1-(1-afterShare))*float64(o.For)))
@@ -125,7 +123,7 @@ func (o *OverloadOptions) least(there bool) time.Duration {
 	return time.Duration(float64(o.total(false)) / o.Capacity * float64(time.Second))
 }
 
-// overloadParts are all that are measured; away only if it is asked for.
+// overloadParts returns all parts to measure. away adds those without an agent at first.
 func overloadParts(away bool) []*OverloadPart {
 	parts := []*OverloadPart{{What: "overload", Configured: true}, {What: "overload"}}
 	if away {
@@ -134,7 +132,7 @@ func overloadParts(away bool) []*OverloadPart {
 	return parts
 }
 
-// folder is where a part has its files.
+// folder returns the directory of a part.
 func (p *OverloadPart) folder() string {
 	if p.Configured {
 		return p.What + "-configured"
@@ -142,8 +140,8 @@ func (p *OverloadPart) folder() string {
 	return p.What + "-observed"
 }
 
-// RunOverload offers an agent more than it can do, and then less; and with Away
-// something while it isn't there. Each part has a log of its own, which is verified.
+// RunOverload offers an agent more than its capacity, and then less. With Away it also offers load while no agent runs.
+// Each part has a log of its own, which is verified.
 func RunOverload(ctx context.Context, o OverloadOptions) (*OverloadResult, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -164,18 +162,18 @@ func RunOverload(ctx context.Context, o OverloadOptions) (*OverloadResult, error
 	return result, nil
 }
 
-// overload is one part of RunOverload.
+// overload is the run of one part.
 type overload struct {
 	o      *OverloadOptions
 	part   *OverloadPart
 	result *OverloadResult
-	there  bool // the agent is, from the begin
+	there  bool // the agent runs from the start
 
 	attempts map[int]int // by task
 	changes  []outstanding
 }
 
-// outstanding is a change of how many requests are.
+// outstanding is a change in the number of outstanding requests.
 type outstanding struct {
 	at time.Time
 	by int
@@ -218,7 +216,7 @@ func (x *overload) run(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// offer submits the tasks, and waits for all to end.
+// offer submits the tasks, and waits until all have ended.
 func (x *overload) offer(ctx context.Context, s *environment, n *instance.Instance) error {
 	x.part.Tasks = x.o.total(x.there)
 	orders, tally := newOrders(x.o.Load.Payload), newTally(&Load{Tasks: x.part.Tasks})
@@ -246,7 +244,8 @@ func (x *overload) offer(ctx context.Context, s *environment, n *instance.Instan
 	return nil
 }
 
-// beside runs fn beside the agent, if that comes later, and the look at its lag.
+// beside runs fn, and meanwhile samples the agent's lag. If the agent doesn't run from the start, it is started after
+// Away.
 func (x *overload) beside(ctx context.Context, n *instance.Instance, fn func(context.Context) error) error {
 	looking, end := context.WithCancel(ctx)
 	defer end()
@@ -269,7 +268,7 @@ func (x *overload) beside(ctx context.Context, n *instance.Instance, fn func(con
 	return group.Wait()
 }
 
-// work is a call of the agent.
+// work handles a call of the agent.
 func (x *overload) work(ctx context.Context, _ agent.Request) (any, error) {
 	select {
 	case <-time.After(x.o.Takes):
@@ -279,7 +278,7 @@ func (x *overload) work(ctx context.Context, _ agent.Request) (any, error) {
 	}
 }
 
-// lag looks at how much of its topic the agent has before it, until ctx ends.
+// lag samples the lag of the agent's group until ctx ends.
 func (x *overload) lag(ctx context.Context, n *instance.Instance) error {
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
@@ -302,7 +301,7 @@ func (x *overload) lag(ctx context.Context, n *instance.Instance) error {
 	}
 }
 
-// take looks at an event of a task.
+// take counts an event of a task.
 func (x *overload) take(n int, _ string, r *kgo.Record) error {
 	e, err := decode(r)
 	if err != nil {
@@ -324,8 +323,8 @@ func (x *overload) take(n int, _ string, r *kgo.Record) error {
 	return nil
 }
 
-// reckon works out how many requests were outstanding at most. Partitions are read
-// beside each other, so events come in no order of theirs.
+// reckon computes the maximum number of outstanding requests. It sorts the changes by time first, since partitions are
+// read concurrently.
 func (x *overload) reckon() {
 	slices.SortStableFunc(x.changes, func(a, b outstanding) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
 	n := 0

@@ -10,9 +10,9 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// An agent is offered twice what it can do for longer than an attempt has: were all
-// let out, the last would wait for six seconds of five. With a capacity that is said
-// next to nothing times out, and no more is outstanding; without one no task loses what it has.
+// TestRunOverload offers an agent twice its capacity for longer than an attempt's time. If all requests were sent at
+// once, the last would wait 6 s, and an attempt has 5 s. With a configured capacity almost none times out, and the
+// number of outstanding requests stays within it. Without one, no task is lost.
 func TestRunOverload(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -36,15 +36,15 @@ func TestRunOverload(t *testing.T) {
 				t.Errorf("drained in %v s, which takes %v at least", p.Drained, p.Least)
 			}
 		}
-		// A busy machine may keep an agent from a few answers for longer than an attempt has.
+		// On a busy machine a few replies may take longer than an attempt has.
 		if p := r.Parts[0]; p.TimedOut > p.Tasks/20 || p.Outstanding > r.Configured {
 			t.Errorf("with a capacity of %d: %+v", r.Configured, *p)
 		}
 	})
 }
 
-// An agent that isn't there costs the attempts of what was sent before that was known, and
-// of probes; no task loses what it has.
+// TestRunAway: while no agent runs, only the attempts sent before that was detected time out, and those of probes. No
+// task is lost.
 func TestRunAway(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestOverloadIsChecked(t *testing.T) {
 	}
 }
 
-// The tasks come as fast as was asked for, first and then.
+// TestPaceOfAnOverload: tasks are due at the configured rates, in both phases.
 func TestPaceOfAnOverload(t *testing.T) {
 	o := OverloadOptions{Capacity: 10, Times: 3, For: 2 * time.Second, Away: 4 * time.Second}
 	var second []int

@@ -100,10 +100,10 @@ func (p *parkedTasks) submission(number int) events.Record {
 	return s.Record(p.env.cfg.Namespace, "waybill/bench")
 }
 
-// decode shows an event on.
+// decode passes a decoded event to onEvent.
 func (p *parkedTasks) decode(n int, what string, r *kgo.Record) error {
 	if what == typeStarted {
-		return nil // known without
+		return nil // not needed
 	}
 	e, err := decode(r)
 	if err != nil {

@@ -78,7 +78,7 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 		return nil, err
 	}
 	result = &RestoreResult{Broker: s.brokerKind(), Machine: machine(), Load: o.Load, Open: o.Open}
-	// The store first: the other start has to begin without it.
+	// The start from the store comes first, because the other one deletes the store.
 	if result.Store, err = s.restoreOnce(ctx, &o.Options, nil); err != nil {
 		return nil, fmt.Errorf("start from the store: %w", err)
 	}
@@ -104,7 +104,7 @@ func (o *Options) probes() int { return probesEach * int(o.Load.Partitions) }
 func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 	r.env = s
 	o := *r.o
-	o.Profile = nil // of the restore, not of this
+	o.Profile = nil // profile the restore, not this load
 	r.o = &o
 	part := r.roles()
 	part.parked, part.index = true, false
@@ -242,7 +242,7 @@ type firstWorker struct {
 	watch *restoreWatch
 }
 
-// Commit commits, and tells the watch.
+// Commit commits, and records the time of the first successful commit.
 func (l *firstWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	committed, err := l.Log.Commit(ctx, out)
 	if committed {

@@ -46,7 +46,7 @@ type Result struct {
 	VerifySeconds float64 `json:"verify_seconds"`
 }
 
-// Machine is where it ran.
+// Machine describes the machine of the run.
 type Machine struct {
 	CPUs int    `json:"cpus"`
 	Go   string `json:"go"`
@@ -81,7 +81,7 @@ func machine() Machine {
 	return Machine{CPUs: runtime.GOMAXPROCS(0), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 }
 
-// seen is what an observer has counted.
+// seen has the counters of an observer.
 type seen struct{ events, bytes, processed, undone, expired int64 }
 
 func (o *observer) count() seen {

@@ -46,8 +46,8 @@ type Options struct {
 	// ends.
 	Profile func() (stop func() error, err error)
 
-	// corruption, if set, changes events before they are verified: a test shows that
-	// a log that doesn't verify gives no result.
+	// corruption, if set, changes events before they are verified. A test uses it to show that a log that doesn't
+	// verify gives no result.
 	corruption func(*events.Record)
 }
 
@@ -93,7 +93,7 @@ func runDir(given string) (dir string, remove func(), err error) {
 		if dir, err = os.MkdirTemp("", "waybill-bench-"); err != nil {
 			return "", nil, err
 		}
-		return dir, func() { _ = os.RemoveAll(dir) }, nil // what is left is the system's to sweep
+		return dir, func() { _ = os.RemoveAll(dir) }, nil // best effort: it is a temporary directory
 	}
 	for _, name := range slices.Concat([]string{"kafka", "state", "floor", secondLogDir}, timerFolders) {
 		if _, err := os.Stat(filepath.Join(given, name)); err == nil {
@@ -112,7 +112,7 @@ type run struct {
 	env     *environment
 	watch   *observer
 	result  *Result
-	// also, if set, is shown every event of the run's tasks.
+	// onEvent, if set, receives every event of the run's tasks.
 	onEvent func(n int, what string, r *kgo.Record) error
 }
 
@@ -177,7 +177,7 @@ func (r *run) measure(ctx context.Context, n *instance.Instance) error {
 	if err := p.run(ctx, "warm-up", 0, l.Warmup); err != nil {
 		return err
 	}
-	runtime.GC() // what the start left is none of the load's
+	runtime.GC() // collect the garbage of the start, which isn't a cost of the load
 	stop, err := r.profile()
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// small is a load that takes about a second.
+// small returns options of a load that takes about 1 s.
 func small(change func(*Load)) Options {
 	l := DefaultLoad()
 	l.Tasks, l.Warmup, l.Inflight = 200, 100, 50
@@ -31,7 +31,7 @@ func small(change func(*Load)) Options {
 	return Options{Load: l}
 }
 
-// whole checks what every result has.
+// whole checks what every result must have.
 func whole(t *testing.T, r *Result, l Load) {
 	t.Helper()
 	measured := uint64(l.Tasks)
@@ -50,14 +50,14 @@ func whole(t *testing.T, r *Result, l Load) {
 	if !(r.TasksPerSecond > 0 && r.EventsPerSecond > r.TasksPerSecond && r.CPUSeconds > 0 && r.PeakMemory > 0 && r.MeanRecords > 1) {
 		t.Errorf("%+v", r)
 	}
-	// All tasks were processed in transactions that the meter saw.
+	// All tasks were processed in transactions that the meter counted.
 	if r.Transactions == 0 || r.Records < r.Events || r.Bytes <= r.WireBytes || r.WireBytes == 0 {
 		t.Errorf("%d transactions, %d records of %d events, %d bytes, %d on the wire", r.Transactions, r.Records, r.Events, r.Bytes, r.WireBytes)
 	}
 }
 
-// A chain and its floor: the floor moves as many records as it says, and as many
-// bytes as Waybill did.
+// TestRunAndFloor runs sequential steps and their floor. The floor moves as many records as it reports, and as many
+// bytes as Waybill.
 func TestRunAndFloor(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Load){
@@ -77,11 +77,11 @@ func TestRunAndFloor(t *testing.T) {
 			}
 			whole(t, r, o.Load)
 			each := 1 + 3 + 4*o.Load.Steps // a submission, 3 events of the task, and 4 records of each step
-			// Agents repeat requests if a busy machine keeps them from their group: there may be more.
+			// There may be more: agents repeat requests if a busy machine delays their group's heartbeats.
 			if r.Floor.PerTask != each || r.Floor.Moved < int64(each*o.Load.all()) {
 				t.Errorf("the floor moved %d records, %d for each of %d tasks; want %d for each", r.Floor.Moved, r.Floor.PerTask, o.Load.all(), each)
 			}
-			// Without a warm-up the claims of the partitions are among them.
+			// Without a warm-up, the claims of partitions are included.
 			if want := int64((3 + 2*o.Load.Steps) * o.Load.Tasks); r.Events < want || r.Events > want+int64(o.Load.Partitions) {
 				t.Errorf("%d events, want %d", r.Events, want)
 			}
@@ -133,7 +133,7 @@ func TestRunAtARate(t *testing.T) {
 	}
 }
 
-// A log that was corrupted gives no result.
+// TestBrokenLogGivesNoResult: a corrupted log gives no result.
 func TestBrokenLogGivesNoResult(t *testing.T) {
 	t.Parallel()
 	for name, corruption := range map[string]func(*events.Record){
@@ -162,7 +162,7 @@ func headerOf(r *events.Record) string {
 	return v
 }
 
-// On somebody's cluster nothing is left behind, whatever the end.
+// TestNothingIsLeftOnACluster: after any end of a run, no topic or group is left on the cluster.
 func TestNothingIsLeftOnACluster(t *testing.T) {
 	t.Parallel()
 	b := kafkatest.Embedded(t)
@@ -251,8 +251,8 @@ func TestRunOpen(t *testing.T) {
 	}
 }
 
-// Each round is compared with the first level's of the same round: a machine that gets
-// slower meanwhile doesn't show.
+// TestAtLevel: each round is compared with the first level in the same round, so that drift of the machine's speed
+// cancels out.
 func TestAtLevel(t *testing.T) {
 	round := func(cpu, throughput float64, memory int64) OpenLevel {
 		return OpenLevel{Open: 100, RolesMemory: memory, Bounded: memory / 2, Result: &Result{CPUPerTask: cpu, TasksPerSecond: throughput}}
@@ -279,11 +279,11 @@ func TestRunRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 9 events of each task, 3 of each that is open, and the claims.
+	// 9 events per task, 3 per open task, and the claims.
 	if least := int64(9*o.Load.all() + 3*(o.Open+o.probes())); r.Empty.Events < least || !r.Verified {
 		t.Errorf("%d events with an empty disk, want %d; verified: %v", r.Empty.Events, least, r.Verified)
 	}
-	// A worker that a busy machine keeps from its group loses partitions, and what it decided since is read anew.
+	// On a busy machine a worker may lose partitions; the events since are then read again.
 	if moved := r.Store.Begun > int(o.Load.Partitions); r.Store.Events != 0 && !moved {
 		t.Errorf("%d events from the store, want none", r.Store.Events)
 	}

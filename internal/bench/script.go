@@ -63,7 +63,7 @@ func (s *sampler) buildScripts() ([]*script, error) {
 func newScript(ns events.Namespace, rs []events.Record, steps int) (*script, error) {
 	b := &scriptBuilder{ns: ns, script: &script{replies: make([]*kgo.Record, steps), stages: make([][]*kgo.Record, steps+1)},
 		stageOf: map[string]int{}, seen: map[string]bool{}}
-	// Replies are numbered by their step: what leads to what is known by it.
+	// Replies are numbered by their step, which identifies what follows them.
 	for i := range rs {
 		if err := b.add(&rs[i]); err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func (b *scriptBuilder) reply(r *events.Record) error {
 	return nil
 }
 
-// requestStep is the number of the step of a request or reply.
+// requestStep returns the number of the step of a request or reply.
 func requestStep(r *events.Record) (int, error) {
 	id, _ := r.Header(events.HeaderRequest)
 	_, ref, _, err := events.ParseRequest(id)
@@ -191,7 +191,7 @@ func playedRecord(r *events.Record, number int) *kgo.Record {
 	return out
 }
 
-// numberOf is the number in a replayed record.
+// numberOf returns the number in a replayed record.
 func numberOf(r *kgo.Record) int {
 	for i := range r.Headers {
 		if r.Headers[i].Key != events.HeaderID {

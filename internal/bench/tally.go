@@ -12,7 +12,7 @@ type tally struct {
 
 	intended []atomic.Int64 // when the submission was to be sent
 	ended    []atomic.Bool
-	first    []atomic.Int64 // when an agent was first called, and last
+	first    []atomic.Int64 // first and last call of an agent
 	last     []atomic.Int64
 
 	ack, hop, task Histogram

@@ -84,7 +84,7 @@ func RunTimers(ctx context.Context, o TimersOptions) (*TimersResult, error) {
 	return t.result, nil
 }
 
-// timerFolders are those of the parts.
+// timerFolders lists the directories of the parts.
 var timerFolders = []string{"without", "with", "timers"}
 
 // timers is one run of RunTimers.
@@ -126,7 +126,7 @@ func (t *timers) measureWith(ctx context.Context, s *environment) (map[events.Ta
 	return t.o.Load.ends(), err
 }
 
-// load measures the load with a supervisor or without.
+// measureLoad measures the load with or without a supervisor.
 func (t *timers) measureLoad(ctx context.Context, s *environment, supervisor bool) (*Result, error) {
 	r := newRun(&t.o.Options)
 	r.env = s

@@ -43,7 +43,7 @@ func (s *environment) verify(ctx context.Context, o *Options, want map[events.Ta
 	return time.Since(began).Seconds(), nil
 }
 
-// ends returns how many tasks of the load end in which state.
+// ends returns how many tasks of the load end in each state.
 func (l *Load) ends() map[events.TaskState]int {
 	want := map[events.TaskState]int{}
 	for n := range l.all() {

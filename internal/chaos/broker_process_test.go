@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// brokerEnv holds the brokerSpec of a process that is a broker.
+	// brokerEnv has the brokerSpec of a process that is a broker.
 	brokerEnv   = "WAYBILL_CHAOS_BROKER"
 	brokerReady = "the broker is ready"
 
@@ -27,10 +27,10 @@ const (
 	brokerSaidMax  = 16 << 10 // bytes
 )
 
-// brokerSpec is what the embedded broker is started with.
+// brokerSpec has the options of the embedded broker.
 type brokerSpec struct{ DataDir, Listen, Advertise string }
 
-// A process that was started to be a broker is nothing else.
+// A process that has brokerEnv runs only the broker.
 func init() {
 	text := os.Getenv(brokerEnv)
 	if text == "" {
@@ -49,7 +49,7 @@ func runBrokerProcess(text string) error {
 		return err
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the parent does
+		_, _ = io.Copy(io.Discard, os.Stdin) // returns when the parent ends
 		os.Exit(1)
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -57,7 +57,7 @@ func runBrokerProcess(text string) error {
 	return serveEmbedded(ctx, spec, func() { fmt.Println(brokerReady) })
 }
 
-// brokerProcess is the embedded broker as a child of the test.
+// brokerProcess is the embedded broker as a child process of the test.
 type brokerProcess struct {
 	spec brokerSpec
 
@@ -67,7 +67,7 @@ type brokerProcess struct {
 	log   brokerLog
 }
 
-// brokerLog keeps the end of what the broker's processes say.
+// brokerLog keeps the last output of the broker's processes.
 type brokerLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -88,7 +88,7 @@ func (b *brokerProcess) logged() string {
 	return strings.TrimSpace(b.log.text.String())
 }
 
-// Restart starts the broker unless it runs, and returns when it serves.
+// Restart starts the broker unless it runs. It returns when the broker serves.
 func (b *brokerProcess) Restart(ctx context.Context, _ int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func (b *brokerProcess) Restart(ctx context.Context, _ int) error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), brokerEnv+"="+string(text))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if _, err := cmd.StdinPipe(); err != nil { // its end is the parent's
+	if _, err := cmd.StdinPipe(); err != nil { // the parent holds the other end
 		return err
 	}
 	out, err := cmd.StdoutPipe()
@@ -128,7 +128,7 @@ func (b *brokerProcess) Restart(ctx context.Context, _ int) error {
 	}
 }
 
-// listen reads what a broker says until it ends, and reaps it.
+// listen reads the output of a broker until it ends, and reaps it.
 func (b *brokerProcess) listen(cmd *exec.Cmd, out io.Reader, ready, ended chan struct{}) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if lines.Text() == brokerReady {
@@ -136,11 +136,11 @@ func (b *brokerProcess) listen(cmd *exec.Cmd, out io.Reader, ready, ended chan s
 		}
 		b.log.add(lines.Text())
 	}
-	_ = cmd.Wait() // how it ended is in its ProcessState
+	_ = cmd.Wait() // the result is in its ProcessState
 	close(ended)
 }
 
-// running is asked with mu held.
+// running must be called with mu held.
 func (b *brokerProcess) running() bool {
 	if b.cmd == nil {
 		return false
@@ -153,8 +153,8 @@ func (b *brokerProcess) running() bool {
 	}
 }
 
-// signal sends a signal to the broker, if there is one; last is the end of it,
-// which is waited for.
+// signal sends a signal to the broker if it runs. If last is set, the signal ends the broker, and signal waits for its
+// end.
 func (b *brokerProcess) signal(sig syscall.Signal, last bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +179,7 @@ func (b *brokerProcess) Kill(int) error      { return b.signal(syscall.SIGKILL, 
 func (b *brokerProcess) Terminate(int) error { return b.signal(syscall.SIGTERM, true) }
 func (b *brokerProcess) Continue(int) error  { return b.signal(syscall.SIGCONT, false) }
 
-// Pause returns once the process stands still.
+// Pause returns when the process is stopped.
 func (b *brokerProcess) Pause(int) error {
 	if err := b.signal(syscall.SIGSTOP, false); err != nil {
 		return err

@@ -18,17 +18,16 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// The kinds of broker that a run may have.
+// The kinds of broker of a run.
 const (
-	embeddedBroker = "embedded" // kfake with a data directory, a process of its own
+	embeddedBroker = "embedded" // kfake with a data directory, in its own process
 	oneKafka       = "kafka"    // one node of Apache Kafka
-	threeKafkas    = "kafka3"   // three: replication 3, min ISR 2
+	threeKafkas    = "kafka3"   // three nodes: replication 3, min ISR 2
 )
 
 var brokerKinds = []string{embeddedBroker, oneKafka, threeKafkas}
 
-// nodeControl does to a broker's nodes what a machine may do to them. Kill and
-// restart keep port and data.
+// nodeControl injects faults into the nodes of a broker. Kill and restart keep the port and the data.
 type nodeControl interface {
 	Kill(i int) error
 	Terminate(i int) error
@@ -37,16 +36,16 @@ type nodeControl interface {
 	Restart(ctx context.Context, i int) error
 }
 
-// cluster is where a run's brokers are: nodes, each behind a proxy for clients, and
-// where there are several behind another one for each other.
+// cluster is the brokers of a run. Clients connect to each node through a proxy. If there are several nodes, they
+// connect to each other through further proxies.
 type cluster struct {
 	kind  string
 	nodes nodeControl
 	count int
-	// doors are what clients are led to, between what the nodes are.
+	// doors are the proxies for clients, between those for nodes.
 	doors, between []*Proxy
-	direct         map[string]string // the address of a door, and of the node behind it
-	failed         <-chan error      // a node that ended though nobody asked for it
+	direct         map[string]string // the address of a proxy, and of the node behind it
+	failed         <-chan error      // a node that ended unexpectedly
 }
 
 // openCluster starts brokers. They end with the test.
@@ -64,8 +63,8 @@ func openCluster(t *testing.T, kind string) *cluster {
 	const clients = "CLIENTS"
 	o := node.Options{Nodes: s.count, Listeners: map[string]string{clients: "PLAINTEXT"}, Advertised: map[string][]string{clients: addresses(s.doors)}}
 	if s.between != nil {
-		// They need each other to start: the proxies lead there before the
-		// nodes are up, so the port is chosen here.
+		// The nodes need each other to start. The proxies need their target before the nodes run, so the port is chosen
+		// here.
 		o.Advertised["PLAINTEXT"] = addresses(s.between)
 		o.Port = freePort(t, s.count, len(o.Listeners)+2)
 		for i, p := range s.between {
@@ -78,7 +77,7 @@ func openCluster(t *testing.T, kind string) *cluster {
 	return s
 }
 
-// pointProxiesTo leads the doors to the nodes' own addresses.
+// pointProxiesTo sets the targets of the client proxies to the nodes' own addresses.
 func (s *cluster) pointProxiesTo(addrs []string) {
 	s.direct = map[string]string{}
 	for i, door := range s.doors {
@@ -104,12 +103,11 @@ func addresses(proxies []*Proxy) []string {
 	return all
 }
 
-// Ports below those that the kernel hands out to connections: nobody takes them
-// while a broker that was killed is away.
+// These ports are below those that the kernel assigns to connections. So no other process gets the port of a broker
+// while it is down.
 const portLeast, portMost = 20_000, 32_000
 
-// freePort is one that, with those that follow, is free on the addresses of all
-// nodes.
+// freePort returns a port. It and the ports after it are free on the addresses of all nodes.
 func freePort(t *testing.T, nodes, ports int) int {
 	t.Helper()
 	free := func(port int) bool {
@@ -135,7 +133,7 @@ func freePort(t *testing.T, nodes, ports int) int {
 	return 0
 }
 
-// proxiedConfig leads past the proxies, for the eyes of a test.
+// proxiedConfig returns a configuration that bypasses the proxies, for the test's own readers.
 func (s *cluster) proxiedConfig(ns events.Namespace) kafka.Config {
 	cfg := s.config(ns)
 	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -147,7 +145,7 @@ func (s *cluster) proxiedConfig(ns events.Namespace) kafka.Config {
 	return cfg
 }
 
-// broker is the site for clients of other families, past the proxies.
+// broker returns the cluster for clients of other families, without the proxies.
 func (s *cluster) broker(ns events.Namespace) *kafkatest.Broker {
 	b := &kafkatest.Broker{Kind: kafkatest.KafkaKind}
 	if s.kind == embeddedBroker {
@@ -158,19 +156,19 @@ func (s *cluster) broker(ns events.Namespace) *kafkatest.Broker {
 	return b
 }
 
-// config leads through the proxies.
+// config returns a configuration that goes through the proxies.
 func (s *cluster) config(ns events.Namespace) kafka.Config {
 	return kafka.Config{Brokers: addresses(s.doors), Namespace: ns, ClientID: "chaos"}
 }
 
-// clearWeather takes all weather from all proxies.
+// clearWeather removes all network faults from all proxies.
 func (s *cluster) clearWeather() {
 	for _, p := range slices.Concat(s.doors, s.between) {
 		p.Set(Weather{})
 	}
 }
 
-// openEmbedded starts the embedded broker in a process of its own.
+// openEmbedded starts the embedded broker in its own process.
 func openEmbedded(t *testing.T) *cluster {
 	t.Helper()
 	s := &cluster{kind: embeddedBroker, count: 1, doors: openProxies(t, 1)}
@@ -192,8 +190,7 @@ func openEmbedded(t *testing.T) *cluster {
 	return s
 }
 
-// serveEmbedded is the process of the embedded broker: it serves until it is
-// told to end, or its parent has gone.
+// serveEmbedded is the main of the embedded broker's process. It serves until it is terminated or its parent ends.
 func serveEmbedded(ctx context.Context, spec brokerSpec, ready func()) error {
 	b, err := embedded.Start(embedded.Options{DataDir: spec.DataDir, Listen: spec.Listen, Advertise: spec.Advertise})
 	if err != nil {
@@ -205,8 +202,8 @@ func serveEmbedded(ctx context.Context, spec brokerSpec, ready func()) error {
 	return b.Close()
 }
 
-// What a broker acknowledged is there after a kill, on the same port; one that
-// stands still answers nothing, and goes on.
+// Acknowledged records survive a kill, and the broker restarts on the same port. A stopped broker doesn't respond, and
+// serves again when it is continued.
 func TestBrokersKeepAcknowledgedRecords(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{embeddedBroker, threeKafkas} {

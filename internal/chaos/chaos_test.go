@@ -27,25 +27,26 @@ var (
 
 const (
 	periodMost = 30 * time.Second
-	// periodsLeast is how many periods a run has at least.
+	// periodsLeast is the minimal number of periods of a run.
 	periodsLeast = 5
-	// What a run takes beside its duration: brokers start, everything drains, all
-	// is read again.
+	// The time of a run in addition to its duration: the brokers start, the backlog drains, and all topics are read
+	// again.
 	endUsual, endMax = 2 * time.Minute, 6 * time.Minute
-	// rateUsual is in tasks a second. Three nodes take both cores of a small machine
-	// for all of a drain, warming up anew after each kill, and Waybill hardly a tenth:
-	// under the usual rate it is their speed that is measured. (On two cores: 21 to
-	// 53 s to drain with 30 tasks a second, 27 to 30 s with 15, 18 to 22 s with 10;
-	// with other tests beside 38 s with 15, 30 to 56 s with 10, 22 to 25 s with 6.)
-	// What faults leave open is this rate times their duration, and an agent does so much
-	// a second: of 721 open tasks, as 30 a second left on a machine that was slow and
-	// busy, one node took 25.9 s; of 453, as 20 left beside more, 30.6; of 309, 17.7; and
-	// alone 13.9 to 17.4.
+	// The rates are in tasks per second. Three nodes use both cores of a small machine during a drain, because each
+	// restarts cold after a kill. Waybill uses about a tenth. At the usual rate the test would measure the nodes'
+	// speed, so three nodes get a lower rate.
+	//
+	// On 2 cores, three nodes drain in 21 to 53 s at 30 tasks per second, in 27 to 30 s at 15, and in 18 to 22 s at 10.
+	// With other tests in parallel it is 38 s at 15, 30 to 56 s at 10, and 22 to 25 s at 6.
+	//
+	// The backlog after the faults is the rate times their duration, and an agent's throughput is limited. One node
+	// drains 721 open tasks in 25.9 s, 453 in 30.6 s on a busier machine, and 309 in 17.7 s. On an idle machine it
+	// takes 13.9 to 17.4 s.
 	rateUsual, rateThree = 15, 6
 )
 
-// TestChaos is the random mix: processes, brokers and networks fail under load,
-// each period in another way, and when all of it is over no promise is broken.
+// TestChaos is the random mix: processes, brokers and networks fail under load, differently in each period. When all
+// faults are over, all guarantees must hold.
 //
 //	go test ./internal/chaos -run TestChaos -duration 8h -timeout 0 -seed 7 -broker kafka3
 func TestChaos(t *testing.T) {
@@ -105,7 +106,7 @@ func runMix(t *testing.T, o mixOptions) {
 	t.Logf("drained in %s", took.Round(time.Millisecond))
 	report := m.checkResults(ctx, quiet, took)
 	select {
-	case err := <-m.site.failed: // nil on the embedded broker: never
+	case err := <-m.site.failed: // nil for the embedded broker, so never selected
 		t.Error(err)
 	default:
 	}
@@ -116,7 +117,7 @@ func runMix(t *testing.T, o mixOptions) {
 		report.Unreadable, report.Compared, m.service.counts())
 }
 
-// sum is what was done, by kind.
+// sum returns the counts of actions by kind.
 func (m *mix) sum() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,8 +31,8 @@ func TestPointPassesAreCounted(t *testing.T) {
 	}
 }
 
-// A child that is told to stops at its point with all its threads, goes on when it
-// may, and dies at another; SIGTERM ends it cleanly.
+// A child stops with all its threads at a given point and continues on SIGCONT. It kills itself at another point.
+// SIGTERM ends it cleanly.
 func TestChildStopsContinuesAndDies(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, brokerOf(t, kafkatest.EmbeddedKind), zombieSession, zombieTransaction)

@@ -16,26 +16,25 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 )
 
-// service is what the agents of all processes call: a folder that holds a file
-// for each idempotency key. A file is made at once, whole, by whoever is first, so
-// a process that is stopped or killed anywhere holds nobody up and leaves
-// nothing in halves.
+// service is called by the agents of all processes. It is a directory with a file for each idempotency key. The first
+// caller creates the file atomically. So a process that is stopped or killed at any point blocks no other process and
+// leaves no partial file.
 type service struct{ dir string }
 
-// What a key's file says first.
+// The first line of a key's file.
 const (
-	effectMade = "effect" // it happened
-	keyBarred  = "barred" // it was undone before it could happen, and never will
+	effectMade = "effect" // the effect happened
+	keyBarred  = "barred" // it was undone before it happened; it never will
 	undoneMark = ".undone"
 )
 
-// serviceInput is the input of a step, as far as the service looks at it.
+// serviceInput is the part of a step's input that the service reads.
 type serviceInput struct {
-	// Fail: so many attempts fail, before anything happens.
+	// Fail is the number of attempts that fail before any effect.
 	Fail int `json:"fail"`
 }
 
-// Handle does what is asked, once for each key.
+// Handle performs the request, once for each key.
 func (s service) Handle(_ context.Context, r agent.Request) (any, error) {
 	if r.Kind == agent.Undo {
 		return s.undo(r)
@@ -70,7 +69,7 @@ func (s service) file(key string) string {
 	return filepath.Join(s.dir, hex.EncodeToString(sum[:12]))
 }
 
-// first makes a key's file, unless it is there, and returns what it says.
+// first creates a key's file unless it exists, and returns its content.
 func (s service) first(key, says string) (string, error) {
 	whole, err := os.CreateTemp(s.dir, ".new-*")
 	if err != nil {
@@ -94,7 +93,7 @@ func (s service) first(key, says string) (string, error) {
 	return string(had), err
 }
 
-// ledger is what happened, as demo.Audit reads it.
+// ledger returns the effects, for demo.Audit.
 func (s service) ledger() ([]demo.Entry, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -123,7 +122,7 @@ func (s service) ledger() ([]demo.Entry, error) {
 	return all, nil
 }
 
-// input is the input of a task.
+// json returns the input of a task.
 func (in serviceInput) json() json.RawMessage {
 	return fmt.Appendf(nil, `{"fail":%d}`, in.Fail)
 }

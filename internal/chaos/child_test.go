@@ -26,7 +26,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// childEnv holds the childSpec, as JSON, of a test binary that is a child.
+// childEnv has the childSpec, as JSON, of a test binary that is a child.
 const childEnv = "WAYBILL_CHAOS_CHILD"
 
 // The kinds of child.
@@ -37,43 +37,40 @@ const (
 	agentChild      = "agent"
 )
 
-// childSpec says what a child is to run.
+// childSpec configures a child.
 type childSpec struct {
 	Kind string
-	// Name tells the processes of a test apart: in its output, and as the client
-	// id of all that it opens.
+	// Name distinguishes the processes of a test. It is in their output and is their client id.
 	Name string
-	// Brokers and Namespace, of roles; DataDir, empty: a temporary one (of a
-	// broker: memory). Listen is a broker's address; empty: any port.
+	// Brokers and Namespace are for roles. DataDir is the data directory; empty: a temporary one (for a broker:
+	// memory). Listen is a broker's address; empty: any port.
 	Brokers   []string
 	Namespace events.Namespace
 	DataDir   string
 	Listen    string
-	// Instance makes a static member; empty: a dynamic one. OwnClock is for roles
-	// on the embedded broker.
+	// Instance is the id of a static member; empty: a dynamic one. OwnClock is for roles on the embedded broker.
 	Instance             string
 	OwnClock             bool
 	Session, Transaction time.Duration // 0: the defaults
 	Workers, MaxRunnable int           // of a scheduler
-	// AnyNumber of requests goes to an agent, also to one that isn't there; else
-	// what is found out of it. Of a scheduler.
+	// AnyNumber is for a scheduler. If it is set, the scheduler sends any number of requests to an agent, even if the
+	// agent isn't running. Otherwise it observes the agent's capacity.
 	AnyNumber bool
-	// Agent is the name of what an agent serves, Service the folder of the
-	// service that it calls (see service), or its URL.
+	// Agent is the name of the agent that the child serves. Service is the directory of its service (see service), or
+	// its URL.
 	Agent, Service string
-	// FullDisk names a file: as long as it exists the disk of the stores is full.
+	// FullDisk names a file. While the file exists, the disk of the stores is full.
 	FullDisk string
-	// Stop and Die: the points at whose n-th pass, counted from the start, the
-	// process stops or kills itself.
+	// Stop and Die map points to a number n. At the n-th pass from the start, the process stops or kills itself.
 	Stop, Die map[point.Point]int
 }
 
-// runChild is the main of a child. Its lines on standard output are
+// runChild is the main of a child. It prints these lines on standard output
 //
 //	ready NAME    a role is about to run, under that name; a broker: its address
-//	at POINT      and then it stops, or dies
+//	at POINT      printed just before the child stops or dies
 //
-// and those it obeys on standard input
+// and obeys these lines on standard input
 //
 //	stop POINT N  at the N-th pass from now
 //	die POINT N
@@ -133,7 +130,7 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 			if err != nil {
 				return err
 			}
-			// The service isn't down when it fails where it is to fail.
+			// The service isn't down when it fails as its input asks, so the circuit must not open.
 			n.StartAgent(ctx, s.Agent, agent.DefaultConcurrency, agent.Breaker{Failures: math.MaxUint32}, h)
 			return nil
 		case indexChild:
@@ -144,12 +141,12 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 	})
 }
 
-// pauses are the points at which a child stops or dies.
+// pauses holds the points at which a child stops or dies.
 type pauses struct {
 	out io.Writer
 
 	mu        sync.Mutex
-	stop, die map[point.Point]int // passes that are left
+	stop, die map[point.Point]int // remaining passes
 }
 
 // pass is called at every point.
@@ -167,7 +164,7 @@ func (p *pauses) pass(at point.Point) {
 	}
 }
 
-// count counts a pass down and reports whether it was the last.
+// count decrements the remaining passes and reports whether this was the last.
 func count(left map[point.Point]int, at point.Point) bool {
 	n, ok := left[at]
 	if !ok {
@@ -187,9 +184,8 @@ func (p *pauses) reportStop(at point.Point) {
 	}
 }
 
-// stopSelf stops the process. The signal goes to the thread that calls: sent to
-// the process, another thread may take it, and this one runs on for a moment,
-// past the point.
+// stopSelf stops the process. It sends the signal to its own thread. If it were sent to the process, another thread
+// might receive it, and this thread would continue for a moment, beyond the point.
 func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

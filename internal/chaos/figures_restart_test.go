@@ -22,10 +22,9 @@ const (
 	restartsFigures     = 10
 )
 
-// A scheduler ends, killed or told to, with many open tasks, and is started again
-// as the same member with the same data directory: how long it takes from the
-// start of its process to its first event in each partition, seen by a reader of
-// committed records. Inputs wait for it.
+// A scheduler with many open tasks is killed or terminated. It restarts as the same member with the same data
+// directory, and inputs wait for it. The test measures the time from the start of its process to its first event in
+// each partition, as a read_committed consumer sees it.
 func TestRestart(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
@@ -63,15 +62,14 @@ func signalName(s syscall.Signal) string {
 	return "SIGTERM"
 }
 
-// restarted is a process, after what time it wrote its first event, and the
-// first in the last partition, and what that cost: on a busy machine a process
-// waits for most of the time.
+// restarted is a process with the times until its first event, and until the first event in the last partition. It also
+// has the CPU time used: on a busy machine a process waits most of the time.
 type restarted struct {
 	*process
 	first, last, worked time.Duration
 }
 
-// restart starts the scheduler, for which tasks wait in all partitions.
+// restart starts the scheduler. Tasks wait for it in all partitions.
 func (s *figureSystem) restart(name string) restarted {
 	s.t.Helper()
 	in := make(chan arrival, 10_000)
@@ -103,15 +101,14 @@ func (s *figureSystem) restart(name string) restarted {
 	return r
 }
 
-// processorTime is what a process has used so far, in steps of 10 ms.
+// processorTime returns the CPU time that a process has used, in steps of 10 ms.
 func (p *process) processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// User and system time, in ticks, are the 14th and 15th field; the command,
-	// the second, is in parentheses.
+	// User and system time, in ticks, are the fields 14 and 15. The command, field 2, is in parentheses.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	var ticks int
 	for _, field := range fields[11:13] {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// figureBuild is how long a state may take to build, and to be seen.
+	// figureBuild bounds the time until a state is built and observed.
 	figureBuild = 5 * time.Minute
-	// figureRunnable keeps a scheduler from pausing: all tasks are at work.
+	// figureRunnable keeps a scheduler from pausing: all tasks can be active.
 	figureRunnable = 1_000_000
 )
 
-// figureSystem is a namespace of a broker for figures: many tasks, of an agent that
-// never answers, and as few eyes on them as possible.
+// figureSystem is a namespace of a broker for measurements: many tasks of an agent that never replies, and as few
+// observers as possible.
 type figureSystem struct {
 	t        *testing.T
 	broker   *kafkatest.Broker
@@ -32,8 +32,8 @@ type figureSystem struct {
 	restorer *kafka.Restorer
 }
 
-// newFigureSystem creates topics and applies a workflow of one attempt for each of
-// within: their names are "w0", "w1" and so on.
+// newFigureSystem creates topics. It applies a workflow with one attempt for each duration in within. Their names are
+// "w0", "w1" and so on.
 func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *figureSystem {
 	t.Helper()
 	s := &figureSystem{t: t, broker: b, dir: t.TempDir(), cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}}
@@ -70,7 +70,7 @@ func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration)
 	return s
 }
 
-// start starts a role, a static member with a data directory of its own.
+// start starts a role as a static member with its own data directory.
 func (s *figureSystem) start(kind string) *process {
 	s.t.Helper()
 	return startProcess(s.t, s.dir, s.spec(kind))
@@ -81,8 +81,7 @@ func (s *figureSystem) spec(kind string) childSpec {
 		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Workers: systemPartitions / 2, MaxRunnable: figureRunnable, AnyNumber: true}
 }
 
-// submit sends n tasks of a workflow evenly over a time; 0: at once. It returns
-// when all are acknowledged.
+// submit sends n tasks of a workflow, evenly over a duration; 0: at once. It returns when all are acknowledged.
 func (s *figureSystem) submit(workflow string, n int, over time.Duration) {
 	s.t.Helper()
 	began, failed := time.Now(), atomic.Pointer[error]{}
@@ -107,14 +106,13 @@ func (s *figureSystem) submit(workflow string, n int, over time.Duration) {
 	}
 }
 
-// arrival is a record, and when it was seen here.
+// arrival is a record and the local time at which it was received.
 type arrival struct {
 	events.Record
 	seen time.Time
 }
 
-// follow gives fn the committed records of a topic that come from now on, on a
-// goroutine of its own, until the returned func is called.
+// follow calls fn with the committed records of a topic from now on, on its own goroutine, until stop is called.
 func (s *figureSystem) follow(topic string, fn func(arrival)) (stop func()) {
 	s.t.Helper()
 	ends, err := s.restorer.EndOffsets(s.t.Context(), topic)
@@ -153,7 +151,7 @@ func (s *figureSystem) follow(topic string, fn func(arrival)) (stop func()) {
 	}
 }
 
-// awaitCount waits until so many records of a topic were seen.
+// awaitCount waits until n records of a topic were received.
 func (s *figureSystem) awaitCount(topic string, n int, act func()) {
 	s.t.Helper()
 	var seen atomic.Int64

@@ -14,13 +14,13 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// timerFigure is a number of timers that become due, evenly over a time or all
-// at once, while others are armed far in the future.
+// timerFigure is a number of timers that become due, evenly over a time or all at once. Other timers are due far in the
+// future.
 type timerFigure struct {
 	name       string
 	due, armed int
-	over       time.Duration // 0: all at one instant, as near as decisions are
-	within     time.Duration // from the decision that arms a timer to its due
+	over       time.Duration // 0: all at one instant, as near as the decisions are
+	within     time.Duration // from the decision that creates a timer until it is due
 }
 
 func timerFigures() []timerFigure {
@@ -33,10 +33,9 @@ func timerFigures() []timerFigure {
 	return []timerFigure{{"spread", 1_000, 1_000, 2 * time.Second, 4 * time.Second}}
 }
 
-// Timers become due, and are asked for and decided: how late, from the due of each
-// to the recovery as a reader of the topic sees it (a little after it is
-// acknowledged), and to the instant (at) of the event that accepts it. Real roles,
-// each a process.
+// The test measures how late timers are. One figure is from a timer's due time until a consumer of the topic receives
+// the recovery, shortly after it is acknowledged. The other is until the timestamp (at) of the event that accepts it.
+// Each role is a process.
 func TestTimerLateness(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	for _, kind := range []string{kafkatest.EmbeddedKind, kafkatest.KafkaKind} {
@@ -52,10 +51,10 @@ func TestTimerLateness(t *testing.T) {
 	}
 }
 
-// timers arms those of a figure, waits until all are decided, and tells.
+// timers creates the timers of a figure, waits until all are decided, and reports the lateness.
 func (s *figureSystem) timers(f timerFigure) {
 	var mu sync.Mutex
-	asked := map[string]time.Time{} // task -> when its recovery was seen
+	asked := map[string]time.Time{} // task -> when its recovery was received
 	all := make(chan struct{})
 	stop := s.follow(s.cfg.Namespace.Inbox(events.Recoveries), func(a arrival) {
 		mu.Lock()
@@ -93,8 +92,8 @@ func (s *figureSystem) timers(f timerFigure) {
 		len(due), f.over, f.armed, s.broker.Kind, percentiles(late), percentiles(decided), load, machineLoad(s.t), percentiles(sleeper))
 }
 
-// measureSleepDelays sleeps again and again, until the returned func is called, which tells
-// by how much it overslept: what a machine that others use does to anyone.
+// measureSleepDelays sleeps repeatedly until stop is called. stop returns how much each sleep was too long: the delay
+// that a busy machine causes for any process.
 func measureSleepDelays() (stop func() []time.Duration) {
 	const beat = 5 * time.Millisecond
 	var late []time.Duration
@@ -119,8 +118,8 @@ func measureSleepDelays() (stop func() []time.Duration) {
 	}
 }
 
-// decided reads, for n tasks of "w1", when their timer was due and when it was
-// decided about, from the log; it waits for the last.
+// decided returns when the timers of n tasks of "w1" were due and when they were decided. It reads the log and waits
+// for the last one.
 func (s *figureSystem) decided(n int) (due, accepted map[string]time.Time) {
 	s.t.Helper()
 	for deadline := time.Now().Add(figureBuild); ; {
@@ -137,7 +136,7 @@ func (s *figureSystem) decided(n int) (due, accepted map[string]time.Time) {
 				if _, arms := e.Fact.(*events.AttemptStarted); arms {
 					due[e.Task] = e.Due
 				} else if _, armed := due[e.Task]; armed && accepted[e.Task].IsZero() {
-					accepted[e.Task] = e.At // what follows is its end
+					accepted[e.Task] = e.At // the events after it end the task
 				}
 			}
 			return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// strayWriters are those besides the load who write to the inboxes: operators,
-// strangers, and an agent that says things twice, late and of wrong attempts.
+// strayWriters write to the inboxes in addition to the load: commands of operators, malformed records, and replies that
+// are repeated, late or for wrong attempts.
 type strayWriters struct {
 	load     *load
 	producer *kafka.Producer
@@ -29,14 +29,13 @@ type strayWriters struct {
 const (
 	commandEvery = 200 * time.Millisecond
 	garbageEvery = 400 * time.Millisecond
-	// parrotShare is one reply in so many that is said again.
+	// parrotShare is n: one in n replies is repeated.
 	parrotShare = 10
-	// parrotLateMax is how much later.
+	// parrotLateMax bounds the delay of a repeated reply.
 	parrotLateMax = 8 * time.Second
-	// parrotSource is the ce_source of what the parrot says: nobody promised
-	// anything of it.
+	// parrotSource is the ce_source of repeated replies. No guarantee covers them.
 	parrotSource = "chaos/parrot"
-	// foreignAttempt is far from every attempt that is ever made.
+	// foreignAttempt is larger than the number of any real attempt.
 	foreignAttempt = 1000
 )
 
@@ -48,7 +47,7 @@ func openStrayWriters(cfg kafka.Config, l *load, seed uint64) (*strayWriters, er
 	return &strayWriters{load: l, producer: producer, rng: rand.New(rand.NewPCG(seed, 2))}, nil
 }
 
-// run meddles until ctx ends.
+// run writes until ctx ends.
 func (m *strayWriters) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { m.repeat(ctx, commandEvery, m.command) })
@@ -73,12 +72,12 @@ func (m *strayWriters) repeat(ctx context.Context, every time.Duration, do func(
 	}
 }
 
-// send writes a record, or doesn't: nobody waits for it.
+// send writes a record asynchronously and ignores the result.
 func (m *strayWriters) send(r events.Record) {
 	m.producer.SendAsync(context.Background(), r, func(events.Record, error) {})
 }
 
-// command asks something of a task: mostly of one that is held, else of any.
+// command sends a command to a task, mostly to one that is held.
 func (m *strayWriters) command() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +87,7 @@ func (m *strayWriters) command() {
 	} else if x.Task = m.load.randomTask(m.rng); x.Task != "" {
 		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
 		x.Keep = m.rng.IntN(4) == 0
-		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly refused
+		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly rejected
 		if x.Command != events.Release {
 			x.Step, x.As = "", ""
 		}
@@ -104,12 +103,12 @@ func (m *strayWriters) command() {
 	}
 }
 
-// resolveHeld picks a task that is held and what would get it out.
+// resolveHeld picks a held task and a command that ends the hold.
 func (m *strayWriters) resolveHeld(x *events.Control) {
 	o := m.load.seen
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id := range o.held { // in no order
+	for id := range o.held { // in random order
 		x.Task = id
 		break
 	}
@@ -141,7 +140,7 @@ func (m *strayWriters) resolveHeld(x *events.Control) {
 	}
 }
 
-// sendMalformed writes something to an inbox that can't be used.
+// sendMalformed writes an unusable record to an inbox.
 func (m *strayWriters) sendMalformed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,18 +161,18 @@ func (m *strayWriters) sendMalformed() {
 		r.Partition = int32(m.rng.IntN(events.DefaultPartitions))
 	case 3:
 		r.Value = []byte(`{"id":"` + id + `","workflow":"no-such"}`)
-	case 4: // a version of the future
+	case 4: // a future version
 		r.Value = []byte(`{"id":"` + id + `","workflow":"chain","task":"` + id + `"}`)
 		header(events.HeaderType, []string{"waybill.task.submitted.v9", "waybill.reply.v9", "waybill.recovery.v9", "waybill.control.v9"}[inbox])
-	case 5: // a key that names another
+	case 5: // a key that names another task
 		r.Value = []byte(`{"id":"another","workflow":"chain","task":"another","timer":1,"action":"hold","command":"cancel"}`)
 		header(events.HeaderType, []string{events.TypeSubmission, events.TypeReply, events.TypeRecovery, events.TypeControl}[inbox])
 		header(events.HeaderID, "x")
 		header(events.HeaderRequest, "another/charge/do/1/token")
 		header(events.HeaderOutcome, string(events.Completed))
-	case 6: // too large for the inbox, not for the topic
+	case 6: // too large for the inbox, but not for the topic
 		r.Value = bytes.Repeat([]byte("x"), 600<<10)
-	case 7: // the id of an order, with another body
+	case 7: // the id of an existing order, with another body
 		if id := m.load.randomTask(m.rng); id != "" {
 			s := events.Submission{ID: id, Workflow: "chain", Input: []byte(`{"card":"another"}`)}
 			r = s.Record(m.load.cfg.Namespace, "chaos")
@@ -186,8 +185,7 @@ func (m *strayWriters) sendMalformed() {
 	m.send(r)
 }
 
-// repeatReplies says some replies again: the same, later, of an attempt before, of one
-// that never was.
+// repeatReplies repeats some replies: unchanged, later, for an earlier attempt, or for an attempt that never existed.
 func (m *strayWriters) repeatReplies(ctx context.Context, records []events.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,8 +217,8 @@ func (m *strayWriters) repeatReplies(ctx context.Context, records []events.Recor
 	}
 }
 
-// otherAttempt names the same attempt, one before it, or one that never was: nobody
-// may lie about an attempt that is current.
+// otherAttempt names the same attempt, the one before it, or one that never existed. It never names another current
+// attempt, because a false reply to that would count.
 func (m *strayWriters) otherAttempt(request string) string {
 	task, ref, token, err := events.ParseRequest(request)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// observer follows events and inboxes past the proxies, as anyone could, and
-// feeds the checkers. From it the others know what may be asked for, and when all
-// is over.
+// observer follows events and inboxes, without the proxies, as any client could, and feeds the checkers. The other
+// parts of the test read from it which tasks are held and whether all tasks are done.
 type observer struct {
 	cfg   kafka.Config
 	world *demo.World
@@ -24,13 +23,13 @@ type observer struct {
 	mu      sync.Mutex
 	checker *verify.Checker
 	next    map[place]int64
-	gaps    int                         // stretches of inboxes that were trimmed before they were seen
-	states  map[string]events.TaskState // of every task that was seen
+	gaps    int                         // number of ranges of inboxes that were trimmed before they were read
+	states  map[string]events.TaskState // of every observed task
 	counts  map[events.TaskState]int
 	held    map[string]bool
 	events  int
 	err     error
-	moved   chan struct{} // closed and made anew when something was seen
+	moved   chan struct{} // closed and replaced after each observation
 }
 
 // place is a partition of a topic.
@@ -39,8 +38,7 @@ type place struct {
 	partition int32
 }
 
-// observe follows events and inboxes until the end of the test, and holds them
-// against what the options say.
+// observe follows events and inboxes until the end of the test, and checks them by the options.
 func observe(t *testing.T, cfg kafka.Config, world *demo.World, against verify.Options) *observer {
 	t.Helper()
 	o := &observer{cfg: cfg, world: world, checker: verify.New(against), next: map[place]int64{},
@@ -60,8 +58,7 @@ func observe(t *testing.T, cfg kafka.Config, world *demo.World, against verify.O
 	return o
 }
 
-// failed notes why a follower began anew, and where it has to: an inbox may have
-// been trimmed meanwhile.
+// failed records why a follower was restarted. It must resume at a new position if an inbox was trimmed meanwhile.
 func (o *observer) failed(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,7 +86,7 @@ func (o *observer) applyRecords(records []events.Record) {
 		r := &records[i]
 		at := place{r.Topic, r.Partition}
 		if r.Offset < o.next[at] {
-			continue // read again after a rebalance
+			continue // already read, before a rebalance
 		}
 		o.next[at] = r.Offset + 1
 		if r.Topic != o.cfg.Namespace.Events() {
@@ -105,8 +102,8 @@ func (o *observer) applyRecords(records []events.Record) {
 	o.moved = make(chan struct{})
 }
 
-// evolved notes what a task's event changed. It folds the state of a task by the
-// kind of event alone, for the checker forgets those that ended.
+// evolved records the change by a task's event. It derives the task's state from the kind of the event alone, because
+// the checker drops ended tasks.
 func (o *observer) evolved(e *events.Event) {
 	before := o.states[e.Task]
 	state := before
@@ -143,7 +140,7 @@ func (o *observer) evolved(e *events.Event) {
 	}
 }
 
-// applyRelease does by hand what the operator who released a step said was done.
+// applyRelease performs the effect that an operator declared done by releasing a step.
 func (o *observer) applyRelease(id string, f *events.RunReleased) {
 	t := o.checker.Task(id)
 	if t == nil {
@@ -158,11 +155,11 @@ func (o *observer) applyRelease(id string, f *events.RunReleased) {
 	if f.As == events.StepUndone {
 		c.Key, c.UndoKey = "settled/"+s.Key, s.Key
 	}
-	// A key that was undone meanwhile is refused, and rightly.
+	// A key that was undone meanwhile is refused, correctly.
 	_, _ = o.world.Do(context.Background(), c)
 }
 
-// settled is how many tasks have ended or are held.
+// settled returns how many tasks have ended or are held.
 func (o *observer) settled() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,8 +172,7 @@ func (o *observer) settled() int {
 	return n
 }
 
-// open lists those of the tasks that have neither ended nor are held, at most
-// so many.
+// open returns up to most ids of the given tasks that have neither ended nor are held.
 func (o *observer) open(ids map[string]time.Time, most int) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

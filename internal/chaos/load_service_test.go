@@ -19,40 +19,39 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// faultyService is the services that the agents of a run call: the demo's world,
-// with its cards, behind a door that misbehaves as much as it is told to. The
-// effects and the ledger are the world's, so what the door does to calls and
-// answers is what networks and machines do, and nothing that it lies about.
+// faultyService is the services that the agents of a run call: the demo's world behind an HTTP server that injects
+// faults at a given rate. The world keeps the effects and the ledger. The server changes only calls and responses, as
+// networks and machines do, so the ledger stays correct.
 type faultyService struct {
 	world  *demo.World
 	ledger string
 	server *httptest.Server
 
-	sickness atomic.Int64   // calls that go wrong, of a thousand
-	late     sync.WaitGroup // effects that are still to come
+	sickness atomic.Int64   // faulty calls per 1,000
+	late     sync.WaitGroup // late effects that are pending
 	wrongs   [ways]atomic.Int64
 }
 
-// serviceFault is a way in which a call goes wrong.
+// serviceFault is a kind of fault of a call.
 type serviceFault int
 
 const (
-	refused   serviceFault = iota // 503 before anything happened
+	refused   serviceFault = iota // 503 before any effect
 	throttled                     // 429 with Retry-After
-	lost                          // it happened, and the connection breaks
-	failed                        // it happened, and the answer is 500
-	hung                          // nothing happens and nothing is answered
-	lateDone                      // it happens after the caller gave up
-	huge                          // it happened, and the answer is more than anybody takes
+	lost                          // the effect happens, and the connection breaks
+	failed                        // the effect happens, and the response is 500
+	hung                          // no effect and no response
+	lateDone                      // the effect happens after the caller's timeout
+	huge                          // the effect happens, and the response is too large
 	ways
 )
 
 var wrongNames = [ways]string{"refused", "throttled", "lost", "failed", "hung", "late", "huge"}
 
-// hugeAnswerBytes is more than an agent takes.
+// hugeAnswerBytes is larger than the response that an agent accepts.
 const hugeAnswerBytes = 10 << 20
 
-// lateMost is how much later than its time a late effect happens.
+// lateMost bounds how long after the caller's timeout a late effect happens.
 const lateMost = 2 * time.Second
 
 func openService(t *testing.T, ledger string) *faultyService {
@@ -70,10 +69,10 @@ func openService(t *testing.T, ledger string) *faultyService {
 	return s
 }
 
-// url is what the agent of a service calls.
+// url returns the URL for the agent of a service.
 func (s *faultyService) url(name string) string { return s.server.URL + "/" + name + "/{operation}" }
 
-// setFaultRate has so many of a thousand calls go wrong from now on.
+// setFaultRate sets the number of faulty calls per 1,000.
 func (s *faultyService) setFaultRate(ofThousand int64) { s.sickness.Store(ofThousand) }
 
 func (s *faultyService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -83,7 +82,7 @@ func (s *faultyService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the caller has gone
+		return // the caller closed the connection
 	}
 	way := serviceFault(rand.IntN(int(ways)))
 	s.wrongs[way].Add(1)
@@ -108,14 +107,14 @@ func (s *faultyService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		if answer := s.perform(r, body); answer.Code != http.StatusOK {
 			maps.Copy(rw.Header(), answer.Header())
 			rw.WriteHeader(answer.Code)
-			_, _ = rw.Write(answer.Body.Bytes()) // the caller may be gone
+			_, _ = rw.Write(answer.Body.Bytes()) // the caller may have closed the connection
 			return
 		}
-		_, _ = rw.Write(bytes.Repeat([]byte("x"), hugeAnswerBytes)) // it hangs up on the way
+		_, _ = rw.Write(bytes.Repeat([]byte("x"), hugeAnswerBytes)) // the caller closes the connection before the end
 	}
 }
 
-// perform does what is asked, and keeps the answer.
+// perform performs the call and returns the response.
 func (s *faultyService) perform(r *http.Request, body []byte) *httptest.ResponseRecorder {
 	again := r.Clone(r.Context())
 	again.Body = io.NopCloser(bytes.NewReader(body))
@@ -124,22 +123,22 @@ func (s *faultyService) perform(r *http.Request, body []byte) *httptest.Response
 	return answer
 }
 
-// performLate does it once the caller's time is over.
+// performLate performs the call after the caller's timeout.
 func (s *faultyService) performLate(r *http.Request, body []byte) {
 	by, err := time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By"))
 	if err != nil {
 		by = time.Now()
 	}
 	s.late.Go(func() {
-		time.Sleep(time.Until(by) + rand.N(lateMost)) // the world's own pace
-		// Some calls the world itself ends only when their caller does.
+		time.Sleep(time.Until(by) + rand.N(lateMost)) // the delay of the world
+		// The world ends some calls only when their caller does.
 		ctx, cancel := context.WithTimeout(context.Background(), lateMost)
 		defer cancel()
 		s.perform(r.Clone(ctx), body)
 	})
 }
 
-// close returns the ledger, when nothing is to come any more.
+// close waits for pending effects and returns the ledger.
 func (s *faultyService) close() ([]demo.Entry, error) {
 	s.late.Wait()
 	if err := s.world.Close(); err != nil {
@@ -156,7 +155,7 @@ func (s *faultyService) counts() map[string]int {
 	return n
 }
 
-// effects is a ledger as the checkers read it.
+// effects converts a ledger for the checkers.
 func effects(ledger []demo.Entry) []verify.Effect {
 	var all []verify.Effect
 	for _, e := range ledger {
@@ -170,12 +169,12 @@ func effects(ledger []demo.Entry) []verify.Effect {
 	return all
 }
 
-// A call that goes wrong has the effect that its way says, and the ledger knows.
+// A faulty call has exactly the effect of its kind of fault, and the ledger has that effect.
 func TestFaultyServiceKeepsItsLedger(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	s := openService(t, t.TempDir()+"/ledger")
 	s.setFaultRate(1000)
-	// On a kept connection net/http would call again by itself.
+	// On a kept connection net/http would repeat a call on its own.
 	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	calls := 0
 	for calls < 40 {

@@ -13,29 +13,28 @@ import (
 )
 
 const (
-	// inFlightMax bounds the tasks that have neither ended nor are held, and
-	// those that are not acknowledged.
+	// inFlightMax bounds the tasks that have neither ended nor are held, and those that are not acknowledged.
 	inFlightMax = 3000
-	// submitAgain is the wait before a submission that failed is sent again.
+	// submitAgain is the pause before a failed submission is repeated.
 	submitAgain = time.Second
-	// deliverWithin is how long a client of the load waits for an answer.
+	// deliverWithin is how long a client of the load waits for an acknowledgement.
 	deliverWithin = 10 * time.Second
 )
 
-// load submits tasks at a rate, through the proxies, and remembers what was
-// acknowledged. What wasn't is submitted again: the same id and body.
+// load submits tasks at a rate, through the proxies, and keeps the acknowledged ones. A submission that isn't
+// acknowledged is repeated with the same id and body.
 type load struct {
 	cfg      kafka.Config
 	producer *kafka.Producer
 	seen     *observer
-	rate     int // tasks a second
-	most     int // tasks; 0: no bound
+	rate     int // tasks per second
+	most     int // number of tasks; 0: no bound
 
 	mu        sync.Mutex
 	rng       *rand.Rand
 	acked     map[string]time.Time
 	submitted map[string]bool
-	recent    []string // ids, to be meddled with
+	recent    []string // ids for the stray writers
 	waiting   atomic.Int64
 	retried   atomic.Int64
 	heldBack  atomic.Int64
@@ -50,8 +49,8 @@ func openLoad(cfg kafka.Config, seen *observer, seed uint64, rate, most int) (*l
 		acked: map[string]time.Time{}, submitted: map[string]bool{}}, nil
 }
 
-// run submits until ctx ends or all is submitted, and then waits until all that
-// was submitted is acknowledged, for as long as the parent of ctx says.
+// run submits until ctx ends or all tasks are submitted. Then it waits until all submitted tasks are acknowledged, at
+// most until the parent of ctx ends.
 func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second / time.Duration(l.rate))
 	defer tick.Stop()
@@ -70,7 +69,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// open is how many acknowledged tasks have neither ended nor are held.
+// open returns how many acknowledged tasks have neither ended nor are held.
 func (l *load) open() int {
 	l.mu.Lock()
 	acked := len(l.acked)
@@ -78,7 +77,7 @@ func (l *load) open() int {
 	return acked - l.seen.settled()
 }
 
-// submit sends task number n, again and again until it is acknowledged.
+// submit sends task number n repeatedly, until it is acknowledged.
 func (l *load) submit(n int) {
 	l.mu.Lock()
 	s := l.order(n)
@@ -88,7 +87,7 @@ func (l *load) submit(n int) {
 	l.mu.Unlock()
 	l.waiting.Add(1)
 	l.send(s.ID, r)
-	if again { // as a client does that has forgotten that it did
+	if again { // as a client does that lost the acknowledgement
 		l.producer.SendAsync(context.Background(), r, func(events.Record, error) {})
 	}
 }
@@ -117,7 +116,7 @@ func (l *load) note(id string) {
 	}
 }
 
-// order makes task number n.
+// order returns the submission of task number n.
 func (l *load) order(n int) events.Submission {
 	s := events.Submission{
 		ID:       fmt.Sprintf("order/%07d", n),
@@ -128,7 +127,7 @@ func (l *load) order(n int) events.Submission {
 	}
 	switch l.rng.IntN(20) {
 	case 0:
-		s.CompleteBy = time.Now().Add(-time.Second) // ends at once
+		s.CompleteBy = time.Now().Add(-time.Second) // the task ends at once
 	case 1:
 		s.CompleteBy = time.Now().Add(5 * time.Second)
 	case 2, 3, 4:
@@ -139,8 +138,8 @@ func (l *load) order(n int) events.Submission {
 	return s
 }
 
-// alterEncoding writes some submissions as other clients do: without a key, in a
-// partition of another hash, as a bare object.
+// alterEncoding encodes some submissions as other clients do: without a key, in the partition of another hash, or
+// without headers.
 func (l *load) alterEncoding(r events.Record, n int) events.Record {
 	switch l.rng.IntN(25) {
 	case 0:
@@ -153,7 +152,7 @@ func (l *load) alterEncoding(r events.Record, n int) events.Record {
 	return r
 }
 
-// randomTask returns a task that was acknowledged lately; empty: none.
+// randomTask returns a recently acknowledged task; empty: none.
 func (l *load) randomTask(rng *rand.Rand) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +162,7 @@ func (l *load) randomTask(rng *rand.Rand) string {
 	return l.recent[rng.IntN(len(l.recent))]
 }
 
-// acknowledged is all that was, and when.
+// acknowledged returns all acknowledged tasks with the times of their acknowledgement.
 func (l *load) acknowledged() map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,13 +12,11 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// longestWait is the longest that a policy below waits for anything: the
-// cool-down of held.
+// longestWait is the longest wait of the policies below: the cool-down of the workflow held.
 const longestWait = 5 * time.Second
 
-// definitions are the shapes of workflow under chaos: a sequence, branches with
-// a condition, one that is held for an operator after a cool-down, one whose own
-// time may be up first.
+// definitions are the workflows under chaos: a sequence; branches with a condition; one that is held for an operator
+// after a cool-down; one whose own deadline may pass first.
 var definitions = []string{`
 workflow: chain
 version: 1
@@ -70,14 +68,14 @@ steps:
   ship: {needs: [charge], agent: shipping, operation: create, input: {order: "${ task.id }"}, undo: {operation: recall}}
 `}
 
-// workflows are their names, as often as a submission is to name them.
+// workflows are the names of the definitions, weighted by their share of submissions.
 var workflows = []string{"chain", "chain", "chain", "fan", "fan", "held", "brief"}
 
-// cards are how orders go, as often as one is to go so.
+// cards are the demo's cards, weighted by their share of orders.
 var cards = []string{demo.CardWorks, demo.CardWorks, demo.CardWorks, demo.CardWorks, demo.CardWorks, demo.CardWorks, demo.CardWorks,
 	demo.CardDeclined, demo.CardSlow, demo.CardDown, demo.CardStuckUndo}
 
-// repliesTo is a topic that some orders want to be told on.
+// repliesTo is a topic to which the results of some orders are sent.
 const repliesTo = "told"
 
 // prepare creates the namespace's topics and applies the definitions.

@@ -15,11 +15,10 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// indexChild is the role that keeps timelines.
+// indexChild is the role that keeps the index.
 const indexChild = "index"
 
-// handler is what an agent does: Service is the folder of a service, or the URL
-// of one.
+// handler returns the agent's handler. Service is the directory of a service, or the URL of one.
 func (s *childSpec) handler() (agent.Handler, error) {
 	if !strings.HasPrefix(s.Service, "http") {
 		return service{s.Service}, nil
@@ -27,11 +26,11 @@ func (s *childSpec) handler() (agent.Handler, error) {
 	return httpagent.New(httpagent.Config{URL: s.Service})
 }
 
-// fullDiskLook is how often a process looks whether its disk is full.
+// fullDiskLook is the interval at which a process checks whether its disk is full.
 const fullDiskLook = 50 * time.Millisecond
 
-// disk is the file system of a child's stores: full as long as a file of the name
-// FullDisk exists. Empty: the machine's own.
+// disk returns the file system of a child's stores. It is full while the file FullDisk exists. If FullDisk is empty, it
+// is the machine's own.
 func (s *childSpec) disk() projections.FS {
 	if s.FullDisk == "" {
 		return nil
@@ -40,7 +39,7 @@ func (s *childSpec) disk() projections.FS {
 	return errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(d.refuse))
 }
 
-// diskLimit knows whether the disk is full.
+// diskLimit reports whether the disk is full.
 type diskLimit struct {
 	flag string
 
@@ -49,7 +48,7 @@ type diskLimit struct {
 	full   bool
 }
 
-// refuse is the error of what needs room on a disk that has none.
+// refuse returns an error for operations that need space on a full disk.
 func (d *diskLimit) refuse(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpMkdirAll, errorfs.OpFilePreallocate, errorfs.OpFileWrite, errorfs.OpFileWriteAt:

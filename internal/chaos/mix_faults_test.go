@@ -13,19 +13,18 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 )
 
-// faultKind is a kind of fault. do goes on until ctx ends, at random moments,
-// and takes back what it did before it returns.
+// faultKind is a kind of fault. do injects it at random moments until ctx ends. It ends the fault before it returns.
 type faultKind struct {
 	name string
-	fits func(*cluster) bool // nil: everywhere
+	fits func(*cluster) bool // nil: all clusters
 	do   func(m *mix, ctx context.Context)
 }
 
 func severalNodes(s *cluster) bool { return s.count > 1 }
 
-// survivesBrokerKill: a single node of Apache Kafka (4.3.1) loses the markers of the
-// transactions that end while it goes or comes, see settle. Told to end, it serves
-// requests on without a leader anywhere.
+// survivesBrokerKill reports whether nodes may be killed. A single node of Apache Kafka (4.3.1) loses the markers of
+// transactions that end while it is stopped or restarted; see settle. After SIGTERM it continues to serve requests
+// although no partition has a leader.
 func survivesBrokerKill(s *cluster) bool { return s.kind != oneKafka }
 
 var faultKinds = []faultKind{
@@ -50,7 +49,7 @@ var faultKinds = []faultKind{
 	{"cuts between brokers", severalNodes, (*mix).cutBetween},
 }
 
-// takeRandomSlot takes a slot that nobody else has, for a moment; nil: there is none.
+// takeRandomSlot locks a random free slot. It returns nil if there is none.
 func (m *mix) takeRandomSlot(fits func(*slot) bool) *slot {
 	for range 10 {
 		s := m.platform.slots[m.intn(len(m.platform.slots))]
@@ -75,7 +74,7 @@ func (m *mix) killSome(ctx context.Context) {
 	}
 }
 
-// stopSome stops a process past its session, or its transaction too.
+// stopSome stops processes for longer than their session, and some for longer than their transaction timeout.
 func (m *mix) stopSome(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 4*time.Second)) {
 		s := m.takeRandomSlot(nil)
@@ -94,8 +93,7 @@ func (m *mix) stopSome(ctx context.Context) {
 	}
 }
 
-// beginDelayPeriod begins a period in which records may be delayed, by the network or by a broker that recovers. over
-// ends it.
+// beginDelayPeriod begins a period in which the network or a recovering broker may delay records. over ends it.
 func (m *mix) beginDelayPeriod() (over func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +106,7 @@ func (m *mix) beginDelayPeriod() (over func()) {
 	}
 }
 
-// mayBeDelayed reports whether a record written at an instant may have been sent long before.
+// mayBeDelayed reports whether a record with this timestamp may have been sent long before.
 func (m *mix) mayBeDelayed(at time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,20 +119,19 @@ func (m *mix) mayBeDelayed(at time.Time) bool {
 	return false
 }
 
-// pointsOf are the points that a role passes.
+// pointsOf maps each role to the points that it passes.
 var pointsOf = map[string][]point.Point{schedulerChild: point.OfScheduler, supervisorChild: point.OfSupervisor, agentChild: point.OfAgent}
 
-// pointWithin is how long a point may take to be passed: without traffic it
-// isn't.
+// pointWithin bounds the wait for a point. Without traffic the point isn't passed.
 const pointWithin = 5 * time.Second
 
-// neverPass takes an order back, orderMax is how long a process may take to obey.
+// neverPass cancels an order. orderMax bounds the time until a process obeys.
 const (
 	neverPass = 1 << 30
 	orderMax  = 300 * time.Millisecond
 )
 
-// atPoints has processes die or stop at named points.
+// atPoints kills or stops processes at named points.
 func (m *mix) atPoints(ctx context.Context, what string) {
 	for sleep(ctx, m.between(500*time.Millisecond, 3*time.Second)) {
 		s := m.takeRandomSlot(func(s *slot) bool { return pointsOf[s.spec.Kind] != nil })
@@ -144,11 +141,11 @@ func (m *mix) atPoints(ctx context.Context, what string) {
 		of := pointsOf[s.spec.Kind]
 		at, n := of[m.intn(len(of))], 1+m.intn(20)
 		p := s.p
-		// Not before it is ready: what it says before a point isn't heard any more.
+		// Wait until it is ready, because its earlier output is no longer read.
 		if p.hasSaidReady() && s.order(what, at, n) {
 			if _, err := p.next("at "+string(at), pointWithin); err == nil {
 				m.passed(ctx, s, what, at, n)
-			} else { // nothing passes there now: never mind
+			} else { // the point isn't passed without traffic
 				s.order(what, at, neverPass)
 				sleep(ctx, orderMax)
 				s.thaw()
@@ -158,7 +155,7 @@ func (m *mix) atPoints(ctx context.Context, what string) {
 	}
 }
 
-// passed: the process is at the point, and stops or dies there.
+// passed handles a process that is stopped or dead at the point.
 func (m *mix) passed(ctx context.Context, s *slot, what string, at point.Point, n int) {
 	kind := fmt.Sprintf("%ss at %s", map[string]string{"die": "kill", "stop": "stop"}[what], at)
 	m.recordAction(kind, "%s: %s at pass %d of %s", s.spec.Name, what, n, at)
@@ -177,7 +174,7 @@ func (m *mix) passed(ctx context.Context, s *slot, what string, at point.Point, 
 	over()
 }
 
-// killEverything kills all roles at once, with the broker or without.
+// killEverything kills all roles at once, with or without the broker.
 func (m *mix) killEverything(ctx context.Context) {
 	if !sleep(ctx, m.between(0, m.period/2)) {
 		return
@@ -197,7 +194,7 @@ func (m *mix) killEverything(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range m.platform.slots {
 		if slices.Contains(held, s) {
-			continue // killed already
+			continue // already killed
 		}
 		all.Go(func() {
 			s.mu.Lock()
@@ -219,7 +216,7 @@ func (m *mix) killEverything(ctx context.Context) {
 	}
 }
 
-// stopAgents has no process of an agent for a while.
+// stopAgents stops all processes of an agent for a while.
 func (m *mix) stopAgents(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
 		name := demo.Services[m.intn(len(demo.Services))]
@@ -241,7 +238,7 @@ func (m *mix) stopAgents(ctx context.Context) {
 	}
 }
 
-// churn has members join and leave every 1 to 3 s.
+// churn lets members join and leave every 1 to 3 s.
 func (m *mix) churn(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		spec := m.platform.slots[m.intn(len(m.platform.slots))].spec
@@ -268,7 +265,7 @@ func (m *mix) churn(ctx context.Context) {
 	}
 }
 
-// startDuplicates starts a second process with the instance id of one that runs.
+// startDuplicates starts a second process with the instance id of a running one.
 func (m *mix) startDuplicates(ctx context.Context) {
 	for n := 0; sleep(ctx, m.between(time.Second, 3*time.Second)); n++ {
 		var spec childSpec
@@ -289,7 +286,7 @@ func (m *mix) startDuplicates(ctx context.Context) {
 	}
 }
 
-// deleteState deletes the state of a role that was killed.
+// deleteState deletes the state of a killed role.
 func (m *mix) deleteState(ctx context.Context) {
 	for sleep(ctx, m.between(2*time.Second, 6*time.Second)) {
 		s := m.takeRandomSlot(func(s *slot) bool { return s.spec.DataDir != "" })
@@ -305,7 +302,7 @@ func (m *mix) deleteState(ctx context.Context) {
 	}
 }
 
-// fillDisk leaves no room on the disk of the stores for a while.
+// fillDisk makes the disk of the stores full for a while.
 func (m *mix) fillDisk(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
 		if err := os.WriteFile(m.disk, nil, 0o644); err != nil {
@@ -328,7 +325,7 @@ func (m *mix) makeServicesFail(ctx context.Context) {
 	m.service.setFaultRate(0)
 }
 
-// killBroker kills one node. The caller has the brokers.
+// killBroker kills one node. The caller holds m.brokers.
 func (m *mix) killBroker(i int) {
 	if err := m.site.nodes.Kill(i); err != nil {
 		m.t.Errorf("kill broker %d: %v", i, err)
@@ -348,7 +345,7 @@ func (m *mix) startBroker(i int) {
 	m.logEvent("broker %d is back", i)
 }
 
-// killBrokers kills a node; of three never two, or nobody could write.
+// killBrokers kills a node. It never kills two of three nodes, because then no write would succeed.
 func (m *mix) killBrokers(ctx context.Context) {
 	for sleep(ctx, m.between(0, m.period/2)) {
 		m.brokers.Lock()
@@ -405,7 +402,7 @@ func (m *mix) restartBrokers(ctx context.Context) {
 	}
 }
 
-// weather sets weather on a proxy for a while.
+// weather applies a network fault to a proxy for a while.
 func (m *mix) weather(ctx context.Context, p *Proxy, where string, w Weather, d time.Duration) {
 	defer m.beginDelayPeriod()()
 	p.Set(w)
@@ -420,7 +417,7 @@ func (m *mix) randomProxy() (*Proxy, string) {
 	return m.site.doors[i], fmt.Sprintf("broker %d", i)
 }
 
-// randomShare is all of the connections, or some.
+// randomShare returns the share of the connections that a fault affects; 0: all.
 func (m *mix) randomShare() float64 { return []float64{0, 0.3, 0.6}[m.intn(3)] }
 
 func (m *mix) cut(ctx context.Context) {
@@ -430,12 +427,12 @@ func (m *mix) cut(ctx context.Context) {
 	}
 }
 
-// hold is a black hole, one way or both.
+// hold delays all data for a while, in one or both directions.
 func (m *mix) hold(ctx context.Context) {
 	for sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
 		p, where := m.randomProxy()
 		w := Weather{Share: m.randomShare()}
-		ways := 1 + m.intn(3) // bits
+		ways := 1 + m.intn(3) // a bit set
 		w.Hold[ToBroker], w.Hold[ToClient] = ways&1 != 0, ways&2 != 0
 		m.weather(ctx, p, where, w, m.between(500*time.Millisecond, mixSession+mixTransaction))
 	}
@@ -457,7 +454,7 @@ func (m *mix) snap(ctx context.Context) {
 	}
 }
 
-// cutBetween cuts a node off from the others, but not from clients.
+// cutBetween disconnects a node from the other nodes, but not from clients.
 func (m *mix) cutBetween(ctx context.Context) {
 	for len(m.site.between) > 0 && sleep(ctx, m.between(500*time.Millisecond, 4*time.Second)) {
 		i := m.intn(len(m.site.between))
@@ -471,6 +468,5 @@ func (m *mix) cutBetween(ctx context.Context) {
 	}
 }
 
-// delayAfter is how long after a spell a reply may be late because of it: what it
-// held arrives.
+// delayAfter is how long after a delay period replies may still be late because of it.
 const delayAfter = 2 * time.Second

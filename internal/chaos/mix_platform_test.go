@@ -16,41 +16,40 @@ import (
 )
 
 const (
-	// The timeouts of every role: a takeover takes seconds.
+	// The timeouts of all roles. With these a takeover takes seconds.
 	mixSession, mixTransaction = 3 * time.Second, 5 * time.Second
-	// slotAgain is the platform's wait before it starts again what has ended, at
-	// first; it doubles up to slotAgainMost as long as a process ends soon.
+	// slotAgain is the pause before the platform restarts an ended process. If processes end soon, it doubles up to
+	// slotAgainMost.
 	slotAgain     = 500 * time.Millisecond
 	slotAgainMost = 2 * time.Second
 	slotSoon      = 3 * time.Second
 	slotLook      = 100 * time.Millisecond
-	// slotStopMax is how long a signal may take to stop a process.
+	// slotStopMax bounds the time until a signal has stopped a process.
 	slotStopMax = 5 * time.Second
 )
 
-// platform keeps processes running, as Kubernetes or systemd would: what ends is
-// started again.
+// platform keeps processes running, as Kubernetes or systemd does: it restarts ended processes.
 type platform struct {
 	dir   string // of the logs
 	slots []*slot
 	note  func(format string, args ...any)
 
 	mu      sync.Mutex
-	extras  []*process // members that come and go, and don't come back
-	crashes []string   // logs that say panic, and what they say
-	ended   int        // processes that ended though nobody killed them
+	extras  []*process // temporary members that aren't restarted
+	crashes []string   // logs with a panic, and their text
+	ended   int        // number of processes that ended without being killed
 }
 
-// slot is the place of one process.
+// slot holds one process at a time.
 type slot struct {
 	spec childSpec
 
-	mu    sync.Mutex // held by whoever does something to the process
+	mu    sync.Mutex // held while the process is started, signalled or killed
 	p     *process
-	down  bool // nobody is to start it
-	ours  bool // we killed it
+	down  bool // it must not be restarted
+	ours  bool // the test killed it
 	since time.Time
-	again time.Duration // the wait before the next start
+	again time.Duration // pause before the next start
 }
 
 func newPlatform(dir string, specs []childSpec, note func(string, ...any)) *platform {
@@ -61,7 +60,7 @@ func newPlatform(dir string, specs []childSpec, note func(string, ...any)) *plat
 	return f
 }
 
-// superviseSlots starts what doesn't run, until ctx ends.
+// superviseSlots restarts ended processes until ctx ends.
 func (f *platform) superviseSlots(ctx context.Context) {
 	tick := time.NewTicker(slotLook)
 	defer tick.Stop()
@@ -80,7 +79,7 @@ func (f *platform) superviseSlots(ctx context.Context) {
 	}
 }
 
-// startIfNeeded starts a slot's process if it is to run and doesn't. It has the slot.
+// startIfNeeded starts a slot's process if it should run and doesn't. The caller holds the slot.
 func (f *platform) startIfNeeded(s *slot) {
 	if s.p != nil {
 		gone, err := s.p.hasEnded()
@@ -100,7 +99,7 @@ func (f *platform) startIfNeeded(s *slot) {
 		return
 	}
 	p, err := spawn(f.dir, s.spec)
-	if err != nil { // the machine's trouble, such as no memory
+	if err != nil { // an error of the machine, such as too little memory
 		f.note("start %s: %v", s.spec.Name, err)
 		s.since = time.Now()
 		return
@@ -108,21 +107,20 @@ func (f *platform) startIfNeeded(s *slot) {
 	s.p = p
 }
 
-// reportDeath notes a process that ended by itself: a role gives up what it can't heal,
-// and the platform's part is to start it again.
+// reportDeath records a process that ended on its own. A role ends if it can't recover, and relies on the platform to
+// restart it.
 func (f *platform) reportDeath(p *process, err error) {
 	said := strings.TrimSpace(p.tail())
 	f.mu.Lock()
 	f.ended++
 	f.mu.Unlock()
 	if strings.Contains(said, "unreachable: no Kafka broker answers") {
-		return // the broker is what was killed
+		return // the broker was killed
 	}
 	f.note("%s ended by itself after %s (%v): %s", p.spec.Name, time.Since(p.began).Round(time.Millisecond), err, said[strings.LastIndexByte(said, '\n')+1:])
 }
 
-// checkLog looks for what no process may say, and drops the log of one that
-// didn't.
+// checkLog looks for forbidden text in a log. It deletes the log if there is none.
 func (f *platform) checkLog(p *process) {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -136,11 +134,10 @@ func (f *platform) checkLog(p *process) {
 			return
 		}
 	}
-	_ = os.Remove(p.log) // thousands come to be in a long run
+	_ = os.Remove(p.log) // a long run has thousands of logs
 }
 
-// kill is kill -9 of what runs in a slot; hold says that it is to stay away.
-// The caller has the slot.
+// kill kills the process of a slot with SIGKILL. hold prevents its restart. The caller holds the slot.
 func (s *slot) kill(hold bool) {
 	s.down = hold
 	if s.p != nil {
@@ -149,7 +146,7 @@ func (s *slot) kill(hold bool) {
 	}
 }
 
-// freeze stops the process, and reports whether it did: it may have ended.
+// freeze stops the process. It returns false if the process has ended.
 func (s *slot) freeze() bool {
 	if s.p == nil {
 		return false
@@ -166,7 +163,7 @@ func (s *slot) thaw() {
 	}
 }
 
-// order has the process stop or die at the n-th pass of a point.
+// order makes the process stop or die at the n-th pass of a point.
 func (s *slot) order(what string, at point.Point, n int) bool {
 	if s.p == nil {
 		return false
@@ -191,7 +188,7 @@ func (f *platform) startExtra(spec childSpec) (*process, error) {
 func (f *platform) removeExtra(p *process) {
 	p.kill()
 	f.checkLog(p)
-	_ = os.RemoveAll(p.spec.DataDir) // it is not started again
+	_ = os.RemoveAll(p.spec.DataDir) // it isn't restarted
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, e := range f.extras {
@@ -202,7 +199,7 @@ func (f *platform) removeExtra(p *process) {
 	}
 }
 
-// running returns when every slot's process has said that it is ready.
+// running returns when the processes of all slots have reported that they are ready.
 func (f *platform) running(ctx context.Context) error {
 	for _, s := range f.slots {
 		if err := f.awaitReady(ctx, s); err != nil {
@@ -220,7 +217,7 @@ func (f *platform) awaitReady(ctx context.Context, s *slot) error {
 		if p != nil && p.hasSaidReady() {
 			return nil
 		}
-		select { // a process that ends is replaced
+		select { // an ended process is replaced
 		case <-ctx.Done():
 			said := "it doesn't run"
 			if p != nil {
@@ -232,7 +229,7 @@ func (f *platform) awaitReady(ctx context.Context, s *slot) error {
 	}
 }
 
-// hasSaidReady reports whether the process runs and said that it is ready.
+// hasSaidReady reports whether the process runs and has reported that it is ready.
 func (p *process) hasSaidReady() bool {
 	if gone, _ := p.hasEnded(); gone {
 		return false
@@ -250,7 +247,7 @@ func (p *process) hasSaidReady() bool {
 	return p.ready != ""
 }
 
-// killAll ends everything.
+// killAll kills all processes.
 func (f *platform) killAll() {
 	f.mu.Lock()
 	extras := f.extras
@@ -265,10 +262,10 @@ func (f *platform) killAll() {
 	}
 }
 
-// endAll ends every slot's process in order, and says which didn't.
+// endAll terminates the processes of all slots in order. Its error names those that didn't end.
 func (f *platform) endAll() error {
 	var errs []error
-	running := make([]*process, len(f.slots)) // whoever looks after a slot lets go of what ended
+	running := make([]*process, len(f.slots)) // superviseSlots clears the process of a slot when it ended
 	for i, s := range f.slots {
 		s.mu.Lock()
 		if s.down, s.ours = true, true; s.p != nil {
@@ -294,16 +291,16 @@ func (f *platform) endAll() error {
 	return errors.Join(errs...)
 }
 
-// stacksMost bounds what is shown of the stacks of a process, in bytes.
+// stacksMost bounds the bytes of a process's stacks that are shown.
 const stacksMost = 60 << 10
 
-// stacks ends a process that hangs, and returns where.
+// stacks ends a hanging process and returns its stacks.
 func (p *process) stacks() string {
 	from := int64(0)
 	if info, err := os.Stat(p.log); err == nil {
 		from = info.Size()
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended after all
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended meanwhile
 	select {
 	case <-p.ended:
 	case <-time.After(endWithin):

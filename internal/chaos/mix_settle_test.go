@@ -5,25 +5,21 @@ import (
 	"time"
 )
 
-// settleWithin is how long transactions may take to end once nobody goes on with
-// them: their timeout, and the second in which the broker looks for what has timed
-// out.
+// settleWithin bounds the end of transactions that no producer continues: their timeout, and the interval of 1 s at
+// which the broker looks for timed-out transactions.
 const settleWithin = mixTransaction + 5*time.Second
 
-// settle is called before a node is killed. A single node of Apache Kafka (4.3.1)
-// that comes back after a kill believes itself the leader of everything until the
-// controller, which is the same process, gives up the broker that it was before.
-// Then no partition has a leader, and the coordinator takes those for deleted:
-// it skips their markers, and writes that the transaction is complete. Readers of
-// committed records stand there for ever. (Measured: PrepareAbort with twelve
-// partitions, half a second later CompleteAbort, and no marker in any log; the
-// broker said "these partitions are likely deleted already and hence can be
-// skipped".) Where there are three nodes another leads.
+// settle must be called before a node is killed. After a kill, a single node of Apache Kafka (4.3.1) takes itself for
+// the leader of all partitions until the controller, in the same process, fences the previous broker. Then no partition
+// has a leader. The transaction coordinator takes the partitions for deleted: it skips their markers and writes that
+// the transaction is complete. Consumers with read_committed then block forever. With three nodes, another node leads.
 //
-// So on a single node the schedulers are killed first and stay away until
-// release is called, and the node only goes when no transaction is under way. ok
-// is false, and nothing is held, if that doesn't come to be: a duplicate or a guest
-// goes on.
+// A log of this failure has PrepareAbort with 12 partitions, CompleteAbort half a second later, and no marker in any
+// partition. The broker logs "these partitions are likely deleted already and hence can be skipped".
+//
+// So on a single node, settle first kills the schedulers and keeps them stopped until release is called. The node may
+// be killed only when no transaction is open. If one stays open, because a duplicate or an extra member continues it,
+// ok is false and no scheduler is held.
 func (m *mix) settle(ctx context.Context) (ok bool, held []*slot, release func()) {
 	if m.site.kind != oneKafka {
 		return true, nil, func() {}

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// quietShare is one period in so many without faults.
+	// quietShare is n: one in n periods has no faults.
 	quietShare = 4
-	// A period has so many kinds of faults at once.
+	// The bounds of the number of kinds of faults in a period.
 	kindsMin, kindsMax = 2, 5
-	// recoverMax bounds the end of all faults: brokers start, processes join.
+	// recoverMax bounds the time until brokers and processes run again after all faults.
 	recoverMax = 2 * time.Minute
 )
 
-// mixOptions say what a run is made of.
+// mixOptions configure a run.
 type mixOptions struct {
 	broker   string
 	seed     uint64
 	duration time.Duration // of load and faults
 	period   time.Duration
-	rate     int      // tasks a second
-	tasks    int      // at most; 0: no bound
-	faults   []string // the kinds to draw from; none: all
+	rate     int      // tasks per second
+	tasks    int      // the maximum; 0: no bound
+	faults   []string // the kinds to draw from; empty: all
 }
 
-// mix is one run: brokers, processes, load, and what happens to them.
+// mix is one run: brokers, processes, load and faults.
 type mix struct {
 	mixOptions
 	t        *testing.T
@@ -48,26 +48,25 @@ type mix struct {
 	meddlers *strayWriters
 	pulse    *brokerProbe
 	began    time.Time
-	disk     string // the file that fills the disks
+	disk     string // the file that makes the disks full
 
-	brokers sync.Mutex // held by whoever does something to a broker
+	brokers sync.Mutex // held during an action on a broker
 
 	mu           sync.Mutex
 	rng          *rand.Rand
 	history      []action
 	counts       map[string]int
 	kills        []time.Time // of the embedded broker
-	delayPeriods []period    // of held bytes
+	delayPeriods []period    // when bytes were delayed
 }
 
-// action is a line of what was done, or came of it.
+// action is one entry of the run's history.
 type action struct {
 	at   time.Time
 	what string
 }
 
-// period is a time in which something that was sent may have been held back; to is
-// zero while it lasts.
+// period is a time range in which records may have been delayed. to is zero until it ends.
 type period struct{ from, to time.Time }
 
 func openMix(t *testing.T, o mixOptions) *mix {
@@ -95,14 +94,14 @@ func openMix(t *testing.T, o mixOptions) *mix {
 	return m
 }
 
-// role is what every role's process of the run has.
+// role returns the common part of the spec of a role's process.
 func (m *mix) role(kind, name, dir string) childSpec {
 	return childSpec{Kind: kind, Name: name, Brokers: addresses(m.site.doors), Namespace: m.ns, DataDir: filepath.Join(dir, name),
 		OwnClock: m.broker == embeddedBroker, Session: mixSession, Transaction: mixTransaction, Workers: 2, FullDisk: m.disk}
 }
 
-// roles are two of each that there may be several of; the first has a name that
-// keeps its partitions.
+// roles returns two processes of each role that can have several. The first of each is a static member, which keeps its
+// partitions.
 func (m *mix) roles(dir string) []childSpec {
 	var all []childSpec
 	for _, kind := range []string{schedulerChild, supervisorChild} {
@@ -112,7 +111,7 @@ func (m *mix) roles(dir string) []childSpec {
 	}
 	all = append(all, m.role(indexChild, "index-1", dir))
 	for i, name := range demo.Services {
-		for n := range 2 - i/2 { // the last has one
+		for n := range 2 - i/2 { // the last service has one agent process
 			s := m.role(agentChild, fmt.Sprintf("%s-%d", name, n+1), "")
 			s.Agent, s.Service, s.DataDir = name, m.service.url(name), ""
 			all = append(all, s)
@@ -121,14 +120,14 @@ func (m *mix) roles(dir string) []childSpec {
 	return all
 }
 
-// logEvent keeps what happened, for whoever looks for the cause.
+// logEvent adds a line to the history of the run.
 func (m *mix) logEvent(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.history = append(m.history, action{time.Now(), fmt.Sprintf(format, args...)})
 }
 
-// recordAction is note, and counts.
+// recordAction adds a line to the history and counts it by kind.
 func (m *mix) recordAction(kind, format string, args ...any) {
 	m.logEvent(format, args...)
 	m.mu.Lock()
@@ -136,7 +135,7 @@ func (m *mix) recordAction(kind, format string, args ...any) {
 	m.counts[kind]++
 }
 
-// historyText returns all logged events of the run.
+// historyText returns the history of the run.
 func (m *mix) historyText() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +146,7 @@ func (m *mix) historyText() string {
 	return b.String()
 }
 
-// Chance. The seed makes the plan; how the machine goes about it is its own.
+// intn draws from the seed. The seed determines the planned faults, but not the machine's timing.
 func (m *mix) intn(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +159,7 @@ func (m *mix) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(m.rng.Int64N(int64(most-least)+1))
 }
 
-// sleep reports whether the period still lasts.
+// sleep sleeps for d and reports whether ctx is not done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -170,8 +169,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// run is the load and the faults, and then their end; it returns when all
-// faults are off and everything runs.
+// run runs the load and the faults. It returns when all faults are over and all processes run.
 func (m *mix) run(ctx context.Context) (quiet time.Time) {
 	m.t.Helper()
 	keeping, stopKeeping := context.WithCancel(ctx)
@@ -192,7 +190,7 @@ func (m *mix) run(ctx context.Context) (quiet time.Time) {
 	return time.Now()
 }
 
-// runPeriod is one period.
+// runPeriod runs one period.
 func (m *mix) runPeriod(storm context.Context, n int) {
 	ctx, cancel := context.WithTimeout(storm, m.period)
 	defer cancel()
@@ -216,11 +214,11 @@ func (m *mix) runPeriod(storm context.Context, n int) {
 	all.Wait()
 }
 
-// drawFaults chooses kinds of faults, none twice.
+// drawFaults chooses distinct kinds of faults.
 func (m *mix) drawFaults() []faultKind {
 	var fit []faultKind
 	for _, k := range faultKinds {
-		// What is asked for by name is done, fit or not.
+		// Kinds that are requested by name are used even if they don't fit.
 		if m.faults == nil && (k.fits == nil || k.fits(m.site)) || slices.Contains(m.faults, k.name) {
 			fit = append(fit, k)
 		}
@@ -231,8 +229,8 @@ func (m *mix) drawFaults() []faultKind {
 	return fit[:min(len(fit), kindsMin+m.rng.IntN(kindsMax-kindsMin+1))]
 }
 
-// endAllFaults takes all faults away: each has taken back its own when its period was
-// over, and this waits for what comes back.
+// endAllFaults ends all faults. Each kind ends its own faults at the end of its period. endAllFaults waits until all
+// processes and brokers run again.
 func (m *mix) endAllFaults(ctx context.Context) {
 	m.t.Helper()
 	m.t.Logf("%s: the end of the faults", time.Since(m.began).Round(time.Second))
@@ -249,7 +247,7 @@ func (m *mix) endAllFaults(ctx context.Context) {
 	})
 	for _, s := range m.platform.slots {
 		s.mu.Lock()
-		s.thaw() // one that stopped at a point after all
+		s.thaw() // one may have stopped at a point meanwhile
 		s.mu.Unlock()
 	}
 	m.await(ctx, "the roles run", m.platform.running)

@@ -18,33 +18,29 @@ import (
 )
 
 const (
-	// clusterSettles is how long a cluster takes to be one again after a broker
-	// came back: its own session, an election, coordinators that load.
+	// clusterSettles is how long a cluster recovers after a broker restarted: its session, an election, and the loading
+	// of coordinators.
 	clusterSettles = 10 * time.Second
-	// drainLook is how often the lag is asked for.
+	// drainLook is the interval at which the lag is checked.
 	drainLook = 250 * time.Millisecond
-	// mixReplyTolerance is how long after complete-by a reply may be written by an
-	// agent that nothing disturbs: the clocks of roles are estimates, and the
-	// machine is shared.
+	// mixReplyTolerance is how long after complete-by an undisturbed agent may write a reply. The clocks of roles are
+	// estimates, and the machine is shared.
 	mixReplyTolerance = time.Second
-	// tornWithin is how close to a kill of the embedded broker a transaction was
-	// under way that it tore.
+	// tornWithin bounds the time between a kill of the embedded broker and a transaction that it tore.
 	tornWithin = 2 * time.Second
-	// allFaults is more than can show: one torn transaction may break the promises
-	// of as many tasks as it had records.
+	// allFaults is more than the number of faults that can be found. One torn transaction may break the guarantees of
+	// as many tasks as it had records.
 	allFaults = 1_000_000
-	// toldMost bounds what is told of what is broken.
+	// toldMost bounds the reported faults.
 	toldMost      = 20
 	timelinesMost = 3
 	// readWithin bounds the reading of a whole topic.
 	readWithin = 10 * time.Minute
 )
 
-// drainWithin is how long the backlog may take to drain once all faults are off:
-// three times (session timeout + longest wait of the policies). Of three nodes one
-// that was killed has a session, too, and must recover its log and load its groups.
-// Measured on two cores: 9 to 17 s on the embedded broker and on one node of Kafka,
-// 26 to 28 s on three.
+// drainWithin bounds the time until the backlog is drained after all faults: three times (session timeout + longest
+// wait of the policies). With three nodes, a killed node also has a session, recovers its log and loads its groups. On
+// 2 cores it takes 9 to 17 s with the embedded broker and with one node of Kafka, and 26 to 28 s with three.
 func (o *mixOptions) drainWithin() time.Duration {
 	wait := mixSession + longestWait
 	if o.broker == threeKafkas {
@@ -53,20 +49,21 @@ func (o *mixOptions) drainWithin() time.Duration {
 	return 3 * wait
 }
 
-// checks are what a run is held against.
+// checks returns the options by which a run is checked.
 func checks(ns events.Namespace, drainWithin time.Duration, exempt func(*events.Record) bool) verify.Options {
 	return verify.Options{Namespace: ns, Partitions: events.DefaultPartitions, Inputs: true, Ledger: true, Deadletters: true, Alerts: true,
 		Requests: true, Faults: allFaults, DrainWithin: drainWithin, ReplyTolerance: mixReplyTolerance, Exempt: exempt}
 }
 
-// exempt: what the parrot says, and what may have been on its way for long.
+// exempt reports whether a reply is not covered by guarantees: it was repeated by the test, or it may have been
+// delayed.
 func (m *mix) exempt(reply *events.Record) bool {
 	source, _ := reply.Header(events.HeaderSource)
 	return source == parrotSource || m.mayBeDelayed(reply.Time) || m.pulse.mayBeDelayed(reply.Time, mixReplyTolerance)
 }
 
-// drain waits until every acknowledged task has ended or is held and all groups
-// have consumed everything. It returns how long that took.
+// drain waits until every acknowledged task has ended or is held and all groups have consumed everything. It returns
+// how long that took.
 func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	m.t.Helper()
 	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
@@ -77,7 +74,7 @@ func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	ids := m.load.acknowledged()
 	var open []string
 	lag := int64(-1)
-	// Past the bound it is waited for on, to tell late from never.
+	// It waits beyond the bound, to distinguish late from never.
 	for time.Since(quiet) < 2*m.drainWithin() {
 		if open = m.seen.open(ids, toldMost); len(open) == 0 {
 			if lag, err = m.lag(ctx, admin); err != nil {
@@ -100,8 +97,8 @@ func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	return time.Since(quiet)
 }
 
-// lag is how many records the groups have not consumed. Their offsets may stay
-// below the end where only markers of transactions follow, which are no records.
+// lag returns the number of records that the groups have not consumed. A group's offset may stay below the end if only
+// transaction markers follow.
 func (m *mix) lag(ctx context.Context, admin *kafka.Admin) (int64, error) {
 	groups := []string{m.ns.SchedulerGroup(), m.ns.SupervisorGroup(), m.ns.NotifierGroup()}
 	for _, name := range demo.Services {
@@ -155,7 +152,7 @@ func (m *mix) unreadRecords(ctx context.Context, admin *kafka.Admin, topic strin
 	return count, err
 }
 
-// read reads a topic past the proxies.
+// read reads a topic without the proxies.
 func (m *mix) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
@@ -173,7 +170,7 @@ func (m *mix) read(ctx context.Context, topic string, in kafka.Range, fn func(*e
 	return err
 }
 
-// timeline shows the events of a task.
+// timeline logs the events of a task.
 func (m *mix) timeline(id string) {
 	m.t.Helper()
 	p := events.Partition([]byte(id), events.DefaultPartitions)
@@ -187,7 +184,7 @@ func (m *mix) timeline(id string) {
 	m.t.Logf("task %s (%v):\n%s", id, err, &b)
 }
 
-// checkResults holds everything against what is promised; took is how long it took to drain.
+// checkResults checks the run against all guarantees. took is how long the drain took.
 func (m *mix) checkResults(ctx context.Context, quiet time.Time, took time.Duration) *verify.Report {
 	m.t.Helper()
 	if err := m.platform.endAll(); err != nil {
@@ -210,9 +207,9 @@ func (m *mix) checkResults(ctx context.Context, quiet time.Time, took time.Durat
 	for id, at := range m.load.acknowledged() {
 		c.Acknowledged(id, at)
 	}
-	stood := m.pulse.stalledTime(quiet, quiet.Add(took-drainLook)) // before the last look
+	stood := m.pulse.stalledTime(quiet, quiet.Add(took-drainLook)) // before the last check
 	m.t.Logf("of the time that it took to drain, the broker stood still for %s", stood.Round(time.Millisecond))
-	c.Quiet(quiet.Add(stood)) // that is a fault, too
+	c.Quiet(quiet.Add(stood)) // a stalled broker is a fault too
 	m.feed(ctx, c)
 	m.compareDigests(ctx, c)
 	report := c.Finish(time.Now())
@@ -226,8 +223,7 @@ func (m *mix) checkResults(ctx context.Context, quiet time.Time, took time.Durat
 	return report
 }
 
-// rawLog checks the log once more, as it is now, and returns how many events it
-// has.
+// rawLog checks the final log once more. It returns the number of events.
 func (m *mix) rawLog(ctx context.Context) int {
 	m.t.Helper()
 	log := verify.NewLog()
@@ -240,7 +236,7 @@ func (m *mix) rawLog(ctx context.Context) int {
 	return log.Events
 }
 
-// feed gives the checkers what the observer doesn't follow.
+// feed passes the checkers the topics that the observer doesn't follow.
 func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 	m.t.Helper()
 	topics := map[string]func(*events.Record){m.ns.Deadletters(): c.Deadletter, m.ns.Alerts(): c.Alert}
@@ -272,7 +268,7 @@ func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 	}
 }
 
-// reportFaults tells what is broken, but for what is known of the embedded broker.
+// reportFaults reports the faults, except for the known limit of the embedded broker.
 func (m *mix) reportFaults(ctx context.Context, report *verify.Report) {
 	m.t.Helper()
 	told, torn := 0, 0
@@ -283,7 +279,7 @@ func (m *mix) reportFaults(ctx context.Context, report *verify.Report) {
 			continue
 		}
 		if m.seen.gaps > 0 && strings.Contains(f.What, "and there is no such record") {
-			continue // it was trimmed before it was seen
+			continue // trimmed before it was read
 		}
 		if told++; told > toldMost {
 			continue
@@ -307,15 +303,14 @@ func (m *mix) reportFaults(ctx context.Context, report *verify.Report) {
 	}
 }
 
-// tornFaults are what shows of a transaction whose end was torn: a part of what
-// it wrote is there, another is not. Events aren't among them. An attempt of which only
-// the request is left is begun anew, with another complete-by, and has two then.
+// tornFaults are the symptoms of a torn transaction: one part of its records exists and another doesn't. Events aren't
+// among them. If only the request of an attempt exists, the attempt is started again with another complete-by, so it
+// has two.
 var tornFaults = []string{"has no request", "is of no attempt in the log", "was written twice", "is to be complete by", "there is no dead letter of it",
 	"no alert tells of it", "was not forwarded"}
 
-// tornByKill reports whether a fault is the known limit of the embedded broker:
-// the end of a transaction isn't atomic under kill -9. Nothing else is, and
-// nothing that isn't close to a kill.
+// tornByKill reports whether a fault is the known limit of the embedded broker: the end of a transaction isn't atomic
+// under SIGKILL. Only faults close to a kill qualify.
 func (m *mix) tornByKill(ctx context.Context, f verify.Fault) bool {
 	if len(m.kills) == 0 || !slices.ContainsFunc(tornFaults, func(s string) bool { return strings.Contains(f.What, s) }) {
 		return false
@@ -338,8 +333,7 @@ func (m *mix) tornByKill(ctx context.Context, f verify.Fault) bool {
 	return err == nil && close
 }
 
-// compareDigests gives the checkers the digests of what the roles' stores hold, and of
-// rebuilds at the same offsets.
+// compareDigests passes the checkers the digests of the roles' stores, and of rebuilds at the same offsets.
 func (m *mix) compareDigests(ctx context.Context, c *verify.Checker) {
 	m.t.Helper()
 	history := make([][]events.Record, events.DefaultPartitions)
@@ -389,7 +383,7 @@ func viewOf(s *projections.Store, view string, p int32) (stored, error) {
 	return s.Timelines(p)
 }
 
-// compare gives the checkers the digests of a store and of its rebuild.
+// compare passes the checkers the digests of a store and of its rebuild.
 func compare(c *verify.Checker, id projections.Identity, dir, fresh, name string, history [][]events.Record) (err error) {
 	live, err := projections.Open(dir, id, projections.Options{})
 	if err != nil {

@@ -20,16 +20,16 @@ var figures = flag.Bool("figures", false, "measure with as many kills as a perce
 
 const (
 	figureKills = 20                    // of each kind, with -figures
-	figureEvery = 20 * time.Millisecond // between submissions: each partition has something to do
+	figureEvery = 20 * time.Millisecond // between submissions, so that each partition has work
 	settleFor   = 300 * time.Millisecond
 )
 
-// ownerExit is how an owner goes.
+// ownerExit is a way in which an owner ends.
 type ownerExit struct {
 	name                 string
 	signal               syscall.Signal
 	session, transaction time.Duration
-	always               bool // measured without -figures, too
+	always               bool // measured also without -figures
 }
 
 func ownerExits() []ownerExit {
@@ -40,10 +40,9 @@ func ownerExits() []ownerExit {
 	}
 }
 
-// An owner goes, killed or told to, and another does its work: how long that
-// takes is measured from the signal to the first event (of a supervisor:
-// recovery) of another owner, in the partition where that is first and in the one
-// where it is last. The time is that of a reader of committed records.
+// An owner is killed or terminated, and another takes over its partitions. The test measures the time from the signal
+// to the first event of another owner (of a supervisor: the first recovery). It reports the first and the last
+// partition. The time is that of a read_committed consumer.
 func TestTakeover(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -67,7 +66,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// takeover is a row of owners, each of which goes.
+// takeover is a sequence of owners that end one after another.
 type takeover struct {
 	*system
 	kind string
@@ -75,7 +74,7 @@ type takeover struct {
 
 	started     int
 	first, last []time.Duration
-	loaded      []string // the machine, before and after
+	loaded      []string // the machine's load before and after
 }
 
 func (s *takeover) run() {
@@ -107,9 +106,8 @@ func (s *takeover) successor() *process {
 	return s.start(s.kind, fmt.Sprintf("%s-%d", s.kind, s.started), false)
 }
 
-// awaitBoth waits until the old instance and the young one each own something and
-// do it, and for nothing to be left of the rebalance that made them two. It
-// returns what the old one owns.
+// awaitBoth waits until both instances own partitions and work, and the rebalance is complete. It returns the
+// partitions of the old one.
 func (s *takeover) awaitBoth(old, young *process) []int32 {
 	s.t.Helper()
 	for deadline := time.Now().Add(beginWithin); time.Now().Before(deadline); {
@@ -129,7 +127,7 @@ func (s *takeover) awaitBoth(old, young *process) []int32 {
 	return nil
 }
 
-// works reports whether a process was the last to work in all the partitions.
+// works reports whether the process was the last to work in each of the partitions.
 func (s *takeover) works(p *process, in []int32) bool {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
@@ -141,8 +139,8 @@ func (s *takeover) works(p *process, in []int32) bool {
 	return len(in) > 0
 }
 
-// lastWorker is who worked in a partition last, and when that was seen. It is called
-// with the watch's lock held.
+// lastWorker returns the last owner that worked in a partition, and when that was observed. It must be called with the
+// watch's lock held.
 func (s *takeover) lastWorker(partition int32) (who string, at time.Time) {
 	if s.kind == schedulerChild {
 		if facts := s.seen.facts[partition]; len(facts) > 0 {
@@ -158,8 +156,7 @@ func (s *takeover) lastWorker(partition int32) (who string, at time.Time) {
 	return "", at
 }
 
-// measureExit sends an owner away, and measures until another works in all that it
-// had.
+// measureExit ends an owner. It measures the time until another process works in all of its partitions.
 func (s *takeover) measureExit(old *process, had []int32) {
 	s.t.Helper()
 	gone := time.Now()
@@ -188,7 +185,7 @@ func (s *takeover) report() {
 		s.how.name, s.kind, s.broker.Kind, s.session, len(s.last), percentiles(s.first), percentiles(s.last), strings.Join(s.loaded, " to "))
 }
 
-// percentiles of sorted durations.
+// percentiles formats the percentiles of sorted durations.
 func percentiles(d []time.Duration) string {
 	at := func(hundredths int) time.Duration {
 		return d[min(len(d)-1, len(d)*hundredths/100)].Round(time.Millisecond)
@@ -196,8 +193,7 @@ func percentiles(d []time.Duration) string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s", at(50), at(99), at(100))
 }
 
-// machineLoad is the load of the machine over the last minute: a figure says
-// little without it.
+// machineLoad returns the machine's load average over the last minute. Without it a measurement means little.
 func machineLoad(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/loadavg")

@@ -20,30 +20,29 @@ import (
 const (
 	readyWithin = 30 * time.Second
 	endWithin   = 30 * time.Second
-	// logBytesMost is what a failing test shows of a process's log.
+	// logBytesMost bounds the part of a process's log that a failed test shows.
 	logBytesMost = 6000
 )
 
-// process is a child, seen by its parent. Its methods may be called by many
-// goroutines.
+// process is a child process. Its methods may be called concurrently.
 type process struct {
 	spec  childSpec
-	ready string // what it said when it was: its name, or a broker's address
+	ready string // its output when it was ready: its name, or a broker's address
 	began time.Time
-	log   string // file of its standard error
+	log   string // the file of its standard error
 
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ended chan struct{} // closed when it has
-	err   error         // how; read after ended
+	ended chan struct{} // closed when the process has ended
+	err   error         // its exit error; read it only after ended is closed
 
 	mu    sync.Mutex
-	lines []string      // not awaited yet
+	lines []string      // lines that were not awaited yet
 	more  chan struct{} // closed and replaced with each line
 }
 
-// startProcess starts a child and returns when it is ready; it is killed with the
-// test, whose failure shows its log. dir keeps the log.
+// startProcess starts a child and returns when it is ready. The child is killed at the end of the test. A failed test
+// shows its log. dir has the log.
 func startProcess(t *testing.T, dir string, spec childSpec) *process {
 	t.Helper()
 	p, err := spawn(dir, spec)
@@ -77,7 +76,7 @@ func spawn(dir string, spec childSpec) (*process, error) {
 	p := &process{spec: spec, log: log.Name(), cmd: exec.Command(exe), ended: make(chan struct{}), more: make(chan struct{}), began: time.Now()}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(raw))
 	p.cmd.Stderr = log
-	// It dies with its parent, stopped or not.
+	// The kernel kills it when its parent dies, even if it is stopped.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -93,7 +92,7 @@ func spawn(dir string, spec childSpec) (*process, error) {
 	return p, nil
 }
 
-// read takes the child's lines until it ends.
+// read reads the child's lines until it ends.
 func (p *process) read(out io.Reader) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		p.mu.Lock()
@@ -106,7 +105,7 @@ func (p *process) read(out io.Reader) {
 	close(p.ended)
 }
 
-// await returns what follows prefix in the next line that begins with it.
+// await returns the rest of the next line that begins with prefix.
 func (p *process) await(t *testing.T, prefix string, within time.Duration) string {
 	t.Helper()
 	rest, err := p.next(prefix, within)
@@ -140,7 +139,7 @@ func (p *process) next(prefix string, within time.Duration) (string, error) {
 	}
 }
 
-// stopAt has the child stop at the n-th pass of a point from now.
+// stopAt makes the child stop at the n-th pass of a point from now.
 func (p *process) stopAt(t *testing.T, at point.Point, n int) {
 	t.Helper()
 	if _, err := fmt.Fprintf(p.stdin, "stop %s %d\n", at, n); err != nil {
@@ -148,15 +147,14 @@ func (p *process) stopAt(t *testing.T, at point.Point, n int) {
 	}
 }
 
-// awaitStop waits until the child has stopped itself at a point, and really has.
+// awaitStop waits until the child has stopped itself at a point, with all its threads.
 func (p *process) awaitStop(t *testing.T, at point.Point, within time.Duration) {
 	t.Helper()
 	p.await(t, "at "+string(at), within)
 	p.awaitStopped(t)
 }
 
-// awaitStopped waits until every thread of the child is stopped: a signal takes
-// its time to reach the last.
+// awaitStopped waits until every thread of the child is stopped. A signal reaches the threads one after another.
 func (p *process) awaitStopped(t *testing.T) {
 	t.Helper()
 	if err := p.stoppedWithin(5 * time.Second); err != nil {
@@ -164,8 +162,7 @@ func (p *process) awaitStopped(t *testing.T) {
 	}
 }
 
-// stoppedWithin waits until the child stands still, and looks whether it really
-// does.
+// stoppedWithin waits until the child is stopped, and checks each thread.
 func (p *process) stoppedWithin(d time.Duration) error {
 	if err := awaitStop(p.cmd.Process.Pid, d); err != nil {
 		return err
@@ -177,7 +174,7 @@ func (p *process) stoppedWithin(d time.Duration) error {
 	return err
 }
 
-// runningThread names a thread that isn't stopped; empty: all are.
+// runningThread returns a thread that isn't stopped; empty: all are stopped.
 func (p *process) runningThread() (string, error) {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 	if err != nil || len(names) == 0 {
@@ -197,14 +194,14 @@ func (p *process) runningThread() (string, error) {
 	return "", nil
 }
 
-// freeze is SIGSTOP, and returns when every thread has.
+// freeze sends SIGSTOP and returns when every thread is stopped.
 func (p *process) freeze(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
 	p.awaitStopped(t)
 }
 
-// thaw is SIGCONT.
+// thaw sends SIGCONT.
 func (p *process) thaw(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGCONT)
@@ -217,13 +214,13 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// kill is kill -9, and waits for the end.
+// kill sends SIGKILL and waits for the end.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may be gone
+	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-// end asks the child to end, as a platform does, and waits.
+// end terminates the child as a platform does, and waits for its end.
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
@@ -237,7 +234,7 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// hasEnded reports whether the child has, and how.
+// hasEnded reports whether the child has ended, and its exit error.
 func (p *process) hasEnded() (bool, error) {
 	select {
 	case <-p.ended:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// echo is a broker that answers each line with itself.
+// echo starts a server that returns each line unchanged.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +26,7 @@ func echo(t *testing.T) string {
 			}
 			go func() {
 				defer conn.Close()
-				_, _ = io.Copy(conn, conn) // until either side ends it
+				_, _ = io.Copy(conn, conn) // until either side closes it
 			}()
 		}
 	}()
@@ -60,7 +60,7 @@ func dialEcho(t *testing.T, p *Proxy) *echoConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // many are broken by then
+	t.Cleanup(func() { _ = conn.Close() }) // many are already broken
 	return &echoConn{t, conn, bufio.NewReader(conn)}
 }
 
@@ -69,7 +69,7 @@ func (l *echoConn) send(s string) error {
 	return err
 }
 
-// receive returns what comes within d.
+// receive returns the data received within d.
 func (l *echoConn) receive(d time.Duration) (string, error) {
 	l.t.Helper()
 	if err := l.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -113,7 +113,7 @@ func (l *echoConn) mustBeSilent() {
 	}
 }
 
-// mustBeRefused dials, and finds nobody: at once, or when it reads.
+// mustBeRefused dials and expects an error, at once or at the first read.
 func mustBeRefused(t *testing.T, p *Proxy) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
@@ -126,7 +126,7 @@ func mustBeRefused(t *testing.T, p *Proxy) {
 
 func TestProxyCuts(t *testing.T) {
 	p := openProxy(t)
-	mustBeRefused(t, p) // leads nowhere yet
+	mustBeRefused(t, p) // no target is set yet
 	p.To(echo(t))
 	a := dialEcho(t, p)
 	a.mustSend("1")
@@ -140,7 +140,7 @@ func TestProxyCuts(t *testing.T) {
 	b.mustReceive("2")
 }
 
-// What was held arrives late, also if the client has gone.
+// Held data arrives late, also if the client closed its connection.
 func TestProxyHoldsOneWay(t *testing.T) {
 	for d := range directions {
 		p := openProxy(t)
@@ -172,7 +172,7 @@ func TestProxyBreaksInTheMiddle(t *testing.T) {
 		}
 		a.mustSend("a frame that loses its end")
 		a.mustBreak()
-		b := dialEcho(t, p) // a new one is whole
+		b := dialEcho(t, p) // a new connection isn't affected
 		b.mustSend("2")
 		b.mustReceive("2")
 	}
@@ -192,7 +192,7 @@ func TestProxyDelays(t *testing.T) {
 	}
 }
 
-// A share of the connections is hit, and those stay hit.
+// A fault affects a share of the connections, and always the same ones.
 func TestProxyShare(t *testing.T) {
 	const lines = 40
 	p := openProxy(t)
@@ -212,7 +212,7 @@ func TestProxyShare(t *testing.T) {
 			hit++
 		}
 	}
-	if hit == 0 || hit == lines { // by chance once in 10^12
+	if hit == 0 || hit == lines { // probability 1e-12
 		t.Errorf("%d of %d connections are cut", hit, lines)
 	}
 }

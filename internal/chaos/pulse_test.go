@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// pulseEvery is the pause between two records of a pulse, and pulseUsual how long
-	// one takes at most where the machine serves the broker. One alone takes 2 to 10 ms.
+	// pulseEvery is the pause between two records of the probe. pulseUsual bounds the time of one write if the broker
+	// isn't stalled. On an idle machine a write takes 2 to 10 ms.
 	pulseEvery = 50 * time.Millisecond
 	pulseUsual = 100 * time.Millisecond
 )
 
-// brokerProbe writes small records to a broker, not through proxies, and measures their durations. It finds the periods in
-// which a busy machine stalled the broker. Waybill's time limits don't apply to them.
+// brokerProbe writes small records to a broker, without the proxies, and measures how long each takes. It finds the
+// periods in which a busy machine stalled the broker. Waybill's time limits don't apply to them.
 type brokerProbe struct {
 	mu   sync.Mutex
-	slow []period // the beats that took longer than usual
-	beat period   // the newest
+	slow []period // the writes that took longer than usual
+	beat period   // the current write
 }
 
 // startBrokerProbe runs a probe until the test ends. The broker may be killed and restarted.
@@ -55,7 +55,7 @@ func (p *brokerProbe) run(ctx context.Context, out *kafka.Producer, topic string
 		p.mu.Lock()
 		p.beat = period{from: time.Now()}
 		p.mu.Unlock()
-		// An error ends a beat too: the time until it came is what counts.
+		// A failed write counts too, because its duration is what is measured.
 		_ = out.Send(ctx, events.Record{Topic: topic, Value: []byte("beat")})
 		p.mu.Lock()
 		if p.beat.to = time.Now(); p.beat.took() > pulseUsual {
@@ -67,7 +67,7 @@ func (p *brokerProbe) run(ctx context.Context, out *kafka.Producer, topic string
 
 func (s period) took() time.Duration { return s.to.Sub(s.from) }
 
-// all are the slow beats, the one that goes on included.
+// all returns the slow writes, including the current one.
 func (p *brokerProbe) all() []period {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *brokerProbe) all() []period {
 	return all
 }
 
-// stalledTime returns for how long between two instants the broker was slower than usual.
+// stalledTime returns for how long the broker was slower than usual between two instants.
 func (p *brokerProbe) stalledTime(from, to time.Time) (sum time.Duration) {
 	for _, s := range p.all() {
 		begin, end := s.from, s.to
@@ -93,8 +93,8 @@ func (p *brokerProbe) stalledTime(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// mayBeDelayed reports whether a record that the broker appended at an instant may have been sent long before: during a
-// write that took longer than bound, or soon after it.
+// mayBeDelayed reports whether a record that the broker appended at an instant may have been sent long before. That is
+// so during a write that took longer than bound, and shortly after it.
 func (p *brokerProbe) mayBeDelayed(at time.Time, bound time.Duration) bool {
 	for _, s := range p.all() {
 		if s.took() > bound && at.After(s.from) && at.Before(s.to.Add(s.took())) {

@@ -12,18 +12,17 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// eventTimes are the append times of the events of each partition, by the
-// brokers' clocks, and the tasks that have ended. It reads headers and keys
-// only, so it reads the log of any build.
+// eventTimes has the append times of the events of each partition, by the brokers' clocks, and the ended tasks. It
+// reads only headers and keys, so it can read the log of any build.
 type eventTimes struct {
 	mu    sync.Mutex
-	next  map[int32]int64 // offsets to read on from
+	next  map[int32]int64 // the next offset of each partition
 	at    map[int32][]time.Time
 	ended map[string]bool
 	more  chan struct{} // closed and replaced when something was read
 }
 
-// follow reads until ctx ends, whatever becomes of the brokers.
+// follow reads until ctx ends, and retries after errors of the brokers.
 func (e *eventTimes) follow(ctx context.Context, cfg kafka.Config) {
 	for ctx.Err() == nil {
 		tail, err := kafka.OpenTail(cfg, cfg.Namespace.Events(), e.from())
@@ -68,7 +67,7 @@ func (e *eventTimes) addRecords(records []events.Record) {
 	e.more = make(chan struct{})
 }
 
-// await waits until done holds; it is called with the lock held.
+// await waits until done returns true. done is called with the lock held.
 func (e *eventTimes) await(t *testing.T, what string, within time.Duration, done func() bool) {
 	t.Helper()
 	timer := time.NewTimer(within)
@@ -88,8 +87,7 @@ func (e *eventTimes) await(t *testing.T, what string, within time.Duration, done
 	}
 }
 
-// allAfter reports whether each partition has an event later than t; it is called
-// with the lock held.
+// allAfter reports whether each partition has an event later than t. It must be called with the lock held.
 func (e *eventTimes) allAfter(t time.Time) bool {
 	for _, times := range e.at {
 		if len(times) == 0 || !times[len(times)-1].After(t) {
@@ -99,15 +97,14 @@ func (e *eventTimes) allAfter(t time.Time) bool {
 	return true
 }
 
-// window is a time in which something was done to the system.
+// window is a period in which something was done to the system.
 type window struct {
 	what     string
 	from, to time.Time
 }
 
-// longestSilences is the longest time without an event of each partition that has
-// a part in the window, ascending. The time before the first event and after
-// the last one counts as well.
+// longestSilences returns for each partition the longest time without an event that overlaps the window, in ascending
+// order. The time before the first event and after the last one counts too.
 func (w window) longestSilences(at map[int32][]time.Time) []time.Duration {
 	var all []time.Duration
 	for _, times := range at {
@@ -131,7 +128,7 @@ func (w window) longestSilences(at map[int32][]time.Time) []time.Duration {
 	return all
 }
 
-// row is the line of a table that says how silent the partitions were.
+// row returns the table row with the silences of the window.
 func (w window) row(at map[int32][]time.Time, submitted, ended int) string {
 	s := w.longestSilences(at)
 	if len(s) == 0 {
@@ -142,8 +139,8 @@ func (w window) row(at map[int32][]time.Time, submitted, ended int) string {
 		w.what, len(s), ms(s[0]), ms(s[len(s)/2]), ms(s[len(s)-1]), submitted, ended)
 }
 
-// The silence of a partition is its longest time without an event that has a
-// part in the window, whatever the order in which events were read.
+// The silence of a partition is its longest time without an event that overlaps the window. It doesn't depend on the
+// order in which events were read.
 func TestSilences(t *testing.T) {
 	start := time.UnixMilli(0)
 	at := func(ms ...int) (times []time.Time) {
@@ -154,10 +151,10 @@ func TestSilences(t *testing.T) {
 	}
 	w := window{from: start.Add(1000 * time.Millisecond), to: start.Add(5000 * time.Millisecond)}
 	got := w.longestSilences(map[int32][]time.Time{
-		0: at(100, 900, 1200, 4900, 9000), // ends within
+		0: at(100, 900, 1200, 4900, 9000), // the silence ends within the window
 		1: at(800, 1100, 2000, 3000, 4000, 6500),
 		2: at(500, 100, 1500, 2500, 3500, 4500, 5500), // read in another order
-		3: nil,                                        // silent all the time
+		3: nil,                                        // silent throughout
 		4: at(100),
 	})
 	want := []time.Duration{1000, 2500, 4000, 4100, 4900}

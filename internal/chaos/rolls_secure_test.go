@@ -18,15 +18,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// rollAccess is how the processes reach the brokers.
+// rollAccess configures how the processes connect to the brokers.
 type rollAccess struct {
 	brokers []string
 	flags   []string // of every command
 }
 
-// startRollCluster starts three nodes. With -roll-tls the processes come in by
-// TLS and SASL, as in production, where opening a connection takes several round
-// trips, any of which a broker that stops may break off.
+// startRollCluster starts three nodes. With -roll-tls the processes connect with TLS and SASL, as in production.
+// Opening such a connection takes several round trips, and a stopping broker may interrupt each of them.
 func startRollCluster(t *testing.T, dir string) (*node.Cluster, rollAccess) {
 	t.Helper()
 	if !*rollTLS {
@@ -57,7 +56,7 @@ func startRollCluster(t *testing.T, dir string) (*node.Cluster, rollAccess) {
 		flags: []string{"--tls-ca", ca, "--sasl-mechanism", "PLAIN", "--sasl-user", "roll", "--sasl-password-file", password}}
 }
 
-// rollCertificate is one for all nodes, which signs itself, and its key.
+// rollCertificate returns a self-signed certificate for all nodes, and its key.
 func rollCertificate(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

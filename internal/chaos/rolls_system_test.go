@@ -22,8 +22,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// The system whose processes and brokers are rolled: binaries of the product,
-// so that one of another build can be measured too.
+// The system under test consists of processes of the product's binary, so that another build can be measured too.
 const (
 	rollNamespace  = "roll."
 	rollAgent      = "shop"
@@ -45,11 +44,11 @@ steps:
 	rollWithin = 2 * time.Minute // bounds each wait for the whole system
 )
 
-// rollSystem is the processes of a system and what they are told.
+// rollSystem holds the processes of a system and their settings.
 type rollSystem struct {
 	t       *testing.T
 	binary  string
-	dir     string // of logs and stores
+	dir     string // for logs and stores
 	access  rollAccess
 	cfg     kafka.Config // of the test's own clients
 	service *httptest.Server
@@ -65,7 +64,7 @@ type rollResult struct {
 	args  []string
 	cmd   *exec.Cmd
 	ended chan struct{}
-	err   error // once ended
+	err   error // set when it has ended
 }
 
 // newRollSystem creates topics, applies the workflow and starts every role.
@@ -74,7 +73,7 @@ func newRollSystem(t *testing.T, binary, dir string, access rollAccess, brokers 
 	s := &rollSystem{t: t, binary: binary, dir: dir, access: access, running: map[string]*rollResult{},
 		cfg: kafka.Config{Brokers: brokers, Namespace: rollNamespace, ClientID: "roll"}}
 	s.service = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // an agent that was ended may have gone
+		_, _ = io.Copy(io.Discard, r.Body) // a terminated agent may have closed it
 		rw.Header().Set("Content-Type", "application/json")
 		_, _ = rw.Write([]byte(`{"ok":true}`))
 	}))
@@ -104,14 +103,14 @@ func newRollSystem(t *testing.T, binary, dir string, access rollAccess, brokers 
 
 func schedulerName(i int) string { return fmt.Sprintf("scheduler-%d", i) }
 
-// common are the flags of every command.
+// common adds the flags that every command needs.
 func (s *rollSystem) common(args ...string) []string {
 	args = append(args, "--brokers", strings.Join(s.access.brokers, ","), "--namespace", rollNamespace)
 	return append(args, s.access.flags...)
 }
 
-// command runs one of the tools to its end. A cluster that has just started
-// may refuse the first ones.
+// command runs one of the tools to its end. It retries, because a cluster that has just started may refuse the first
+// requests.
 func (s *rollSystem) command(args ...string) {
 	s.t.Helper()
 	var said []byte
@@ -126,7 +125,7 @@ func (s *rollSystem) command(args ...string) {
 	s.t.Fatalf("waybill %s: %v\n%s", strings.Join(args, " "), err, said)
 }
 
-// start starts the process of a name, whose beginning is its role.
+// start starts a process. Its name begins with its role.
 func (s *rollSystem) start(name string) {
 	s.t.Helper()
 	var args []string
@@ -164,7 +163,7 @@ func (s *rollSystem) start(name string) {
 	})
 }
 
-// end sends a signal to the process of a name and waits for its end.
+// end sends a signal to the named process and waits for its end.
 func (s *rollSystem) end(name string, signal syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -180,7 +179,7 @@ func (s *rollSystem) end(name string, signal syscall.Signal) {
 	}
 }
 
-// warnings are the last lines of each process that warn or worse.
+// warnings returns the last warnings and errors of each process.
 func (s *rollSystem) warnings() string {
 	var b strings.Builder
 	logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
@@ -201,8 +200,8 @@ func (s *rollSystem) warnings() string {
 	return b.String()
 }
 
-// steadyLoad submits tasks at a rate, to each partition in turn, so that a
-// partition without an event is one that doesn't work.
+// steadyLoad submits tasks at a rate, to each partition in turn. So a partition without events is one without a working
+// scheduler.
 type steadyLoad struct {
 	producer *kafka.Producer
 	ns       events.Namespace
@@ -212,10 +211,10 @@ type steadyLoad struct {
 	sent   atomic.Int64
 	failed atomic.Int64
 	mu     sync.Mutex
-	acked  map[string]time.Time // by id; when it was submitted
+	acked  map[string]time.Time // submission times by id
 }
 
-// steadily begins to submit so many tasks a second.
+// steadily begins to submit tasks at the given rate per second.
 func (s *rollSystem) steadily(rate int) {
 	s.t.Helper()
 	producer, err := kafka.OpenProducer(s.cfg)
@@ -243,7 +242,7 @@ func (s *rollSystem) steadily(rate int) {
 	s.t.Cleanup(func() { l.stop(); <-l.done })
 }
 
-// submit sends task number n, whose id belongs to partition n modulo their count.
+// submit sends task number n. Its id belongs to the partition with the number n modulo the partition count.
 func (l *steadyLoad) submit(n int) {
 	id := ""
 	for salt := 0; ; salt++ {
@@ -266,7 +265,7 @@ func (l *steadyLoad) submit(n int) {
 	})
 }
 
-// drained ends the load and waits until all that was acknowledged has ended.
+// drained ends the load and waits until all acknowledged tasks have ended.
 func (s *rollSystem) drained() {
 	s.t.Helper()
 	s.load.stop()

@@ -30,14 +30,14 @@ var (
 const (
 	// rollSettles is how long the system runs after each step of a roll.
 	rollSettles = 12 * time.Second
-	// rollAway is how long what was killed is away.
+	// rollAway is how long a killed process or broker stays down.
 	rollAway = 3 * time.Second
 )
 
-// roll does something to a system under load, and says what.
+// roll is an action on a system under load, with its description.
 type roll struct {
 	what   string
-	always bool // done without -rolls, too
+	always bool // done also without -rolls
 	do     func(s *rollSystem, c *node.Cluster)
 }
 
@@ -72,7 +72,7 @@ func rolls() []roll {
 	}
 }
 
-// chosenRolls are those that the flags ask for.
+// chosenRolls returns the rolls that the flags select.
 func chosenRolls(t *testing.T) (chosen []roll) {
 	t.Helper()
 	name, err := regexp.Compile(*rollOnly)
@@ -89,8 +89,8 @@ func chosenRolls(t *testing.T) (chosen []roll) {
 	return chosen
 }
 
-// clusterDefaults are Kafka's own where kafkatest's are quicker: how long a
-// broker is thought to live, and how many partitions coordinate.
+// clusterDefaults sets Kafka's defaults where kafkatest has shorter times: the session of a broker, and the number of
+// coordinator partitions.
 func clusterDefaults() map[string]string {
 	return map[string]string{
 		"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000",
@@ -98,27 +98,25 @@ func clusterDefaults() map[string]string {
 	}
 }
 
-// coordinator is the node that coordinates the group of schedulers: all their
-// heartbeats and offsets go there.
+// coordinator returns the node that coordinates the schedulers' group. Heartbeats and offsets of the group go to it.
 func (s *rollSystem) coordinator(c *node.Cluster) int {
 	s.t.Helper()
 	return kafkatest.FromCluster(c).Coordinator(s.t, s.cfg.Namespace.SchedulerGroup())
 }
 
-// rollBroker ends a node, and starts it again.
+// rollBroker stops a node and starts it again.
 func (s *rollSystem) rollBroker(c *node.Cluster, end func(int) error, i int, away time.Duration) {
 	s.t.Helper()
 	err := end(i)
-	time.Sleep(away) // what is measured is a broker that is away for so long
+	time.Sleep(away) // the down time is what is measured
 	if err = errors.Join(err, c.Restart(s.t.Context(), i)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// Processes and brokers are rolled while tasks come at a steady rate, and each
-// partition's longest time without an event is told: by the brokers' clocks,
-// of committed events. All tasks end. How long the silence may be isn't
-// asserted: a busy machine is silent by itself.
+// Processes and brokers are restarted while tasks arrive at a steady rate. The test reports the longest time without an
+// event of each partition, by the brokers' clocks, of committed events. All tasks must end. The length of a silence
+// isn't asserted, because a busy machine causes silences too.
 //
 //	go test ./internal/chaos -run 'TestRolls$' -rolls -v -timeout 20m [-waybill PATH]
 func TestRolls(t *testing.T) {
@@ -135,7 +133,7 @@ func TestRolls(t *testing.T) {
 	})
 	s.steadily(*rollRate)
 	s.seen.await(t, "each partition has an event", rollWithin, func() bool { return s.seen.allAfter(time.Time{}) })
-	time.Sleep(rollSettles) // what has just started is no measure
+	time.Sleep(rollSettles) // a system that has just started can't be measured
 	var windows []window
 	for _, r := range chosenRolls(t) {
 		w := window{what: r.what, from: time.Now()}
@@ -143,14 +141,14 @@ func TestRolls(t *testing.T) {
 		time.Sleep(rollSettles)
 		w.to = time.Now()
 		windows = append(windows, w)
-		// A silence that goes on would count for the next roll as well.
+		// A silence that continues would count for the next roll too.
 		s.seen.await(t, "each partition has an event after "+w.what, rollWithin, func() bool { return s.seen.allAfter(w.to) })
 	}
 	s.drained()
 	s.report(windows)
 }
 
-// report prints a line for each window.
+// report prints a row for each window.
 func (s *rollSystem) report(windows []window) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
@@ -171,7 +169,7 @@ func (s *rollSystem) report(windows []window) {
 		s.load.sent.Load(), s.load.failed.Load(), len(s.seen.ended), machineLoad(s.t))
 }
 
-// builtOrGiven is the binary to measure.
+// builtOrGiven returns the binary to measure.
 func builtOrGiven(t *testing.T) string {
 	t.Helper()
 	if *rollBinary != "" {
@@ -188,8 +186,7 @@ func builtOrGiven(t *testing.T) string {
 	return path
 }
 
-// rollEnvironment is this process's without settings of the product, which
-// would reach it.
+// rollEnvironment returns this process's environment without the product's settings, which would affect the product.
 func rollEnvironment() []string {
 	var env []string
 	for _, v := range os.Environ() {

@@ -8,16 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitStop returns when a child of this process has come to a stop: the kernel
-// tells a parent when the last thread stands still. It fails if the child has
-// ended, or goes on for longer than within.
+// awaitStop returns when a child of this process is stopped. The kernel notifies a parent when the last thread has
+// stopped. awaitStop fails if the child has ended, or isn't stopped within the given time.
 func awaitStop(pid int, within time.Duration) error {
 	stopped := make(chan error, 1)
 	go func() {
 		for {
-			// WNOWAIT: it may be asked again while the child stands. Without
-			// WEXITED its end is left for exec to collect, and then this
-			// says that there is no such child.
+			// With WNOWAIT the status can be read again while the child is stopped. Without WEXITED the exit status is
+			// left for os/exec. If exec has collected it, Waitid fails with ECHILD.
 			err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
 			if !errors.Is(err, unix.EINTR) {
 				stopped <- err

@@ -11,21 +11,21 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// replyTolerance is how long after complete-by a reply may be appended that was on
-// its way by then, by an agent's estimate of the broker's time. What a zombie had
-// in hand is later by seconds: it was stopped for longer than an attempt lasts.
+// replyTolerance is how long after complete-by a reply may be appended if it was sent before, by an agent's estimate of
+// the broker's clock. The replies of a zombie are late by seconds, because it was stopped for longer than an attempt
+// lasts.
 const replyTolerance = 250 * time.Millisecond
 
-// violations collects what is broken.
+// violations collects broken guarantees.
 type violations []string
 
 func (v *violations) add(format string, args ...any) {
 	*v = append(*v, fmt.Sprintf(format, args...))
 }
 
-// check looks at everything from outside, when all tasks have ended.
+// check checks all topics when all tasks have ended.
 func (z *zombie) check() []string {
-	raw := z.broker.ReadTopic(z.t, z.cfg.Namespace.Events()) // by a client of another family
+	raw := z.broker.ReadTopic(z.t, z.cfg.Namespace.Events()) // read by another client library
 	z.seen.mu.Lock()
 	defer z.seen.mu.Unlock()
 	var v violations
@@ -38,14 +38,14 @@ func (z *zombie) check() []string {
 	return v
 }
 
-// checkSame: two clients of different families see the same log.
+// checkSame: two client libraries read the same log.
 func (z *zombie) checkSame(v *violations, raw []events.Record) {
 	at := map[int32]int{}
 	for i := range raw {
 		p := raw[i].Partition
 		n := at[p]
 		if at[p]++; n >= len(z.seen.facts[p]) {
-			continue // it came after the watch looked
+			continue // written after the watch ended
 		}
 		if mine := z.seen.facts[p][n].record; mine.Offset != raw[i].Offset || !bytes.Equal(mine.Value, raw[i].Value) {
 			v.add("partition %d, event %d: kcat reads offset %d, the watch offset %d", p, n, raw[i].Offset, mine.Offset)
@@ -59,15 +59,15 @@ func (z *zombie) checkSame(v *violations, raw []events.Record) {
 	}
 }
 
-// checkPromises: all that the log, its inputs, the requests and the ledger can
-// prove; and every task ended as it had to.
+// checkPromises checks everything that the log, its inputs, the requests and the ledger can prove. Every task must have
+// the expected end.
 func (z *zombie) checkPromises(v *violations, raw []events.Record) {
 	c := verify.New(verify.Options{Namespace: z.cfg.Namespace, Partitions: systemPartitions, Inputs: true, Ledger: true, Requests: true,
 		ReplyTolerance: replyTolerance, Exempt: func(r *events.Record) bool {
 			return z.broker.Kind != kafkatest.KafkaKind || z.pulse.mayBeDelayed(r.Time, replyTolerance)
 		}})
 	for i := range z.seen.inputs {
-		c.Input(&z.seen.inputs[i]) // what is none is passed over
+		c.Input(&z.seen.inputs[i]) // records that aren't inputs are skipped
 		if z.seen.inputs[i].Topic == z.cfg.Namespace.Requests(systemAgent) {
 			c.Request(&z.seen.inputs[i])
 		}
@@ -96,8 +96,7 @@ func (z *zombie) checkPromises(v *violations, raw []events.Record) {
 	}
 }
 
-// checkEpochs: after a claim there is nothing of an earlier epoch, and each claim
-// is one above the last.
+// checkEpochs: no event follows a claim of a later epoch, and each claim has the epoch after the last.
 func (z *zombie) checkEpochs(v *violations) {
 	for p, facts := range z.seen.facts {
 		var epoch uint64
@@ -117,8 +116,8 @@ func (z *zombie) checkEpochs(v *violations) {
 	}
 }
 
-// checkInputs: no input led to events twice. What one input led to stands
-// together, by one owner, and inputs of one inbox are taken in their order.
+// checkInputs: no input leads to events twice. The events of one input are contiguous and by one owner. The inputs of
+// an inbox are consumed in order.
 func (z *zombie) checkInputs(v *violations) {
 	type reader struct {
 		inbox events.Inbox
@@ -137,8 +136,8 @@ func (z *zombie) checkInputs(v *violations) {
 	}
 }
 
-// accepted is the event that a record of an inbox led to first. What only had its turn
-// when the record came, as a record that is ignored may free a slot, doesn't count.
+// accepted returns the first event that each record of an inbox led to. Events of queued runs don't count. Such a run
+// only starts at that record, because the record freed a slot.
 func (z *zombie) accepted(inbox events.Inbox) map[events.Cause]fact {
 	of := map[events.Cause]fact{}
 	for _, facts := range z.seen.facts {
@@ -154,9 +153,8 @@ func (z *zombie) accepted(inbox events.Inbox) map[events.Cause]fact {
 	return of
 }
 
-// checkReplies: one accepted for each attempt, none of what the zombie had in
-// hand when it stopped, and where the broker tells the time, none after
-// complete-by.
+// checkReplies: one reply is accepted for each attempt. None is accepted that the zombie was about to send when it
+// stopped. If the broker sets the timestamps, none is accepted after complete-by.
 func (z *zombie) checkReplies(v *violations) {
 	accepted := z.accepted(events.Replies)
 	by := map[string]string{}
@@ -195,14 +193,14 @@ func (z *zombie) checkReplies(v *violations) {
 	}
 }
 
-// timer names one: the task and the seq of the event that armed it.
+// timer identifies a timer by the task and the seq of the event that created it.
 type timer struct {
 	task string
 	seq  uint64
 }
 
-// checkRecoveries: one accepted for each timer, and none of the zombie's for a
-// timer that was due when it stopped.
+// checkRecoveries: one recovery is accepted for each timer. None by the zombie is accepted for a timer that was due
+// when it stopped.
 func (z *zombie) checkRecoveries(v *violations) {
 	due := map[timer]time.Time{}
 	for _, facts := range z.seen.facts {

@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// The system of a zombie's test: small, so that several run beside each other.
+// The system of a zombie's test is small, so that several run in parallel.
 const (
 	systemPartitions = 4
 	systemAgent      = "shop"
@@ -31,11 +31,11 @@ steps:
   reserve: {agent: shop, operation: reserve, input: "${ input }", undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: {fail: 0}, undo: {operation: refund}}
 `
-	groupInterval = 50 * time.Millisecond // of asking for a group's members
-	adminWithin   = 60 * time.Second      // of administrative calls
+	groupInterval = 50 * time.Millisecond // at which a group's members are polled
+	adminWithin   = 60 * time.Second      // bounds administrative calls
 )
 
-// system is a namespace of a broker, with its roles in processes of their own.
+// system is a namespace of a broker, with its roles in separate processes.
 type system struct {
 	t       *testing.T
 	broker  *kafkatest.Broker
@@ -50,7 +50,7 @@ type system struct {
 	running []*process
 }
 
-// newSystem creates topics and applies the workflow; nothing runs yet.
+// newSystem creates topics and applies the workflow. It starts no process.
 func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *system {
 	t.Helper()
 	s := &system{t: t, broker: b, dir: t.TempDir(), session: session, txn: txn,
@@ -88,7 +88,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 	return s
 }
 
-// spec is a child of this system; static makes it a static member.
+// spec returns the spec of a child of this system. static makes it a static member.
 func (s *system) spec(kind, name string, static bool) childSpec {
 	spec := childSpec{Kind: kind, Name: name, Brokers: s.cfg.Brokers, Namespace: s.cfg.Namespace, DataDir: filepath.Join(s.dir, name),
 		OwnClock: s.broker.Kind == kafkatest.EmbeddedKind, Session: s.session, Transaction: s.txn, Workers: 1, Agent: systemAgent, Service: s.service.dir}
@@ -110,7 +110,7 @@ func (s *system) startAs(spec childSpec) *process {
 	return p
 }
 
-// end kills everything.
+// end kills all processes.
 func (s *system) end() {
 	for _, p := range s.running {
 		p.kill()
@@ -120,7 +120,7 @@ func (s *system) end() {
 	}
 }
 
-// group is that of a role, and the topic that says what a member owns.
+// group returns the group of a role, and the topic whose partitions the members own.
 func (s *system) group(kind string) (group, topic string) {
 	ns := s.cfg.Namespace
 	switch kind {
@@ -132,7 +132,7 @@ func (s *system) group(kind string) (group, topic string) {
 	return ns.AgentGroup(systemAgent), ns.Requests(systemAgent)
 }
 
-// owned is what each member of a role's group owns, by its client id.
+// owned returns the partitions of each member of a role's group, by client id.
 func (s *system) owned(kind string) (state string, of map[string][]int32) {
 	s.t.Helper()
 	group, topic := s.group(kind)
@@ -147,8 +147,8 @@ func (s *system) owned(kind string) (state string, of map[string][]int32) {
 	return g.State, of
 }
 
-// awaitMembers waits until a role's group is stable and each of the members owns
-// something. A group tells nobody when it changes.
+// awaitMembers waits until a role's group is stable and each of the members owns a partition. It polls, because a group
+// doesn't notify of changes.
 func (s *system) awaitMembers(kind string, within time.Duration, names ...string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(within); ; time.Sleep(groupInterval) {
@@ -178,7 +178,7 @@ func (s *system) drain() {
 	s.seen.await(s.t, "all tasks ended", drainWithin, func() bool { return len(s.seen.ended) >= n })
 }
 
-// slowLoad submits tasks, one after another, until it is ended.
+// slowLoad submits tasks one after another, until it is ended.
 type slowLoad struct {
 	ns       events.Namespace
 	producer *kafka.Producer
@@ -191,11 +191,10 @@ type slowLoad struct {
 	err   error
 }
 
-// begin submits a task at each interval. Every second one has a first attempt
-// that fails, so that a supervisor is needed.
+// begin submits a task at each interval. The first attempt of every second task fails, so that a supervisor is needed.
 func (l *slowLoad) begin(t *testing.T, every time.Duration) {
 	l.stop, l.done = make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { _, _ = l.end() }) // who ends it before has been told
+	t.Cleanup(func() { _, _ = l.end() }) // errors were reported by an earlier end
 	go func() {
 		defer close(l.done)
 		tick := time.NewTicker(every)
@@ -227,8 +226,7 @@ func (l *slowLoad) submit() {
 	})
 }
 
-// end stops submitting, and returns how many tasks were acknowledged; acked is
-// then what it was.
+// end stops submitting and returns how many tasks were acknowledged. acked then has them.
 func (l *slowLoad) end() (int, error) {
 	if l.stop == nil {
 		return 0, nil

@@ -17,12 +17,12 @@ import (
 
 var zombies = flag.Int("zombies", 1, "runs of each shape of zombie on each broker")
 
-// The timeouts of a zombie's system, as short as the brokers let them be.
+// The timeouts of a zombie's system are as short as the brokers allow.
 const (
 	zombieSession     = time.Second
 	zombieTransaction = 3 * time.Second
-	// zombieStopped is how long a zombie is stopped at least: past both timeouts
-	// and the broker's own interval of looking for what has timed out.
+	// zombieStopped is the minimal time for which a zombie is stopped. It exceeds both timeouts and the interval at
+	// which the broker looks for timed-out transactions.
 	zombieStopped = zombieSession + zombieTransaction + time.Second
 	submitEvery   = 60 * time.Millisecond
 
@@ -33,7 +33,7 @@ const (
 	drainWithin    = 90 * time.Second
 )
 
-// zombieCase is where which role is stopped.
+// zombieCase is a role and the point at which it is stopped.
 type zombieCase struct {
 	kind string
 	at   point.Point
@@ -53,9 +53,9 @@ func zombieCases() []zombieCase {
 	return all
 }
 
-// A process is stopped at each of its points, past its session and transaction
-// timeouts. Another takes over what it had; then it goes on where it stood. What
-// it does from then on in the name of what it had counts nowhere.
+// A process is stopped at each of its points, for longer than its session and transaction timeouts. Another takes over
+// its partitions. Then the process continues where it stopped. Nothing that it does afterwards for these partitions has
+// an effect.
 func TestZombies(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestZombies(t *testing.T) {
 							t.Parallel()
 							z := &zombie{zombieCase: s, system: newSystem(t, b, zombieSession, zombieTransaction), static: i%2 == 1}
 							z.pulse = startBrokerProbe(t, z.cfg, string(z.cfg.Namespace)+"pulse")
-							defer sum.judge(z) // also a run that fails: it says why
+							defer sum.judge(z) // a failed run too: it logs the reason
 							z.run()
 						})
 					}
@@ -82,7 +82,7 @@ func TestZombies(t *testing.T) {
 	}
 }
 
-// brokerOf is a broker in a process of its own, which all runs share.
+// brokerOf returns a broker in its own process. All runs share it.
 func brokerOf(t *testing.T, kind string) *kafkatest.Broker {
 	t.Helper()
 	if kind == kafkatest.KafkaKind {
@@ -92,15 +92,15 @@ func brokerOf(t *testing.T, kind string) *kafkatest.Broker {
 	return &kafkatest.Broker{Kind: kind, Addrs: []string{p.ready}}
 }
 
-// summary is what the runs of a shape came to.
+// summary counts the results of the runs of one kind.
 type summary struct{ runs, takeovers, late, ended, violations atomic.Int64 }
 
-// judge counts a run and tells what it broke.
+// judge counts a run and reports its violations.
 func (s *summary) judge(z *zombie) {
 	if z.resumed.IsZero() {
-		return // there was no zombie
+		return // no process became a zombie
 	}
-	if z.t.Failed() { // in the middle: what is read must not change meanwhile
+	if z.t.Failed() { // it failed in the middle: its data may still change
 		z.end()
 	}
 	violations := z.check()
@@ -130,7 +130,7 @@ type zombie struct {
 	process *process
 
 	had              []int32         // the partitions that it owned when it stopped
-	ends             map[int32]int64 // of the topic that shows its work, by then
+	ends             map[int32]int64 // ends at that time, of the topic that shows its work
 	stopped, resumed time.Time
 	late             int
 }
@@ -154,7 +154,7 @@ func (z *zombie) run() {
 	z.seen.await(t, "the other works everywhere", beginWithin, func() bool { return len(z.working(otherName, nil, time.Time{})) == systemPartitions })
 	z.stop()
 	z.awaitTakeover()
-	select { // the timeouts are the brokers', who tell nobody
+	select { // brokers don't notify of their timeouts
 	case <-time.After(time.Until(z.stopped.Add(zombieStopped))):
 	case <-t.Context().Done():
 	}
@@ -164,7 +164,7 @@ func (z *zombie) run() {
 	z.drain()
 }
 
-// stop starts the zombie and has it stopped at its point.
+// stop starts the zombie and stops it at its point.
 func (z *zombie) stop() {
 	t := z.t
 	spec := z.spec(z.kind, zombieName, z.static)
@@ -189,7 +189,7 @@ func (z *zombie) stop() {
 	}
 }
 
-// shows is the topic that shows a role's work.
+// shows returns the topic that shows a role's work.
 func (z *zombie) shows() string {
 	ns := z.cfg.Namespace
 	switch z.kind {
@@ -201,10 +201,9 @@ func (z *zombie) shows() string {
 	return ns.Inbox(events.Replies)
 }
 
-// working is the partitions in which a process has shown, at or past the given
-// offsets and after an instant, that it works: a scheduler by a claim, a
-// supervisor by a recovery, an agent by a reply to a request that was asked
-// there. It is called with the watch's lock held.
+// working returns the partitions in which a process has shown that it works, from the given offsets on and after an
+// instant. A scheduler shows it by a claim, a supervisor by a recovery, an agent by a reply to a request in that
+// partition. It must be called with the watch's lock held.
 func (z *zombie) working(name string, from map[int32]int64, after time.Time) map[int32]bool {
 	in := map[int32]bool{}
 	switch z.kind {
@@ -258,8 +257,7 @@ func (z *zombie) awaitTakeover() {
 	})
 }
 
-// awaitReturn waits until the zombie works again, as a member like any other, or
-// has ended.
+// awaitReturn waits until the zombie works again as an ordinary member, or has ended.
 func (z *zombie) awaitReturn() {
 	z.t.Helper()
 	for deadline := time.Now().Add(rejoinWithin); time.Now().Before(deadline); time.Sleep(groupInterval) {

@@ -10,33 +10,32 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// fact is an event as the watch saw it.
+// fact is an event that the watch received.
 type fact struct {
 	*events.Event
 	record  events.Record
-	arrived time.Time // here, committed
-	owner   string    // of the partition, by its last claim
+	arrived time.Time // when it was received here, committed
+	owner   string    // the owner of the partition by its last claim
 }
 
-// said is a record of another topic, with who wrote it (ce_source).
+// said is a record of another topic, with its source (ce_source).
 type said struct {
 	events.Record
 	source  string
 	arrived time.Time
 }
 
-// asked is a request, and where it was asked.
+// asked is a request with its position.
 type asked struct {
 	*events.Request
 	record events.Record
 }
 
-// watch reads what a system writes as it is committed, as anyone could. The
-// funcs given to it run with the lock held.
+// watch reads the committed records of a system, as any client could. Functions passed to it run with the lock held.
 type watch struct {
 	mu         sync.Mutex
-	change     chan struct{}              // closed and replaced when something came
-	next       map[string]map[int32]int64 // where it stands, by topic
+	change     chan struct{}              // closed and replaced with each record
+	next       map[string]map[int32]int64 // next offsets, by topic
 	inputs     []events.Record            // of all inboxes, and requests
 	facts      map[int32][]fact
 	recoveries map[int32][]said
@@ -81,8 +80,8 @@ func newWatch(t *testing.T, cfg kafka.Config) *watch {
 	return w
 }
 
-// start is where the watch stands in a partition: on a busy machine its group may put it out, and
-// what it had by then may be trimmed when it is back.
+// start returns the next offset of a partition. On a busy machine the group may remove the watch. Records that it has
+// already read may be trimmed when it rejoins.
 func (w *watch) start(_ context.Context, topic string, p int32) (int64, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func (w *watch) add(ns events.Namespace, r events.Record, now time.Time) error {
 		w.next[r.Topic] = map[int32]int64{}
 	}
 	if r.Offset < w.next[r.Topic][r.Partition] {
-		return nil // it was in hand when the partition went
+		return nil // it was being processed when the partition was reassigned
 	}
 	w.next[r.Topic][r.Partition] = r.Offset + 1
 	if r.Topic == ns.Events() {
@@ -157,7 +156,7 @@ func (w *watch) addEvent(r events.Record, now time.Time) error {
 	return nil
 }
 
-// await waits until cond holds.
+// await waits until cond returns true.
 func (w *watch) await(t *testing.T, what string, within time.Duration, cond func() bool) {
 	t.Helper()
 	timer := time.NewTimer(within)
@@ -180,7 +179,7 @@ func (w *watch) await(t *testing.T, what string, within time.Duration, cond func
 	}
 }
 
-// attemptOf is the name of the attempt that a reply is of; empty: of none.
+// attemptOf returns the id of the attempt that a reply belongs to; empty: none.
 func attemptOf(r *events.Record) string {
 	request, _ := r.Header(events.HeaderRequest)
 	task, ref, _, err := events.ParseRequest(request)

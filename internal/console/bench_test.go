@@ -9,8 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// BenchmarkAPI is what an answer takes, without the network, of the recorded system;
-// BenchmarkList of projections has a store of as many tasks as one likes.
+// BenchmarkAPI measures responses about the recorded system, without the network. BenchmarkList of projections has a
+// store with any number of tasks.
 func BenchmarkAPI(b *testing.B) {
 	w := newWorld(b)
 	c := w.console(b, someTokens(b)).Config.Handler

@@ -22,7 +22,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// get asks for an answer that is in the document, and decodes it.
+// get requests a route of the OpenAPI document and decodes the response.
 func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 	t.Helper()
 	r := ask(t, s, http.MethodGet, path, "")
@@ -36,7 +36,7 @@ func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 	return v
 }
 
-// pagesOf reads a list two by two, and says what more there is at each step.
+// pagesOf reads a list in pages of two, and checks each page's cursor.
 func pagesOf[L, T any](t testing.TB, w *world, s server, route, question string, of func(L) ([]T, int64, string)) (all []T) {
 	t.Helper()
 	for token := ""; ; {
@@ -63,7 +63,7 @@ func problem(t testing.TB, r reply, status int) Problem {
 	return p
 }
 
-// What is answered about a task is what its events fold to.
+// Responses about a task equal the fold of its events.
 func TestTaskAnswers(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -98,7 +98,7 @@ func TestTaskAnswers(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/nobody", ""), http.StatusNotFound)
 }
 
-// A submission that no scheduler has consumed is no task. The error says where it waits.
+// A submission that no scheduler has consumed isn't a task. The error says where it waits.
 func TestSubmissionThatWaits(t *testing.T) {
 	w := newWorld(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
@@ -141,7 +141,7 @@ func TestLooksForSubmissionsAreBounded(t *testing.T) {
 	asking.Wait()
 }
 
-// last is the last event of a task.
+// last returns the last event of a task.
 func (w *world) last(id string) events.Record {
 	rs := w.records[events.Partition([]byte(id), w.partitions)]
 	for i := len(rs) - 1; ; i-- {
@@ -156,7 +156,7 @@ func (w *world) document(t testing.TB) *document {
 	return readDocument(t)
 }
 
-// wanted are the ids that a filter lets through, in the order of the list.
+// wanted returns the ids that a filter accepts, in the order of the list.
 func (w *world) wanted(keep func(*events.Task) bool) []string {
 	var list []*events.Task
 	for _, task := range w.tasks {
@@ -174,7 +174,7 @@ func (w *world) wanted(keep func(*events.Task) bool) []string {
 	return ids
 }
 
-// walk goes through all pages of a filter, of consoles in turn.
+// walk reads all pages of a filter, from the consoles in turn.
 func walk(t *testing.T, w *world, consoles []server, filter string, size int) (ids []string) {
 	t.Helper()
 	token := ""
@@ -295,8 +295,7 @@ func TestClusterAnswers(t *testing.T) {
 	}
 }
 
-// The pages of dead letters add up to the list, whatever arrives meanwhile, and however many have the same
-// instant.
+// The pages of dead letters add up to the list, whatever arrives meanwhile, and however many have the same timestamp.
 func TestDeadlettersPageByPage(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -326,7 +325,7 @@ func TestDeadlettersPageByPage(t *testing.T) {
 	}
 }
 
-// A request with min_offset waits until the answer reflects it, for a bounded time.
+// A request with min_offset waits until the response reflects it, for a bounded time.
 func TestMinOffset(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	w := newWorld(t)
@@ -340,10 +339,10 @@ func TestMinOffset(t *testing.T) {
 	if r := ask(t, s, http.MethodGet, fmt.Sprintf("%s/tasks?min_offset=%d:%d", api, p, last.Offset+1), ""); r.status != http.StatusOK {
 		t.Errorf("%d %s", r.status, r.body)
 	}
-	// The log's end is asked for with each question, and waited for: here nobody comes that far.
+	// Each request reads the end of the log and waits for it. Here no console reaches it.
 	w.more = 5
 	var behind [2]reply
-	var asking sync.WaitGroup // each waits for as long as a console does
+	var asking sync.WaitGroup // each waits as long as a console does
 	for i, path := range []string{path, api + "/tasks"} {
 		asking.Go(func() { behind[i] = ask(t, s, http.MethodGet, path+"?min_offset=end", "") })
 	}
@@ -363,7 +362,7 @@ func TestMinOffset(t *testing.T) {
 	}
 }
 
-// A command is written with the caller's name, and answered.
+// A command is written with the caller's name, and the answer is returned.
 func TestCommands(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -408,8 +407,8 @@ func TestCommands(t *testing.T) {
 	problem(t, ask(t, s, http.MethodPost, api+"/tasks/nobody/undo", `{"reason":"x"}`), http.StatusNotFound)
 }
 
-// A repeated submission is answered with the task's state, another one with its id is refused. Neither runs
-// anything twice, which the scheduler ensures.
+// A repeated submission gets the task's state. Another order with its id is refused. The scheduler ensures that neither
+// runs twice.
 func TestSubmit(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -445,7 +444,7 @@ func TestSubmit(t *testing.T) {
 func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
-	submit := func(workflow string) reply { // under the id of another order, which is refused at once where the workflow is known
+	submit := func(workflow string) reply { // with the id of another order, which is refused at once if the workflow is known
 		return ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(w.some(t, events.StateProcessed).ID)+`,"workflow":"`+workflow+`","input":{}}`)
 	}
 	problem(t, submit("late"), http.StatusUnprocessableEntity)
@@ -458,8 +457,8 @@ func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 	problem(t, submit("late"), http.StatusConflict)
 }
 
-// Alerts of holds come from the index of any console, whatever their topic still has. Alerts without an event come
-// from the topic, once.
+// Alerts of holds come from the index of any console, whatever their topic still has. Alerts without an event come from
+// the topic, once.
 func TestAlerts(t *testing.T) {
 	w := newWorld(t)
 	held, open := 0, 0
@@ -478,7 +477,7 @@ func TestAlerts(t *testing.T) {
 	of := events.Alert{Code: "bad_definition", Message: "definition x/1 is ignored", At: w.now}
 	told := of.Record(events.DefaultNamespace, "test", "definition/x/1")
 	told.Time, told.Partition = w.now, 3
-	w.other["waybill.alerts"] = []events.Record{told} // 30 days have passed over the rest
+	w.other["waybill.alerts"] = []events.Record{told} // the others are older than 30 days and deleted
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	for _, s := range consoles {
 		all := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=1000&min_offset=end")
@@ -518,14 +517,14 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%d open alerts and %d more, want %d", len(only.Alerts), only.Left, open)
 		}
 	}
-	// Later, those that are over aren't shown unless they are asked for.
+	// Later, closed alerts are only shown on request.
 	w.now = w.now.Add(48 * time.Hour)
 	if late := get[alertList](t, w, consoles[0], api+"/alerts", api+"/alerts?limit=1000"); len(late.Alerts) != open {
 		t.Errorf("%d alerts two days later, want the %d open ones", len(late.Alerts), open)
 	}
 }
 
-// A console of an imported history answers all reads and rejects writes.
+// A console of an imported history serves all reads and rejects writes.
 func TestHistoryIsForReading(t *testing.T) {
 	w := newWorld(t)
 	w.history = true
@@ -551,7 +550,7 @@ func TestHistoryIsForReading(t *testing.T) {
 	if w.writes() != 0 {
 		t.Errorf("%d records were written", w.writes())
 	}
-	// Of the agents of what was open then, nothing is known, now that all waits are over.
+	// All waits are over, so nothing is known about the agents of tasks that were open then.
 	w.now = w.now.AddDate(1, 0, 0)
 	path := api + "/tasks/" + url.PathEscape(w.some(t, events.StateProcessing).ID) + "/why"
 	if why := get[replay.Why](t, w, s, api+"/tasks/{id}/why", path); why.Reason == replay.ReasonNoLiveAgent {

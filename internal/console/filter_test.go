@@ -84,7 +84,7 @@ func TestPageTokens(t *testing.T) {
 	if err != nil || got.cursor() != place || got.Now != noon.UnixMilli() {
 		t.Fatalf("%+v, %v; want %+v", got, err, place)
 	}
-	for _, place := range []projections.Cursor{ // just before tasks with ids as long as they may be, and with a space at their end
+	for _, place := range []projections.Cursor{ // just before a task with an id of maximal length, and one whose id ends with a space
 		{Submitted: 1, Task: strings.Repeat("a", events.MaxTaskIDBytes-1) + "`\U0010ffff"}, {Submitted: 1, Task: "a\x1f\U0010ffff"}} {
 		if got, err := parsePageToken(p.next(&place), p.text); err != nil || got.cursor() != place {
 			t.Errorf("%+v, %v; want %+v", got, err, place)
@@ -115,7 +115,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// What Term writes is read as it was meant, among other terms too.
+// A term that Term encodes is parsed to the same value, also among other terms.
 func FuzzTerm(f *testing.F) {
 	for _, value := range []string{"eu", `say "hi" now`, `C:\new\`, `\"`, `"`, `\\" label:b=c`, "a:b=c", " ", "é\xff", ""} {
 		f.Add("note", value)

@@ -12,14 +12,15 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// restoringWorld is a console that has begun to read its partitions: 2 isn't read to its end yet, and of 3 nothing is.
+// restoringWorld returns a console that restores: partition 2 isn't read to its end yet, and nothing of partition 3 is
+// read.
 func restoringWorld(t *testing.T) (*world, server) {
 	w := newWorld(t)
 	w.restoring = map[int32]int64{2: 4 * (w.records[2][len(w.records[2])-1].Offset + 1)}
 	return w, w.console(t, nil, 0, 1, 2)
 }
 
-// incompleteLists are what all lists say that they lack.
+// incompleteLists returns what each list reports as missing.
 func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
 	return map[string][]Incomplete{
 		"/tasks":      get[taskList](t, w, s, api+"/tasks", api+"/tasks?page_size=1000").Incomplete,
@@ -30,7 +31,7 @@ func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
 	}
 }
 
-// Every answer about all partitions says what it lacks during a restore, and why.
+// Every response about all partitions names what is missing during a restore, and why.
 func TestListsWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for path, got := range incompleteLists(t, w, s) {
@@ -51,7 +52,7 @@ func TestListsWhileRestoring(t *testing.T) {
 	}
 }
 
-// A task of a partition that isn't read yet doesn't count as missing: the error says what the answer would lack.
+// A task of a partition that isn't read yet isn't reported as missing. The error names what the response would lack.
 func TestTasksWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for i := range 40 {
@@ -69,7 +70,7 @@ func TestTasksWhileRestoring(t *testing.T) {
 	}
 }
 
-// A request with min_offset isn't answered without the partition.
+// A request with min_offset gets no response without the partition.
 func TestMinOffsetWhileRestoring(t *testing.T) {
 	suite.NeedAll(t, "seconds of waiting on the machine's own clock")
 	_, s := restoringWorld(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A partition without a leader doesn't affect requests about tasks of other partitions. Answers that lack it say
-// so.
+// A partition without a leader doesn't affect requests about tasks of other partitions. Responses that lack it say so.
 func TestPartitionWithoutALeader(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -43,13 +42,13 @@ func TestPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// lacksLeaders reports whether an answer lacks what is in partitions that no broker leads, and nothing else.
+// lacksLeaders reports whether a response lacks exactly the partitions without a leader.
 func lacksLeaders(lacks []Incomplete, leaderless []int32) bool {
 	return slices.EqualFunc(lacks, leaderless, func(i Incomplete, p int32) bool { return i.Partition == p && i.Why == NoLeader })
 }
 
-// Lists with min_offset=end have what is readable and name what isn't: a partition that has lost its leader, and
-// one that never had one.
+// Lists with min_offset=end have the readable partitions and name the others: one that has lost its leader, and one
+// that never had a leader.
 func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	for _, read := range [][]int32{{0, 1, 2, 3}, {0, 2, 3}} {
 		w := newWorld(t)
@@ -71,7 +70,7 @@ func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// The stream of all events continues with the other partitions, and with this one once it has a leader.
+// The stream of all events continues with the other partitions, and with this one when it has a leader.
 func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -101,7 +100,7 @@ func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// The error says that a partition isn't read because it has no leader, so that repeating the request doesn't help.
+// The error says that a partition isn't read because it has no leader. So repeating the request doesn't help.
 func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 	w := newWorld(t)
 	w.leaderless = []int32{1}
@@ -117,7 +116,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 	}
 }
 
-// If brokers don't deliver the events of a task, the answer is 503 with the reason.
+// If brokers don't deliver the events of a task, the response is 503 with the reason.
 func TestTaskThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }

@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A page has the newest items of any order, as many as fit, and little more is in memory.
+// A page has the newest items, as many as fit, for any order of the input. Little more than the page is in memory.
 func TestNewestIsBoundedInBytes(t *testing.T) {
 	const n, each = 100, 1 << 20
 	for name, order := range map[string][]int{"the oldest first": nil, "the newest first": nil, "in any order": rand.New(rand.NewPCG(1, 2)).Perm(n)} {
@@ -54,7 +54,7 @@ func TestNewestIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// Pages contain each item once, the newest first, whatever their sizes and order.
+// Pages contain each item once, the newest first, for any sizes and order.
 func TestPagesOfNoticesOfAllSizes(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -90,7 +90,7 @@ func TestPagesOfNoticesOfAllSizes(t *testing.T) {
 	}
 }
 
-// If a source ends for its bytes, its next items may come before known ones, so the merged page ends there.
+// If a source stops because of its size, its next items may be newer than known ones. So the merged page ends there.
 func TestMergedNoticesEndAtTheFirstStop(t *testing.T) {
 	found := newest[int]{window: &window{limit: 10, now: time.UnixMilli(1)}}
 	for i := range 8 {
@@ -114,8 +114,7 @@ func TestJSONBytes(t *testing.T) {
 	}
 }
 
-// largeDeadletters has dead letters of as many bytes as they may have, of which JSON makes six times
-// as many.
+// largeDeadletters replaces the dead letters by n of the maximal size. Their JSON is six times as large.
 func (w *world) largeDeadletters(n int) {
 	w.other["waybill.deadletters"] = nil
 	value := bytes.Repeat([]byte{1}, events.MaxDeadletterBytes)
@@ -125,7 +124,7 @@ func (w *world) largeDeadletters(n int) {
 	}
 }
 
-// Large dead letters come in pages that end before the limit, and all of them come.
+// Large dead letters are returned in pages below the limit, and none is missing.
 func TestLargeDeadletters(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -155,7 +154,7 @@ func TestLargeDeadletters(t *testing.T) {
 	}
 }
 
-// Concurrent reads of a topic are bounded. Further ones wait for a while.
+// The number of concurrent reads of a topic is bounded. Further reads wait for a while.
 func TestTopicReadsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.within.topicRead = 50 * time.Millisecond
@@ -178,7 +177,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 			t.Errorf("%s: %d %s", path, r.status, r.body)
 		}
 	}
-	if r := ask(t, s, http.MethodGet, api+"/alerts?open=true", ""); r.status != http.StatusOK { // of the index alone
+	if r := ask(t, s, http.MethodGet, api+"/alerts?open=true", ""); r.status != http.StatusOK { // from the index alone
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	close(on)
@@ -189,7 +188,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 	}
 }
 
-// A client that doesn't receive its answer doesn't delay others.
+// A client that doesn't read its response doesn't delay others.
 func TestAnswerThatNobodyTakes(t *testing.T) {
 	w := newWorld(t)
 	w.within.write = time.Second

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// document is what this package's tests read of an OpenAPI document.
+// document is the part of an OpenAPI document that the tests of this package read.
 type document struct {
 	Paths      map[string]map[string]operation `json:"paths"`
 	Components struct {
@@ -55,7 +55,7 @@ func readDocument(t testing.TB) *document {
 	return d
 }
 
-// The document has exactly the routes, with their roles.
+// The document has exactly the routes of the console, with their roles.
 func TestOpenAPIHasTheRoutes(t *testing.T) {
 	d := readDocument(t)
 	want, got := []string{}, []string{}
@@ -116,7 +116,7 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 	d := readDocument(t)
 	for route, methods := range d.Paths {
 		i := slices.IndexFunc(methods["get"].Parameters, func(p parameter) bool { return p.Name == "min_offset" })
-		if i < 0 || strings.HasSuffix(route, "/events") { // a stream; TestStreams
+		if i < 0 || strings.HasSuffix(route, "/events") { // TestStream and TestTaskStream cover streams
 			continue
 		}
 		pattern := regexp.MustCompile(methods["get"].Parameters[i].Schema.Pattern)
@@ -142,7 +142,7 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 	}
 }
 
-// fits says where an answer isn't what the document says of it.
+// fits reports deviations of a response from the document.
 func (d *document) fits(t testing.TB, method, path string, r reply) {
 	t.Helper()
 	op, ok := d.Paths[path][strings.ToLower(method)]
@@ -173,7 +173,7 @@ func (d *document) fits(t testing.TB, method, path string, r reply) {
 	}
 }
 
-// check says why a value isn't of a schema; empty: it is.
+// check returns why a value doesn't match a schema; empty: it does.
 func (d *document) check(s *schema, v any, at string) string {
 	if s.Ref != "" {
 		named := d.Components.Schemas[strings.TrimPrefix(s.Ref, "#/components/schemas/")]
@@ -232,8 +232,7 @@ func (d *document) checkObject(s *schema, v map[string]any, at string) string {
 	return ""
 }
 
-// ofType reports whether a value is of a type of JSON Schema, or of one of several;
-// no type is any.
+// ofType reports whether a value has a type of JSON Schema, or one of several. A missing type allows any.
 func ofType(want, v any) bool {
 	switch want := want.(type) {
 	case nil:

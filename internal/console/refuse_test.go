@@ -135,7 +135,7 @@ func TestBrokenRequests(t *testing.T) {
 	}
 }
 
-// A missing or unknown token is rejected, each role may do exactly what it may on every route, and records name
+// A missing or unknown token is rejected. Each role may do exactly what it is allowed to on every route. Records name
 // the caller.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
@@ -158,7 +158,7 @@ func TestTokens(t *testing.T) {
 	roles := []struct{ token, name string }{{viewerToken, "vera"}, {submitterToken, "saul"}, {operatorToken, "olga"}}
 	for _, route := range routes {
 		if route.stream {
-			continue // TestStreams
+			continue // TestTaskStream and TestStream cover streams
 		}
 		path := strings.Replace(route.path, "{id}", "t-1", 1)
 		for i, who := range roles {

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// configured is a console with a changed configuration, and no listener.
+// configured returns a console with a changed configuration and without a listener.
 func configured(t *testing.T, change func(*Config)) *Console {
 	t.Helper()
 	w := newWorld(t)
@@ -20,7 +20,7 @@ func configured(t *testing.T, change func(*Config)) *Console {
 	cfg := s.Config.Handler.(*Console).cfg
 	change(&cfg)
 	c := New(cfg)
-	c.timeouts.control = time.Millisecond // no scheduler answers
+	c.timeouts.control = time.Millisecond // no scheduler replies
 	t.Cleanup(c.Close)
 	return c
 }
@@ -44,7 +44,7 @@ func answers(c *Console, method, path, from string, headers ...string) *httptest
 
 const bearer = "Authorization: Bearer "
 
-// A token may hold a #; at the begin of a word it begins a comment.
+// A token may contain a #. At the beginning of a word it starts a comment.
 func TestTokenWithAHash(t *testing.T) {
 	tokens, err := ParseTokens(strings.NewReader("viewer vera 0123456789#abcdef # hers\n#operator olga 0123456789abcdef\n"))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestTokenWithAHash(t *testing.T) {
 	}
 }
 
-// Replaced tokens are accepted from then on, removed ones rejected.
+// After a replacement, new tokens are accepted and removed ones are rejected.
 func TestTokensAreReplaced(t *testing.T) {
 	c := configured(t, func(*Config) {})
 	with, err := ParseTokens(strings.NewReader("viewer nina fedcba9876543210"))
@@ -79,8 +79,8 @@ func TestTokensAreReplaced(t *testing.T) {
 	}
 }
 
-// Failed authentications are counted, logged once a minute for each source, and answered with 429 past a bound.
-// Valid tokens of the same source are still accepted, since it may be a proxy.
+// Failed authentications are counted, logged once a minute for each source, and answered with 429 beyond a bound. Valid
+// tokens from the same source are still accepted, because it may be a proxy.
 func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var all []Denial
@@ -129,8 +129,8 @@ func TestFailedAuthenticationsAreThrottled(t *testing.T) {
 	}
 }
 
-// A request without a token is a page that needs one, not a guess. Each is answered with 401 and not counted, also
-// if the address is throttled.
+// A request without a token comes from a page that needs one; it isn't a guess. It is answered with 401 and isn't
+// counted, even if the address is throttled.
 func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	denied := 0
 	c := configured(t, func(cfg *Config) { cfg.Denied = func(Denial) { denied++ } })
@@ -148,7 +148,7 @@ func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	}
 }
 
-// Without tokens local users may read. They may send commands if that is allowed, but not through a proxy.
+// Without tokens, local users may read. They may send commands if the configuration allows it, but not through a proxy.
 func TestLoopbackOperator(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		c := configured(t, func(cfg *Config) { cfg.Tokens, cfg.LoopbackOperator = nil, allowed })
@@ -170,8 +170,7 @@ func TestLoopbackOperator(t *testing.T) {
 	}
 }
 
-// Behind a proxy that forwards another Host, the console's page may send POST requests, and pages of other origins
-// may not.
+// Behind a proxy that forwards another Host, the console's page may send POST requests. Pages of other origins may not.
 func TestPostsBehindAProxy(t *testing.T) {
 	c := configured(t, func(cfg *Config) { cfg.TrustedOrigins = []string{"https://waybill.example"} })
 	for _, tt := range []struct {
@@ -215,11 +214,11 @@ func TestStreamsOfOneToken(t *testing.T) {
 	}
 }
 
-// A stream ends when its token is replaced, also by another one of the same name.
+// A stream ends when its token is replaced, even by another token with the same name.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	w := newWorld(t)
 	tokens := someTokens(t)
-	task := w.some(t, events.StateError) // its stream goes on
+	task := w.some(t, events.StateError) // its stream doesn't end on its own
 	s := w.console(t, tokens)
 	came, status := openStream(t, s, api+"/tasks/"+url.PathEscape(task.ID)+"/events", bearer+viewerToken)
 	if status != http.StatusOK {

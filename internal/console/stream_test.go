@@ -62,8 +62,8 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 	return came, resp.StatusCode
 }
 
-// A task's stream starts with its first event and ends with its last. It resumes after the last received id, and a
-// complete one isn't started again.
+// A task's stream starts with its first event and ends with its last. It resumes after the last received id. A complete
+// stream isn't started again.
 func TestTaskStream(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
@@ -130,7 +130,7 @@ func TestStream(t *testing.T) {
 	if len(seen) != total {
 		t.Errorf("%d events of %d", len(seen), total)
 	}
-	// What comes later comes too.
+	// Later records are streamed too.
 	r := w.last(w.some(t, events.StateProcessed).ID)
 	r.Offset += 100
 	w.comes(r)
@@ -139,7 +139,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Records before the end of the log that are not committed yet are streamed once they are committed.
+// Records before the end of the log that are not committed yet are streamed after the commit.
 func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -168,7 +168,7 @@ func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 	}
 }
 
-// HEAD of a stream is rejected: it would stay open as long as its connection.
+// HEAD of a stream is rejected, because it would stay open as long as its connection.
 func TestHeadOfAStream(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -184,7 +184,7 @@ func TestHeadOfAStream(t *testing.T) {
 	}
 }
 
-// Open streams are bounded. One that ends frees its slot.
+// The number of open streams is bounded. A stream that ends frees its slot.
 func TestStreamsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.console(t, nil)
@@ -196,8 +196,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
 }
 
-// In an imported namespace a task's stream has the existing events, and a client that has all of them gets an
-// error.
+// In an imported namespace a task's stream has the existing events. A client that has all of them gets an error.
 func TestTaskStreamOfAHistory(t *testing.T) {
 	w := newWorld(t)
 	w.history = true
@@ -228,7 +227,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 	p := w.last(task.ID).Partition
 	for i := range w.records[p] {
 		if r := &w.records[p][i]; string(r.Key) == task.ID && r.Offset != w.last(task.ID).Offset {
-			r.Value = []byte("no JSON") // the first, whose headers are an event's
+			r.Value = []byte("no JSON") // the first one, whose headers are those of an event
 			break
 		}
 	}
@@ -259,7 +258,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 			t.Errorf("%+v after the end", e)
 		}
 		w.forget()
-		// Who has been told of it isn't told again.
+		// A client that has received the report doesn't receive it again.
 		came, _ = openStream(t, s, path, "Last-Event-ID: "+offsetText(spoilt.Offset))
 		w.comes(spoilt, ended)
 		if e := <-came; e.line.Offset != offsetText(ended.Offset) {

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Every answer names its system once, whichever handler wrote it.
+// Every response names its system once, whichever handler wrote it.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	w := newWorld(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}

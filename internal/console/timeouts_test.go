@@ -17,11 +17,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// hasty is the patience of a console that gives a client less time to send a request than itself
-// to answer it, as the usual one does.
+// hasty has the timeouts of a console that gives a client less time to send a request than it takes to respond, as the
+// default timeouts do.
 var hasty = timeouts{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, topicRead: time.Second, write: 10 * time.Second}
 
-// readTimePasses returns when a console that takes a request's body for hasty.read has given one up.
+// readTimePasses returns when a console has ended a request whose body takes longer than hasty.read.
 func readTimePasses(t *testing.T, s server) {
 	t.Helper()
 	got := askRaw(t, s, "POST "+api+"/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
@@ -30,7 +30,7 @@ func readTimePasses(t *testing.T, s server) {
 	}
 }
 
-// asksOfATask asks everything about a task at once, while reading its events is stuck.
+// asksOfATask sends all requests about a task at once, while reading its events is stuck.
 func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take func(reply)) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,7 +50,7 @@ func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take f
 	}
 }
 
-// The read timeout doesn't bound the answer. An answer that takes longer than its own timeout ends with an error.
+// The read timeout doesn't bound the response. A response that takes longer than its own timeout ends with an error.
 func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	late := func(t *testing.T) func(reply) {
 		return func(r reply) {
@@ -83,7 +83,7 @@ func TestAnswerOutlastsTheReadTime(t *testing.T) {
 	})
 }
 
-// A client that doesn't receive an export is cut off.
+// The connection of a client that doesn't read its export is closed.
 func TestExportThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -118,7 +118,7 @@ func TestExportThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// A command without an answer stays in the log. The response says so, with the request id, also if the client sent
+// A command without an answer stays in the log. The response says so and has the request id, even if the client sent
 // none.
 func TestCommandThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestCommandThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// A stream has no end of its own.
+// A stream has no timeout.
 func TestStreamOutlastsTheReadTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +160,7 @@ func TestStreamOutlastsTheReadTime(t *testing.T) {
 				t.Fatal(status)
 			}
 			last := w.last(task.ID)
-			for path != "/events" { // which begins at the end
+			for path != "/events" { // this stream begins at the end
 				if e := <-came; e.line.Partition == last.Partition && e.line.Offset == offsetText(last.Offset) {
 					break
 				}

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// An unreadable record of a task doesn't hide others: the timeline names it, and the task is shown as of the event
-// before.
+// An unreadable record of a task doesn't hide others. The timeline names it, and the task is shown as of the event
+// before it.
 func TestTaskWithWhatIsNoEvent(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
 		w := newWorld(t)
@@ -59,7 +59,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 	}
 }
 
-// A record without an event type is reported in its place, too.
+// A record without an event type is reported at its position too.
 func TestTaskWithWhatHasNoName(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateUndone)
@@ -86,8 +86,7 @@ func TestTaskWithWhatHasNoName(t *testing.T) {
 	}
 }
 
-// What a broker's disk has changed hides nothing of the other events either: it is told of in its place, with where
-// it is.
+// A corrupt batch doesn't hide the other events either. It is reported at its position.
 func TestTaskWithWhatIsCorrupt(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
 		w := newWorld(t)
@@ -131,7 +130,7 @@ func TestTaskWithWhatIsCorrupt(t *testing.T) {
 	}
 }
 
-// A task has ended even if its last event is unreadable: its stream ends, and clients don't reconnect.
+// A task has ended even if its last event is unreadable. Its stream ends, and clients don't reconnect.
 func TestTaskStreamOfACorruptEnd(t *testing.T) {
 	w := newWorld(t)
 	task := w.some(t, events.StateUndone)
@@ -150,7 +149,7 @@ func TestTaskStreamOfACorruptEnd(t *testing.T) {
 			if more {
 				t.Errorf("after the end: %+v", e)
 			}
-		case <-time.After(10 * time.Second): // the stream is read for 30
+		case <-time.After(10 * time.Second): // the stream is read for 30 s
 			t.Error("after the end the stream goes on")
 		}
 		if _, status := openStream(t, s, path, lastEventID+": "+offsetText(last.Offset)); status != http.StatusNoContent {

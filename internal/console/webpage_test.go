@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pageOf asks for a file of the page, as somebody without a token.
+// pageOf requests a file of the page without a token.
 func pageOf(t *testing.T, path, host string) *httptest.ResponseRecorder {
 	t.Helper()
 	tokens, err := ParseTokens(strings.NewReader("viewer vera 0123456789abcdef"))
@@ -28,7 +28,7 @@ func pageOf(t *testing.T, path, host string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The page needs no token, since it has no data. It may load from and call its console only.
+// The page needs no token, because it contains no data. It may load from and call only its own console.
 func TestPageComesWithoutAToken(t *testing.T) {
 	for file, kind := range map[string]string{"/": "text/html", "/web/main.js": "text/javascript", "/web/style.css": "text/css"} {
 		w := pageOf(t, file, "")
@@ -49,11 +49,11 @@ func TestPageComesWithoutAToken(t *testing.T) {
 
 var (
 	imports = regexp.MustCompile(`(?:from '\./|(?:href|src)="web/)([^'"]+)`)
-	// What makes markup or code of a text.
+	// Functions that interpret text as markup or code.
 	sinks = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|javascript:`)
 )
 
-// Text of users is inserted as text, and the page needs only its own files.
+// User text is inserted as text. The page needs only its own files.
 func TestPageMakesNoMarkupOfTexts(t *testing.T) {
 	files, err := fs.Glob(web, "web/*")
 	if err != nil || len(files) < 3 {

@@ -23,7 +23,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// world is a recorded system that consoles answer for, each from a store of its own.
+// world is a recorded system. Each console that serves it has its own store.
 type world struct {
 	partitions int32
 	records    map[int32][]events.Record // events
@@ -31,30 +31,30 @@ type world struct {
 	tasks      map[string]*events.Task
 	now        time.Time
 	history    bool
-	waiting    map[string]*Waiting // submissions that no scheduler has taken
-	looking    func()              // nil, or called by who looks for one
+	waiting    map[string]*Waiting // submissions that no scheduler has consumed
+	looking    func()              // called by each lookup of a submission; nil: nothing
 	cluster    string
-	failed     func(error)     // what a console tells of; nil: nobody
-	more       int64           // records of each partition that nobody has read yet
-	restoring  map[int32]int64 // where partitions end that aren't read yet to there
-	leaderless []int32         // partitions of all topics that no broker leads
-	unsettled  map[int32]int   // how many of the last records are of a transaction that goes on
+	failed     func(error)     // receives the errors of a console; nil: discarded
+	more       int64           // records of each partition that no console has read yet
+	restoring  map[int32]int64 // ends of partitions that are still restored
+	leaderless []int32         // partitions of all topics without a leader
+	unsettled  map[int32]int   // by partition: how many of the last records are of an open transaction
 	within     timeouts
-	stuck      func(context.Context) error // what reading a task's events waits for; nil: nothing
-	corruption Corruption                  // what can't be read of a partition, corruptIn
+	stuck      func(context.Context) error // blocks reads of a task's events; nil: none
+	corruption Corruption                  // the corruption in partition corruptIn
 	corruptIn  int32
-	topic      func() // what reading a topic waits for; nil: nothing
+	topic      func() // blocks reads of a topic; nil: none
 
 	mu      sync.Mutex
 	applied []Workflow // not read yet
 	read    []Workflow
-	unread  error // why they can't be read
+	unread  error // why the definitions can't be read
 	written []events.Record
 	answer  func(*events.Control) (*events.Answer, error)
-	streams []chan []events.Record // what each stream is given after what was recorded
+	streams []chan []events.Record // what each stream receives after the recorded events
 }
 
-// recordedPartitions are those of the system that was recorded.
+// recordedPartitions is the number of partitions of the recorded system.
 const recordedPartitions = 4
 
 func newWorld(t testing.TB) *world {
@@ -107,7 +107,7 @@ func (w *world) fold(t testing.TB, r *events.Record) {
 	w.tasks[e.Task] = task
 }
 
-// some is a task in a state.
+// some returns a task in a state.
 func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
 	t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(w.tasks)) {
@@ -119,7 +119,7 @@ func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
 	return nil
 }
 
-// console has read some partitions, all if none are named.
+// console starts a console that has read some partitions, all if none are named.
 func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.Server {
 	t.Helper()
 	if len(read) == 0 {
@@ -170,7 +170,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 	return server
 }
 
-// fakeIndex has read all that was recorded of some partitions.
+// fakeIndex has read all recorded events of some partitions.
 type fakeIndex struct {
 	*projections.Store
 	w    *world
@@ -218,7 +218,7 @@ func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) erro
 	return ctx.Err()
 }
 
-// The world is the log and the cluster, too.
+// The world implements the log and the cluster too.
 
 func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error) {
 	if w.stuck != nil {
@@ -269,7 +269,7 @@ func (w *world) Follow(from map[int32]int64) (Stream, error) {
 	return s, nil
 }
 
-// fakeStream gives what was recorded, then what the test gives.
+// fakeStream returns the recorded events, then those that the test sends.
 type fakeStream struct {
 	w    *world
 	from map[int32]int64
@@ -302,17 +302,17 @@ func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
 
 func (s *fakeStream) Close() {}
 
-// forget has the streams that are open given nothing more.
+// forget detaches the open streams: they receive no more events.
 func (w *world) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = nil
 }
 
-// offsetText is an offset as JSON has it.
+// offsetText returns an offset as JSON has it.
 func offsetText(offset int64) string { return strconv.FormatInt(offset, 10) }
 
-// comes has every stream given records.
+// comes sends records to every stream.
 func (w *world) comes(rs ...events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -378,7 +378,7 @@ func (w *world) Agents(context.Context) ([]AgentView, error) {
 }
 
 func (w *world) Agent(context.Context, string) (replay.AgentState, error) {
-	if w.history { // nobody reads requests there
+	if w.history { // an imported history has no agents
 		return replay.AgentState{}, nil
 	}
 	return replay.AgentState{Members: 1}, nil
@@ -403,10 +403,10 @@ func (w *world) ReadWorkflows(ctx context.Context) error {
 	return w.unread
 }
 
-// server is where a console listens.
+// server is a listening console.
 type server = *httptest.Server
 
-// reply is what was answered.
+// reply is a response.
 type reply struct {
 	status int
 	header http.Header
@@ -446,7 +446,7 @@ func ask(t testing.TB, s *httptest.Server, method, path, body string, headers ..
 	return reply{resp.StatusCode, resp.Header, string(raw)}
 }
 
-// askRaw sends bytes that no client of HTTP would send, and returns the answer.
+// askRaw sends bytes that no HTTP client would send, and returns the response.
 func askRaw(t testing.TB, s *httptest.Server, text string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
@@ -460,6 +460,6 @@ func askRaw(t testing.TB, s *httptest.Server, text string) string {
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
-	raw, _ := io.ReadAll(conn) // to where the server closes it
+	raw, _ := io.ReadAll(conn) // until the server closes the connection
 	return string(raw)
 }

@@ -48,7 +48,7 @@ func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			Input json.RawMessage `json:"input"`
 		} `json:"undo_of"`
 	}
-	_ = json.Unmarshal(body, &v) // anything but an object is no undo
+	_ = json.Unmarshal(body, &v) // input that isn't an object has no undo
 	c := Call{Service: service, Operation: operation, Key: r.Header.Get("Idempotency-Key"), Request: r.Header.Get("X-Waybill-Request"), Input: body}
 	if c.Deadline, err = time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By")); err != nil {
 		c.Deadline = time.Now().Add(10 * time.Second)
@@ -66,11 +66,11 @@ func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(status)
-		_ = json.NewEncoder(rw).Encode(map[string]string{"code": f.Code, "message": f.Message}) // the caller may be gone
+		_ = json.NewEncoder(rw).Encode(map[string]string{"code": f.Code, "message": f.Message}) // the caller may have disconnected
 	case err != nil:
 		http.Error(rw, err.Error(), http.StatusGatewayTimeout)
 	default:
 		rw.Header().Set("Content-Type", "application/json")
-		_, _ = rw.Write(out) // the caller may be gone
+		_, _ = rw.Write(out) // the caller may have disconnected
 	}
 }

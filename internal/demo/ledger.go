@@ -105,7 +105,7 @@ func (l *Ledger) Append(es ...Entry) error {
 		l.size += int64(n)
 		return nil
 	}
-	// A full disk may take part of a line, which could not be decoded later.
+	// A full disk may have written part of a line, which could not be decoded later.
 	return errors.Join(err, l.file.Truncate(l.size))
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLedgerOfAKilledProcess: what a kill cut off in the middle of a write was told to nobody, and isn't there; what
-// comes after it is.
+// TestLedgerOfAKilledProcess: a line that a kill cut off is dropped, since its caller got no answer. Lines appended
+// later are read.
 func TestLedgerOfAKilledProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	l, _, err := OpenLedger(path)
@@ -53,7 +53,7 @@ func TestLedgerOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// A whole line that is no entry isn't what a kill leaves.
+// TestLedgerThatWasEdited: a complete line that isn't an entry is an error, since no kill leaves one.
 func TestLedgerThatWasEdited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	if err := os.WriteFile(path, []byte("{\"what\":\"call\"\n"), 0o644); err != nil {

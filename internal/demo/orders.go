@@ -33,7 +33,7 @@ func (o Order) WantState() events.TaskState {
 // misbehaving are the cards that fail, in the order of their use.
 var misbehaving = []string{CardDeclined, CardSlow, CardDown, CardStuckUndo, CardStuckUndo}
 
-// faultyOneIn: one order in so many gets a misbehaving card.
+// faultyOneIn is the inverse of the share of orders with a misbehaving card.
 const faultyOneIn = 4
 
 // Orders returns n orders, the same for the same seed. With faults a quarter of them has a misbehaving card,

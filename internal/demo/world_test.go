@@ -32,7 +32,7 @@ func refund(key, of, card string) Call {
 	return Call{Service: "payments", Operation: "refund", Key: key, UndoKey: of, UndoInput: input, Deadline: time.Now().Add(time.Second)}
 }
 
-// do is one call by somebody who waits until its deadline.
+// do makes a call whose caller waits until the call's deadline.
 func do(t *testing.T, w *World, c Call) error {
 	ctx, cancel := context.WithDeadline(t.Context(), c.Deadline)
 	defer cancel()
@@ -53,8 +53,8 @@ func what(t *testing.T, path string) string {
 	return strings.Join(s, " ")
 }
 
-// A service keeps its promises: once for each key, also over a restart, never
-// after its undo; and an undo of what never happened succeeds.
+// TestServiceIsIdempotent: a call takes effect once per key, also across a restart, and never after its undo. The undo
+// of an effect that never happened succeeds.
 func TestServiceIsIdempotent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := newWorld(t, path)
@@ -90,7 +90,7 @@ func TestServiceIsIdempotent(t *testing.T) {
 	}
 }
 
-// tok_slow takes effect when its caller has gone, unless it was undone by then.
+// TestSlowCharge: tok_slow takes effect after its caller's deadline, unless it was undone before.
 func TestSlowCharge(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) { slowCharge(t, undone) })
@@ -108,7 +108,7 @@ func slowCharge(t *testing.T, undone bool) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil { // waits for what is still to come
+	if err := w.Close(); err != nil { // waits for pending effects
 		t.Fatal(err)
 	}
 	want := "call effect"
@@ -157,7 +157,7 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// The audit sees a ledger that breaks a promise.
+// TestAudit: CheckLedger reports a ledger that breaks a promise.
 func TestAudit(t *testing.T) {
 	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Undo: &events.PlanUndo{}}})
 	final := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "ship"}})

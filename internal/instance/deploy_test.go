@@ -14,7 +14,7 @@ const (
 	dashboardFile = "../../deploy/grafana/waybill.json"
 )
 
-// base is a metric without what a histogram's series are called besides.
+// base returns the name of a metric without the suffixes of a histogram's series. It reports whether the metric exists.
 func (m measured) base(name string) (string, bool) {
 	for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
 		b, cut := strings.CutSuffix(name, suffix)
@@ -29,11 +29,11 @@ var (
 	selection = regexp.MustCompile(`\b(up|(?:waybill|process|go)_\w+)\b(?:\{([^}]*)\})?`)
 	matcher   = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 	grouping  = regexp.MustCompile(`\bby \(([^)]*)\)`)
-	scraped   = []string{"instance", "job"} // labels that Prometheus gives
+	scraped   = []string{"instance", "job"} // labels that Prometheus adds
 )
 
-// faults are what an expression names and the roles don't have. results are the labels that its
-// result can have.
+// faults returns the metrics, labels and label values that an expression uses and no role has. results are the labels
+// that its result can have.
 func (m measured) faults(expr string) (faults, results []string) {
 	var has []string
 	for _, s := range selection.FindAllStringSubmatch(expr, -1) {
@@ -77,7 +77,8 @@ func (m measured) faults(expr string) (faults, results []string) {
 	return faults, results
 }
 
-// An alert or a picture of what no role measures would stay silent, and nobody would know.
+// The alerts and the dashboard use only metrics that a role has. Otherwise an alert would never fire, and nobody would
+// know.
 func TestRulesAndDashboardAreOfMetricsThatAreThere(t *testing.T) {
 	m := allMetrics(t)
 	check := func(where, expr, text string, shown *regexp.Regexp) {
@@ -116,7 +117,7 @@ func TestRulesAndDashboardAreOfMetricsThatAreThere(t *testing.T) {
 		t.Fatal(dashboardFile, err)
 	}
 	for name := range m.labels {
-		library := strings.HasPrefix(name, "waybill_kafka_") // the client's own
+		library := strings.HasPrefix(name, "waybill_kafka_") // of the Kafka client
 		if strings.HasPrefix(name, "waybill_") && !library && !strings.Contains(string(src), name) {
 			t.Errorf("the dashboard doesn't show %s", name)
 		}

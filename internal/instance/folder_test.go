@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// Who keeps nothing on a disk needs none: an agent runs in an image that is empty, or can't be written to.
+// A role without a store needs no directory. So an agent can run in an empty or read-only image.
 func TestOnlyAStoreNeedsAFolder(t *testing.T) {
 	l := newEventLog(t)
 	temporary := filepath.Join(t.TempDir(), "tmp")

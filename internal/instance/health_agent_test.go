@@ -25,7 +25,8 @@ func (s pollHangs) Poll(ctx context.Context) ([]events.Record, error) {
 	return nil, context.Canceled
 }
 
-// An agent's liveness is its loops': of a poll that hangs a restart may help; of brokers that are unreachable it doesn't.
+// The liveness of an agent is that of its loops. If a poll hangs, the probe fails, because a restart may help. It
+// doesn't fail if brokers are unreachable.
 func TestAgentLiveness(t *testing.T) {
 	for name, hangs := range map[string]bool{"a poll hangs": true, "no broker": false} {
 		t.Run(name, func(t *testing.T) {

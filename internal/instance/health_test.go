@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
-// probe asks as a platform does.
+// probe sends a probe as a platform does.
 func probe(h http.Handler, path string) (status int, text string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -32,8 +32,8 @@ func wantProbe(t *testing.T, h http.Handler, path string, status int, text strin
 	}
 }
 
-// A process is ready when all members have joined and their partitions are restored. It is live while its loops
-// make progress, whatever it waits for.
+// A process is ready when all members have joined and their partitions are restored. It is live while its loops make
+// progress, whatever it waits for.
 func TestHealth(t *testing.T) {
 	const no, yes = http.StatusServiceUnavailable, http.StatusOK
 	h := newHealth()
@@ -49,7 +49,7 @@ func TestHealth(t *testing.T) {
 	h.updateAssignment("index", []int32{0, 1}, nil)
 	h.updateAssignment("worker", []int32{0, 1, 2}, nil)
 	wantProbe(t, h, ReadyPath, no, "worker: is restoring partitions [0 1 2]")
-	h.markRestored("supervisor", 0) // another role's
+	h.markRestored("supervisor", 0) // of another role
 	h.markRestored("scheduler", 0)
 	h.updateAssignment("worker", nil, []int32{2})
 	wantProbe(t, h, ReadyPath, no, "[1]")
@@ -57,7 +57,7 @@ func TestHealth(t *testing.T) {
 	wantProbe(t, h, ReadyPath, no, "index: is restoring partitions [1]")
 	behind[1] = false
 	wantProbe(t, h, ReadyPath, yes, "ok")
-	behind[1] = true // under load it may be behind for a moment
+	behind[1] = true // under load it may lag for a moment
 	wantProbe(t, h, ReadyPath, yes, "ok")
 	h.markLeft("worker")
 	wantProbe(t, h, ReadyPath, no, "worker: has not joined")
@@ -65,7 +65,7 @@ func TestHealth(t *testing.T) {
 	wantProbe(t, h, "/", http.StatusNotFound, "")
 }
 
-// waits is a log whose brokers don't answer until it is let go on.
+// waits is a log whose Poll blocks, as if the brokers didn't respond, until release is closed.
 type waits struct {
 	*kafka.Worker
 	release chan struct{}
@@ -106,8 +106,8 @@ func TestLiveness(t *testing.T) {
 	})
 }
 
-// Every role says that it is started, and that it is ready once it has joined
-// and restored. A member that gets no partitions is ready, too.
+// Every role reports that it has started, and that it is ready after it has joined and restored. A member without
+// partitions is ready too.
 func TestRolesAreReady(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}
@@ -141,7 +141,7 @@ func TestRolesAreReady(t *testing.T) {
 	})
 }
 
-// becomesReady starts a process of one role, which ends with the test.
+// becomesReady starts a process of one role and waits until it is ready. The process ends with the test.
 func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start func(context.Context, *Instance) error) {
 	t.Helper()
 	n, err := Open(t.Context(), cfg, Config{DataDir: t.TempDir(), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler), OwnClock: b.Kind == kafkatest.EmbeddedKind})
@@ -159,7 +159,7 @@ func becomesReady(t *testing.T, b *kafkatest.Broker, cfg kafka.Config, start fun
 		}
 		n.Close()
 	})
-	again := time.NewTicker(10 * time.Millisecond) // a platform asks again, too
+	again := time.NewTicker(10 * time.Millisecond) // a platform repeats its probes too
 	defer again.Stop()
 	for {
 		status, text := probe(n.Health(), ReadyPath)
@@ -187,7 +187,7 @@ func TestNotReadyOnceItStops(t *testing.T) {
 				fail, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 				go func() {
 					ended <- n.Run(ctx, func(context.Context) error {
-						n.Go(func() error { <-release; return nil }) // an agent's handler
+						n.Go(func() error { <-release; return nil }) // a handler of an agent
 						n.Go(func() error { <-fail; return errors.New("failed") })
 						return nil
 					})
@@ -215,12 +215,12 @@ func TestNotReadyOnceItStops(t *testing.T) {
 	}
 }
 
-// A console answers until load balancers have noticed that it stops, within a bound. If nobody probes it, it stops
-// at once.
+// A console serves requests until load balancers have noticed that it stops, for a bounded time. If no platform probes
+// it, it stops at once.
 func TestDrained(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		asked        time.Duration // before the stop; 0: nobody asked
+		asked        time.Duration // before the stop; 0: no probe
 		every, lasts time.Duration
 	}{
 		{"nobody asks", 0, 0, 0},

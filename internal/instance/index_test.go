@@ -23,7 +23,7 @@ import (
 
 const logPartitions = 3
 
-// eventLog is a log of events that this test writes itself, and what is in it.
+// eventLog is a log whose events the test writes, with a copy of them.
 type eventLog struct {
 	t      *testing.T
 	broker *kafkatest.Broker
@@ -31,10 +31,10 @@ type eventLog struct {
 	admin  *kafka.Admin
 	out    *kafka.Producer
 	at     time.Time
-	due    time.Time // of all timers, if it is given
+	due    time.Time // of all timers, if set
 	tasks  map[int32][]string
 	made   int
-	// uncommitted are events of transactions that are open.
+	// uncommitted are the events of open transactions.
 	uncommitted []events.Record
 }
 
@@ -62,7 +62,7 @@ func newEventLogOn(t *testing.T, broker *kafkatest.Broker) *eventLog {
 	return l
 }
 
-// write writes n tasks up to a stage of their life, and returns where the partitions then end.
+// write writes n tasks up to a stage of their life, and returns the ends of the partitions.
 func (l *eventLog) write(n, stages int) map[int32]int64 {
 	l.t.Helper()
 	for range n {
@@ -103,7 +103,7 @@ type indexing struct {
 	stop   func()
 }
 
-// ready is what a platform is told that asks whether the process is ready.
+// ready returns the response to a readiness probe.
 func (a *indexing) ready() (status int, why string) {
 	w := httptest.NewRecorder()
 	a.health.ServeHTTP(w, httptest.NewRequest(http.MethodGet, instance.ReadyPath, nil))
@@ -138,7 +138,7 @@ func (l *eventLog) index(dir string, observe func([]events.Record)) *indexing {
 
 var everyPartition = []int32{0, 1, 2}
 
-// list reads the whole list, page by page.
+// list reads all pages of the list.
 func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summary, asOf map[int32]int64) {
 	l.t.Helper()
 	for after := (projections.Cursor{}); ; {
@@ -154,7 +154,7 @@ func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summa
 	}
 }
 
-// waitAll waits for the ends of all partitions.
+// waitAll waits until the index has reached the ends of all partitions.
 func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	l.t.Helper()
 	for p, end := range ends {
@@ -164,8 +164,8 @@ func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	}
 }
 
-// When AwaitSaved returns, what was written is in the list. Concurrent callers share a save. A caller that waits
-// for a missing offset gets the offset that was reached.
+// When AwaitSaved returns, the list has the written events. Concurrent callers share a save. A caller that waits for a
+// missing offset gets the offset that was reached.
 func TestIndexIsWaitedFor(t *testing.T) {
 	l := newEventLog(t)
 	a := l.index(t.TempDir(), nil)
@@ -218,7 +218,7 @@ func TestIndexIsWaitedFor(t *testing.T) {
 	}
 }
 
-// After its directory was deleted, an index answers while it reads the log again, reports its progress, and isn't
+// An index whose directory was deleted responds while it reads the log again. It reports its progress, and it isn't
 // ready. Another index with an intact disk is ready.
 func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	l := newEventLog(t)
@@ -244,7 +244,7 @@ func TestIndexAnswersWhileItRebuilds(t *testing.T) {
 	some, goOn := make(chan struct{}), make(chan struct{})
 	read := 0
 	a = l.index(dir, func(rs []events.Record) {
-		if read += len(rs); read > 0 && read-len(rs) < 1000 && read >= 1000 { // in the middle of it
+		if read += len(rs); read > 0 && read-len(rs) < 1000 && read >= 1000 { // in the middle of the restore
 			close(some)
 			<-goOn
 		}

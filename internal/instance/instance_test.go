@@ -16,8 +16,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// A role that ends closes its store. What the process says must be why the role
-// ended, not that the store was closed.
+// A role that ends closes its store. The error of the process must be the reason for the end, not that the store is
+// closed.
 func TestAClosedStoreHidesNoReason(t *testing.T) {
 	n := &Instance{Kafka: kafka.Config{Namespace: events.DefaultNamespace}, DataDir: t.TempDir(), ClusterID: "c", Partitions: 1, log: slog.New(slog.DiscardHandler)}
 	why := errors.New("why")
@@ -30,7 +30,7 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 			return err
 		}
 		select {
-		case <-ctx.Done(): // by somebody else's error
+		case <-ctx.Done(): // because of another goroutine's error
 		case <-time.After(100 * time.Millisecond):
 		}
 		return why
@@ -40,8 +40,8 @@ func TestAClosedStoreHidesNoReason(t *testing.T) {
 	}
 }
 
-// Why a role ended is told, also where something of its own was cancelled: only the end of the process is no
-// reason.
+// The reason for the end of a role is reported even if the role cancelled something itself. Only the end of the process
+// is no reason.
 func TestWhatARoleCancelledIsAReason(t *testing.T) {
 	why := fmt.Errorf("the client: %w", context.Canceled)
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
@@ -54,7 +54,7 @@ func TestWhatARoleCancelledIsAReason(t *testing.T) {
 	}
 }
 
-// A start that is interrupted fails in whatever was under way, and that is nobody's fault.
+// If a start is interrupted, its current step fails. That isn't reported as a failure.
 func TestAnInterruptedStartIsNoFailure(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -67,7 +67,7 @@ func TestAnInterruptedStartIsNoFailure(t *testing.T) {
 	}
 }
 
-// A timeout that brokers don't take is taken of no fresh client: the process ends at once.
+// If the brokers refuse a timeout, a new client can't help, so the process ends at once.
 func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
 	began, refused := 0, &kafka.TimeoutError{Err: errors.New("outside of the broker's bounds")}
@@ -80,7 +80,7 @@ func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 	}
 }
 
-// A log that begins after what is known ends the process at once, and says what to do.
+// If the log begins after the role's last known offset, the process ends at once. Its error says how to fix that.
 func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
 	began, outside := 0, &kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}
@@ -93,7 +93,7 @@ func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 	}
 }
 
-// What a store has and the log hasn't is dropped, of that partition, and the role begins again.
+// If a store has events that the log doesn't have, the partition's state is dropped and the role restarts.
 func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
 	for name, ahead := range map[string]error{
 		"outside the log": &kafka.OffsetRangeError{Topic: "waybill.events", Partition: 3, Offset: 9, End: 4},
@@ -118,16 +118,16 @@ func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
 	}
 }
 
-// A store whose last event isn't in the log any more is of another log. One reader that finds nothing
-// there may have had in hand what comes behind it, a few haven't: the store is dropped then,
-// also where each reader meets another partition first.
+// If the last event of a store is missing in the log, the store is of another log. But one reader may miss it by
+// chance, because it already held later records. After a few readers that miss it, the store is dropped. This holds
+// even if the readers find the gap in different partitions.
 func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
 		began, dropped, start := 0, map[int32]bool{}, time.Now()
 		err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 			began++
-			time.Sleep(2 * restartWaitMax) // of virtual time: it takes as long to join, perhaps
+			time.Sleep(2 * restartWaitMax) // virtual time; a join may take as long
 			if len(dropped) == 2 {
 				return nil
 			}
@@ -147,7 +147,7 @@ func TestStoreWhoseLastEventIsGoneIsDropped(t *testing.T) {
 			if began++; began > 20 {
 				return nil
 			}
-			return &projections.LogMismatchError{Offset: int64(began)} // it has gone on
+			return &projections.LogMismatchError{Offset: int64(began)} // the log has grown
 		}, nil)
 		if began != 21 || err != nil {
 			t.Errorf("begun %d times, then %v", began, err)

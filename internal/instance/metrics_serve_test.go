@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A listener of the metrics breaks. They are served again at the same address, and nothing panics.
+// If the metrics listener breaks, the metrics are served again at the same address. Nothing panics.
 func TestMetricsListenerThatBreaksIsReplaced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func TestMetricsListenerThatBreaksIsReplaced(t *testing.T) {
 		}
 	}
 	until("the metrics are not served")
-	if err := l.Close(); err != nil { // as by the system
+	if err := l.Close(); err != nil { // as the operating system might
 		t.Fatal(err)
 	}
 	until("the metrics are not served again")

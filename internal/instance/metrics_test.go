@@ -19,8 +19,8 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// What a process says of a partition ends when the partition goes: its next owner says it then,
-// and a sum over processes counts it once.
+// A process no longer reports metrics of a partition that was reassigned. The next owner does, so a sum over processes
+// counts the partition once.
 func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
 	n := &Instance{metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	measured := func() (of []string) {
@@ -57,19 +57,19 @@ func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
 	}
 }
 
-// measured are the metrics of a process of all roles: the labels of each, and of those whose
-// counters begin at zero their values.
+// measured has the metrics of a process of all roles, with the labels of each. For counters that begin at zero it also
+// has the label values.
 type measured struct {
 	labels map[string][]string
-	values map[string]map[string]bool // by metric and label, with a space between
+	values map[string]map[string]bool // by metric and label, separated by a space
 	help   map[string]string
-	kinds  map[string]string // of those that have series
+	kinds  map[string]string // of metrics that have series
 }
 
 func allMetrics(t *testing.T) measured {
 	t.Helper()
 	n := &Instance{metrics: NewMetrics(), log: slog.New(slog.DiscardHandler)}
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Hooks: n.metrics.hooks()}) // registers those of the client
+	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Hooks: n.metrics.hooks()}) // registers the metrics of the client
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func allMetrics(t *testing.T) measured {
 	for _, from := range []scheduler.Source{scheduler.FromDisk, scheduler.FromSnapshot, scheduler.FromLog} {
 		n.metrics.restores.WithLabelValues(string(from)) // a histogram without series isn't gathered
 	}
-	m := measured{map[string][]string{"up": nil}, map[string]map[string]bool{}, map[string]string{}, map[string]string{}} // up is Prometheus's own
+	m := measured{map[string][]string{"up": nil}, map[string]map[string]bool{}, map[string]string{}, map[string]string{}} // up is Prometheus's own metric
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		n.metrics.registry.Describe(descriptions)
@@ -123,7 +123,7 @@ var updateMetrics = flag.Bool("update", false, "write docs/reference/metrics.md"
 
 const metricsPage = "../../docs/reference/metrics.md"
 
-// metricsHead begins the page; the table follows.
+// metricsHead is the text before the table of the page.
 const metricsHead = `<!-- Generated: go test ./internal/instance -run TestReferenceMetrics -update -->
 
 # Metrics
@@ -171,7 +171,7 @@ func TestReferenceMetrics(t *testing.T) {
 	}
 }
 
-// kind is a metric's type. A vector that has no series yet isn't gathered: its name tells.
+// kind returns the type of a metric. A vector without series isn't gathered, so its name determines the type.
 func (m measured) kind(name string) string {
 	switch {
 	case m.kinds[name] != "":
@@ -182,7 +182,7 @@ func (m measured) kind(name string) string {
 	return "gauge"
 }
 
-// The first of something is an increase only if it was counted from zero.
+// Counters begin at zero. Otherwise the first event would not be an increase.
 func TestCountersBeginAtZero(t *testing.T) {
 	m := allMetrics(t)
 	for _, want := range []string{"waybill_tasks_ended_total state error", "waybill_deadletters_total reason unknown_workflow", "waybill_unreadable_total role supervisor",

@@ -19,7 +19,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// droppedStores is a log that ends a test once the stores of all partitions were dropped.
+// droppedStores is a log handler that ends a test when the stores of all partitions were dropped.
 type droppedStores struct {
 	role   string
 	enough func()
@@ -49,14 +49,14 @@ func (d *droppedStores) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// keep folds the log into the stores of all roles, as they leave them when they end.
+// keep folds the log into the stores of all roles, as the roles leave them when they end.
 func (l *eventLog) keep(dir string) {
 	l.t.Helper()
 	cluster, err := l.admin.ClusterID(l.t.Context())
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	reader, err := kafka.OpenReadOnlyRestorer(l.cfg, nil) // what is open stays so
+	reader, err := kafka.OpenReadOnlyRestorer(l.cfg, nil) // open transactions stay open
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func (l *eventLog) keep(dir string) {
 	}
 }
 
-// claim begins each partition, as a scheduler does.
+// claim writes a claim of each partition, as a scheduler does.
 func (l *eventLog) claim() {
 	l.t.Helper()
 	for p := range int32(logPartitions) {
@@ -119,14 +119,14 @@ func (l *eventLog) claim() {
 	}
 }
 
-// remake deletes the topic of events, and makes it anew.
+// remake deletes the topic of events and creates it again.
 func (l *eventLog) remake() {
 	l.t.Helper()
 	l.broker.DeleteTopic(l.t, l.cfg.Namespace.Events())
 	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
 		l.t.Fatal(err)
 	}
-	l.out.Close() // it holds on to the topic that was
+	l.out.Close() // its client uses the deleted topic
 	var err error
 	if l.out, err = kafka.OpenProducer(l.cfg); err != nil {
 		l.t.Fatal(err)
@@ -134,8 +134,8 @@ func (l *eventLog) remake() {
 	l.t.Cleanup(l.out.Close)
 }
 
-// rollBack writes an event to each partition in transactions, has stores keep them as if the transactions
-// had been committed, and rolls them back.
+// rollBack writes an event to each partition in open transactions. It lets the stores keep them as if the transactions
+// were committed, and then aborts the transactions.
 func (l *eventLog) rollBack(keep func()) {
 	l.t.Helper()
 	var open []func()
@@ -208,7 +208,7 @@ func (l *eventLog) dropsStores(dir string) {
 	}
 }
 
-// lostCommit is a worker's log whose first commit is acknowledged, and rolled back afterwards.
+// lostCommit is a worker's log whose first commit is acknowledged and then rolled back.
 type lostCommit struct {
 	scheduler.Log
 	l    *eventLog
@@ -225,11 +225,11 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 		}
 	}
 	c.l.broker.OpenTransaction(c.l.t, "lost-"+string(c.l.cfg.Namespace), out)()
-	return true, c.Log.Abort(ctx) // neither is what it has read
+	return true, c.Log.Abort(ctx) // the offsets of its inputs aren't committed either
 }
 
-// An acknowledged commit is rolled back while the scheduler runs and nothing follows. The scheduler detects it,
-// drops what it accepted, and decides the same records again: the log has each decision once.
+// An acknowledged commit is rolled back while the scheduler runs, and nothing follows. The scheduler detects it, drops
+// what it accepted, and processes the same records again. The log has each decision once.
 func TestCommitThatIsRolledBackLater(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)
@@ -260,7 +260,7 @@ func TestCommitThatIsRolledBackLater(t *testing.T) {
 				defer tail.Close()
 				for {
 					if rs, err := tail.Poll(ctx); err != nil || len(rs) > 0 {
-						return err // what is decided again is committed
+						return err // the repeated decisions are committed
 					}
 				}
 			})

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// workerOf is a worker with an id and the partitions that it owns.
+// workerOf is a worker with an id and its assigned partitions.
 type workerOf struct {
 	id    string
 	owned map[int32]bool
@@ -21,8 +21,8 @@ type workerOf struct {
 
 func (l workerOf) Member(p int32) (string, bool) { return l.id, l.owned[p] }
 
-// Reports of restores are true: they cover owned partitions only, name the owning member, continue until the
-// restore ends, and are repeated after a failed write.
+// Reports of restores are correct: they cover owned partitions only, name the owning member, continue until the restore
+// ends, and are repeated after a failed write.
 func TestLongRestoresAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -30,7 +30,7 @@ func TestLongRestoresAreShown(t *testing.T) {
 		events := n.Kafka.Namespace.Events()
 		s := newPartitionStatus(n)
 		var failure error
-		said := map[int32]kafka.RestoreProgress{} // since the test looked last
+		said := map[int32]kafka.RestoreProgress{} // reports since the last check
 		s.writeReports = func(_ context.Context, rs map[int32]kafka.RestoreProgress) error {
 			if failure == nil {
 				maps.Copy(said, rs)

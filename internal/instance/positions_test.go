@@ -18,8 +18,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// positionsLog is a namespace of one partition with a scheduler and a supervisor, whose topics and group a
-// test recreates and resets.
+// positionsLog is a namespace of one partition with a scheduler and a supervisor. A test recreates its topics and
+// resets its group.
 type positionsLog struct {
 	t      *testing.T
 	broker *kafkatest.Broker
@@ -33,7 +33,7 @@ type positionsLog struct {
 	more  chan struct{}
 }
 
-// lineLog keeps what a process logs.
+// lineLog keeps the log lines of a process.
 type lineLog struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -97,7 +97,7 @@ func (l *positionsLog) createTopics() {
 	}
 }
 
-// recreate deletes an inbox, and creates it again as an operator does.
+// recreate deletes an inbox and creates it again, as an operator does.
 func (l *positionsLog) recreate(topic string) {
 	l.t.Helper()
 	if err := kafkatest.DeleteTopic(l.broker.Addrs, topic); err != nil {
@@ -106,7 +106,7 @@ func (l *positionsLog) recreate(topic string) {
 	l.createTopics()
 }
 
-// follow reads the events as they come.
+// follow reads new events.
 func (l *positionsLog) follow() {
 	tail, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Events(), map[int32]int64{0: 0})
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *positionsLog) follow() {
 	}
 }
 
-// await waits for an event, or fails when the machine's patience ends.
+// await waits for an event. It fails the test after a timeout.
 func (l *positionsLog) await(what string, is func(e *events.Event) bool) {
 	l.t.Helper()
 	patience := time.After(2 * time.Minute)
@@ -202,7 +202,7 @@ func (l *positionsLog) reply(task string) {
 	l.await(task+" is processed", of[*events.TaskProcessed](task))
 }
 
-// request reads the request of a task's attempt: the token is nowhere else.
+// request reads the request of a task's attempt, because only the request has the token.
 func (l *positionsLog) request(task string) *events.Request {
 	l.t.Helper()
 	tail, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Requests("one"), map[int32]int64{0: 0})
@@ -242,7 +242,7 @@ func (l *positionsLog) expire(task string) {
 	l.await(task+"'s attempt expires", of[*events.AttemptExpired](task))
 }
 
-// run starts a scheduler and a supervisor; stop ends them, and empties their groups.
+// run starts a scheduler and a supervisor. stop ends them and leaves their groups empty.
 func (l *positionsLog) run() (stop func()) {
 	l.t.Helper()
 	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{DataDir: l.dir, Metrics: instance.NewMetrics(), Log: slog.New(slog.NewTextHandler(l.lines, nil)), OwnClock: true})
@@ -270,8 +270,8 @@ func (l *positionsLog) run() (stop func()) {
 	return stop
 }
 
-// TestRecreatedInboxes: each inbox is deleted and created again while a scheduler runs. Everything that is written to
-// the new topic is used, from its first record on, though its offsets are below those that the log reflects.
+// TestRecreatedInboxes: each inbox is deleted and created again while a scheduler runs. All records of the new topic
+// are processed from the first one on, although their offsets are below those that the log has.
 func TestRecreatedInboxes(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newPositionsLog(t, b)
@@ -304,8 +304,8 @@ func TestRecreatedInboxes(t *testing.T) {
 	})
 }
 
-// TestGroupResetByAnOperator: while no scheduler runs, somebody sets the group's offsets, or deletes them, with orders
-// waiting. No order is passed over, and none is used twice.
+// TestGroupResetByAnOperator: while no scheduler runs and orders wait, the group's offsets are set or deleted. No order
+// is skipped, and none is processed twice.
 func TestGroupResetByAnOperator(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newPositionsLog(t, b)
@@ -343,8 +343,9 @@ func TestGroupResetByAnOperator(t *testing.T) {
 	})
 }
 
-// TestAgentOfARecreatedTopic: the topic of an agent's requests is deleted and created again, twice, while the agent runs; it goes
-// on with the new one by itself. Then partitions are added: no attempt loses its time to a partition that nobody reads.
+// TestAgentOfARecreatedTopic: the topic of an agent's requests is deleted and created again, twice, while the agent
+// runs. The agent continues with the new topic on its own. Then partitions are added. No attempt expires in a partition
+// that is not read.
 func TestAgentOfARecreatedTopic(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newPositionsLog(t, b)
@@ -370,7 +371,7 @@ func TestAgentOfARecreatedTopic(t *testing.T) {
 			works(2)
 		}
 		expired := func(e *events.Event) bool { _, is := e.Fact.(*events.AttemptExpired); return is }
-		before := l.count(expired) // what was in the topic when it was deleted
+		before := l.count(expired) // requests that were deleted with the topic
 		b.AddPartitions(t, 4, topic)
 		works(12)
 		if got := l.count(expired); got != before {
@@ -379,7 +380,7 @@ func TestAgentOfARecreatedTopic(t *testing.T) {
 	})
 }
 
-// agent runs agent one, which completes everything.
+// agent runs agent one, which completes every request.
 func (l *positionsLog) agent() {
 	l.t.Helper()
 	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{Metrics: instance.NewMetrics(), Log: slog.New(slog.NewTextHandler(l.lines, nil)), OwnClock: true})

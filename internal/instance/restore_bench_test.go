@@ -29,8 +29,8 @@ var (
 
 const benchPartitions = 12
 
-// BenchmarkRestore is the way of a scheduler with an empty disk to its decisions,
-// over a long history, with snapshots and without:
+// BenchmarkRestore measures the time from a scheduler's start with an empty disk to its first decisions. The history is
+// long. It runs with snapshots and without:
 //
 //	go test ./internal/instance -run xxx -bench Restore -benchtime 1x -events 10000000 -open 100000
 func BenchmarkRestore(b *testing.B) {
@@ -61,12 +61,12 @@ func BenchmarkRestore(b *testing.B) {
 	}
 }
 
-// past is a history as schedulers leave it.
+// past is a history as schedulers write it.
 type past struct {
 	b    *testing.B
 	ns   events.Namespace
 	out  *kafka.Producer
-	open [benchPartitions]string // a task that is open, of each partition
+	open [benchPartitions]string // an open task of each partition
 }
 
 var pastPlan = events.NewPlan(events.OnErrorUndo, 30*time.Minute, []events.PlanStep{
@@ -77,8 +77,7 @@ var pastPlan = events.NewPlan(events.OnErrorUndo, 30*time.Minute, []events.PlanS
 
 var pastAttempts = events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 5, Backoff: 200 * time.Millisecond, Factor: 2, Max: 30 * time.Second, CoolDown: 5 * time.Minute}
 
-// pastWidth is how many tasks of a partition go on at a time, beside those that
-// stay open.
+// pastWidth is the number of concurrent tasks of a partition, in addition to those that stay open.
 const pastWidth = 100
 
 func (h *past) write() {
@@ -138,9 +137,8 @@ type owner struct {
 	deciding                                                 time.Duration
 }
 
-// live makes tasks of three steps, pastWidth of them at a time. One in so many
-// stays open, with an attempt under way, and so do a few that are as old as the
-// log.
+// live writes tasks of three steps, pastWidth of them at a time. Some stay open with a running attempt, evenly over the
+// whole history.
 func (o *owner) live(n, open int) error {
 	o.add(&events.Event{Seq: 1, Epoch: 1, Fact: &events.PartitionClaimed{Owner: "s"}}, nil)
 	stays := max(1, (n-3*open)/9/max(1, open))
@@ -173,7 +171,7 @@ type pastTask struct {
 	open     bool
 }
 
-// id is a new one that belongs to the partition.
+// id returns a new id that belongs to the partition.
 func (o *owner) id() string {
 	for {
 		o.ids++
@@ -200,7 +198,7 @@ func (t *pastTask) event(stage int) *events.Event {
 		e.Fact = &events.AttemptCompleted{Kind: events.Do, Step: step, Attempt: 1, Output: []byte(`{"ok":true,"id":"r-1"}`)}
 	}
 	if stage > 0 && stage < 8 && stage%2 == 0 || stage == 1 {
-		// Due long after the benchmark: nobody is there to ask for a recovery.
+		// The due time is long after the benchmark, because no supervisor runs.
 		e.Due = time.Now().Add(time.Hour)
 		e.Policy = &events.Policy{Timer: events.TimerAttempt, Attempts: pastAttempts, OnError: events.OnErrorUndo}
 	}
@@ -221,7 +219,7 @@ func (o *owner) add(e *events.Event, t *pastTask) {
 	o.eventBytes += len(value)
 }
 
-// commit is a transaction: a snapshot's part, then the events.
+// commit writes a transaction: a part of a snapshot, then the events.
 func (o *owner) commit() error {
 	bytes := 0
 	for i := range o.batch {
@@ -264,8 +262,8 @@ func (o *owner) commit() error {
 	return o.v.Save()
 }
 
-// restore starts a scheduler on an empty disk, with an operator's question waiting
-// in each partition, and measures until they are answered.
+// restore starts a scheduler with an empty disk, while an operator's command waits in each partition. It measures the
+// time until all are answered.
 func (h *past) restore(b *testing.B, cfg kafka.Config, from scheduler.Source) {
 	for p := range int32(benchPartitions) {
 		c := &events.Control{ID: fmt.Sprint(time.Now()), Task: h.open[p], Command: events.Resubmit, By: events.By{Who: "b", RequestID: fmt.Sprint(p, time.Now())}}
@@ -329,7 +327,7 @@ func (h *past) restore(b *testing.B, cfg kafka.Config, from scheduler.Source) {
 	n.Close()
 }
 
-// cpu is the processor time of this process, the broker's included.
+// cpu returns the CPU time of this process, including the broker.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -379,7 +377,7 @@ func (t *watchedTasks) FinishLoad() error {
 	return err
 }
 
-// noSnapshots is a topic of snapshots in which nothing is.
+// noSnapshots is an empty topic of snapshots.
 type noSnapshots struct{ scheduler.History }
 
 func (noSnapshots) ReadLast(context.Context, string, int32, int64, func([]events.Record) error) (bool, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A transaction that stays open in the topic of offsets holds back the partitions of a scheduler, whose client waits for it
-// without an end. It is told which and why, the worker gets a new client, and the process ends with the reason.
+// An open transaction in the topic of offsets blocks the partitions of a scheduler: its client waits without a bound.
+// The scheduler logs which partitions and why, its worker gets a new client, and the process ends with that reason.
 func TestSchedulerThatStandsStillEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)

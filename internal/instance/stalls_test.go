@@ -14,9 +14,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three
-// checks, and again at intervals that double. It ends when the position changes, and a gap between checks restarts
-// the count.
+// An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three checks,
+// and again at intervals that double. It ends when the position changes. A gap between checks restarts the count.
 func TestStands(t *testing.T) {
 	const every = 10 * time.Second
 	a, b := inbox{"tasks", 0}, inbox{"replies", 4}
@@ -60,8 +59,8 @@ func TestStands(t *testing.T) {
 	}
 }
 
-// A worker with a new client owns nothing until it has joined. Its stalls continue to count from before, without
-// the time of the join; otherwise the process would never end.
+// A worker with a new client owns nothing until it has joined. Its stalls continue to count, without the time of the
+// join. Otherwise the process would never end.
 func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 	const every = 10 * time.Second
 	at := inbox{"tasks", 0}
@@ -96,7 +95,7 @@ func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 	}
 }
 
-// A worker that failed owns nothing, until another is opened.
+// A failed worker owns nothing until another one is opened.
 func TestOwnerOfAPartition(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	s := newPartitionStatus(n)
@@ -113,7 +112,7 @@ func TestOwnerOfAPartition(t *testing.T) {
 	}
 }
 
-// Read faults are reported while they last, and no longer.
+// Read faults are reported exactly as long as they last.
 func TestUnreadableInboxes(t *testing.T) {
 	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
 	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
@@ -134,7 +133,7 @@ func TestUnreadableInboxes(t *testing.T) {
 	worker.Position(cut, kafka.PositionTrimmed)
 	expect("trimmed", false)
 	worker.Position(cut, kafka.PositionCut)
-	s.partitionLost(1) // the worker sees later that it went before
+	s.partitionLost(1) // the worker notices later that it lost the partition before
 	expect("cut off when it came again", true)
 	commit(8)
 	expect("cut off, and what was read before is committed", true)
@@ -157,8 +156,8 @@ func TestUnreadableInboxes(t *testing.T) {
 	}
 }
 
-// Records wait in an inbox if a reader of committed records finds some after the group's position, or after the
-// start of the log if that is higher. Other topics of the group don't count.
+// Records wait in an inbox if a read_committed consumer finds some after the group's position, or after the start of
+// the log if that is higher. Other topics of the group don't count.
 func TestWaiting(t *testing.T) {
 	type offsets = map[string]map[int32]int64
 	topics := []string{"tasks", "replies"}
@@ -171,7 +170,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// An intended pause excuses the inboxes that it pauses, for as long as it lasts.
+// An intended pause excuses the inboxes that it pauses, as long as it lasts.
 func TestPausedOnPurpose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
@@ -219,9 +218,9 @@ func TestPausedOnPurpose(t *testing.T) {
 	})
 }
 
-// Why an inbox is stalled, and whether a new client can help.
+// The reason for a stall, and whether a new client can help.
 func TestReasonsForStandingStill(t *testing.T) {
-	at := inbox{"w.tasks", 9} // of three partitions, some were added
+	at := inbox{"w.tasks", 9} // of three partitions; some were added
 	hang := func(topic string, p int32) []*kafka.HangingError {
 		return []*kafka.HangingError{{Topic: topic, Partition: p, Start: 5}}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// snapshot writes a snapshot of every partition, as the schedulers do, and returns where each goes on from.
+// snapshot writes a snapshot of every partition, as the schedulers do. It returns the offsets after the snapshots.
 func (l *eventLog) snapshot() map[int32]int64 {
 	l.t.Helper()
 	reader, err := kafka.OpenRestorer(l.cfg, nil)
@@ -68,7 +68,7 @@ func (l *eventLog) snapshot() map[int32]int64 {
 	return next
 }
 
-// supervise runs a supervisor on an empty disk until it has asked for so many tasks, and returns whose.
+// supervise runs a supervisor on an empty disk until it has sent recoveries for want tasks, and returns these tasks.
 func (l *eventLog) supervise(want int, log *slog.Logger) (asked []string) {
 	l.t.Helper()
 	n, err := instance.Open(l.t.Context(), l.cfg, instance.Config{DataDir: l.t.TempDir(), Metrics: instance.NewMetrics(), Log: log, OwnClock: true})
@@ -140,8 +140,8 @@ func (h *told) count(part string) (n int) {
 	return n
 }
 
-// On an empty disk a supervisor gets the timers of the scheduler's snapshot and of the events after it. It needs
-// no earlier events, which may be deleted. A snapshot of another log is reported and not used.
+// On an empty disk a supervisor gets the timers from the scheduler's snapshot and the events after it. It needs no
+// earlier events, which may be deleted. A snapshot of another log is reported and not used.
 func TestSupervisorBeginsWithASnapshot(t *testing.T) {
 	l := newEventLog(t)
 	l.due = time.Now().Add(-time.Minute)
@@ -173,7 +173,7 @@ func TestSupervisorBeginsWithASnapshot(t *testing.T) {
 	l.claim()
 	l.write(300, 3)
 	h = &told{Handler: slog.DiscardHandler}
-	l.supervise(550, slog.New(h)) // with those before, whose recoveries are still there
+	l.supervise(550, slog.New(h)) // including the earlier recoveries, which are still in the topic
 	if n := h.count("snapshot not used"); n != logPartitions {
 		t.Errorf("%d snapshots of another log were refused: %q", n, h.all)
 	}

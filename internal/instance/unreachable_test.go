@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
-// heard gives notice of a line of a log.
+// heard signals that a log has a given line.
 type heard struct {
 	told
 	part string
@@ -29,8 +29,7 @@ func (h *heard) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// A supervisor and an index log that brokers don't respond. Otherwise their logs look like those of idle
-// processes.
+// A supervisor and an index log that brokers don't respond. Otherwise their logs look like those of idle processes.
 func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 	start := map[string]func(context.Context, *instance.Instance) error{
 		"supervisor": func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, time.Second) },
@@ -45,7 +44,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			if role == "index" {
 				part = "brokers don't respond"
 			}
-			l := newEventLog(t) // without events: no scheduler claimed its partitions, which a supervisor that reads some complains of
+			l := newEventLog(t) // without events, because a supervisor that reads some also logs that no scheduler claimed their partitions
 			h := &heard{told: told{Handler: slog.DiscardHandler}, part: part, came: make(chan struct{})}
 			n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(h), OwnClock: true, Session: time.Second})
 			if err != nil {

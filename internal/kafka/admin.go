@@ -44,7 +44,7 @@ func OpenAdmin(c Config) (*Admin, error) {
 // Close ends the connections.
 func (a *Admin) Close() { a.cl.Close() }
 
-// ErrLogin is wrapped when brokers answer and refuse the authentication.
+// ErrLogin is wrapped if brokers answer and refuse the authentication.
 var ErrLogin = errors.New("the Kafka brokers refuse the log-in")
 
 // Ping returns nil once any broker has answered. The error wraps ErrLogin if the brokers refuse
@@ -81,8 +81,8 @@ func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool,
 	return int32(len(t.Partitions)), true, nil
 }
 
-// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which
-// nobody reads: the client doesn't answer such a request from its cache.
+// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which no caller
+// uses: the client doesn't answer such a request from its cache.
 func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
 	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
 }
@@ -150,9 +150,9 @@ func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before ma
 	return nil
 }
 
-// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated,
-// the offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
-// whose logs were truncated below the scheduler group's position: nobody has read the records there.
+// TrimTopic is DeleteRecordsBefore for the topic with an id; an empty id means any. If the topic was recreated, the
+// offsets are positions in the old topic: TrimTopic deletes nothing and returns a RecreatedError. It skips partitions
+// whose logs were truncated below the scheduler group's position: records there are unread.
 func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int32]int64) error {
 	if id != "" {
 		listed, err := a.adm.ListTopics(ctx, topic)

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// What a group has committed is known by partition; of a group that was never seen nothing is.
+// TestCommits checks that Commits returns a group's offsets by partition, and none for an unknown group.
 func TestCommits(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		admin, err := kafka.OpenAdmin(s.config)
@@ -25,7 +25,7 @@ func TestCommits(t *testing.T) {
 				t.Fatal(err)
 			}
 			offsets := commits[s.inboxes[3]]
-			maps.DeleteFunc(offsets, func(_ int32, next int64) bool { return next == 0 }) // nothing yet
+			maps.DeleteFunc(offsets, func(_ int32, next int64) bool { return next == 0 }) // no commit beyond the start
 			return offsets
 		}
 		if got := consumed(); len(got) != 0 {
@@ -35,7 +35,7 @@ func TestCommits(t *testing.T) {
 		untilAssigned(t, l, testPartitions)
 		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
 		commit(t, l, len(poll(t, l)), nil)
-		// A transaction's offsets are there soon after its commit, and nobody is told.
+		// A transaction's offsets become visible some time after its commit, and nothing reports when.
 		again := time.NewTicker(20 * time.Millisecond)
 		defer again.Stop()
 		for deadline := time.Now().Add(20 * time.Second); !maps.Equal(consumed(), map[int32]int64{4: 1}); <-again.C {
@@ -46,7 +46,8 @@ func TestCommits(t *testing.T) {
 	})
 }
 
-// A read can begin at an offset; below the log's start it begins there, and above its end there is nothing.
+// TestReadAllFromAnOffset checks reads that begin at an offset. Below the log's start, the read begins at the start;
+// above its end, it returns nothing.
 func TestReadAllFromAnOffset(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)

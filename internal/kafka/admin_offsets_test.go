@@ -9,7 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Where some partitions have no leader, the client lists the others, and an error.
+// TestListedBesidePartitionsWithoutALeader checks offsets of a topic in which some partitions have no leader: the
+// client returns the offsets of the others together with an error.
 func TestListedBesidePartitionsWithoutALeader(t *testing.T) {
 	leaderless := &kadm.ShardErrors{Name: "ListOffsets", Errs: []kadm.ShardError{{Err: kerr.LeaderNotAvailable}}}
 	list := func(context.Context, ...string) (kadm.ListedOffsets, error) {

@@ -13,7 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A partition of which the cluster says nothing is nothing to who reads another.
+// TestOnePartitionThatSaysNothingStopsNoOther checks that a partition whose offsets can't be listed doesn't affect
+// reads of the others.
 func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 2)

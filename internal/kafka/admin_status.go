@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Brokers is how many brokers the cluster has at the moment.
+// Brokers returns the number of brokers that the cluster has at present.
 func (a *Admin) Brokers(ctx context.Context) (int, error) {
 	brokers, err := a.adm.ListBrokers(ctx)
 	if err != nil {
@@ -21,8 +21,8 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 	return len(brokers), nil
 }
 
-// Commits is, by topic and partition, what a group has committed. A group that was never seen
-// has nothing. It needs the right to describe the group.
+// Commits returns a group's committed offsets by topic and partition; nil for a group that never existed. It needs
+// DESCRIBE on the group.
 func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	fetched, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
@@ -41,11 +41,12 @@ func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32
 	return commits, nil
 }
 
-// InboxBounds are where the committed records of the inboxes begin and end, by topic and partition: the log's start and its last
-// stable offset. Partitions of which the cluster doesn't say it are left out; it fails if that is all of them.
+// InboxBounds returns the start and the last stable offset of the inboxes' logs, by topic and partition. It leaves out
+// partitions for which the cluster doesn't return both. It fails if none is left.
 func (a *Admin) InboxBounds(ctx context.Context) (starts, ends map[string]map[int32]int64, err error) {
 	topics := a.cfg.Namespace.InboxTopics()
-	listedEnds, failed := a.adm.ListCommittedOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
+	// The end first: a trim in between must not put the start above it.
+	listedEnds, failed := a.adm.ListCommittedOffsets(ctx, topics...)
 	listedStarts, err := a.adm.ListStartOffsets(ctx, topics...)
 	starts, ends = map[string]map[int32]int64{}, map[string]map[int32]int64{}
 	known := false
@@ -64,17 +65,17 @@ func (a *Admin) InboxBounds(ctx context.Context) (starts, ends map[string]map[in
 	return starts, ends, nil
 }
 
-// ReplicaStatus is what is wrong with the copies of the namespace's partitions.
+// ReplicaStatus has the faults of the replicas of the namespace's partitions.
 type ReplicaStatus struct {
-	// Gone are the brokers that have copies and aren't among those of the cluster at the moment, ascending.
+	// MissingBrokers are the brokers that have replicas and aren't in the cluster at present, ascending.
 	MissingBrokers []int32
-	// Behind are the partitions that a broker leads and of which a copy isn't in sync, by topic, ascending.
+	// UnderReplicated are the partitions that have a leader and a replica that isn't in sync, by topic, ascending.
 	UnderReplicated map[string][]int32
-	// Short are those of them of which fewer are in sync than what is written there needs: it is refused.
+	// UnderMinISR are those of them with fewer replicas in sync than writes need, which are refused.
 	UnderMinISR map[string][]int32
 }
 
-// ReplicaStatus looks at the copies of the partitions of the namespace's topics.
+// ReplicaStatus checks the replicas of the namespace's partitions.
 func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	return copies, nil
 }
 
-// replicaStatusOf is what metadata says of the copies of some topics.
+// replicaStatusOf returns what metadata shows about the replicas of some topics.
 func replicaStatusOf(meta kadm.Metadata, ours func(topic string) bool) ReplicaStatus {
 	c := ReplicaStatus{UnderReplicated: map[string][]int32{}, UnderMinISR: map[string][]int32{}}
 	here, gone := meta.Brokers.NodeIDs(), map[int32]bool{}
@@ -130,7 +131,7 @@ func replicaStatusOf(meta kadm.Metadata, ours func(topic string) bool) ReplicaSt
 	return c
 }
 
-// shorten takes note of what of a topic can't be written to, if so many copies are needed at least.
+// addUnderMinISR records the partitions of a topic with fewer than least replicas in sync. Writes to them are refused.
 func (c *ReplicaStatus) addUnderMinISR(meta kadm.Metadata, topic string, least int) {
 	for _, p := range c.UnderReplicated[topic] {
 		if len(meta.Topics[topic].Partitions[p].ISR) < least {
@@ -139,8 +140,8 @@ func (c *ReplicaStatus) addUnderMinISR(meta kadm.Metadata, topic string, least i
 	}
 }
 
-// Leaderless are the partitions of the namespace's topics that no broker leads at the moment, by
-// topic, ascending: they can be neither read nor written to.
+// LeaderlessPartitions returns the leaderless partitions of the namespace's topics, by topic, ascending. They can be
+// neither read nor written.
 func (a *Admin) LeaderlessPartitions(ctx context.Context) (map[string][]int32, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -158,7 +159,7 @@ func (a *Admin) LeaderlessPartitions(ctx context.Context) (map[string][]int32, e
 	return leaderless, nil
 }
 
-// leaderlessPartitions are the partitions of a topic that no broker leads, ascending.
+// leaderlessPartitions returns the leaderless partitions of a topic, ascending.
 func leaderlessPartitions(t kadm.TopicDetail) (none []int32) {
 	for p, state := range t.Partitions {
 		if state.Leader < 0 {

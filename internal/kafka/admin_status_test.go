@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// What metadata says of copies: who is gone, which partitions have fewer in sync, and which of them too few to be
-// written to. What isn't the namespace's is nobody's business.
+// TestCopies checks the replica status in metadata: missing brokers, under-replicated partitions, and partitions below
+// min.insync.replicas, which refuse writes. Topics of other namespaces are ignored.
 func TestCopies(t *testing.T) {
 	topic := func(name string, ps ...kadm.PartitionDetail) kadm.TopicDetail {
 		d := kadm.TopicDetail{Topic: name, Partitions: kadm.PartitionDetails{}}

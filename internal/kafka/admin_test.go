@@ -133,7 +133,7 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 		}
 		remake(topic, 2)
 	}
-	remake(testNS.Inbox(events.Replies), 10) // some were added
+	remake(testNS.Inbox(events.Replies), 10) // partitions were added
 	if _, err = a.CheckFormat(ctx); err != nil {
 		t.Errorf("an inbox with more partitions: got %v", err)
 	}
@@ -156,7 +156,8 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	}
 }
 
-// Each weakness alone is found, at its topic, with a way out.
+// TestCheckTopicsFindsEachWeakness checks that each weakness is found by itself, names its topic and says how to fix
+// it.
 func TestCheckTopicsFindsEachWeakness(t *testing.T) {
 	specs := topicSpecs(testNS, 4, map[string]int32{"payments": 2})
 	sound := func(brokers int) map[string]topicState {
@@ -234,7 +235,7 @@ func TestTrimmedRecordsAreGoneAndOffsetsSayso(t *testing.T) {
 		must(t, p.Send(ctx, events.Record{Topic: "t", Partition: 0, Value: []byte(strconv.Itoa(i))}, events.Record{Topic: "t", Partition: 1, Value: []byte("x")}))
 	}
 	must(t, a.DeleteRecordsBefore(ctx, "t", map[int32]int64{0: 7, 1: 0}))
-	must(t, a.DeleteRecordsBefore(ctx, "t", map[int32]int64{0: 3})) // already gone
+	must(t, a.DeleteRecordsBefore(ctx, "t", map[int32]int64{0: 3})) // already deleted
 	starts, err := a.StartOffsets(ctx, "t")
 	must(t, err)
 	ends, err := a.EndOffsets(ctx, "t")
@@ -266,8 +267,8 @@ func TestTrimmedRecordsAreGoneAndOffsetsSayso(t *testing.T) {
 	}
 }
 
-// The end of a log can hold no record at all: a transaction's marker, or what
-// compaction took. Reading to the end must end there too.
+// TestReadToTheEndPassesWhatHoldsNoRecords checks that a read to the end of a log ends although the log's last offsets
+// hold no records: they are transaction markers, or compaction removed the records.
 func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
 	c, cfg := fake(t)
 	a, ctx := openAdmin(t, cfg), bounded(t)

@@ -54,7 +54,7 @@ type Balancer struct {
 	client  *kgo.Client
 	member  string // member id at the last assignment
 	joining bool   // it has sent a join request since; its id may have changed
-	// fencedSince is when the coordinator first answered FENCED_INSTANCE_ID; zero: the member has joined since.
+	// fencedSince is when the coordinator first answered FENCED_INSTANCE_ID; zero: it hasn't since the last assignment.
 	fencedSince    time.Time
 	lastAssignment uint64 // the highest assignment number
 	// owned maps partitions to assignment numbers. It is replaced, never modified, so it can be returned.
@@ -171,7 +171,7 @@ func (b *Balancer) memberState() (member string, joins bool, fencedSince time.Ti
 	return b.member, b.joining, b.fencedSince
 }
 
-// duplicate is the error of a member that another process has put out of the group; nil: it isn't known to be.
+// duplicate returns the error of a member whose instance id another process has taken; nil: that isn't established.
 func (b *Balancer) duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
 	member, _, since := b.memberState()
 	if since.IsZero() || time.Since(since) <= duplicateAfter(session) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// memberClaim is what the planner knows of a group member.
+// memberClaim is a group member as the planner sees it.
 type memberClaim struct {
 	// owned are the partition numbers that the member claims, as of generation.
 	owned      []int32

@@ -8,13 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// group is a model of a consumer group: who is in it, what each believes that
-// it owns and since when.
+// group is a model of a consumer group: its members, and for each member the partitions that it claims to own and the
+// generation in which they were assigned.
 type group struct {
 	partitions int32
 	generation int32
 	members    []*seat
-	// frozen members are out of the group and don't know it.
+	// frozen members are no longer in the group, but still claim their partitions.
 	frozen []*seat
 	given  map[string][]int32
 	names  int
@@ -27,7 +27,7 @@ type seat struct {
 	generation int32
 }
 
-// round is one rebalance: all join, the leader plans, all take over.
+// round is one rebalance: all members join, the leader plans the assignment, and all members adopt it.
 func (g *group) round() (withheld int, err error) {
 	g.generation++
 	claims := make([]memberClaim, len(g.members))
@@ -63,7 +63,7 @@ func (g *group) round() (withheld int, err error) {
 }
 
 func (g *group) settle(t *rapid.T) {
-	const roundsMax = 4 // revoke, place; twice if a stale claim came between
+	const roundsMax = 4 // revoke, assign; twice if a stale claim interferes
 	for n := 0; ; n++ {
 		withheld, err := g.round()
 		if err != nil {
@@ -146,7 +146,7 @@ func TestPlacementOverRandomHistories(t *testing.T) {
 	})
 }
 
-// A change of membership moves no more partitions than balance demands.
+// TestPlacementMovesTheLeast checks that a membership change moves only as many partitions as balance requires.
 func TestPlacementMovesTheLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.Int32Range(1, 40).Draw(t, "partitions")

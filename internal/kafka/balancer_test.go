@@ -40,8 +40,8 @@ func TestAssignedNumbersChangeWhenAPartitionComesAnew(t *testing.T) {
 		t.Fatalf("%v then %v", first, second)
 	}
 
-	// The client no longer names 1 when it joins: it was lost, though no
-	// assignment ever lacked it.
+	// The client no longer claims partition 1 when it joins: it lost the partition, although every assignment contained
+	// it.
 	b.JoinGroupMetadata([]string{"x", "y"}, map[string][]int32{"x": {2}, "y": {2}}, 5)
 	if _, has := b.Assigned()[1]; has {
 		t.Fatal("a partition that the client lost is still assigned")
@@ -109,8 +109,8 @@ func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
 	}
 }
 
-// What was added to a topic goes together with the number that it has modulo those
-// there should be, and only to who takes it.
+// TestAddedPartitionsGoWithTheirs checks that an added partition is assigned together with the partition of its number
+// modulo the expected count, and only to members that read added partitions.
 func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		b := NewBalancer(3)
@@ -148,8 +148,8 @@ func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 	}
 }
 
-// A partition with which another comes was read without that: it comes anew, so that
-// both wait until it is resumed.
+// TestPartitionWithAnAddedOneComesAnew checks that a partition gets a new assignment number when an added partition
+// joins it, because it was read without the added one before. Both are then paused until they are resumed.
 func TestPartitionWithAnAddedOneComesAnew(t *testing.T) {
 	b := NewBalancer(2)
 	b.includeAdded = true

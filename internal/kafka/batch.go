@@ -62,7 +62,9 @@ type batchReader struct {
 	position    int64
 	fetchOffset int64 // the position of the fetch; aborted starts there
 	rest        []byte
-	advanced    bool // this response has advanced the position, so a batch that can't be decoded will be the first of the next one
+	// advanced: this response has advanced the position. A batch that can't be decoded will then be the first of the
+	// next response.
+	advanced bool
 	// aborted are the first offsets of the aborted transactions that have not ended before rest, by
 	// producer, ascending.
 	aborted map[int64][]int64

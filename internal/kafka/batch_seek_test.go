@@ -12,17 +12,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testLog is the log of a partition, with the transactions that were rolled back in it.
+// testLog is the log of a partition, with its aborted transactions.
 type testLog struct {
 	batches []testBatch
 	aborted []testAborted
 	end     int64
 }
 
-// testAborted is a rolled back transaction: its first record and its marker.
+// testAborted is an aborted transaction: the offsets of its first record and of its marker.
 type testAborted struct{ producer, first, last int64 }
 
-// record is one that a test recognizes.
+// record returns the record of an offset, with content that a test recognizes.
 func (l *testLog) record(offset int32) testRecord {
 	return testRecord{offset: offset, key: []byte("k"), value: fmt.Append(nil, l.end+int64(offset))}
 }
@@ -50,7 +50,7 @@ func (l *testLog) finish(producer, first int64, commit bool) {
 	l.append(marker(l.end, producer, commit))
 }
 
-// anyLog has transactions of some producers, interleaved. All of them are finished.
+// anyLog returns a log of interleaved transactions of several producers. All of them are finished.
 func anyLog(r *rand.Rand, batches int) *testLog {
 	l := &testLog{}
 	open := map[int64]int64{} // first offset, by producer
@@ -63,7 +63,7 @@ func anyLog(r *rand.Rand, batches int) *testLog {
 			delete(open, producer)
 			continue
 		case r.IntN(8) == 0:
-			l.finish(9, l.end, true) // of a transaction that wrote elsewhere
+			l.finish(9, l.end, true) // end of a transaction whose records are in another partition
 			continue
 		case !is:
 			open[producer] = l.end
@@ -78,8 +78,8 @@ func anyLog(r *rand.Rand, batches int) *testLog {
 	return l
 }
 
-// fetch answers as a broker does: whole batches from the one with the offset on, of about so many bytes, and the
-// transactions rolled back that reach into them.
+// fetch answers as a broker does: with whole batches of about the given size, beginning with the batch that contains
+// from, and with the aborted transactions that overlap them.
 func (l *testLog) fetch(from int64, bytes int) (answer kmsg.FetchResponseTopicPartition) {
 	upTo := from
 	for _, b := range l.batches {
@@ -96,7 +96,7 @@ func (l *testLog) fetch(from int64, bytes int) (answer kmsg.FetchResponseTopicPa
 	return answer
 }
 
-// committed is what the client makes of all of the log.
+// committed returns what the client returns for the whole log.
 func (l *testLog) committed(t *testing.T) []events.Record {
 	t.Helper()
 	records, _, err := asClient(l.fetch(0, 1<<30), 0)
@@ -106,8 +106,8 @@ func (l *testLog) committed(t *testing.T) []events.Record {
 	return records
 }
 
-// seekAll reads the records at some offsets, ascending, as ReadAt does: it goes ahead within an answer, and asks
-// for another where nothing is left of one.
+// seekAll reads the records at ascending offsets as ReadAt does: it seeks within a response, and fetches another when
+// nothing of the response is left.
 func seekAll(t *testing.T, l *testLog, offsets []int64, bytes int, lend bool) (found []events.Record) {
 	t.Helper()
 	in := newBatchReader("t", 3, 0, lend)
@@ -131,7 +131,8 @@ func seekAll(t *testing.T, l *testLog, offsets []int64, bytes int, lend bool) (f
 	return found
 }
 
-// A marker below the position still ends its transaction: what its producer committed afterwards is given.
+// TestSeekPastMarkerKeepsLaterTransactions checks that a marker below the position ends its transaction: later
+// committed records of the same producer are returned.
 func TestSeekPastMarkerKeepsLaterTransactions(t *testing.T) {
 	l := &testLog{}
 	l.data(1, 2)            // 0 1
@@ -153,8 +154,8 @@ func offsetsIn(rs []events.Record) (offsets []int64) {
 	return offsets
 }
 
-// Whatever transactions a log has, wherever answers end and wherever a reader goes ahead, it gives what the client
-// gives of the whole log, at the offsets sought.
+// TestSeekGivesWhatTheClientGives checks that the records at the sought offsets equal those that the client returns for
+// the whole log, for random transactions, response sizes and seeks.
 func TestSeekGivesWhatTheClientGives(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 2000 {

@@ -15,13 +15,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testBatch is a batch to be written.
+// testBatch describes a batch that write encodes.
 type testBatch struct {
 	first, producer int64
 	attributes      uint16
-	last            int32 // offset, from first on
+	last            int32 // last offset, relative to first
 	records         []testRecord
-	count           int32 // what it says, from the number of records on
+	count           int32 // difference between the record count in the header and the number of records
 	old             bool  // magic 1
 }
 
@@ -43,7 +43,7 @@ func varBytes(dst, b []byte) []byte {
 	return append(varint(dst, int64(len(b))), b...)
 }
 
-// write appends the batch as Kafka has it.
+// write appends the batch in Kafka's format.
 func (b *testBatch) write(dst []byte) []byte {
 	var text []byte
 	for _, r := range b.records {
@@ -73,7 +73,7 @@ func (b *testBatch) write(dst []byte) []byte {
 	return append(dst, raw...)
 }
 
-// marker ends a transaction.
+// marker returns a batch with a transaction marker.
 func marker(first, producer int64, commit bool) testBatch {
 	kind := byte(0)
 	if commit {
@@ -83,7 +83,7 @@ func marker(first, producer int64, commit bool) testBatch {
 		records: []testRecord{{key: []byte{0, 0, 0, kind}, value: make([]byte, 6)}}}
 }
 
-// anyFetch is an answer as brokers may give it, with transactions of some producers.
+// anyFetch returns a random response of a broker, with transactions of several producers.
 func anyFetch(r *rand.Rand) (answer kmsg.FetchResponseTopicPartition) {
 	offset := int64(r.IntN(5))
 	for range 1 + r.IntN(6) {
@@ -139,7 +139,7 @@ func anyRecord(r *rand.Rand, offset int32) testRecord {
 	return t
 }
 
-// asClient is what the client makes of an answer, and where it goes on.
+// asClient returns the records that the client decodes from a response, and its next position.
 func asClient(answer kmsg.FetchResponseTopicPartition, position int64) ([]events.Record, int64, error) {
 	answer.Partition = 3
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
@@ -148,7 +148,8 @@ func asClient(answer kmsg.FetchResponseTopicPartition, position int64) ([]events
 	return fromKgo(fetched.Records, nil), max(position, next), fetched.Err
 }
 
-// asBatches is what batches make of it. Lent records are copied when they are handed out.
+// asBatches returns the records that a batchReader decodes from a response, and its next position. It copies borrowed
+// records.
 func asBatches(answer kmsg.FetchResponseTopicPartition, position int64, lend bool) (all []events.Record, next int64, err error) {
 	b := newBatchReader("t", 3, position, lend)
 	b.startResponse(&answer)
@@ -176,15 +177,15 @@ func copied(rs []events.Record) (out []events.Record) {
 	return out
 }
 
-// sameAsClient holds the two readers of an answer against each other.
+// sameAsClient compares the results of asClient and asBatches.
 func sameAsClient(t *testing.T, answer kmsg.FetchResponseTopicPartition, position int64) {
 	t.Helper()
 	want, wantNext, wantErr := asClient(answer, position)
 	for _, lend := range []bool{false, true} {
 		got, next, err := asBatches(answer, position, lend)
 		if wantErr != nil {
-			// The client gives nothing of such a fetch. Here what stands before comes first, and
-			// then the same again from the batch that can't be read.
+			// The client returns nothing for such a fetch. A batchReader first returns the records before the
+			// unreadable batch, and its next fetch begins with that batch.
 			if len(got) > len(want) || len(got) > 0 && !reflect.DeepEqual(got, copied(want[:len(got)])) {
 				t.Fatalf("lent: %v: read %d records (%v), the client %d (%v)", lend, len(got), err, len(want), wantErr)
 			}
@@ -204,20 +205,20 @@ func sameAsClient(t *testing.T, answer kmsg.FetchResponseTopicPartition, positio
 	}
 }
 
-// What is made of an answer is what the client makes of it: records, their headers and
-// times, what was rolled back, markers, gaps, and where it goes on.
+// TestBatchesAreTheClients checks that a batchReader decodes random responses as the client does: records, headers,
+// times, aborted transactions, markers, gaps and the next position.
 func TestBatchesAreTheClients(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		answer := anyFetch(r)
-		if r.IntN(4) == 0 { // cut off, as brokers do
+		if r.IntN(4) == 0 { // truncated, as brokers do at the byte limit
 			answer.RecordBatches = answer.RecordBatches[:r.IntN(len(answer.RecordBatches)+1)]
 		}
 		sameAsClient(t, answer, int64(r.IntN(60)))
 	}
 }
 
-// FuzzBatches: whatever a broker answers, it is read as the client reads it.
+// FuzzBatches checks that a batchReader decodes any response as the client does.
 func FuzzBatches(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 30 {
@@ -228,20 +229,20 @@ func FuzzBatches(f *testing.F) {
 			return
 		}
 		in = bytes.Clone(in)
-		for at := in; mend && len(at) > batchRecords; { // or the checksum finds every change
+		for at := in; mend && len(at) > batchRecords; { // without a correct checksum, every change is found at once
 			size := int(int32(binary.BigEndian.Uint32(at[batchLength:]))) + batchEpoch
 			if size < batchRecords || size > len(at) {
 				break
 			}
 			if long, _ := binary.Uvarint(at[batchRecords:size]); at[batchAttributes+1]&attributeCodec != 0 && long > 1<<20 {
-				return // Snappy would make room for as much as it says
+				return // Snappy would allocate the length that the header states
 			}
 			binary.BigEndian.PutUint32(at[batchCRC:], crc32.Checksum(at[batchAttributes:size], castagnoli))
 			at = at[size:]
 		}
 		if first := int64(0); len(in) >= 8 {
 			if first = int64(binary.BigEndian.Uint64(in)); first == -1 {
-				return // no broker's
+				return // no broker sends it
 			}
 		}
 		answer := kmsg.FetchResponseTopicPartition{RecordBatches: in}
@@ -252,7 +253,7 @@ func FuzzBatches(f *testing.F) {
 	})
 }
 
-// A batch that isn't as it was written stops the reading there, and says so.
+// TestChangedBatchIsRefused checks that reading stops with an error at a corrupt batch.
 func TestChangedBatchIsRefused(t *testing.T) {
 	whole := testBatch{first: 0, records: []testRecord{{value: []byte("a")}}}
 	second := testBatch{first: 1, records: []testRecord{{value: []byte("b")}}}
@@ -270,7 +271,8 @@ func TestChangedBatchIsRefused(t *testing.T) {
 	}
 }
 
-// Who lends uses the same memory again, and makes none for a record.
+// TestLentRecordsTakeNoMemory checks that a reader with borrowed records reuses its memory and allocates none per
+// record.
 func TestLentRecordsTakeNoMemory(t *testing.T) {
 	b := testBatch{attributes: uint16(kgo.CodecSnappy), last: 199}
 	for i := range 200 {
@@ -287,7 +289,7 @@ func TestLentRecordsTakeNoMemory(t *testing.T) {
 		}
 	}
 	read()
-	read() // with room enough now
+	read() // now the buffers are large enough
 	if n := testing.AllocsPerRun(20, read); n > 1 {
 		t.Errorf("%v allocations for 200 records", n)
 	}

@@ -12,11 +12,10 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Finding is one weakness of the namespace's topics: a setting that is less than Waybill's
-// guarantees need.
+// Finding is a setting of the namespace's topics that is weaker than Waybill's guarantees need.
 type Finding struct {
 	Topic string
-	// What describes the weakness, Fix the remedy.
+	// What describes the fault, Fix the remedy.
 	What, Fix string
 }
 

@@ -11,18 +11,16 @@ const (
 	clockBucket  = clockWindow / clockBuckets
 )
 
-// Clock is broker time as a process can tell it: its own clock, less the least
-// difference to LogAppendTime that it saw in the last minute. A record is read
-// after it was appended, so each difference is the true one and a delay, and
-// the least has the least delay: the error is at most the fastest delivery of
-// the minute. It is safe for concurrent use.
+// Clock estimates broker time: the process's clock, corrected by the smallest difference to LogAppendTime that it
+// observed in the last minute. A record is read after it was appended, so each observed difference is the true
+// difference plus a delay, and the smallest has the least delay. The error is at most the fastest delivery of the
+// minute. It is safe for concurrent use.
 //
-// Now doesn't go back by less than a second: when the correction grows, because
-// the fastest delivery is a minute old, it stands still until time has caught
-// up. A clock that is found to be further ahead was wrong, and is set. The
-// process's clock being set does not show at all: only its first reading is of
-// the wall, from there the monotonic clock counts. What that one leaves out (a
-// machine's sleep) the first record afterwards corrects.
+// Now doesn't go back by less than a second. When the correction grows because the fastest delivery is more than a
+// minute old, Now stands still until broker time has caught up. If the clock is found to be further ahead, it was wrong
+// and is set back. Setting the process's wall clock has no effect: only its first reading is of the wall clock, and
+// after that the monotonic clock counts. The monotonic clock may leave out time in which the machine slept; the first
+// record afterwards corrects that.
 type Clock struct {
 	processNow func() time.Time
 
@@ -31,27 +29,25 @@ type Clock struct {
 	last   time.Time
 }
 
-// NewClock is a clock that is the process's own until it observes a record.
+// NewClock returns a clock that is the process's own until it observes a record.
 func NewClock() *Clock { return NewClockWith(time.Now) }
 
-// NewClockWith is a clock of a process whose own clock is another: a test's.
+// NewClockWith returns a Clock that is based on process instead of time.Now, for tests.
 func NewClockWith(process func() time.Time) *Clock {
 	return &Clock{processNow: process, window: offsetWindow{start: process()}}
 }
 
-// Observe takes note of a record: when the broker appended it, and the process
-// clock when it was read. Only records at the log's tail tell the time: one
-// that waited to be read would set the clock back by as long as it waited, if
-// no other was seen for a minute. And only topics with LogAppendTime.
+// Observe records when the broker appended a record and the process's clock when it was read. Callers must pass only
+// records at the log's tail, and only of topics with LogAppendTime. A record that waited to be read would set the clock
+// back by its waiting time, unless another was observed within the minute.
 func (c *Clock) Observe(appendTime, local time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.window.observe(appendTime, local)
 }
 
-// observeInterval takes note of a record that was appended between two instants of the
-// process's clock. What the clock is taken to be ahead by stays if it can be: of a slow
-// answer it is the better guess.
+// observeInterval observes a record that was appended between two instants of the process's clock. If the present
+// correction is possible, it is kept: for a slow answer it is the better estimate.
 func (c *Clock) observeInterval(appendTime, from, to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +58,8 @@ func (c *Clock) observeInterval(appendTime, from, to time.Time) {
 	c.window.addSample(difference, to)
 }
 
-// correct is observeInterval for instants that are too far apart to tell the time: only a
-// clock that can't be right is set.
+// correctIfImpossible is observeInterval for instants that are too far apart for an estimate. It changes only a
+// correction that is impossible.
 func (c *Clock) correctIfImpossible(appendTime, from, to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +68,7 @@ func (c *Clock) correctIfImpossible(appendTime, from, to time.Time) {
 	}
 }
 
-// Now is broker time, in UTC; less than it was before only if that was wrong by
-// more than a second.
+// Now returns broker time in UTC. It is less than an earlier result only if that was wrong by more than a second.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +78,7 @@ func (c *Clock) Now() time.Time {
 	return c.last
 }
 
-// processNow is the clock of the process, by which the Clock counts.
+// processNow returns the process's clock, which the Clock is based on.
 func (c Config) processNow() time.Time {
 	if c.Clock == nil {
 		return time.Now()
@@ -91,53 +86,51 @@ func (c Config) processNow() time.Time {
 	return c.Clock.processNow()
 }
 
-// Offset is by how much the process clock is ahead of the broker's, the fastest
-// delivery included; 0 before the first record.
+// Offset returns how far the process's clock is ahead of the broker's, including the fastest delivery; 0 before the
+// first record.
 func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.window.offset(c.processNow())
 }
 
-// difference is by how much the process clock was ahead of the broker's if a record
-// that was appended at an instant was there at another of the process's clock: at
-// most so much if it was there by then, at least if it was not there before.
+// difference returns how far the process's clock was ahead of the broker's if a record appended at appendTime was there
+// at local. It is an upper bound if the record was there by local, and a lower bound if it was not there before local.
 func (c *Clock) difference(appendTime, local time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.window.difference(appendTime, local)
 }
 
-// offsetWindow is the pure part: the least differences of the last minute in
-// buckets of some seconds, so that a record costs nothing to remember.
+// offsetWindow keeps the smallest differences of the last minute, one per bucket of clockBucket, so that its size
+// doesn't depend on the number of records. It does no I/O.
 type offsetWindow struct {
-	// start is what the buckets count from; its monotonic reading, if it has
-	// one, makes the window blind to the wall clock being set.
+	// start is the origin of the buckets. Its monotonic reading, if it has one, makes the window independent of changes
+	// of the wall clock.
 	start   time.Time
 	buckets [clockBuckets]offsetBucket
-	// known is the offset in force while the window is empty: after a quiet
-	// minute the last one is a better guess than none.
+	// current is the present correction. It is kept while the window is empty: after a quiet minute the last correction
+	// is a better estimate than none.
 	current   time.Duration
 	hasSample bool
-	// currentBucket is the interval, as a bucket's number, for which known is the least.
+	// currentBucket is the number of the bucket that current was computed for.
 	currentBucket int64
 }
 
 type offsetBucket struct {
-	number int64 // of the interval since start, from 1; 0: unused
+	number int64 // number of the interval since start, from 1; 0: unused
 	least  time.Duration
 }
 
-// elapsed is local as a distance from start.
+// elapsed returns the time from start to local, at least 0.
 func (w *offsetWindow) elapsed(local time.Time) time.Duration { return max(0, local.Sub(w.start)) }
 
 func (w *offsetWindow) difference(appendTime, local time.Time) time.Duration {
-	// Round drops the monotonic reading: the broker's time has none.
+	// Round removes the monotonic reading: the broker's time has none.
 	return w.start.Round(0).Add(w.elapsed(local)).Sub(appendTime)
 }
 
-// possible reports whether the offset in force can be right, if a record was appended
-// between two instants.
+// possible reports whether the present correction can be right, given that a record was appended between two instants.
 func (w *offsetWindow) possible(appendTime, from, to time.Time) bool {
 	known := w.offset(to)
 	return known >= w.difference(appendTime, from) && known <= w.difference(appendTime, to)
@@ -155,14 +148,14 @@ func (w *offsetWindow) addSample(difference time.Duration, local time.Time) {
 		*b = offsetBucket{number, difference}
 	case b.number == number:
 		b.least = min(b.least, difference)
-	default: // observed late, by another goroutine; its bucket has gone
+	default: // a late observation by another goroutine, whose bucket was reused
 	}
 	w.hasSample = true
 	w.current, w.currentBucket = w.least(number), number
 }
 
-// least of the window that ends with a bucket, of which the last full minute
-// is part; the known one if it is empty.
+// least returns the smallest difference of the window that ends with bucket number; if the window is empty, the present
+// correction.
 func (w *offsetWindow) least(number int64) time.Duration {
 	least, found := w.current, false
 	for _, b := range w.buckets {

@@ -10,44 +10,39 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A record is at most as old as the answer that told the end of its log before it came, by
-// when that was asked for: up to tailAgeExact ago it tells the time, and a clock is off by no
-// more; up to tailAgeMax ago, only whether the clock can be right.
+// A record that an earlier answer's log end excludes is at most as old as the request of that answer. Up to
+// tailAgeExact the record sets the clock: the error is no greater. Up to tailAgeMax it only shows whether the clock is
+// possible.
 const (
 	tailAgeExact = 50 * time.Millisecond
 	tailAgeMax   = time.Second
 )
 
-// tailClock corrects a Clock by what one client reads at the tail of its
-// partitions: elsewhere a record's age is the reader's lag, not a difference of
-// clocks. The last record of a log is at the tail, too, and may be a day old when
-// a process starts; and a process that was stopped, or whose network was, finds
-// what came meanwhile. So only those records count that the log did not hold yet
-// when its end was last told, by an answer to a fetch that was sent a moment
-// before: they are no older than that fetch. When all within a second told the time, an
-// agent that was offered more than it could do took the time that its requests waited to
-// be asked for, and then in its client, for a difference of clocks, and replied a fifth of
-// a second late. Where too few come so soon after another, what is written tells the time
-// (writtenClock).
+// tailClock corrects a Clock with records that one client reads at the tail of its partitions. Elsewhere a record's age
+// is the reader's lag, not a difference of clocks.
 //
-// Where the client fetches it is a hook of the client's; who fetches by itself knows when
-// it asked.
+// Not every last record of a log is suitable: it may be a day old when a process starts, and a process that was stopped
+// or disconnected finds what was written meanwhile. So only those records count that the log didn't have when its end
+// was last returned, by an answer to a fetch sent a moment before. They are no older than that fetch. tailAgeExact is
+// short because an overloaded agent would otherwise count the time that requests wait for a fetch and in its client as
+// a difference of clocks, and reply too late. If records are too rare for this, writes set the clock (writtenClock).
+//
+// For fetches of the client it is a hook of the client. Code that sends its own fetches passes the time of its request.
 type tailClock struct {
 	mu      sync.Mutex
-	process func() time.Time // nil: no clock is corrected
+	process func() time.Time // nil: there is no clock to correct
 	logEnds map[topicPartition]tailEnd
-	// sent is when the last fetch that a node has answered was sent.
+	// fetchSent is, by node, when the last answered fetch was sent.
 	fetchSent map[int32]time.Time
 }
 
-// tailEnd is the high watermark of a log, and when it was asked for at the
-// earliest.
+// tailEnd is the high watermark of a log, and the earliest time at which it can have been requested.
 type tailEnd struct {
 	offset int64
 	asked  time.Time
 }
 
-// of makes it that of a client.
+// attach sets the clock that it corrects, and returns t.
 func (t *tailClock) attach(c Config) *tailClock {
 	if c.Clock != nil {
 		t.process, t.logEnds, t.fetchSent = c.Clock.processNow, map[topicPartition]tailEnd{}, map[int32]time.Time{}
@@ -68,9 +63,8 @@ func (t *tailClock) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.Brok
 	}
 }
 
-// asked is when the answers that a poll brings at an instant were asked for, at
-// the earliest: by the node that was asked first, since they don't say whose they
-// are. A node that nobody asks any more doesn't count.
+// earliestRequest returns the earliest time at which the answers of a poll can have been requested. Answers don't name
+// their node, so it is the oldest fetch of all nodes. A node without a fetch for clockWindow doesn't count.
 func (t *tailClock) earliestRequest(local time.Time) time.Time {
 	first := local
 	for node, sent := range t.fetchSent {
@@ -88,8 +82,7 @@ type topicPartition struct {
 	partition int32
 }
 
-// observe corrects the clock of c by what a poll brought. Only topics of the
-// namespace are LogAppendTime.
+// observe corrects the clock of c with the records of a poll. Only the namespace's topics have LogAppendTime.
 func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 	if t.process == nil {
 		return
@@ -111,7 +104,7 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 	})
 }
 
-// observeLast corrects the clock of c by the last record of an answer that came at local.
+// observeLast corrects the clock of c with the last record of an answer that arrived at local.
 func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, local time.Time) {
 	if t.process == nil || !c.Namespace.Owns(last.Topic) {
 		return
@@ -121,11 +114,11 @@ func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, loca
 	t.observeRecord(c, topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
 }
 
-// last is called with t.mu.
+// observeRecord corrects the clock with a partition's last record and updates its log end. The caller holds t.mu.
 func (t *tailClock) observeRecord(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
 	end, here := t.logEnds[at]
 	t.logEnds[at] = tailEnd{max(end.offset, told.offset), told.asked}
-	// A transaction's marker may follow the last record.
+	// The record must be the log's last, or be followed by a transaction marker only.
 	if !here || offset < end.offset || offset+2 < told.offset {
 		return
 	}
@@ -137,8 +130,8 @@ func (t *tailClock) observeRecord(c Config, at topicPartition, offset int64, wri
 	}
 }
 
-// forget is called when partitions come anew: the client was not there while
-// they were another's.
+// forget removes the log ends of newly assigned partitions: the client didn't read them while another member owned
+// them.
 func (t *tailClock) forget(ps []int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A process that starts finds a log whose last record may be old. That is no
-// difference of clocks: taken for one, a scheduler gave its partitions up, and
-// timers were late by as long as nothing ran.
+// TestOldTailTellsNoTime checks that an old last record of the log, as a starting process finds it, is not treated as a
+// clock difference. Otherwise a scheduler gives up its partitions, and timers are late by the time in which nothing
+// ran.
 func TestOldTailTellsNoTime(t *testing.T) {
 	const hour = time.Hour
-	late := time.Duration(0) // by which the process's clock has gone on
+	late := time.Duration(0) // how far the process's clock has advanced
 	process := func() time.Time { return time.Now().Add(late) }
 	cfg := Config{Namespace: "waybill.", Clock: NewClockWith(process)}
 	tail := new(tailClock).attach(cfg)
@@ -60,7 +60,7 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	poll("waybill.events", 2, 2, 3, hour)
 	is(hour, "one that came right after another")
 
-	// A stop after an answer came, or was on its way: what is asked for next is as
+	// The process stops after a response arrived, or while it is in transit. The next response may then hold records as
 	// old as the stop.
 	fetched := func(took time.Duration) {
 		tail.OnBrokerE2E(kgo.BrokerMetadata{NodeID: 1}, int16(kmsg.Fetch), kgo.BrokerE2E{ReadWait: took})

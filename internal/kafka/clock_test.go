@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the skew and the delays, the clock is behind the broker's by the
-// least delay of the window, never more and never ahead.
+// TestClockIsOffByTheFastestDeliveryOfTheWindow checks that for any skew and delays, the clock is behind the broker's
+// clock by the least delay of the window. It is never ahead.
 func TestClockIsOffByTheFastestDeliveryOfTheWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := time.UnixMilli(1_700_000_000_000)
@@ -29,7 +29,7 @@ func TestClockIsOffByTheFastestDeliveryOfTheWindow(t *testing.T) {
 			w.observe(local.Add(-skew).Add(-delay), local)
 			samples = append(samples, sample{elapsed, delay})
 			lag := local.Add(-skew).Sub(w.now(local))
-			// The window is between 55 and 60 s long, by whole buckets.
+			// The window is between 55 and 60 s long, because it consists of whole buckets.
 			atMost, atLeast := delay, delay
 			for _, s := range samples {
 				if elapsed-s.at <= clockWindow-clockBucket {
@@ -53,7 +53,7 @@ func TestClockForgetsAfterAMinuteAndKeepsTheLastWhenItIsQuiet(t *testing.T) {
 	if got := w.offset(at(0)); got != 0 {
 		t.Errorf("before the first record: %v", got)
 	}
-	w.observe(at(-2*time.Second), at(0)) // ours is ahead by 2 s
+	w.observe(at(-2*time.Second), at(0)) // this clock is ahead by 2 s
 	w.observe(at(25*time.Second), at(30*time.Second))
 	if got := w.offset(at(31 * time.Second)); got != 2*time.Second {
 		t.Errorf("offset %v, want the least", got)
@@ -64,11 +64,11 @@ func TestClockForgetsAfterAMinuteAndKeepsTheLastWhenItIsQuiet(t *testing.T) {
 	if got := w.offset(at(time.Hour)); got != 5*time.Second {
 		t.Errorf("offset %v after a quiet hour", got)
 	}
-	w.observe(at(time.Hour+10*time.Second), at(time.Hour)) // the broker's was put ahead
+	w.observe(at(time.Hour+10*time.Second), at(time.Hour)) // the broker's clock was set forward
 	if got := w.offset(at(time.Hour)); got != -10*time.Second {
 		t.Errorf("offset %v, want to follow at once", got)
 	}
-	w.observe(at(0), at(5*time.Second)) // read by a goroutine that slept an hour
+	w.observe(at(0), at(5*time.Second)) // observed by a goroutine that slept for an hour
 	if got := w.offset(at(time.Hour)); got != -10*time.Second {
 		t.Errorf("offset %v after a stale observation", got)
 	}
@@ -86,7 +86,7 @@ func TestClockStandsStillRatherThanGoBack(t *testing.T) {
 		if c.Offset() != -900*time.Millisecond {
 			t.Errorf("offset %v", c.Offset())
 		}
-		// A minute later the broker's clock is right again.
+		// One minute later, the broker's clock is right again.
 		time.Sleep(61 * time.Second)
 		before := c.Now()
 		now = time.Now()
@@ -105,8 +105,8 @@ func TestClockStandsStillRatherThanGoBack(t *testing.T) {
 	})
 }
 
-// A process whose clock is an hour ahead learns that from its first record. It
-// must not stand still for an hour.
+// TestClockThatWasWrongIsSet checks that a process whose clock is an hour ahead corrects it with its first record. It
+// must not stall for an hour.
 func TestClockThatWasWrongIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClockWith(func() time.Time { return time.Now().Add(time.Hour) })
@@ -124,8 +124,9 @@ func TestClockThatWasWrongIsSet(t *testing.T) {
 	})
 }
 
-// A record that was appended between two instants says no more than that: a clock that
-// can be right stays, and one that can't is set to the later, at which it isn't ahead.
+// TestClockIsSetOnlyWhereItCanNotBeRight checks an observation of an interval in which a record was appended. A clock
+// within the interval stays. Any other clock is set to the end of the interval with which it isn't ahead of the
+// broker's.
 func TestClockIsSetOnlyWhereItCanNotBeRight(t *testing.T) {
 	const slow = time.Second
 	for _, test := range []struct{ known, ahead, want time.Duration }{

@@ -9,9 +9,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A request that waited for its agent, in the client or to be asked for, says nothing of
-// the time: taken for a difference of clocks, replies were written 221 ms after
-// complete-by. Bug found by the simulation, of an agent under twice its load.
+// TestWhatWaitedTellsNoTime checks that the clock ignores requests that waited, in the client's buffer or before they
+// were fetched. If the wait counted as a clock difference, an overloaded agent would write replies after complete-by.
 func TestWhatWaitedTellsNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const busy, quick = 500 * time.Millisecond, 10 * time.Millisecond
@@ -19,7 +18,7 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 		clock := kafka.NewClock()
 		s := r.open(func(c *kafka.SessionConfig) { c.Clock = clock })
 		r.write(0, 0, 1)
-		r.poll(s, 1) // from here on the session knows the end of the log
+		r.poll(s, 1) // from here on, the session knows the end of the log
 		waits := func(in string) {
 			t.Helper()
 			r.poll(s, 1)
@@ -29,8 +28,8 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 		}
 		r.write(0, 1, 2)
 		synctest.Wait()
-		r.write(0, 2, 3) // the client asks for no more until the one before is taken
-		time.Sleep(busy) // of the bubble's clock
+		r.write(0, 2, 3) // the client fetches no more until the previous record is polled
+		time.Sleep(busy) // on the bubble's clock
 		waits("in the client")
 		waits("to be asked for")
 

@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// clockErrorMax is how far a clock may be found wrong at once before what was
-	// decided by it is given up.
+	// clockErrorMax is the largest error of the clock with which decisions are still committed.
 	clockErrorMax = time.Second
-	// clockAskTimeout bounds the time between a write and the answer to when it
-	// was appended: what took longer tells the time badly.
+	// clockAskTimeout bounds the time from a write to the answer when it was appended. A slower answer is too
+	// imprecise.
 	clockAskTimeout = 2 * time.Second
-	// clockAskInterval is the pause after an answer that names no record.
+	// clockAskInterval is the pause after an answer without a record.
 	clockAskInterval = 5 * time.Millisecond
-	// offsetOfMaxTimestamp asks ListOffsets for the record with the latest
-	// timestamp (KIP-734), and is answered with both.
+	// offsetOfMaxTimestamp requests, in ListOffsets, the record with the latest timestamp (KIP-734). The answer has its
+	// offset and timestamp.
 	offsetOfMaxTimestamp = -3
 )
 
-// Fresh reports whether a record told the time in the last minute.
+// Fresh reports whether the clock observed a record in the last minute.
 func (c *Clock) Fresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,15 +42,13 @@ func (w *offsetWindow) fresh(local time.Time) bool {
 	return false
 }
 
-// timeTold makes sure that the clock was right when the output of a transaction
-// was decided: false, if it is now known to have been off by more than
-// clockErrorMax, and the transaction must not be committed. An instant that is far
-// ahead would be the partition's for as long: time doesn't fall there.
+// clockWasRight reports whether the clock was right when the output of a transaction was decided. If it is now known to
+// have been off by more than clockErrorMax, the transaction must not be committed: time doesn't go back in a partition,
+// so an instant far ahead would remain its time until then.
 //
-// Mostly the tail of the inboxes has told the time lately, and nothing is
-// asked. A process that has just started knows its own clock only. So the
-// broker is asked when it appended what was just written: between when that was
-// sent and when the answer came, however long it took.
+// Usually the tail of the inboxes has set the clock within the last minute, and no request is needed. A process that
+// has just started has only its own clock. So the worker requests when the broker appended what was just written: that
+// lies between its sending and the answer, however long it took.
 func (l *Worker) clockWasRight(ctx context.Context, records []*kgo.Record, sent time.Time) (bool, error) {
 	clock := l.cfg.Clock
 	if clock == nil || len(records) == 0 || !l.cfg.Namespace.Owns(records[0].Topic) {
@@ -73,43 +70,41 @@ func (l *Worker) clockWasRight(ctx context.Context, records []*kgo.Record, sent 
 	return right, nil
 }
 
-// writtenClock corrects a Clock by what one client writes outside of transactions.
-// Where records are few none tells the time (see tailClock), and the process would
-// go by its own clock for ever.
+// writtenClock corrects a Clock with records that one client writes outside of transactions. Where records are rare,
+// none at the tail sets the clock (see tailClock), and the process would use its own clock for ever.
 type writtenClock struct{ asking atomic.Bool }
 
-// wrote is told of a record that was acknowledged; sent is an instant of the
-// process's clock before it was. It doesn't wait. What goes wrong leaves the clock
-// as it was, and the next record asks again.
+// observeWrite corrects the clock of c, if it isn't fresh, with an acknowledged record. sent is an instant of the
+// process's clock before the record was acknowledged. It doesn't block. A failure leaves the clock unchanged, and the
+// next record tries again.
 func (w *writtenClock) observeWrite(c Config, cl *kgo.Client, r *kgo.Record, sent time.Time) {
 	if c.Clock == nil || !c.Namespace.Owns(r.Topic) || c.Clock.Fresh() || !w.asking.CompareAndSwap(false, true) {
 		return
 	}
 	topic, partition := r.Topic, r.Partition
-	go func() { // until the client is closed, at most clockAskTimeout; r may be another record by then
+	go func() { // ends within clockAskTimeout or when the client closes; r may be reused by then
 		defer w.asking.Store(false)
 		_ = c.askTime(context.Background(), cl, topic, partition, sent)
 	}()
 }
 
-// askTime asks the broker when it appended a record to a partition that was sent at an
-// instant of the process's clock.
+// askTime requests when the broker appended a record to a partition. sent is an instant of the process's clock before
+// that.
 func (c Config) askTime(ctx context.Context, cl *kgo.Client, topic string, partition int32, sent time.Time) error {
 	appended, err := c.latestAppendTime(ctx, cl, topic, partition)
 	if err != nil {
 		return err
 	}
 	asked := c.Clock.processNow()
-	if took := asked.Sub(sent); took >= 0 && took <= clockAskTimeout { // or the process was stopped meanwhile
+	if took := asked.Sub(sent); took >= 0 && took <= clockAskTimeout { // more if the process was stopped meanwhile
 		c.Clock.observeInterval(appended, sent, asked)
 	}
 	return nil
 }
 
-// latest is the latest instant at which anything was appended to the partition to
-// which a record was, and acknowledged: no earlier than that one. A broker names none
-// while the record of that instant isn't replicated yet, because another writer
-// appended it after ours: then it is asked again, within clockAskTimeout.
+// latestAppendTime returns the latest append time in a partition. For a caller whose record was acknowledged, it is no
+// earlier than that record's. A broker returns no record while the latest one, of another writer, isn't replicated yet;
+// the request is then repeated within clockAskTimeout.
 func (c Config) latestAppendTime(ctx context.Context, cl *kgo.Client, topic string, partition int32) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockAskTimeout)
 	defer cancel()
@@ -131,8 +126,8 @@ func (c Config) latestAppendTime(ctx context.Context, cl *kgo.Client, topic stri
 	}
 }
 
-// listMaxTimestamp is the latest timestamp of a partition's replicated records, in
-// milliseconds of the Unix epoch; -1 if the broker names none.
+// listMaxTimestamp returns the latest timestamp of a partition's replicated records, in milliseconds since the Unix
+// epoch; -1 if the broker returns none.
 func listMaxTimestamp(ctx context.Context, cl *kgo.Client, topic string, partition int32) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1

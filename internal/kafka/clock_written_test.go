@@ -11,9 +11,9 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A scheduler that starts on a machine whose clock is an hour ahead must not
-// write that hour: a partition's time never falls, so every deadline of it
-// would stand still until the hour is over.
+// TestNothingIsCommittedThatAWrongClockDecided checks a scheduler on a machine with a wrong clock. It must not write a
+// time from it: a partition's time never decreases, so after one that is an hour ahead, no deadline would pass for an
+// hour.
 func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -47,10 +47,9 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 	}
 }
 
-// An agent that has few requests, and a supervisor, learn the time by what they
-// write. Bug found by zombies: an agent that was stopped before it knew the time
-// took the first request that it found afterwards, as old as the stop, for a new
-// one, and went by that: it answered seconds after complete-by.
+// TestWhatIsWrittenTellsTheTime checks that what an agent or a supervisor writes sets its clock, because they may read
+// few records. Without it, an agent that is stopped before it knows the time takes a request as old as the stop for a
+// new one, and replies after complete-by.
 func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 	const wrong = time.Hour
 	each(t, func(t *testing.T, s *site) {
@@ -94,9 +93,8 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 	})
 }
 
-// What a wrong clock decided isn't committed either when the broker's answer names
-// an older record of the same instant. Bug found by the simulation, seed 2190: the
-// answer was thrown away, and an hour was written that was still to come.
+// TestAWrongClockIsFoundByAnyRecordOfItsInstant checks that decisions by a wrong clock aren't committed if the broker's
+// answer names an older record of the same millisecond. Such an answer must not be discarded.
 func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -116,9 +114,8 @@ func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 	}
 }
 
-// A broker that names no record has said nothing of the time. Bug found on Apache
-// Kafka: while another writer's record was appended and not yet replicated it
-// answered with the timestamp -1, which was taken for the year 1969.
+// TestNoRecordTellsNoTime checks that a timestamp of -1 in the answer is ignored. Apache Kafka returns it while another
+// writer's record is appended but not yet replicated.
 func TestNoRecordTellsNoTime(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -145,8 +142,8 @@ func TestNoRecordTellsNoTime(t *testing.T) {
 	}
 }
 
-// answerLatest has an instant take the place of the broker's answer to when a
-// partition was last appended to, as often as one is given.
+// answerLatest replaces the broker's answers about a partition's latest timestamp (ListOffsets with -3) by the instants
+// that the function returns, until it returns false.
 func answerLatest(s *site, instant func() (at time.Time, given bool)) {
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()

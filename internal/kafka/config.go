@@ -12,50 +12,46 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Config says how to reach the cluster, and which namespace of it is meant.
-// Whatever a role opens is opened from one; it is a value, and what it points
-// to is only read, so one Config may be used by many goroutines.
+// Config says how to reach the cluster, and names the namespace. It is a value, and what it points to is only read, so
+// many goroutines may use one Config.
 type Config struct {
-	// Brokers are the seeds, "host:port"; one that answers is enough.
+	// Brokers are the bootstrap brokers, "host:port"; one reachable broker is enough.
 	Brokers []string
-	// Namespace is the prefix of topics, groups and ids.
+	// Namespace is the prefix of topics, groups and transactional ids.
 	Namespace events.Namespace
 	// ClientID appears in the broker's logs, quotas and metrics.
 	ClientID string
-	// TLS turns TLS on; its ServerName, if empty, is the host dialed.
+	// TLS enables TLS; if its ServerName is empty, it is the dialed host.
 	TLS *tls.Config
 	// SASL mechanisms in order of preference; none: no authentication.
 	SASL []sasl.Mechanism
-	// Dial replaces the network; nil: TCP. TLS is spoken over what it returns.
+	// Dial replaces the network's dialer; nil: TCP. TLS runs over the connection that it returns.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Reached: brokers have answered with this configuration. A connection that
-	// breaks off before its first answer is then a broker that stops, and is tried
-	// again. Without it a client takes that for a wrong TLS or SASL setting, and
-	// fails.
+	// Reached: brokers have answered with this configuration. A connection that closes before its first answer then
+	// means that a broker is stopping, and is retried. Without Reached the client takes it for a wrong TLS or SASL
+	// setting, and fails.
 	Reached bool
-	// Clock is corrected by what is read at the log's tail; nil: none is.
+	// Clock is corrected with records read at the log's tail; nil: there is none.
 	Clock *Clock
-	// OneBroker: the cluster is one broker, and stays so. See Worker.options for what
-	// that allows.
+	// OneBroker: the cluster is one broker and remains so. See Worker.options for what that allows.
 	OneBroker bool
 	// Hooks observe the client (metrics).
 	Hooks []Hook
 }
 
-// Hook observes a client, in any of the ways that the client library knows.
+// Hook is any hook of the client library.
 type Hook = kgo.Hook
 
-// ClientOptions are those that every client shares, for a client that this package
-// has no word for: the load generator's. Its caller adds its own.
+// ClientOptions returns the options that every client shares, for clients that this package has no type for, such as
+// the load generator's.
 func (c Config) ClientOptions() []kgo.Opt { return c.options() }
 
-// options are those that every client shares. Each caller adds its own.
+// options returns the options that every client shares. Each caller adds its own.
 func (c Config) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
-		// A client library in its own right tells the broker its name in
-		// KIP-511 fields; pushing metrics (KIP-714) to a cluster that is not
-		// ours is not for us to turn on.
+		// The client library would identify itself to the broker by KIP-511 and push metrics (KIP-714). Whether a
+		// cluster receives client metrics is for its operator to decide.
 		kgo.DisableClientMetrics(),
 		kgo.RetryBackoffFn(retryBackoff),
 		kgo.RequestRetries(requestRetries),
@@ -85,8 +81,7 @@ func (c Config) options() []kgo.Opt {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// tlsOver speaks TLS over a given dialer: kgo takes a dialer or a TLS
-// configuration, never both.
+// tlsOver returns a dialer that runs TLS over dial: kgo takes a dialer or a TLS configuration, not both.
 func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		raw, err := dial(ctx, network, addr)
@@ -110,8 +105,7 @@ func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
 	}
 }
 
-// closing closes a connection that is given up for err, which says more than
-// the close could.
+// closeConn closes a connection that is abandoned because of err, and returns err.
 func closeConn(conn net.Conn, err error) error {
 	_ = conn.Close()
 	return err

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// dialTimeout is the client library's own.
+// dialTimeout is the client library's default.
 const dialTimeout = 10 * time.Second
 
-// A request begins with its size and its key; the client writes each at once.
+// A request begins with its size and its API key. The client passes each request in a single Write.
 const (
 	requestKeyAt  = 4
 	requestKeyEnd = requestKeyAt + 2
 )
 
-// wrapped is c with its connections wrapped where requests can be told apart: above
-// TLS.
+// wrapConns returns c with its connections wrapped above TLS, where requests can be recognized.
 func (c Config) wrapConns(wrap func(net.Conn) net.Conn) Config {
 	dial := c.Dial
 	if dial == nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// CorruptError says that records of a topic aren't as they were written: the checksum of
-// their batch is another, or they are gone. Kafka checks it when it takes a batch, and not
-// when it gives it.
+// CorruptError says that records of a topic were changed after they were written, because the checksum of their batch
+// is wrong, or that they are lost. Kafka checks a batch's checksum when it receives the batch, and not when it returns
+// it.
 type CorruptError struct {
 	Topic     string
 	Partition int32
-	Offset    int64 // of the first of them
-	// Next is the offset after them, as far as what says so can be believed.
+	Offset    int64 // of the first corrupt record
+	// Next is the offset after them, as far as the corrupt batch header can be trusted.
 	Next int64
-	// Keys are theirs, as KeysOf. AllKeys: of events, they are the keys of all, as far as can be told: else
-	// any task of the partition may have lost one.
+	// Keys are their keys, as KeysOf returns them. AllKeys, for events: they are the keys of all records, as far as can
+	// be determined. Otherwise any task of the partition may have lost a record.
 	Keys    []string
 	AllKeys bool
-	// Gone: the broker has none of them, and nothing may have taken them out.
+	// Gone: the broker has none of the records, although nothing may have removed them.
 	Gone bool
 }
 
@@ -41,19 +41,19 @@ func (e *CorruptError) Error() string {
 // Of reports whether records with a key are among them, as far as their keys can be read.
 func (e *CorruptError) Of(key string) bool { return slices.Contains(e.Keys, key) }
 
-// keysTold bounds KeysText.
+// keysTold is the maximum number of keys in KeysText.
 const keysTold = 3
 
-// KeysOf are the keys of a batch whose checksum is another, as far as they can be read:
-// they say whose it is, of events the tasks', and may be what was changed.
+// KeysOf returns the keys of a batch with a wrong checksum, as far as they can be read. For events they are task ids.
+// They may be what was changed.
 func KeysOf(batch []byte) (keys []string) {
 	keys, _ = keysOf(batch)
 	return keys
 }
 
-// keysOf is KeysOf. all: of events, there is a key for each offset that the batch takes, and what
-// names the event names the same task. A change of any single bit then leaves the true keys among
-// them. Without all, any open task of the partition may have lost an event.
+// keysOf is KeysOf. all, for events: each offset of the batch has a record with a key, and the event's name names the
+// same task. Then, after a change of any single bit, the true keys are among them. Without all, any open task of the
+// partition may have lost an event.
 func keysOf(batch []byte) (keys []string, all bool) {
 	answer := kmsg.NewFetchResponseTopicPartition()
 	answer.RecordBatches = batch
@@ -72,7 +72,7 @@ func keysOf(batch []byte) (keys []string, all bool) {
 	return keys, all
 }
 
-// namesTask reports whether an event's name says the same as its key. The claim of a partition has none.
+// namesTask reports whether an event's name agrees with its key. The claim of a partition has no key and no name.
 func namesTask(r *kgo.Record, key string) bool {
 	for _, h := range r.Headers {
 		switch {
@@ -87,7 +87,7 @@ func namesTask(r *kgo.Record, key string) bool {
 	return false
 }
 
-// KeysText tells of keys in a sentence; of none, nothing.
+// KeysText formats keys for a sentence; empty if there are none.
 func KeysText(keys []string) string {
 	if len(keys) == 0 {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The keys of a corrupt batch are those of all its events where each can be read and its name says the same: whatever byte
-// was changed, a task that lost an event is among them, or it is said that any may have.
+// TestKeysOfACorruptBatch checks the keys that are read from a corrupt batch, for each changed bit. They are called
+// complete only if all events are readable and each event's name matches its key. Otherwise any task may be affected.
 func TestKeysOfACorruptBatch(t *testing.T) {
 	b := testBatch{first: 7, attributes: attributeTransactional, last: 2, records: []testRecord{
 		{key: []byte("a"), value: []byte(`{}`), headers: events.CloudHeaders("waybill.task.received.v1", "s", "a/1")},
@@ -23,7 +23,7 @@ func TestKeysOfACorruptBatch(t *testing.T) {
 		if keys, all := keysOf(raw); !all || !slices.Equal(keys, []string{"a", "b/c"}) {
 			t.Fatalf("unharmed: %q, all: %v", keys, all)
 		}
-		for i := batchAttributes; i < len(raw); i++ { // the checksum is over these
+		for i := batchAttributes; i < len(raw); i++ { // the checksum covers the bytes from here on
 			for bit := range 8 {
 				harmed := slices.Clone(raw)
 				harmed[i] ^= 1 << bit

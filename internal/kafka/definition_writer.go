@@ -20,6 +20,8 @@ const (
 	// definitionsRetryMin is the longest first wait of one that was fenced; it doubles up to definitionsRetryMax.
 	definitionsRetryMin = 50 * time.Millisecond
 	definitionsRetryMax = 2 * time.Second
+	// committedInterval is the pause between two questions whether readers get what was committed.
+	committedInterval = 10 * time.Millisecond
 )
 
 // ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
@@ -71,16 +73,36 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 	if err != nil || len(out) == 0 {
 		return false, err
 	}
-	if err := writeInTransaction(ctx, cl, out); err != nil {
+	last, err := writeInTransaction(ctx, cl, out)
+	if err != nil {
 		return isFenced(err), fmt.Errorf("write to %s: %w", c.Namespace.Definitions(), err)
 	}
-	return false, nil
+	return false, awaitCommitted(ctx, admin, c.Namespace.Definitions(), last)
 }
 
-// writeInTransaction writes records in a transaction.
-func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) error {
+// awaitCommitted returns once readers of committed records get the record at an offset. A broker confirms a commit before
+// it has written the markers that end the transaction, and an order of the new version may follow at once.
+func awaitCommitted(ctx context.Context, admin *Admin, topic string, offset int64) error {
+	for {
+		ends, err := admin.CommittedEndOffsets(ctx, topic)
+		if err != nil {
+			return fmt.Errorf("the definitions are written; ask whether readers get them: %w", err)
+		}
+		if ends[0] > offset {
+			return nil
+		}
+		select {
+		case <-time.After(committedInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("the definitions are written; wait until readers get them: %w", ctx.Err())
+		}
+	}
+}
+
+// writeInTransaction writes records in a transaction, and returns the offset of the last one.
+func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) (last int64, err error) {
 	if err := cl.BeginTransaction(); err != nil {
-		return err
+		return 0, err
 	}
 	rs := make([]*kgo.Record, len(out))
 	for i := range out {
@@ -90,14 +112,15 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		if ended := cl.EndTransaction(bounded, kgo.TryAbort); ended != nil && !isFenced(ended) {
-			return errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsTransactionTimeout, ended))
+			return 0, errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsTransactionTimeout, ended))
 		}
-		return err
+		return 0, err
 	}
-	return cl.EndTransaction(ctx, kgo.TryCommit)
+	return rs[len(rs)-1].Offset, cl.EndTransaction(ctx, kgo.TryCommit)
 }
 
 // isFenced reports whether another has taken a transactional id over.
 func isFenced(err error) bool {
-	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ConcurrentTransactions)
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ConcurrentTransactions) ||
+		errors.Is(err, kerr.InvalidTxnState) // the new owner has rolled back what was open
 }

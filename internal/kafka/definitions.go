@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Definitions follows the definitions topic from its start to its end and
-// stays there. It is safe for concurrent use.
+// Definitions follows the definitions topic from its start to its end and then reads new records. It is safe for
+// concurrent use.
 type Definitions struct {
 	cl    *kgo.Client
 	adm   *kadm.Client
@@ -22,19 +22,18 @@ type Definitions struct {
 	done  chan struct{}
 
 	mu sync.Mutex
-	// position is the offset before which fn has seen everything.
+	// position: fn has returned for all records below it.
 	position int64
-	// moved is closed, and replaced, whenever the position grows.
+	// advanced is closed and replaced whenever position grows.
 	advanced chan struct{}
 	lastErr  error
 	err      error
 }
 
-// WatchDefinitions starts a goroutine that calls fn with each record of the
-// namespace's definitions, in order: the format record (key "format") too, and
-// every version ever written that compaction has left. fn must not block for
-// long. It ends with ctx, with Close, or with an error that no waiting heals
-// (see Done); brokers that are away are waited for.
+// WatchDefinitions starts a goroutine that calls fn with each record of the namespace's definitions, in order:
+// including the format record (key "format") and every version that compaction has left. fn must not block for long.
+// The goroutine ends with ctx, with Close, or with an error that no retry can fix (see Done). It waits for unavailable
+// brokers.
 func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*Definitions, error) {
 	cl, err := kgo.NewClient(c.options()...)
 	if err != nil {
@@ -50,9 +49,8 @@ func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*D
 func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 	defer close(d.done)
 	defer d.cl.Close()
-	// Offset 0 rather than the listed start: compaction never moves the start,
-	// and a topic that somebody trimmed is one whose definitions are lost,
-	// which must be said rather than passed over.
+	// Offset 0 rather than the listed start: compaction never moves the start. If the topic was trimmed, definitions
+	// are lost, and that must be an error.
 	r := newReader(d.cl, d.topic, 0, 0)
 	r.compacted = true
 	for {
@@ -74,8 +72,8 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 	}
 }
 
-// ReadToEndNow returns once fn has returned for every record that was
-// committed when it was called: only then is an unknown workflow unknown.
+// ReadToEndNow returns when fn has returned for every record that was committed at the time of the call. Only then is a
+// workflow that fn didn't receive an unknown one.
 func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 	listed, err := d.adm.ListCommittedOffsets(ctx, d.topic)
 	ends, err := allOffsets(d.topic, "committed end", listed, err)
@@ -99,10 +97,10 @@ func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 	}
 }
 
-// Done is closed when the watch has ended; Err says why.
+// Done returns a channel that is closed when the watch has ended; Err says why.
 func (d *Definitions) Done() <-chan struct{} { return d.done }
 
-// Err is nil while the watch runs and after Close, else why it ended.
+// Err returns why the watch ended; nil while it runs and after Close.
 func (d *Definitions) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,8 +116,7 @@ func (d *Definitions) endError() error {
 	return d.err
 }
 
-// Close ends the watch and returns when fn will not be called again. It must
-// not be called from fn.
+// Close ends the watch and waits until fn will not be called again. It must not be called from fn.
 func (d *Definitions) Close() {
 	d.stop()
 	<-d.done

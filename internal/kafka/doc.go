@@ -20,7 +20,7 @@
 // # Files
 //
 // A type has a file of its name, and more where it does more: worker_poll.go, worker_commit.go,
-// worker_stable_offsets.go (offsets that an open transaction holds back), worker_twin.go (another
+// worker_stable_offsets.go (offsets that an open transaction holds back), worker_duplicate.go (another
 // process with the same owner). What several share:
 //
 //	balancer.go, balancer_plan.go  which member of a group has which partition number

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// What a fetch's failure means: a leader that moved, or a broker that is gone, is asked for
-// again, less often each time; what no waiting heals ends the follower.
+// TestFetchesThatFail checks the handling of fetch errors. After a leader change or a broker failure, the fetch is
+// retried with a growing backoff. Errors that no retry fixes end the follower.
 func TestFetchesThatFail(t *testing.T) {
 	client, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
 	if err != nil {
@@ -49,8 +49,8 @@ func TestFetchesThatFail(t *testing.T) {
 	}
 }
 
-// An answer that comes when its partition has gone ends nobody: what has become of the log is
-// its next owner's to find out.
+// TestAnswersForPartitionsThatWent checks that an error in a response for a partition that was reassigned doesn't end
+// the follower. The next owner handles it.
 func TestAnswersForPartitionsThatWent(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4)}
 	r := &partitionReader{at: topicPartition{"t", 3}, assignment: 7, batches: newBatchReader("t", 3, 0, true), leader: noBroker}
@@ -61,8 +61,8 @@ func TestAnswersForPartitionsThatWent(t *testing.T) {
 	}
 }
 
-// An answer that leaves a partition out, or is of a leader that lags, says nothing of where it
-// ends; and it isn't asked for again at once.
+// TestAnswersThatSayNothing checks a response that omits a partition, and one of a lagging leader. Neither changes the
+// known end of the log, and the partition that was omitted isn't fetched again immediately.
 func TestAnswersThatSayNothing(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4), progress: map[string]map[int32]partitionProgress{"t": {3: {position: 5, highWatermark: 9, tail: 9}}}}
 	f.balancer.owned = map[int32]uint64{3: 7}

@@ -36,11 +36,11 @@ const (
 	noCommit = -1
 )
 
-// FollowerConfig says what to follow.
+// FollowerConfig configures a follower.
 type FollowerConfig struct {
 	Config
-	// Group is the consumer group. If it is empty, the follower reads all partitions for as long as it
-	// lives. It then needs Start, and no ACL for a group.
+	// Group is the consumer group. If it is empty, the follower reads all partitions until Close. It then needs Start,
+	// and no ACL for a group.
 	Group string
 	// InstanceID makes a static member; empty: a dynamic one.
 	InstanceID string
@@ -57,7 +57,7 @@ type FollowerConfig struct {
 	// partition is returned. An error of Start ends the follower, unless its ctx has ended.
 	Start func(ctx context.Context, topic string, p int32) (offset int64, ok bool, err error)
 	// IncludePrevious: the follower also returns the record before Start's offset, if the log has it. The caller can
-	// compare it with the one it knows.
+	// compare it with its own copy.
 	IncludePrevious bool
 	// SessionTimeout, FetchMaxWait, MaxPollRecords: zero means the default.
 	SessionTimeout time.Duration
@@ -70,8 +70,8 @@ type FollowerConfig struct {
 	Listener *FollowerListener
 }
 
-// FollowerListener observes a follower; its functions are called from the
-// client's goroutines, and may not block or call the follower.
+// FollowerListener observes a follower. Its functions are called from the client's goroutines, and must not block or
+// call the follower.
 type FollowerListener struct {
 	// Assigned: partitions were assigned or lost.
 	Assigned func(added, lost []int32)
@@ -83,12 +83,10 @@ type FollowerListener struct {
 	LeaveFailed func(err error)
 	// Reset: a committed offset was not in the log and was moved to the nearest end.
 	Reset func(topic string, partition int32, from, to int64)
-	// ReadFailed: a leader did not answer, and is asked again. It is called at most every
-	// readFailedInterval.
+	// ReadFailed: a leader did not answer, and the fetch is retried. It is called at most every readFailedInterval.
 	ReadFailed func(err error)
-	// Corrupt: what the broker has of a partition can't be read, for it isn't what was
-	// written. The partition stands still, the others don't; it is asked for again, and told
-	// of again, at intervals that double.
+	// Corrupt: records in a partition were changed after they were written. The partition is paused, and others
+	// continue. The follower retries it at intervals that double, and reports each failure.
 	Corrupt func(topic string, partition int32, err error)
 }
 
@@ -123,9 +121,8 @@ type Follower struct {
 // partitionProgress is the state of a partition that Follower reports.
 type partitionProgress struct{ position, highWatermark, tail int64 }
 
-// OpenFollower joins the group. It fails if a topic is missing or has another
-// partition count, and when the cluster can't be reached within ctx. The
-// follower lives until Close, whatever becomes of ctx.
+// OpenFollower joins the group. It fails if a topic is missing or has another partition count, or the cluster can't be
+// reached within ctx. The follower exists until Close, even if ctx ends.
 func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	orDefault(&cfg.SessionTimeout, DefaultSessionTimeout)
 	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)

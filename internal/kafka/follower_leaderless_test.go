@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A partition of which the cluster says nothing when it comes, as one without a leader, keeps
-// no other from being read. It is caught up only once its end is known.
+// TestFollowerBeginsBesideAPartitionThatSaysNothing checks that a newly assigned partition whose offsets can't be
+// listed, such as one without a leader, doesn't block the others. It counts as caught up only once its end is known.
 func TestFollowerBeginsBesideAPartitionThatSaysNothing(t *testing.T) {
 	s := embedded(t)
 	cl := s.outside(t)

@@ -53,7 +53,7 @@ func (f *Follower) checkMembership(ctx context.Context) error {
 	return nil
 }
 
-// duplicate is the error of a follower that another process has put out of the group; nil: it isn't known to be.
+// duplicate returns the error of a follower whose instance id another process has taken; nil: that isn't established.
 func (f *Follower) duplicate(err error) error {
 	return f.balancer.duplicate(f.client, f.cfg.Group, f.cfg.InstanceID, f.cfg.SessionTimeout, err)
 }

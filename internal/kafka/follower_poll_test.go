@@ -23,7 +23,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// numbered are records of one partition whose values and headers say which they are.
+// numbered returns records of one partition with a number in value and headers.
 func (s *site) numbered(p int32, from, n int) []*kgo.Record {
 	rs := make([]*kgo.Record, n)
 	for i := range rs {
@@ -33,13 +33,13 @@ func (s *site) numbered(p int32, from, n int) []*kgo.Record {
 	return rs
 }
 
-// isNumbered reports whether a record is whole.
+// isNumbered reports whether a record has its number in value and headers.
 func isNumbered(r *events.Record, i int) bool {
 	number, _ := r.Header("number")
 	return string(r.Value) == fmt.Sprintf("value %d", i) && number == fmt.Sprintf("header %d", i)
 }
 
-// batchesRead counts, as the metrics do.
+// batchesRead counts read records and bytes, as the metrics do.
 type batchesRead struct{ records, bytes atomic.Int64 }
 
 func (b *batchesRead) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.FetchBatchMetrics) {
@@ -47,8 +47,8 @@ func (b *batchesRead) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, 
 	b.bytes.Add(int64(m.UncompressedBytes))
 }
 
-// A poll gives as many records as it may, of large batches too, and says where it is. What
-// it lends is whole until the next poll; what it doesn't lend stays so.
+// TestFollowerGivesAFewAtATime checks that a poll returns at most MaxPollRecords of a large batch, and that the
+// position is right. Borrowed records are valid until the next poll, others stay valid.
 func TestFollowerGivesAFewAtATime(t *testing.T) {
 	const records, most = 400, 7
 	each(t, func(t *testing.T, s *site) {
@@ -88,7 +88,8 @@ func TestFollowerGivesAFewAtATime(t *testing.T) {
 	})
 }
 
-// While its caller works, a follower's partitions are no other's.
+// TestFollowerKeepsItsPartitionsWhileItsCallerWorks checks that another member doesn't get a follower's partitions
+// while the caller processes records.
 func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.follower()
@@ -106,7 +107,7 @@ func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 			}
 			return len(b.Assigned()) > 0
 		}
-		// The group goes on at once where nothing is held: see the last lines.
+		// Without the held partitions, the rebalance completes immediately, as in the last lines.
 		for end := time.Now().Add(time.Second); time.Now().Before(end); {
 			if given() {
 				t.Fatalf("%v are another's, while a record of %v is at work", b.Assigned(), a.Assigned())
@@ -116,7 +117,7 @@ func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 	})
 }
 
-// Partitions are read on wherever they are led, each record once.
+// TestFollowerGoesWhereItsPartitionsAreLed checks that partitions are read after each leader change, each record once.
 func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 	const moves = 12
 	s := newSite(t, kafkatest.Embedded(t, kfake.NumBrokers(3)))
@@ -141,8 +142,8 @@ func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 	}
 }
 
-// A leader that says where its log parts from the one that was read is believed: what was
-// made of the rest is of another log.
+// TestFollowerIsToldWhereLogsPart checks a response with a diverging epoch: the leader's log differs from the one that
+// was read from an offset on. The follower ends, because records after that offset are lost.
 func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 	s := embedded(t)
 	submit(t, s.outside(t), s.numbered(1, 0, 4)...)
@@ -173,7 +174,7 @@ func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 	}
 }
 
-// endOf reads until a follower ends, and says why it did.
+// endOf polls until a follower ends, and returns its error.
 func endOf(t *testing.T, f *kafka.Follower, take func([]events.Record)) error {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
@@ -187,7 +188,7 @@ func endOf(t *testing.T, f *kafka.Follower, take func([]events.Record)) error {
 	return nil
 }
 
-// ledApart creates a topic that one node has alone, and finds a group that another coordinates.
+// ledApart creates a topic with one replica, and returns its leader and a group that another node coordinates.
 func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, group string) {
 	t.Helper()
 	admin := kadm.NewClient(b.Client(t))
@@ -210,8 +211,8 @@ func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, gr
 	return 0, ""
 }
 
-// A broker's disk was put back to what it was before: what was read since is lost, and other
-// records take its place. The follower ends with that, and takes none of those for what follows.
+// TestFollowerNoticesWhatItsLogHasLost restores a broker's disk to an older state. Records that were read since are
+// lost, and other records get their offsets. The follower must end and must not return those as the next records.
 func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -223,7 +224,7 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	dir, before := filepath.Join(c.Dir(), fmt.Sprint("node", leader), "data", topic+"-0"), filepath.Join(t.TempDir(), "before")
 	write := func(values ...string) {
 		t.Helper()
-		cl := b.Client(t) // a new producer: the log forgets what the old one wrote
+		cl := b.Client(t) // a new producer: the restored log doesn't know the old one's last writes
 		for _, value := range values {
 			submit(t, cl, &kgo.Record{Topic: topic, Value: []byte(value)})
 		}
@@ -242,7 +243,7 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	write("lost", "lost, too")
 
 	f := openFollower(t, kafka.FollowerConfig{Config: kafka.Config{Brokers: b.Addrs, Namespace: "test."}, Group: group, Topics: []string{topic}, Partitions: 1,
-		SessionTimeout: time.Minute}) // it stays a member
+		SessionTimeout: time.Minute}) // long, so that it stays a member
 	var got []string
 	take := func(rs []events.Record) {
 		for _, r := range rs {
@@ -265,13 +266,13 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 	}
 }
 
-// A leader gives a batch that is larger than its partition's share only to the first of those
-// that it is asked for and that have something. One with such a batch is not kept waiting for
-// all that the others have.
+// TestFollowerReadsLargeBatchesBesideABacklog checks batches that exceed a partition's share of a fetch. A leader
+// returns such a batch only for the first partition in the request that has data. It must not wait until the backlog of
+// the other partitions is read.
 func TestFollowerReadsLargeBatchesBesideABacklog(t *testing.T) {
 	const (
 		topic        = "large"
-		small, large = 700 << 10, 1800 << 10 // of a share of 1 MiB
+		small, large = 700 << 10, 1800 << 10 // the share is 1 MiB
 		backlog      = 8
 	)
 	each(t, func(t *testing.T, s *site) {
@@ -281,7 +282,7 @@ func TestFollowerReadsLargeBatchesBesideABacklog(t *testing.T) {
 		for range backlog {
 			submit(t, cl, input(topic, 0, strings.Repeat("s", small)))
 		}
-		for p := range int32(3) { // so that some wait for one another
+		for p := range int32(3) { // so that they compete
 			submit(t, cl, input(topic, 1+p, strings.Repeat("l", large)), input(topic, 1+p, "after it"))
 		}
 		cfg := s.follower()

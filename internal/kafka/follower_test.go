@@ -47,8 +47,7 @@ func follow(t testing.TB, f *kafka.Follower, what string, ok func([]events.Recor
 	}
 }
 
-// caughtUp reports whether a follower has read n partitions to where they
-// ended when it got them.
+// caughtUp reports whether a follower has read n partitions up to their ends at the time of assignment.
 func caughtUp(f *kafka.Follower, topic string, n int) bool {
 	if len(f.Assigned()) != n {
 		return false
@@ -66,7 +65,7 @@ func caughtUp(f *kafka.Follower, topic string, n int) bool {
 func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
-		s.transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: nothing else follows
+		s.transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: the log ends here
 		s.transact(t, 1, kgo.TryAbort, "never")
 		r := s.restorer(t, nil)
 		s.awaitEnd(t, r, 0, 6)
@@ -95,7 +94,7 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 			}
 		}
 
-		// What was committed is where a member without positions begins.
+		// A member without a position of its own begins at the committed offset.
 		if err := f.Commit(t.Context(), map[int32]int64{2: 1, 0: 6}); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +113,8 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 	})
 }
 
-// Who asks for it is given the record before the place to begin at; that place itself must be in the log.
+// TestFollowerReadsAgain checks IncludePrevious: the follower first returns the record before its start offset. The
+// start offset itself must be in the log.
 func TestFollowerReadsAgain(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
@@ -147,7 +147,8 @@ func TestFollowerReadsAgain(t *testing.T) {
 	})
 }
 
-// A start that takes its time may know of what was written since the end was asked for, as of a snapshot.
+// TestFollowerStartsAtWhatCameMeanwhile checks a Start that takes long and returns an offset beyond the end that was
+// fetched before it, for example from a snapshot.
 func TestFollowerStartsAtWhatCameMeanwhile(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
@@ -203,7 +204,7 @@ func TestFollowerStartsThatFail(t *testing.T) {
 	})
 }
 
-// The log is trimmed between the start and the first fetch.
+// TestFollowerWhosePositionIsTrimmedAway trims the log between Start and the first fetch.
 func TestFollowerWhosePositionIsTrimmedAway(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
@@ -265,8 +266,8 @@ func TestFollowerMovesACommitThatTheLogHasLeftBehind(t *testing.T) {
 	})
 }
 
-// Two followers share; each reads a partition that it got from the beginning,
-// without a gap, however the partitions move.
+// TestFollowersShareWithoutGaps checks two followers in a group. Each reads a partition from its beginning without a
+// gap after every rebalance.
 func TestFollowersShareWithoutGaps(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.follower()
@@ -352,7 +353,8 @@ func TestFollowerWakes(t *testing.T) {
 	}
 }
 
-// Followers without a group read all partitions each, from where Start says, and know when they have caught up.
+// TestFollowersWithoutAGroup checks that each follower without a group reads all partitions from Start on, and reports
+// when it has caught up.
 func TestFollowersWithoutAGroup(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3

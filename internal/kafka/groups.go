@@ -14,34 +14,33 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Kafka has three kinds of groups, and tells of each by requests of their own: classic ones,
-// which Waybill's roles and agents are in, those whose partitions brokers assign (KIP-848),
-// and share groups (KIP-932). Agents in other languages may be in any.
+// Kafka has three kinds of groups, each with its own requests: classic ones, which Waybill's roles and agents join;
+// those whose partitions brokers assign (KIP-848); and share groups (KIP-932). Agents in other languages may use any.
 
 // Member is one process of a consumer group.
 type Member struct {
 	ID, InstanceID, ClientID, Host string
-	// Owner is who it is as an owner of partitions, of a worker; empty: it doesn't say.
+	// Owner is a worker's name as an owner of partitions; empty: unknown.
 	Owner string
-	// Partitions that it owns, by topic, ascending.
+	// Partitions are those that it owns, by topic, ascending.
 	Partitions map[string][]int32
 }
 
-// GroupState is what the coordinator knows of a group.
+// GroupState is the coordinator's state of a group.
 type GroupState struct {
-	// State is Kafka's word: Stable, Empty, PreparingRebalance, Dead ...
+	// State is Kafka's name: Stable, Empty, PreparingRebalance, Dead ...
 	State   string
 	Members []Member
 }
 
-// noSuchGroup is what a broker says of a group that it doesn't know, or knows as one of another
-// kind, and the client of a request that is newer than the broker.
+// noSuchGroup reports whether an error means that the broker doesn't know the group, or knows it as one of another
+// kind, or doesn't support the request.
 func noSuchGroup(err error) bool {
 	return errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.UnsupportedVersion)
 }
 
-// DescribeGroup lists the members of a group of any kind and what they own. A group that was
-// never seen is Dead and empty.
+// DescribeGroup returns the members of a group of any kind and their partitions. A group that never existed is Dead and
+// empty.
 func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, error) {
 	empty := GroupState{State: "Dead"}
 	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
@@ -129,11 +128,12 @@ func assignedPartitions(assignment kadm.TopicsSet) map[string][]int32 {
 	return partitions
 }
 
-// forgetCoordinatorTimeout bounds what is done to have the client forget a coordinator.
+// forgetCoordinatorTimeout bounds the request of forgetCoordinator.
 const forgetCoordinatorTimeout = 2 * time.Second
 
-// coordinated asks again while a group has no coordinator: a cluster that has never had a group
-// makes the topic of offsets first. So it does, once, where the coordinator that the client knows can't be reached.
+// retryCoordinator calls ask again while the group has no coordinator, at most topicVisibleTimeout: in a new cluster
+// the brokers first have to create the offsets topic. It also retries, once, if the coordinator that the client knows
+// can't be reached.
 func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() error) error {
 	forgotten := false
 	for began := time.Now(); ; {
@@ -155,22 +155,21 @@ func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() e
 	}
 }
 
-// forgetCoordinator has the client look up anew where a group's coordinator is. Of requests that are split among
-// coordinators it goes on with one that can't be reached, for as long as that is away; any other request to the
-// group's makes it forget. That of a member who isn't one changes nothing.
+// forgetCoordinator makes the client look up a group's coordinator again. For requests that it splits among
+// coordinators, the client keeps using an unreachable one. Any other request to the group's coordinator makes it forget
+// that one. A heartbeat of a non-member has no other effect.
 func (a *Admin) forgetCoordinator(ctx context.Context, group string) {
 	within, cancel := context.WithTimeout(ctx, forgetCoordinatorTimeout)
 	defer cancel()
 	nobody := kmsg.NewPtrHeartbeatRequest()
 	nobody.Group = group
-	_, _ = nobody.RequestWith(within, a.cl) // whatever it is answered
+	_, _ = nobody.RequestWith(within, a.cl) // the answer doesn't matter
 }
 
-// GroupLag is, by topic and partition, how many offsets a group of any kind is behind the end,
-// by its commits; a share group, by what it has finished. A partition without a commit counts
-// from its start, and one of which the cluster doesn't say where it ends, such as one without a
-// leader, is left out. A group that was never seen has no topics but those that are named, of
-// which those that aren't there are left out.
+// GroupLag returns, by topic and partition, how many offsets a group of any kind is behind the log's end. It counts
+// from the group's commits, for a share group from what it has finished, and without a commit from the log's start.
+// Partitions without a known log end, such as leaderless ones, are left out. For a group that never existed it returns
+// the named topics only. Named topics that don't exist are left out.
 func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (map[string]map[int32]int64, error) {
 	known := map[string]map[int32]int64{}
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
@@ -191,7 +190,7 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 		if _, there, err := a.TopicPartitions(ctx, topic); err != nil {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		} else if !there {
-			continue // deleted, and with it what was committed
+			continue // deleted, together with what was committed
 		}
 		rest, err := a.lagBehindEnds(ctx, []string{topic}, func(string, int32) int64 { return -1 })
 		if err != nil {
@@ -226,8 +225,7 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 	return lag, nil
 }
 
-// consumerLag is of a group that brokers assign. The client's own reckoning asks for classic
-// ones only.
+// consumerLag is GroupLag for a group that brokers assign. The client's own calculation supports only classic groups.
 func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
 	if err == nil {
@@ -251,7 +249,7 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	})
 }
 
-// committed is what a group has committed, with its metadata.
+// committedOffsets returns a group's commits with their metadata.
 func (a *Admin) committedOffsets(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
 	err = a.retryCoordinator(ctx, group, func() error {
 		commits, err = a.adm.FetchOffsets(ctx, group)
@@ -285,14 +283,15 @@ func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int3
 	for topic, ps := range offsets {
 		for p, o := range ps {
 			if o.Err == nil && o.Lag >= 0 && lag[topic] != nil {
-				lag[topic][p] = o.Lag // it knows what of it is finished out of order
+				lag[topic][p] = o.Lag // it also counts records that were finished out of order
 			}
 		}
 	}
 	return lag, err
 }
 
-// behind is how far topics go on after where a group stands in them; negative: nowhere yet.
+// lagBehindEnds returns how many offsets of each partition are at or above the group's position. A negative position
+// means the log's start.
 func (a *Admin) lagBehindEnds(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
 	lag := make(map[string]map[int32]int64, len(topics))
 	for _, topic := range topics {

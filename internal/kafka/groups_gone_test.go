@@ -11,7 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// The node that coordinates a group goes for good: who has asked about the group there asks where it is now.
+// TestGroupWhoseCoordinatorIsGone checks that requests about a group find its new coordinator after the old one is gone
+// for good.
 func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
@@ -39,7 +40,7 @@ func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, ask := range questions {
-		deadline := time.Now().Add(time.Minute) // until the others have noticed
+		deadline := time.Now().Add(time.Minute) // time for the other nodes to detect the failure
 		for {
 			err := ask(t.Context())
 			if err == nil {

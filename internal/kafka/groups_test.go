@@ -10,9 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// An agent in another language may read its requests by any of Kafka's three kinds of groups:
-// the classic one, the one that brokers assign (KIP-848), a share group (KIP-932). Of each it is
-// known who is in it, and what is left to do.
+// TestGroupsOfEveryKindAreKnown checks the members and the lag of each kind of group with which an agent in another
+// language may read requests: classic, consumer (KIP-848) and share (KIP-932).
 func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 	kinds := map[string][]kgo.Opt{
 		"classic":  {kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())},
@@ -41,7 +40,7 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 					}
 				}()
 				first := r.readBy(read)
-				r.write(0, 0, 3) // of which at most one is taken, as nobody listens
+				r.write(0, 0, 3) // at most one is read, because nothing receives from read
 				state, err := admin.DescribeGroup(r.ctx, r.group)
 				must(t, err)
 				if state.State != "Stable" || len(state.Members) != 1 || state.Members[0].ClientID != "one of "+kind {
@@ -49,7 +48,7 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 				}
 				topic := r.topic
 				if kind == "consumer" && b.Kind == kafkatest.EmbeddedKind {
-					topic = "" // kfake names topics by their ids alone
+					topic = "" // kfake has only the topic's id
 				}
 				if got := state.Members[0].Partitions[topic]; !slices.Equal(got, []int32{0}) {
 					t.Errorf("it owns %v", state.Members[0].Partitions)
@@ -67,8 +66,8 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 	})
 }
 
-// readBy is the first record that a member reads, of those that are written until then: a share
-// group begins at the end.
+// readBy writes records until the member has read one, and returns that. A share group begins at the end of the log, so
+// a record from before isn't read.
 func (r *requests) readBy(read <-chan *kgo.Record) *kgo.Record {
 	r.t.Helper()
 	for {
@@ -83,8 +82,8 @@ func (r *requests) readBy(read <-chan *kgo.Record) *kgo.Record {
 	}
 }
 
-// What waits for a group that has never run is counted by the topics that are named; one that was
-// deleted is no error.
+// TestLagOfTopicsThatAreNamed checks the lag of a group that never ran, which is computed from the named topics. A
+// deleted topic is not an error.
 func TestLagOfTopicsThatAreNamed(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2)

@@ -14,16 +14,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// offsetsTopic has the offsets of all groups. A transaction that moves some writes there, too.
+// offsetsTopic has the offsets of all groups. Transactions that commit offsets write to it, too.
 const offsetsTopic = "__consumer_offsets"
 
-// hangingFor is how long nothing was written in a transaction before it is judged: news of its end travels.
+// hangingFor is how long a transaction must have been idle before it can be reported: the end of a transaction reaches
+// its partitions with a delay.
 const hangingFor = 15 * time.Second
 
-// Hanging are the transactions that are open in a partition and that their coordinators have ended, or don't know: all
-// that an operator has to abort. It looks through the topics of the namespace, and where the schedulers' group has its
-// offsets: these are held back by what is open there, as records are in the other topics. Beside an error is what was found
-// where it could be looked.
+// Hanging returns the transactions that are open in a partition although their coordinator has ended them or doesn't
+// know them. An operator has to abort them. It checks the namespace's topics and the partition with the offsets of the
+// schedulers' group, which open transactions block likewise. With an error it returns what it found in the partitions
+// that it could check.
 func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 	topics, err := a.transactional(ctx)
 	if err != nil {
@@ -67,7 +68,7 @@ func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 	return hanging, unseen
 }
 
-// transactional are the partitions that transactions of the namespace write to.
+// transactional returns the partitions that transactions of the namespace write to.
 func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -81,7 +82,7 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 			}
 		}
 	}
-	// The broker lists its own topics only where they are asked for.
+	// The broker lists internal topics only if they are requested by name.
 	internal, err := metadata(ctx, a.adm, offsetsTopic)
 	if err != nil {
 		return nil, fmt.Errorf("look up %s: %w", offsetsTopic, err)
@@ -92,20 +93,20 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 	return topics, nil
 }
 
-// offsetsPartition is where a group's offsets are: Kafka takes the absolute value of Java's hash of its name
-// (GroupCoordinatorService.partitionFor), and not, as for keys of records, the hash without its sign bit.
+// offsetsPartition returns the partition of a group's offsets. Kafka uses the absolute value of the name's Java hash
+// (GroupCoordinatorService.partitionFor), unlike for record keys, where it clears the sign bit.
 func offsetsPartition(group string, partitions int32) int32 {
 	hash := int32(0)
 	for _, c := range []byte(group) { // names are ASCII
 		hash = 31*hash + int32(c)
 	}
-	if hash == math.MinInt32 { // it has no absolute value: Kafka takes 0
+	if hash == math.MinInt32 { // it has no absolute value: Kafka uses 0
 		return 0
 	}
 	return max(hash, -hash) % partitions
 }
 
-// transactionsOf is what coordinators know of some producers' transactions, by producer id.
+// transactionsOf returns the coordinators' state of some producers' transactions, by producer id.
 func (a *Admin) transactionsOf(ctx context.Context, open []kadm.DescribedProducer) (map[int64]kadm.DescribedTransaction, error) {
 	ids := map[int64]bool{}
 	for _, d := range open {
@@ -136,7 +137,7 @@ func (a *Admin) transactionsOf(ctx context.Context, open []kadm.DescribedProduce
 	return known, nil
 }
 
-// underWay reports whether what is open in a partition is of a transaction that its coordinator will end there.
+// underWay reports whether an open transaction in a partition is one that its coordinator will end there.
 func underWay(d kadm.DescribedProducer, known map[int64]kadm.DescribedTransaction) bool {
 	t, is := known[d.ProducerID]
 	if !is {
@@ -149,9 +150,9 @@ func underWay(d kadm.DescribedProducer, known map[int64]kadm.DescribedTransactio
 	return false
 }
 
-// Unstable are the partitions of the inboxes whose offsets an open transaction of the schedulers' group holds back,
-// ascending. No worker begins to read them before it has ended. The embedded broker says it of all while any
-// transaction of the group is open.
+// UnstablePartitions returns the partitions of the inboxes whose offsets an open transaction of the schedulers' group
+// blocks, ascending. No worker starts to read them before it has ended. The embedded broker returns all partitions
+// while any transaction of the group is open.
 func (a *Admin) UnstablePartitions(ctx context.Context, partitions int32) ([]int32, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true

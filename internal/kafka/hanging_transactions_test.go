@@ -11,13 +11,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A transaction that its coordinator will end doesn't hang, and holds back the offsets that it moves.
+// TestOpenTransactionsDoNotHang checks that a transaction that its coordinator will end isn't reported as hanging, and
+// that the offsets that it commits are unstable.
 func TestOpenTransactionsDoNotHang(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.begin(t, "somebody-"+string(s.ns), 2, "open")
 		kept := kadm.Offsets{}
 		kept.Add(kadm.Offset{Topic: s.inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
-		_, err := kadm.NewClient(s.outside(t)).CommitOffsets(t.Context(), s.ns.SchedulerGroup(), kept) // there is no group before
+		_, err := kadm.NewClient(s.outside(t)).CommitOffsets(t.Context(), s.ns.SchedulerGroup(), kept) // creates the group
 		must(t, err)
 		s.KeepOffsetsUnstable(t, "another-"+string(s.ns), s.ns.SchedulerGroup(), s.inboxes[0], 1)
 		a, err := kafka.OpenAdmin(s.config)
@@ -32,7 +33,8 @@ func TestOpenTransactionsDoNotHang(t *testing.T) {
 	})
 }
 
-// One that its coordinator doesn't know is listed in each partition in which it is open, with the command that ends it there.
+// TestHangingTransactionsAreListed checks that a transaction unknown to its coordinator is listed for each partition in
+// which it is open, with the command that aborts it there.
 func TestHangingTransactionsAreListed(t *testing.T) {
 	s := embedded(t)
 	s.Fake.ControlKey(int16(kmsg.DescribeProducers), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
@@ -53,7 +55,7 @@ func TestHangingTransactionsAreListed(t *testing.T) {
 	}
 }
 
-// longAgo says of two partitions that a producer whom nobody knows has left a transaction open there.
+// longAgo returns a response in which an unknown producer left a transaction open in two partitions.
 func (s *site) longAgo(request *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	answer := request.ResponseKind().(*kmsg.DescribeProducersResponse)
 	for _, t := range request.Topics {

@@ -12,18 +12,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// historyTransactionTimeout bounds the transaction in which a history is written: below the
-// longest that brokers permit by default (transaction.max.timeout.ms, 15 minutes).
+// historyTransactionTimeout is the timeout of the transaction that writes a history. It is less than the brokers'
+// default maximum (transaction.max.timeout.ms, 15 minutes).
 const historyTransactionTimeout = 10 * time.Minute
 
-// rollbackTimeout bounds how long one who gives up waits for the broker.
+// rollbackTimeout is how long a rollback waits for the broker.
 const rollbackTimeout = 10 * time.Second
 
-// ErrNotForHistory is wrapped where a namespace can't take an imported history.
+// ErrNotForHistory is wrapped if a namespace can't take an imported history.
 var ErrNotForHistory = errors.New("a history is imported into a namespace of its own")
 
-// specs are the topics of a namespace as its format has them. Imported events keep
-// the timestamps that they had.
+// specs returns the topics of a namespace with this format. Imported events keep their timestamps.
 func (f Format) specs(ns events.Namespace, agents map[string]int32) []topicSpec {
 	specs := topicSpecs(ns, f.Partitions, agents)
 	for i := range specs {
@@ -34,7 +33,7 @@ func (f Format) specs(ns events.Namespace, agents map[string]int32) []topicSpec 
 	return specs
 }
 
-// historyError says that a namespace is of the other kind.
+// historyError returns the error about a namespace of the other kind: a history, or a system.
 func historyError(ns events.Namespace, have Format) error {
 	if have.History {
 		return fmt.Errorf("the namespace %q holds an imported history, for reading: nothing is submitted to it, and no role but a console runs in it; use another --namespace", ns)
@@ -42,9 +41,9 @@ func historyError(ns events.Namespace, have Format) error {
 	return fmt.Errorf("%w, and %q is a system's; use another --namespace", ErrNotForHistory, ns)
 }
 
-// CreateHistory creates the topics of the namespace, for the events of a namespace
-// with as many partitions. The error wraps ErrNotForHistory if the namespace was
-// created for anything else, or any of its topics is there.
+// CreateHistory creates the topics of a namespace that holds a history, with the partition count of the imported
+// events. The error wraps ErrNotForHistory if the namespace was created for anything else, or any of its topics exists
+// without a format record.
 func (a *Admin) CreateHistory(ctx context.Context, partitions int32) error {
 	have, err := a.Format(ctx)
 	switch {
@@ -63,18 +62,17 @@ func (a *Admin) CreateHistory(ctx context.Context, partitions int32) error {
 	return err
 }
 
-// HistoryWriter writes events as they were, all in one transaction. One goroutine
-// uses it.
+// HistoryWriter writes events with their original timestamps, all in one transaction. It is not safe for concurrent
+// use.
 type HistoryWriter struct {
 	cl    *kgo.Client
-	ended bool // a commit was asked for
+	ended bool // Commit has begun to end the transaction
 
-	mu  sync.Mutex // callbacks come from the client
+	mu  sync.Mutex // the client's goroutines call the callbacks
 	err error
 }
 
-// OpenHistoryWriter begins the transaction. It ends with Commit; Close rolls back
-// what isn't committed.
+// OpenHistoryWriter begins the transaction. Commit ends it; Close without Commit rolls it back.
 func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"import"), kgo.TransactionTimeout(historyTransactionTimeout))...)...)
@@ -87,8 +85,8 @@ func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
 	return &HistoryWriter{cl: cl}, nil
 }
 
-// Write hands over a record of the events topic, with its partition and timestamp. It
-// waits while too much is on its way. An error may be that of a record before.
+// Write hands over a record of the events topic with its partition and timestamp. It blocks while the client's buffer
+// is full. The error may be that of an earlier record.
 func (w *HistoryWriter) Write(ctx context.Context, r *events.Record) error {
 	kr := toKgo(r)
 	kr.Timestamp = r.Time
@@ -108,8 +106,7 @@ func (w *HistoryWriter) firstError() error {
 	return w.err
 }
 
-// Commit makes all that was written readable, at once. After an error of the commit
-// itself it is unknown whether it did.
+// Commit makes all written records visible at once. If the commit itself fails, its outcome is unknown.
 func (w *HistoryWriter) Commit(ctx context.Context) error {
 	err := w.cl.Flush(ctx)
 	if err == nil {
@@ -125,7 +122,7 @@ func (w *HistoryWriter) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Close rolls back what Commit was not called for.
+// Close rolls back the transaction unless Commit has begun to end it, and closes the client.
 func (w *HistoryWriter) Close() error {
 	defer w.cl.Close()
 	if w.ended {

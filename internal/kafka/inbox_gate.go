@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// gatedClient is a client as an inbox gate uses it. Nothing else pauses or resumes a client that fetches
-// (forbidigo, in .golangci.yml).
+// gatedClient adapts a client to inboxgate.Client. Nothing else may pause or resume a fetching client (forbidigo, in
+// .golangci.yml).
 type gatedClient struct{ client func() *kgo.Client }
 
 // Pause implements inboxgate.Client.
@@ -30,13 +30,13 @@ func (c gatedClient) Resume(in inboxgate.Inbox) {
 	c.client().ResumeFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
 }
 
-// inbox is the partition as an inbox gate names it.
+// inbox returns the partition in the form of package inboxgate.
 func (at topicPartition) inbox() inboxgate.Inbox {
 	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}
 }
 
-// workerGate is the gate of a worker. The client's goroutines pause what is assigned, so the balancer's lock
-// guards it, under which an assignment can't change.
+// workerGate is the inbox gate of a worker. The client's goroutines pause newly assigned partitions, so the balancer's
+// lock guards it: no assignment can change while it is held.
 type workerGate struct {
 	balancer *Balancer
 	topics   []string // the inboxes
@@ -47,7 +47,7 @@ func newWorkerGate(b *Balancer, topics []string) *workerGate {
 	return &workerGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
 }
 
-// inboxes calls fn for topics of partitions, and for what was added to them. The caller holds the lock.
+// forEachInbox calls fn for partitions of topics and their added partitions. The caller holds the lock.
 func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
 	for topic, all := range g.balancer.withAddedPartitions(topics, ps...) {
 		for _, p := range all {
@@ -56,19 +56,20 @@ func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate
 	}
 }
 
-// assigned pauses partitions that came, before anything of them can be fetched. The caller holds the lock.
+// pauseAssigned pauses newly assigned partitions before any of their records can be fetched. The caller holds the lock.
 func (g *workerGate) pauseAssigned(added []int32) {
 	g.forEachInbox(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
 }
 
-// pause pauses an inbox of a partition in an assignment.
+// pause pauses an inbox of a partition if it is still owned under the assignment.
 func (g *workerGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
 	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
 		g.forEachInbox([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
 	})
 }
 
-// resume ends a reason for inboxes of a partition in an assignment, and reports whether that still is.
+// resume ends a reason for inboxes of a partition; no topics: all. It reports whether the partition is still owned
+// under the assignment.
 func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
 	if len(topics) == 0 {
 		topics = g.topics
@@ -78,7 +79,7 @@ func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, to
 	})
 }
 
-// locked calls fn with the gate, whoever owns what.
+// withGate calls fn with the gate, whatever is assigned.
 func (g *workerGate) withGate(fn func(*inboxgate.Gate)) {
 	g.balancer.withClient(func(*kgo.Client) { fn(g.gate) })
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// PositionFinding is a position of the scheduler group that schedulers don't use as it is.
+// PositionFinding is a position of the scheduler group that schedulers don't use unchanged.
 type PositionFinding struct {
 	Position
 	Fault PositionFault
 }
 
-// InboxPositions are the positions of the scheduler group that schedulers don't use as they are, in the order of
-// inboxes and partitions. Those of which the cluster doesn't say where the log begins and ends are left out.
+// InboxPositions returns the positions of the scheduler group that schedulers don't use unchanged, in the order of
+// inboxes and partitions. It leaves out partitions without a known log end.
 func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	ids, err := a.InboxTopicIDs(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 		return nil, fmt.Errorf("positions of the schedulers: %w", err)
 	}
 	topics := a.cfg.Namespace.InboxTopics()
-	ends, _ := a.adm.ListEndOffsets(ctx, topics...) // what isn't known is left out
+	ends, _ := a.adm.ListEndOffsets(ctx, topics...) // unknown ones are left out
 	starts, _ := a.adm.ListStartOffsets(ctx, topics...)
 	cuts := a.cuts(ctx, commits)
 	var found []PositionFinding
@@ -48,8 +48,8 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	return found, nil
 }
 
-// cuts are where logs were cut off below commits, by the epochs of their leaders: one that has grown past a commit
-// since shows that its records there are others.
+// cuts returns where logs were truncated below commits, according to their leader epochs. A log that has since grown
+// past the commit has other records there.
 func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topicPartition]int64 {
 	var ask kadm.OffsetForLeaderEpochRequest
 	commits.Each(func(c kadm.OffsetResponse) {
@@ -61,7 +61,7 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 	if len(ask) == 0 {
 		return cuts
 	}
-	answers, _ := a.adm.OffsetForLeaderEpoch(ctx, ask) // what isn't answered isn't known
+	answers, _ := a.adm.OffsetForLeaderEpoch(ctx, ask) // partitions without an answer are left out
 	for topic, ps := range answers {
 		for p, answer := range ps {
 			if c, ok := commits.Lookup(topic, p); ok && answer.Err == nil && answer.EndOffset >= 0 && answer.EndOffset < c.At {
@@ -72,7 +72,8 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 	return cuts
 }
 
-// withoutCuts leaves out of offsets the partitions of an inbox whose logs were cut off below the scheduler group's commits.
+// withoutCuts returns offsets without the partitions of an inbox whose logs were truncated below the scheduler group's
+// commits.
 func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32]int64) (map[int32]int64, error) {
 	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
 	if noSuchGroup(err) {

@@ -10,19 +10,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// membership is that of a client in a group, and how it ends.
+// membership is a client's membership in a group.
 type membership struct {
 	group, instance string
 	leavesOnClose   func() bool // whether a static member leaves; nil: it stays
 }
 
-// noMembership is for clients that are no static members of a group.
+// noMembership is for clients that aren't static members of a group.
 var noMembership membership
 
-// leave ends a membership. A dynamic member leaves. A static one stays, so that
-// a restart keeps its partitions, unless it is known not to come back: the
-// others would wait for its session to time out. The client library never has
-// a static member leave.
+// leave ends a membership. A dynamic member leaves. A static member stays, so that a restart keeps its partitions,
+// unless leavesOnClose reports that it won't come back: otherwise its partitions would be idle until its session times
+// out. The client library never removes a static member.
 func (m membership) leave(ctx context.Context, client *kgo.Client) error {
 	member, _ := client.GroupMetadata()
 	err := client.LeaveGroupContext(ctx) // ends heartbeats, too
@@ -35,8 +34,8 @@ func (m membership) leave(ctx context.Context, client *kgo.Client) error {
 	return nil
 }
 
-// removeStatic removes a static member from its group. The request names the
-// member id as well, so a newer process with the same instance id stays.
+// removeStatic removes a static member from its group. The request includes the member id, so a newer process with the
+// same instance id is not removed.
 func removeStatic(ctx context.Context, client *kgo.Client, group, instance, member string) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group, req.MemberID = group, member
@@ -54,7 +53,7 @@ func removeStatic(ctx context.Context, client *kgo.Client, group, instance, memb
 	}
 	err = errors.Join(errs...)
 	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID) {
-		return nil // it is no member any more
+		return nil // it is no longer a member
 	}
 	return err
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A session that no test waits out: who gets partitions got them because a
-// member left.
+// longSession is longer than any test waits. A member that gets partitions got them because another left.
 const (
 	longSession     = 4 * time.Minute
 	longTransaction = 5 * time.Minute
@@ -19,9 +18,8 @@ const (
 
 func yes() bool { return true }
 
-// A static member that is known not to come back leaves its group when it
-// closes, and another has its partitions at once. It stayed for its session,
-// 6.8 to 7.3 s of silence by default.
+// TestStaticMemberLeaves checks that a static member that won't return leaves its group when it closes, and that
+// another member gets its partitions immediately instead of after the session timeout.
 func TestStaticMemberLeaves(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := func(name string) kafka.WorkerConfig {
@@ -35,7 +33,7 @@ func TestStaticMemberLeaves(t *testing.T) {
 		untilAssigned(t, goes, testPartitions)
 		stays := openWorker(t, cfg("stays"))
 		shared := make(chan struct{})
-		go func() { // it gives up half only while it polls
+		go func() { // it revokes its half only while it polls
 			defer close(shared)
 			untilAssigned(t, goes, testPartitions/2)
 		}()
@@ -46,16 +44,16 @@ func TestStaticMemberLeaves(t *testing.T) {
 	})
 }
 
-// A worker whose instance name another process has taken doesn't put that one out
-// of the group when it leaves. The embedded broker takes a static member's
-// instance name for it, whatever its id.
+// TestStaticMemberLeavesItsDuplicateAlone checks a worker whose instance id another process has taken over. When it
+// leaves, it must not remove that process from the group. kfake removes a static member by its instance id, whatever
+// its member id, so the test needs Kafka.
 func TestStaticMemberLeavesItsDuplicateAlone(t *testing.T) {
 	s := newSite(t, kafkatest.Kafka(t))
 	cfg := s.worker("one")
 	cfg.InstanceID, cfg.LeaveOnClose = string(s.ns)+"one", yes
 	older := openWorker(t, cfg)
 	untilAssigned(t, older, testPartitions)
-	cfg.Owner = "two" // or it would be fenced, and close
+	cfg.Owner = "two" // otherwise it would be fenced and close
 	duplicate := openWorker(t, cfg)
 	untilAssigned(t, duplicate, testPartitions)
 	before, _ := duplicate.Member(0)
@@ -70,7 +68,7 @@ func TestStaticMemberLeavesItsDuplicateAlone(t *testing.T) {
 	}
 }
 
-// Likewise one that reads requests, or notifications.
+// TestStaticSessionLeaves checks that a static session leaves its group when it closes.
 func TestStaticSessionLeaves(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()
@@ -92,7 +90,7 @@ func TestStaticSessionLeaves(t *testing.T) {
 	})
 }
 
-// Likewise one that follows events.
+// TestStaticFollowerLeaves checks that a static follower leaves its group when it closes.
 func TestStaticFollowerLeaves(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		open := func(name string) *kafka.Follower {

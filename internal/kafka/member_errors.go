@@ -60,18 +60,18 @@ func classOf(err error) errorClass {
 	return retried
 }
 
-// refusedMax is for how long what the cluster doesn't permit is tried again. refusedGap: what wasn't refused for so
-// long was permitted meanwhile.
+// refusedMax is how long a refused operation is retried. refusedGap: if no refusal occurred for this long, the
+// operation was permitted meanwhile.
 const (
 	refusedMax = time.Minute
 	refusedGap = 30 * time.Second
 )
 
-// RefusedError says that the cluster doesn't let this principal do what it has to: the credentials, or the ACLs, are
-// not what they should be, or aren't any more.
+// RefusedError says that the cluster doesn't permit this principal what it needs: the credentials or the ACLs are
+// wrong, or were changed.
 type RefusedError struct {
 	Err error
-	// Lasts: it was tried again for refusedMax.
+	// Persistent: it was retried for refusedMax.
 	Persistent bool
 }
 
@@ -86,19 +86,20 @@ func (e *RefusedError) Error() string {
 // Unwrap returns what the brokers said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Permanent reports whether it was tried for long enough.
+// Permanent reports whether it was retried for refusedMax.
 func (e *RefusedError) Permanent() bool { return e.Persistent }
 
-// Refused reports true: operators have to act.
+// Refused reports true: an operator has to act.
 func (e *RefusedError) Refused() bool { return true }
 
-// IsRefused reports whether an error says that the cluster doesn't permit something.
+// IsRefused reports whether an error means that the cluster doesn't permit an operation.
 func IsRefused(err error) bool { return classOf(err) == refused }
 
-// episode is for how long one kind of error lasts, which is told of again and again.
+// errorEpisode measures how long a repeated error lasts.
 type errorEpisode struct{ since, last time.Time }
 
-// told takes in that there was one at now, and returns since when there were, with no longer gap than gap.
+// observe records an error at now. It returns the time of the first error since the last pause that was longer than
+// gap.
 func (e *errorEpisode) observe(now time.Time, gap time.Duration) time.Time {
 	if e.since.IsZero() || now.Sub(e.last) > gap {
 		e.since = now
@@ -107,9 +108,8 @@ func (e *errorEpisode) observe(now time.Time, gap time.Duration) time.Time {
 	return e.since
 }
 
-// TimeoutError says that the brokers don't take a session's or a transaction's timeout:
-// it is outside of their bounds (group.min.session.timeout.ms and
-// group.max.session.timeout.ms, transaction.max.timeout.ms).
+// TimeoutError says that the brokers reject a session or transaction timeout, because it is outside of their bounds
+// (group.min.session.timeout.ms and group.max.session.timeout.ms, transaction.max.timeout.ms).
 type TimeoutError struct{ Err error }
 
 func (e *TimeoutError) Error() string { return e.Err.Error() }
@@ -117,10 +117,10 @@ func (e *TimeoutError) Error() string { return e.Err.Error() }
 // Unwrap returns what the brokers said.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// Permanent reports true: they take it of no other client.
+// Permanent reports true: the brokers reject it from any client.
 func (e *TimeoutError) Permanent() bool { return true }
 
-// markFinal marks an error that ends a client by what it means to the process.
+// markFinal wraps an error that ends a client in the type that tells the process what it means.
 func markFinal(err error) error {
 	var known *RefusedError
 	switch {
@@ -132,25 +132,27 @@ func markFinal(err error) error {
 	return err
 }
 
-// FENCED_INSTANCE_ID doesn't say that another process has this one's name. A coordinator answers so, too, when it
-// has taken this process for the new holder of the name and couldn't store that: it goes back to the member id from
-// before, which nobody has any more ("Failed to persist metadata", in a broker's log). What tells the two apart is
-// life. Until it is closed the client goes on with the id that it has, which puts nobody out, and is answered the same for
-// as long as the other id is in the group. An id that nobody has leaves the group when its session times out; then the
-// client is taken. One that is there still has a process that heartbeats.
+// FENCED_INSTANCE_ID doesn't prove that another process uses this one's instance id. A coordinator also returns it if
+// it accepted this process as the id's new holder and then couldn't store that ("Failed to persist metadata" in a
+// broker's log). It then returns to the earlier member id, which no process uses any more.
+//
+// The two cases differ in whether the other member is alive. Until it is closed, the client keeps its member id. That
+// evicts nobody, and the error repeats while the other member id is in the group. A member id that no process uses
+// leaves the group when its session times out; then the client is accepted. One that remains has a process that sends
+// heartbeats.
 
-// fencedGrace is how much longer than a session that lasts: coordinators look for silent members now and then, and
-// the client asks again after a backoff.
+// fencedGrace is how much longer than the session timeout an unused member id may remain: coordinators check for
+// expired members at intervals, and the client retries after a backoff.
 const fencedGrace = 2 * time.Second
 
-// duplicateAfter is for how long a member is fenced before another process counts as the reason.
+// duplicateAfter returns how long a member must have been fenced before that counts as caused by another process.
 func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedGrace }
 
-// DuplicateInstanceError says that another process has joined a group under this one's instance name. Whoever joined
-// again would put that one out, and it this one, for ever, and neither would do any work.
+// DuplicateInstanceError says that another process has joined a group under this one's instance id. If this one joined
+// again, the two would evict each other for ever, and neither would do any work.
 type DuplicateInstanceError struct {
 	Err error
-	// Holder is the member that has the name, and where it is; empty: that isn't known.
+	// Holder describes the member that has the instance id; empty: unknown.
 	Holder string
 }
 
@@ -165,20 +167,20 @@ func (e *DuplicateInstanceError) Error() string {
 // Unwrap returns what the brokers said.
 func (e *DuplicateInstanceError) Unwrap() error { return e.Err }
 
-// Permanent reports true: the name is the other one's.
+// Permanent reports true: the other process has the instance id.
 func (e *DuplicateInstanceError) Permanent() bool { return true }
 
-// describeTimeout bounds the question who has a name.
+// describeTimeout bounds the request for the holder of an instance id.
 const describeTimeout = 2 * time.Second
 
-// duplicateOf is the *DuplicateInstanceError of a member that has been fenced for long enough; nil: the group says that nobody else
-// has its name.
+// duplicateOf returns the *DuplicateInstanceError of a member that has been fenced for duplicateAfter; nil: the group
+// has no other member with its instance id.
 func duplicateOf(client *kgo.Client, group, instance, member string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	described, failed := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if failed != nil || described[group].Err != nil {
-		return &DuplicateInstanceError{Err: err} // who it is isn't told, that it lives is known
+		return &DuplicateInstanceError{Err: err} // the holder is unknown, but it is alive
 	}
 	for _, m := range described[group].Members {
 		if m.InstanceID != nil && *m.InstanceID == instance {

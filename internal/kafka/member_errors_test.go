@@ -15,7 +15,8 @@ import (
 
 var updateFates = flag.Bool("update-fates", false, "rewrite testdata/member_errors.txt")
 
-// What each error that Kafka knows means to a member of a group is written down: one that a new version brings shows here.
+// TestFateOfEveryError checks that every error of the Kafka protocol has a class for group members. An error that a new
+// Kafka version adds fails the test.
 func TestFateOfEveryError(t *testing.T) {
 	const file = "testdata/member_errors.txt"
 	var b strings.Builder
@@ -53,8 +54,9 @@ func errorName(err error) string {
 	return ke.Message
 }
 
-// What the cluster doesn't permit is told of at once, tried again, and ends a session after a bound; one that was let
-// in meanwhile has as long again. What joining can't heal ends it at once.
+// TestRefusedSessionEndsAfterABound checks a session that the cluster refuses. It is reported immediately, retried, and
+// ended after refusedMax. A success in between restarts that period. Errors that joining again can't fix end the
+// session immediately.
 func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	denied := fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: kerr.GroupAuthorizationFailed})
 	s := &Session{}
@@ -64,7 +66,7 @@ func TestRefusedSessionEndsAfterABound(t *testing.T) {
 			t.Fatalf("refused for less than %v: %v", refusedMax, err)
 		}
 	}
-	now = now.Add(refusedGap + time.Second) // it was permitted
+	now = now.Add(refusedGap + time.Second) // requests were permitted in between
 	began := now
 	var err error
 	for ; err == nil; now = now.Add(5 * time.Second) {
@@ -85,7 +87,8 @@ func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	}
 }
 
-// Replies that the cluster doesn't permit end the session after a bound, and not those that it takes again.
+// TestSessionWhoseRepliesArentPermittedEnds checks that refused replies end the session after refusedMax. Replies that
+// can be retried don't.
 func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
 	s := &Session{}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

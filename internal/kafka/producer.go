@@ -13,31 +13,28 @@ import (
 )
 
 const (
-	// DefaultDeliveryTimeout bounds the wait for an acknowledgement.
+	// DefaultDeliveryTimeout is how long a record waits for its acknowledgement.
 	DefaultDeliveryTimeout = 30 * time.Second
 
 	producerBufferRecords = 8192
-	// unknownTopicRetries times metadataMinAge is how long a topic may be
-	// missing: a new one needs a moment to be known to every broker, and a
-	// client's defaults would wait five seconds each time.
+	// unknownTopicRetries times metadataMinAge is how long a topic may be missing: brokers learn of a new topic with a
+	// delay. The client's default of metadataMinAge, 5 s, would make each retry that slow.
 	unknownTopicRetries = 3
 	metadataMinAge      = 100 * time.Millisecond
-	produceRequestShare = 3 // of these, one after another, fit in a delivery timeout
+	produceRequestShare = 3 // this many sequential requests fit into a delivery timeout
 )
 
-// Producer writes records outside of transactions: acknowledged by all in-sync
-// replicas, idempotent within the client's own retries, in order within a
-// partition. A batch that its topic refuses as too large is split: only a record that is too
-// large by itself fails, with a *TooLargeError. Those that came after one of such a batch under
-// the same key may then be written twice. It is safe for concurrent use.
+// Producer writes records outside of transactions. They are acknowledged by all in-sync replicas, idempotent within the
+// client's own retries, and ordered within a partition. A batch that its topic refuses as too large is split. Only a
+// record that is too large by itself fails, with a *TooLargeError. Records that were sent after one of a split batch
+// under the same key may be written twice. It is safe for concurrent use.
 type Producer struct {
 	cl        *kgo.Client
 	cfg       Config
 	written   writtenClock
 	recreated recreatedTopics
-	// slots bounds what is buffered. The client's own bound would make the
-	// produce call block on the record's context, and that context could then
-	// fail the records of other callers: see Send.
+	// slots bounds the number of buffered records. With the client's own bound, the produce call would block on the
+	// record's context, and a context that ends could fail other callers' records: see Send.
 	slots    chan struct{}
 	splitter splitter
 	end      context.CancelFunc
@@ -48,9 +45,8 @@ type ProducerOption func(*producerOptions)
 
 type producerOptions struct{ deliveryTimeout time.Duration }
 
-// WithDeliveryTimeout replaces DefaultDeliveryTimeout. When a record has waited this
-// long, it and all that wait for the same partition fail; whether the broker
-// has written them is then unknown.
+// WithDeliveryTimeout replaces DefaultDeliveryTimeout. When a record has waited this long, it and all records that wait
+// for the same partition fail. Whether the broker has written them is then unknown.
 func WithDeliveryTimeout(d time.Duration) ProducerOption {
 	return func(o *producerOptions) { o.deliveryTimeout = d }
 }
@@ -67,8 +63,8 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
 		kgo.RecordDeliveryTimeout(o.deliveryTimeout),
 		kgo.ProduceRequestTimeout(max(time.Second, o.deliveryTimeout/produceRequestShare)),
-		// Without it the timeout does not end what may be in flight, which is
-		// every record whose broker has died: it would wait for ever.
+		// Without it the timeout would not apply to records that may be in flight. If their broker has died, that is
+		// all of them: they would wait for ever.
 		kgo.AllowIdempotentProduceCancellation(),
 	)...)...)
 	if err != nil {
@@ -82,24 +78,24 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	return p, nil
 }
 
-// produceOptions are those of every client that produces outside transactions.
+// produceOptions are the options of every client that produces.
 func produceOptions() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(byKeyOrExplicit()),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
-		// What waits for an acknowledgement is batched anyway.
+		// Records that wait for an acknowledgement form batches without a linger.
 		kgo.ProducerLinger(0),
-		// Above what slots admit: a record's place here is free only some time
-		// after its callback has freed the slot.
+		// More than slots admit: the client frees a record's place only some time after the record's callback has freed
+		// its slot.
 		kgo.MaxBufferedRecords(2 * producerBufferRecords),
 		kgo.UnknownTopicRetries(unknownTopicRetries),
 		kgo.MetadataMinAge(metadataMinAge),
 	}
 }
 
-// byKeyOrExplicit takes a record's partition where it has one and the hash of
-// its key where it is negative: events.Partition, in one place for all.
+// byKeyOrExplicit returns a partitioner that uses a record's partition, or events.Partition of its key if the partition
+// is negative.
 func byKeyOrExplicit() kgo.Partitioner {
 	return kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
 		return func(r *kgo.Record, n int) int {
@@ -111,12 +107,10 @@ func byKeyOrExplicit() kgo.Partitioner {
 	})
 }
 
-// Send writes records and returns when all are acknowledged, or else the first
-// error. A negative Partition means the partition of the key. Records are not
-// written atomically: after an error some may have been. If ctx ends first,
-// Send returns at once, and what it had not yet handed over is not written, but
-// what it had may still be: the call is not taken back, because a client takes
-// back the records of other callers with it.
+// Send writes records and returns when all are acknowledged, or else the first error. A negative Partition is chosen by
+// the key. Records are not written atomically: after an error some may have been. If ctx ends, Send returns at once.
+// Records that were not handed to the client yet are then not written; others may still be. Send doesn't cancel those,
+// because the client would fail other callers' records with them.
 func (p *Producer) Send(ctx context.Context, rs ...events.Record) error {
 	results := make(chan error, len(rs))
 	for i := range rs {
@@ -139,11 +133,9 @@ func (p *Producer) Send(ctx context.Context, rs ...events.Record) error {
 	return first
 }
 
-// SendAsync hands a record over and calls done once with the record, whose
-// Partition, Offset and Time are then the broker's, or with an error. It blocks
-// only while the buffer is full, and no longer than ctx lasts; ctx has no say
-// once the record is handed over. done runs on the client's goroutine and must
-// not block.
+// SendAsync hands a record over. It calls done once: with the record, whose Partition, Offset and Time the broker
+// assigned, or with an error. It blocks only while the buffer is full, and no longer than ctx lasts; once the record is
+// handed over, ctx has no effect. done runs on the client's goroutine and must not block.
 func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(events.Record, error)) {
 	if err := ctx.Err(); err != nil {
 		done(r, fmt.Errorf("write to %s: not attempted: %w", r.Topic, err))
@@ -158,7 +150,7 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 	p.splitter.send(&pendingRecord{record: r, done: done, bytes: recordBytesMax(&r)})
 }
 
-// hand gives a record to the client.
+// produce hands a record to the client.
 func (p *Producer) produce(s *pendingRecord) {
 	topic := s.record.Topic
 	number, ok := p.recreated.generation(topic)
@@ -178,7 +170,7 @@ func (p *Producer) produce(s *pendingRecord) {
 	})
 }
 
-// answer is for what became of a record.
+// complete processes the result of a record. It calls done unless the splitter sends the record again.
 func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 	if !p.splitter.onProduced(s, err) {
 		return
@@ -189,7 +181,7 @@ func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 	case err == nil:
 		r.Partition, r.Offset, r.Time = kr.Partition, kr.Offset, kr.Timestamp
 		s.done(r, nil)
-	case kr == nil: // it says all
+	case kr == nil: // the error is complete: it comes from produce itself
 		s.done(r, err)
 	case isTooLarge(err):
 		most := p.splitter.limit(r.Topic)
@@ -202,7 +194,7 @@ func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 	}
 }
 
-// Flush waits until nothing is buffered.
+// Flush waits until no records are buffered.
 func (p *Producer) Flush(ctx context.Context) error {
 	if err := p.cl.Flush(ctx); err != nil {
 		return fmt.Errorf("flush producer: %w", err)
@@ -210,16 +202,16 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the producer; what is still buffered fails. Flush first.
+// Close closes the producer. Records that are still buffered fail, so callers flush first.
 func (p *Producer) Close() {
 	p.end()
 	p.cl.Close()
 }
 
 var (
-	// ErrNoTopic is what writing to a topic that doesn't exist ends in.
+	// ErrNoTopic is wrapped by errors about a topic that doesn't exist.
 	ErrNoTopic = errors.New("no such topic")
-	// ErrNotAcknowledged is wrapped where a record has waited for its whole delivery timeout.
+	// ErrNotAcknowledged is wrapped if a record was not acknowledged within its delivery timeout.
 	ErrNotAcknowledged = errors.New("not acknowledged in time, it may still be written")
 )
 

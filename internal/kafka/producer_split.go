@@ -16,26 +16,25 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A broker checks max.message.bytes against a batch and refuses the whole batch. The client
-// then fails every record in it, although each of them may fit. The Java client splits such a
-// batch; this one doesn't. So what is in flight to a topic that refused a batch is bounded:
+// A broker compares max.message.bytes with the size of a batch and refuses the whole batch. The client then fails every
+// record of the batch, although each of them may fit. The Java client splits such a batch; this one doesn't. So this
+// package bounds what is in flight to a topic that refused a batch:
 //
-//   - A topic starts unbounded. After it refuses a batch it is narrow: new records wait, and
-//     once nothing is in flight the refused ones are sent again, before the others.
-//   - While a topic is narrow, all that is in flight to it has at most its max.message.bytes,
-//     uncompressed. Then no batch can have more. If the topic's settings can't be read (that
-//     needs the right DESCRIBE_CONFIGS), one record is in flight at a time.
+//   - A topic starts without a bound. After it refuses a batch it is narrow: new records wait, and once nothing is in
+//     flight the refused records are sent again, before the others.
+//   - While a topic is narrow, the records in flight to it have at most max.message.bytes in total, uncompressed. So no
+//     batch can exceed it. If the topic's configuration can't be read (that needs DESCRIBE_CONFIGS), one record is in
+//     flight at a time.
 //   - A record that is refused while it is alone in flight is too large itself.
 //
-// A topic is narrow for narrowFor. Then it is tried without a bound again, for its settings
-// may have changed.
+// A topic is narrow for narrowFor. Then the bound is removed, because the topic's configuration may have changed.
 
 const (
-	// batchBytesMax is the client's own bound of a batch, before compression. Kafka's default of
-	// max.message.bytes is a little more.
+	// batchBytesMax is the client's own limit of a batch, before compression. Kafka's default of max.message.bytes is
+	// slightly larger.
 	batchBytesMax = 1_000_012
-	// batchOverhead is what a batch has besides its records, recordOverhead at most what a record has
-	// besides its key, value and headers, and headerOverhead what a header has.
+	// batchOverhead, recordOverhead and headerOverhead are bounds in bytes: of a batch without its records, of a record
+	// without its key, value and headers, and of a header without its key and value.
 	batchOverhead  = 61
 	recordOverhead = 40
 	headerOverhead = 10
@@ -44,13 +43,12 @@ const (
 	describeTopicTimeout = 2 * time.Second
 )
 
-// TooLargeError says that a topic does not take a record, although the record was alone in
-// its batch.
+// TooLargeError says that a topic doesn't accept a record, even alone in its batch.
 type TooLargeError struct {
 	Topic string
-	// Bytes of the record, with its headers, before compression.
+	// Bytes is the size of the record with its headers, before compression.
 	Bytes int
-	// Most is what the topic takes as one batch; 0: it is not known.
+	// Max is the largest batch that the topic accepts; 0: unknown.
 	Max int
 	Err error
 }
@@ -62,17 +60,17 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("write to %s: the record is too large, it has %d bytes; the topic takes at most %d (max.message.bytes)", e.Topic, e.Bytes, e.Max)
 }
 
-// Unwrap is what the broker or the client said.
+// Unwrap returns the error of the broker or the client.
 func (e *TooLargeError) Unwrap() error { return e.Err }
 
-// TooLarge is Bytes and Most, for callers that know the error by its methods.
+// TooLarge returns Bytes and Max, for callers that match the error by its methods.
 func (e *TooLargeError) TooLarge() (bytes, most int) { return e.Bytes, e.Max }
 
 func isTooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
-// recordBytesMin and recordBytesMax bound what a record takes in a batch.
+// recordBytesMin and recordBytesMax bound the size of a record in a batch, before compression.
 func recordBytesMin(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -85,7 +83,7 @@ func recordBytesMax(r *events.Record) int {
 	return recordBytesMin(r) + recordOverhead + headerOverhead*len(r.Headers)
 }
 
-// maxMessageBytes asks what a topic takes as one batch; 0: that can't be found out.
+// maxMessageBytes requests a topic's max.message.bytes; 0: unknown.
 func maxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
 	ctx, cancel := context.WithTimeout(ctx, describeTopicTimeout)
 	defer cancel()
@@ -107,36 +105,36 @@ func maxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
 	return 0
 }
 
-// sending is a record on its way.
+// pendingRecord is a record that was not answered yet.
 type pendingRecord struct {
 	record events.Record
 	done   func(events.Record, error)
-	bytes  int  // at most
-	alone  bool // nothing else was in flight to its topic
+	bytes  int  // upper bound of its size in a batch
+	alone  bool // sent as the only record in flight to its topic
 }
 
-// splitTopic is what a splitter knows of a topic.
+// splitTopic is a splitter's state of a topic. It has three states: without a bound; narrow and draining, until nothing
+// is in flight; narrow, with a bound of bytes in flight.
 type splitTopic struct {
 	name     string
 	inFlight int
-	bytes    int // of what is in flight, while the topic is narrow
+	bytes    int // size of the records in flight, while the topic is narrow
 
 	narrow   bool
-	until    time.Time // it is narrow
+	until    time.Time // end of narrow
 	maxBytes int       // max.message.bytes; 0: not known
-	// holding: nothing is sent until the answers of all in flight are there and most was asked for.
+	// draining: nothing is sent until every record in flight has a result and max.message.bytes was requested.
 	draining bool
-	// doubted: it refused what most should allow.
+	// limitDoubtful: the topic refused records that fit into maxBytes.
 	limitDoubtful bool
-	refused       []*pendingRecord // refused in a batch, or sent after such a record of the same key
+	refused       []*pendingRecord // to be sent again: refused, or written after such a record of its key
 	queue         []*pendingRecord
-	pumping       bool // one goroutine hands over at a time, for the order
+	pumping       bool // one goroutine sends at a time, to keep the order
 }
 
-// splitter bounds what is in flight to topics that refused a batch. It is safe for concurrent
-// use.
+// splitter bounds the records in flight to topics that refused a batch. It is safe for concurrent use.
 type splitter struct {
-	produce  func(*pendingRecord)                        // to the client
+	produce  func(*pendingRecord)                        // hands a record to the client
 	maxBytes func(ctx context.Context, topic string) int // max.message.bytes; 0: not known
 	life     context.Context
 
@@ -144,7 +142,7 @@ type splitter struct {
 	topics map[string]*splitTopic
 }
 
-// send hands a record over, or has it wait where its topic is narrow.
+// send sends a record, or queues it if its topic is narrow.
 func (p *splitter) send(s *pendingRecord) {
 	p.mu.Lock()
 	t := p.topic(s.record.Topic)
@@ -175,7 +173,7 @@ func (t *splitTopic) idle() bool {
 	return t.inFlight == 0 && !t.draining && !t.pumping && len(t.queue) == 0
 }
 
-// pump hands over what may go.
+// pump sends queued records as far as the bound permits.
 func (p *splitter) pump(t *splitTopic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +189,7 @@ func (p *splitter) pump(t *splitTopic) {
 	t.pumping = false
 }
 
-// next takes from the queue what may be in flight beside the rest.
+// next removes the next queued record if it fits into the bound; nil: none does.
 func (t *splitTopic) next() *pendingRecord {
 	if t.draining || len(t.queue) == 0 {
 		return nil
@@ -207,9 +205,8 @@ func (t *splitTopic) next() *pendingRecord {
 	return s
 }
 
-// answered is for what became of a record that was handed over. It reports whether that is the
-// caller's answer: else the record is sent again. Those of one partition come in the order in
-// which they were sent.
+// onProduced processes the result of a record. It reports whether the result is final; else the record is sent again.
+// Results of a partition arrive in the order of sending.
 func (p *splitter) onProduced(s *pendingRecord, err error) (final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,8 +221,8 @@ func (p *splitter) onProduced(s *pendingRecord, err error) (final bool) {
 		p.narrow(t)
 		t.refused, final = append(t.refused, s), false
 	case err == nil && t.draining && t.hasRefused(s.record.Key):
-		// One of its key goes after it: it is sent again, so that the last one that a reader
-		// finds is the last that was sent.
+		// An earlier record of the key is sent again after this one. So this one is repeated too: the last record of
+		// the key in the log is then the last that was sent.
 		t.refused, final = append(t.refused, s), false
 	}
 	switch {
@@ -239,9 +236,9 @@ func (p *splitter) onProduced(s *pendingRecord, err error) (final bool) {
 	return final
 }
 
-// narrow has a topic wait for what is in flight.
+// narrow makes a topic narrow and drains it.
 func (p *splitter) narrow(t *splitTopic) {
-	if !t.narrow { // not those of a time long ago, of topics that may be gone
+	if !t.narrow { // also remove idle topics whose time is over; they may be deleted
 		now := time.Now()
 		maps.DeleteFunc(p.topics, func(_ string, other *splitTopic) bool { return other.narrow && other.idle() && now.After(other.until) })
 	}
@@ -249,7 +246,7 @@ func (p *splitter) narrow(t *splitTopic) {
 	t.narrow, t.draining, t.until = true, true, time.Now().Add(narrowFor)
 }
 
-// waitsFor reports whether one of a key is to be sent again.
+// hasRefused reports whether a record of the key is to be sent again.
 func (t *splitTopic) hasRefused(key []byte) bool {
 	for _, s := range t.refused {
 		if string(s.record.Key) == string(key) {
@@ -259,7 +256,7 @@ func (t *splitTopic) hasRefused(key []byte) bool {
 	return false
 }
 
-// release sends again what was refused, and then the rest.
+// resend ends the draining: it queues the refused records before the others and sends with the new bound.
 func (p *splitter) resend(t *splitTopic) {
 	most := p.maxBytes(p.life, t.name)
 	p.mu.Lock()
@@ -273,7 +270,7 @@ func (p *splitter) resend(t *splitTopic) {
 	p.pump(t)
 }
 
-// bound is what a topic takes, as far as is known.
+// limit returns the topic's known max.message.bytes; 0: unknown.
 func (p *splitter) limit(topic string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

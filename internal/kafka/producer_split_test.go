@@ -14,21 +14,21 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// incompressible is a value that no compression makes smaller.
+// incompressible returns n random bytes.
 func incompressible(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
 	return b
 }
 
-// tooLargeError is the error of a record that its topic does not take.
+// tooLargeError is the error of a record that exceeds its topic's limit.
 type tooLargeError interface {
 	error
 	TooLarge() (bytes, most int)
 }
 
-// A topic takes less as one batch than the client makes. Each record that fits is written, in
-// order. Only the one that doesn't fit fails, with its size and the topic's bound.
+// TestProducerSplitsWhatATopicRefuses checks a topic whose max.message.bytes is smaller than the client's batches. Each
+// record that fits is written, in order. Only a record that doesn't fit fails, with its size and the topic's limit.
 func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const most = 100_000
@@ -41,7 +41,7 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 		t.Cleanup(p.Close)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for round := range 2 { // the second time its bound is known
+		for round := range 2 { // in the second round the limit is known
 			var rs []events.Record
 			var want []string
 			for i := range 12 {
@@ -81,7 +81,7 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 	})
 }
 
-// lastOfEach leaves out what is there again later.
+// lastOfEach keeps only the last of equal values.
 func lastOfEach(values []string) []string {
 	var last []string
 	for i, v := range values {
@@ -93,7 +93,7 @@ func lastOfEach(values []string) []string {
 	return last
 }
 
-// inOrder are the first words of a topic's values.
+// inOrder returns the first words of a topic's values, in log order.
 func (s *site) inOrder(t *testing.T, topic string) (got []string) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config)

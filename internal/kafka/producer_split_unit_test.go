@@ -12,11 +12,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// narrowTopic is a topic that takes at most so many bytes as one batch. A batch has all that was
-// handed over since the one before.
+// narrowTopic is a topic with a limit on the bytes of a batch. A batch holds all records that were produced since the
+// previous one.
 type narrowTopic struct {
 	most    int
-	told    int // what it says that it takes; 0: it doesn't say
+	told    int // limit that it reports; 0: none
 	split   *splitter
 	pending []*pendingRecord
 	written []string
@@ -36,7 +36,7 @@ func (n *narrowTopic) send(key, value string) {
 	n.split.send(&pendingRecord{record: r, bytes: recordBytesMax(&r)})
 }
 
-// answer has the topic judge one batch after the other until nothing is on its way.
+// answer accepts or refuses batches until no record is pending.
 func (n *narrowTopic) answer() {
 	for synctest.Wait(); len(n.pending) > 0; synctest.Wait() {
 		batch, bytes := n.pending, batchOverhead
@@ -60,8 +60,8 @@ func (n *narrowTopic) answer() {
 	}
 }
 
-// A topic's bound is known, isn't, or is another than it says: what fits is written in order, and
-// only what doesn't fails.
+// TestSplitterJudgesByRecord checks a topic whose limit is unknown, known, or different from the reported one. Records
+// that fit are written in order, and only the others fail.
 func TestSplitterJudgesByRecord(t *testing.T) {
 	for _, told := range []int{0, 500, 100_000} {
 		t.Run(fmt.Sprint("says ", told), func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestSplitterJudgesByRecord(t *testing.T) {
 	}
 }
 
-// One that was in the next batch, under the same key as one that is sent again, follows it again.
+// TestSplitterKeepsTheOrderOfAKey checks that a record is written again if an earlier record of the same key is sent
+// again, even if its own batch was accepted. The order of the key stays.
 func TestSplitterKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNarrowTopic(t, 300, 300)

@@ -83,8 +83,8 @@ func TestAMissingTopicFailsSoonAndStopsNoOther(t *testing.T) {
 	}
 }
 
-// The client forgets a record only after its callback, in which its place is
-// given to the next.
+// TestMoreThanTheBufferHoldsWaitsForRoom checks sends beyond the buffer. The client removes a record from its buffer
+// only after the record's callback, and the callback starts the next send.
 func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(4, "t"))
 	p, ctx := openProducer(t, cfg), bounded(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/magiconair/properties"
 )
 
-// propertyFixes are the Java and librdkafka names that ParseProperties does
-// not take though a working file may well hold them, and what to do instead.
+// propertyFixes has the Java and librdkafka names that ParseProperties rejects though a working file may contain them,
+// and what to do instead.
 var propertyFixes = map[string]string{
 	"acks":                         "remove it: records are always acknowledged by all in-sync replicas",
 	"enable.idempotence":           "remove it: producers are always idempotent",
@@ -48,12 +48,10 @@ var propertyNames = []string{
 	"ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key",
 }
 
-// ParseProperties reads the client.properties file of Kafka's Java tools, in
-// their syntax and under their names, as a patch: what the file doesn't set is
-// zero (see Config.With). Files that it names are relative to the working
-// directory, as in Java. All faults are reported at once, each with its fix;
-// a name that is not understood is one, for a setting that is silently
-// without effect is worse than none.
+// ParseProperties reads a client.properties file of Kafka's Java tools, in their syntax and with their names. What the
+// file doesn't set is zero in the result (see Config.With). File names in it are relative to the working directory, as
+// in Java. All faults are reported at once, each with its fix. An unknown name is a fault, because ignoring a setting
+// silently is worse than rejecting it.
 func ParseProperties(file string) (Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -72,7 +70,7 @@ func ParseProperties(file string) (Config, error) {
 	return Config{}, fmt.Errorf("Kafka client properties in %s:\n%w", file, err)
 }
 
-// checkMode refuses a file of credentials that others on this machine may use.
+// checkMode rejects a file with credentials that other users may use or its group may change.
 func checkMode(file string, props map[string]string) error {
 	secret := slices.ContainsFunc(slices.Collect(maps.Keys(props)), func(name string) bool {
 		return name == "sasl.jaas.config" || strings.Contains(name, "password") || name == "ssl.keystore.key"
@@ -90,7 +88,7 @@ func checkMode(file string, props map[string]string) error {
 	return nil
 }
 
-// With is c where patch sets nothing, and patch where it does.
+// With returns c with the fields that patch sets replaced.
 func (c Config) With(patch Config) Config {
 	if len(patch.Brokers) > 0 {
 		c.Brokers, c.OneBroker, c.Reached = patch.Brokers, patch.OneBroker, patch.Reached
@@ -172,8 +170,8 @@ func unknownProperties(props map[string]string) []error {
 	return faults
 }
 
-// ineffective finds what the security protocol leaves without effect: Java
-// ignores it, and its author believes in an encryption that isn't there.
+// ineffectiveProperties returns an error for each property that has no effect with the security protocol. Java ignores
+// those, and the author of the file may believe in an encryption that isn't used.
 func ineffectiveProperties(props map[string]string, useTLS, useSASL bool) []error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(props)) {
@@ -225,8 +223,8 @@ func tlsOf(props map[string]string) (*tls.Config, []error) {
 	return cfg, faults
 }
 
-// textOf is the PEM text that the first name holds, or else the file that one
-// of the others names; nil without any. Two of them contradict each other.
+// textOf returns the PEM text in the property inline, or the contents of the file that one of the others names; nil if
+// none is set. More than one is an error.
 func textOf(props map[string]string, inline string, files ...string) ([]byte, error) {
 	var set []string
 	for _, name := range append([]string{inline}, files...) {
@@ -302,7 +300,7 @@ func parseJAAS(s string) (user, pass string, err error) {
 	return user, pass, nil
 }
 
-// jaasValue takes one value, quoted (with backslash escapes) or not, off s.
+// jaasValue splits one value off s. It may be quoted, with backslash escapes.
 func jaasValue(s string) (value, rest string, ok bool) {
 	if s == "" || (s[0] != '"' && s[0] != '\'') {
 		value, rest, _ = strings.Cut(s, " ")
@@ -323,8 +321,8 @@ func jaasValue(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// scanProperties reads the syntax of java.util.Properties; the last of two
-// equal keys wins. ${ } is text, as in Java.
+// scanProperties parses the syntax of java.util.Properties. Of two equal keys the last counts. ${ } is literal text, as
+// in Java.
 func scanProperties(text []byte) (map[string]string, error) {
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	read, err := loader.LoadBytes(text)
@@ -333,7 +331,7 @@ func scanProperties(text []byte) (map[string]string, error) {
 	}
 	props := read.Map()
 	for name, value := range props {
-		// Java keeps trailing blanks, and nobody has ever meant one.
+		// Java keeps trailing blanks, but they are never intended.
 		props[name] = strings.TrimRight(value, " \t")
 	}
 	return props, nil

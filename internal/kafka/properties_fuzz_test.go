@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// storeProperties writes properties as java.util.Properties.store does: all
-// that could be taken for syntax is escaped.
+// storeProperties encodes properties as java.util.Properties.store does, with all syntax characters escaped.
 func storeProperties(props map[string]string) string {
 	var b strings.Builder
 	escape := func(s string, key bool) {
@@ -42,8 +41,8 @@ func storeProperties(props map[string]string) string {
 	return b.String()
 }
 
-// FuzzProperties: what is read of a file is the same after Java has written it
-// again; unknown names are faults, each by its name, and nothing else is.
+// FuzzProperties checks that the properties read from a file stay the same after Java's encoding. Each unknown name is
+// a fault, and nothing else is.
 func FuzzProperties(f *testing.F) {
 	for _, s := range []string{
 		"", "# comment\n! comment\n\nsecurity.protocol=SSL\n", "a = b \\\n    c", "a:b\\:c", `a\ b=c`, "a", "=b", `\u0041=\u00e9`, `\u12`, "a=1\r\na=2",
@@ -73,7 +72,7 @@ func FuzzProperties(f *testing.F) {
 func checkConfig(t *testing.T, props map[string]string) {
 	for name := range props {
 		if strings.HasSuffix(name, ".location") {
-			return // whatever file that is
+			return // an arbitrary path names no valid file
 		}
 	}
 	c, err := configOf(props)
@@ -101,8 +100,8 @@ func checkConfig(t *testing.T, props map[string]string) {
 	}
 }
 
-// FuzzJAAS: any user and password, quoted, are read as they are; whatever else
-// is read, or is a fault that doesn't tell the password.
+// FuzzJAAS checks that any quoted user and password are read unchanged. Any other input is read or is a fault, and the
+// fault doesn't reveal the password.
 func FuzzJAAS(f *testing.F) {
 	f.Add("alice", "se\"cr\\et;", `org.apache.kafka.common.security.plain.PlainLoginModule required username=a password='b c';`)
 	f.Add("", " ", `x.ScramLoginModule required username="a`)

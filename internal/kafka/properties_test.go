@@ -31,10 +31,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// pki is a throw-away authority with a certificate for 127.0.0.1 that serves
-// as the broker's and as the client's.
+// pki is a temporary certificate authority. Its certificate for 127.0.0.1 is both the broker's and the client's.
 type pki struct {
-	dir, ca, cert, key string // files
+	dir, ca, cert, key string // file paths
 	caPEM, certPEM     string
 	keyPEM             string
 	server             tls.Certificate
@@ -84,7 +83,7 @@ func (p pki) file(t *testing.T, name, text string) string {
 	return path
 }
 
-// broker is one with SASL and TLS that demands a client certificate.
+// broker starts a broker with SASL and TLS that requires a client certificate.
 func (p pki) broker(t *testing.T, clientAuth tls.ClientAuthType) string {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -130,7 +129,7 @@ func roundTrip(t *testing.T, c Config) {
 	}
 }
 
-// oneLine is PEM as people paste it into a properties file.
+// oneLine returns PEM on one line, as it is often written in a properties file.
 func oneLine(pemText string) string { return strings.ReplaceAll(strings.TrimSpace(pemText), "\n", " ") }
 
 func TestPropertiesReachASecuredBroker(t *testing.T) {
@@ -178,12 +177,12 @@ func TestPropertiesReachASecuredBroker(t *testing.T) {
 	})
 }
 
-// A password that Kafka refuses is told as that, and not as brokers that don't answer.
+// TestRefusedPassword checks that a refused password is reported as such, and not as an unavailable broker.
 func TestRefusedPassword(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "right"))
 	must(t, err)
 	defer c.Close()
-	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) { // which kfake doesn't answer
+	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) { // kfake doesn't answer with this error
 		c.KeepControl()
 		answer := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
@@ -259,7 +258,7 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 	}
 }
 
-// A field that With forgets is a setting without effect.
+// TestWithTakesEveryField checks that With doesn't ignore a field: its setting would have no effect.
 func TestWithTakesEveryField(t *testing.T) {
 	full := Config{Brokers: []string{"b"}, Namespace: "n.", ClientID: "c", TLS: &tls.Config{}, SASL: make([]sasl.Mechanism, 1),
 		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true, Reached: true}
@@ -276,7 +275,7 @@ func TestWithTakesEveryField(t *testing.T) {
 	}
 }
 
-// The expectations are what java.util.Properties.load made of the same text.
+// TestScanPropertiesReadsJavasSyntax checks against the results of java.util.Properties.load for the same text.
 func TestScanPropertiesReadsJavasSyntax(t *testing.T) {
 	got, err := scanProperties([]byte("# c\n  ! c\n\na=1\nb : 2\nc 3\n d=x=y:z\ne\nf=a\\\n   b\\\\\ng=\\u00e9\\t\\q\nh\\ i\\==j\na=last\npassword=${HOME}x\r\n"))
 	must(t, err)
@@ -286,7 +285,7 @@ func TestScanPropertiesReadsJavasSyntax(t *testing.T) {
 	}
 }
 
-// Every name is either taken or has a fix, never both.
+// TestPropertyFixesAreOfNamesNotTaken checks that no supported name has a fix.
 func TestPropertyFixesAreOfNamesNotTaken(t *testing.T) {
 	for name := range propertyFixes {
 		if slices.Contains(propertyNames, name) {

@@ -10,25 +10,24 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// What can't be read of a partition is asked for again after quarantineLeast, then after twice as
-// long each time, at most quarantineMost: another replica may lead by then, and have it whole.
+// An unreadable partition is read again after quarantineLeast, then after twice as long each time, up to
+// quarantineMost. By then another replica may lead it and have an intact copy.
 const (
 	quarantineLeast = time.Second
 	quarantineMost  = 30 * time.Second
 )
 
-// quarantines are the partitions with something that can't be read, and how long each was paused
-// last. Without a pause the client asks for the same again at once, for ever, and says so with each
-// poll. They belong to Poll's goroutine.
+// quarantines has the unreadable partitions and the duration of each one's last pause. Without a pause the client would
+// repeat the fetch at once, for ever, and return the error with each poll. Only Poll's goroutine uses it.
 type quarantines map[topicPartition]time.Duration
 
-// unreadablePart is a partition of a poll that can't be read.
+// unreadablePart is an unreadable partition of a poll.
 type unreadablePart struct {
 	at  topicPartition
 	err error
 }
 
-// takeUnreadable removes from a poll the errors about what can't be read.
+// takeUnreadable removes the errors of unreadable partitions from a poll and returns them.
 func takeUnreadable(fetches kgo.Fetches) (found []unreadablePart) {
 	for i := range fetches {
 		for _, t := range fetches[i].Topics {
@@ -53,17 +52,16 @@ func (q quarantines) pause(g *inboxgate.Gate, at topicPartition, now time.Time) 
 	g.Pause(at.inbox(), inboxgate.PausedForQuarantine, now.Add(wait))
 }
 
-// read forgets a partition of which something was read after its pause.
+// read removes a partition that had records after its pause.
 func (q quarantines) read(g *inboxgate.Gate, at topicPartition) {
 	if !g.IsPausedFor(at.inbox(), inboxgate.PausedForQuarantine) {
 		delete(q, at)
 	}
 }
 
-// unreadable reports whether a broker has answered with what isn't a batch of records: its
-// checksum, say, is another. What Kafka's protocol has a word for isn't that, nor what the
-// client says where no broker answered, which waiting may not heal: there is no end of the
-// log then.
+// unreadable reports whether a broker returned something other than valid batches of records, for example with a wrong
+// checksum. Kafka's error codes don't count. Nor do the client's own errors without a broker's answer, which retries
+// may not fix: these have no high watermark.
 func unreadable(fp *kgo.FetchPartition) bool {
 	_, isKafka := errors.AsType[*kerr.Error](fp.Err)
 	return fp.Err != nil && !isKafka && fp.HighWatermark > 0

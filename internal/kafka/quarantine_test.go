@@ -19,9 +19,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// corrupt is a topic of two partitions on a node of Kafka, three batches in each. flip
-// changes a byte of the second one of partition 0, on the disk, or changes it back: Kafka
-// gives what the file has then.
+// corrupt is a topic of two partitions on a Kafka node, with three batches in each. flip changes a byte of the second
+// batch of partition 0 on disk, or changes it back. Kafka serves what the file contains at that time.
 type corrupt struct {
 	*testing.T
 	cfg   kafka.Config
@@ -74,7 +73,7 @@ func (d *corrupt) flip() {
 	}
 }
 
-// reads polls somebody who reads the topic through corruption and healing.
+// reads polls a reader of the topic during the corruption and after the repair.
 func (d *corrupt) reads(poll func() []events.Record, told <-chan string) {
 	d.Helper()
 	var got [2][]string
@@ -105,9 +104,8 @@ func (d *corrupt) reads(poll func() []events.Record, told <-chan string) {
 	}
 }
 
-// A byte that a broker's disk has changed stops its partition, and no other; where it is
-// whole again, all of it is read, each record once: by a supervisor's reader, a scheduler's
-// and an agent's.
+// TestCorruptionStopsItsPartition checks that a byte changed on a broker's disk stops only its partition. After the
+// repair, all of the partition is read, each record once: by a follower, a worker and a session.
 func TestCorruptionStopsItsPartition(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Only what a broker has answered with is waited for. What the client says of a partition
-// by itself ends the follower as ever: nothing would come after a wait.
+// TestUnreadable checks that only data in a broker's response quarantines a partition. An error that the client itself
+// reports ends the follower, because no wait would fix it.
 func TestUnreadable(t *testing.T) {
 	corrupt := errors.New("encoded crc 1 does not match calculated crc 2")
 	for _, c := range []struct {

@@ -22,8 +22,7 @@ const (
 	// readerMissingTries times readerBackoff is how long a topic may be unknown to a broker before it counts
 	// as deleted: new metadata takes time to spread.
 	readerMissingTries = 20
-	// readerCorruptTries: so many fetches of a batch with a wrong checksum mean that it
-	// was not changed on its way.
+	// readerCorruptTries fetches of a batch with a wrong checksum show that it wasn't corrupted in transit.
 	readerCorruptTries = 4
 	// emptyFetchesMax fetches without a record, below the last stable offset, mean that compaction left
 	// nothing there.
@@ -41,7 +40,7 @@ type reader struct {
 	adm       *kadm.Client
 	topic     string
 	partition int32
-	bytesMax  int32 // of a fetch
+	bytesMax  int32 // bound of a fetch
 	// compacted: compaction may have removed records. empty counts the last fetches without records below the
 	// last stable offset.
 	compacted bool
@@ -57,12 +56,12 @@ type reader struct {
 	lastErr error
 	missing int
 
-	// tell, which may be nil, is told of what is corrupt. strict: it isn't waited for: the
-	// reader goes on behind it or, if nobody is told, it is an error. Else it is told again
-	// at intervals that double: another replica may have it whole.
+	// tell, which may be nil, receives corrupt batches. strict: the reader doesn't wait for them to become readable. It
+	// skips them if tell is set, and otherwise fails. Without strict it retries, because another replica may have an
+	// intact copy, and calls tell at tries whose number is a power of 2.
 	tell    func(*CorruptError)
 	strict  bool
-	corrupt int // the last calls that found the same
+	corrupt int // number of consecutive calls that found corruption
 }
 
 func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
@@ -124,7 +123,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// pass goes on behind what is corrupt, if somebody is told.
+// skipBatch continues after a corrupt batch if tell is set; otherwise it returns the error.
 func (r *reader) skipBatch(d *CorruptError) error {
 	if r.tell == nil || d.Next <= r.position() {
 		return d
@@ -232,9 +231,8 @@ func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseT
 	return p, err
 }
 
-// passEmpty judges an answer without records. Markers, and what was rolled back, come as
-// batches. So where committed records end further on, they were taken out, and that is
-// compaction's to do alone: elsewhere they are lost.
+// skipEmpty checks a response without records. Transaction markers and aborted records do arrive as batches. So if
+// committed records end further on, records were removed. Only compaction may do that; in other topics they are lost.
 func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	switch {
 	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():

@@ -15,8 +15,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// interleave writes transactions of several producers to events/0, which begin and end among one another. About half of
-// them are rolled back, and a producer's next transaction follows at once.
+// interleave writes overlapping transactions of several producers to events/0. About half of them are aborted, and each
+// producer begins its next transaction immediately.
 func (s *site) interleave(t *testing.T, r *rand.Rand, producers, steps int) {
 	t.Helper()
 	clients, open := make([]*kgo.Client, producers), make([]bool, producers)
@@ -54,7 +54,7 @@ func (s *site) interleave(t *testing.T, r *rand.Rand, producers, steps int) {
 	}
 }
 
-// placed are records by their offsets, as text.
+// placed returns records with their offsets, as text.
 func placed(rs []events.Record) (all []string) {
 	for i := range rs {
 		all = append(all, fmt.Sprintf("%d %s", rs[i].Offset, rs[i].Value))
@@ -62,8 +62,8 @@ func placed(rs []events.Record) (all []string) {
 	return all
 }
 
-// What kcat reads committed every reader of Waybill reads, whatever was rolled back in between: in line, from the
-// middle, and at offsets that are sought.
+// TestReadersReadWhatKcatReads checks that every reader of Waybill reads the same committed records as kcat, whatever
+// was aborted in between: from the start, from the middle, and at sought offsets.
 func TestReadersReadWhatKcatReads(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		dice := rand.New(rand.NewPCG(9, 10))
@@ -74,7 +74,7 @@ func TestReadersReadWhatKcatReads(t *testing.T) {
 			if i == 100 {
 				t.Fatal("kcat doesn't read the last record")
 			}
-			want = s.ReadTopic(t, s.ns.Events()) // markers are written after a transaction's end is acknowledged
+			want = s.ReadTopic(t, s.ns.Events()) // markers are written after EndTxn is acknowledged
 		}
 		r := s.restorer(t, nil)
 		for name, read := range s.readersFrom(t, r) {
@@ -90,7 +90,7 @@ func TestReadersReadWhatKcatReads(t *testing.T) {
 	})
 }
 
-// seeksWhatKcatReads seeks some offsets, those of markers and of what was rolled back too.
+// seeksWhatKcatReads seeks random offsets, including those of markers and of aborted records.
 func (s *site) seeksWhatKcatReads(t *testing.T, r *kafka.Restorer, dice *rand.Rand, all []events.Record) {
 	t.Helper()
 	density := 1 + dice.IntN(300)
@@ -113,7 +113,7 @@ func (s *site) seeksWhatKcatReads(t *testing.T, r *kafka.Restorer, dice *rand.Ra
 	}
 }
 
-// readersFrom are the readers that begin at an offset of events/0 and read all that follows.
+// readersFrom returns the readers that begin at an offset of events/0 and read to the end.
 func (s *site) readersFrom(t *testing.T, r *kafka.Restorer) map[string]func(from int64) []events.Record {
 	kept := func(into *[]events.Record) func([]events.Record) error {
 		return func(rs []events.Record) error {
@@ -166,7 +166,7 @@ func (s *site) readersFrom(t *testing.T, r *kafka.Restorer) map[string]func(from
 	}
 }
 
-// toTheLast polls until the last record that was written comes.
+// toTheLast polls until the last written record is returned.
 func toTheLast(poll func() ([]events.Record, error), take func([]events.Record) error) error {
 	for {
 		rs, err := poll()

@@ -8,8 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The two kinds of header are the same two fields, so a slice of one can be taken
-// for one of the other.
+// Both header types have the same two fields, so a slice of one can be reinterpreted as a slice of the other.
 var (
 	_ = events.Header(kgo.RecordHeader{})
 	_ = kgo.RecordHeader(events.Header{})
@@ -23,9 +22,8 @@ func headersToKgo(h []events.Header) []kgo.RecordHeader {
 	return unsafe.Slice((*kgo.RecordHeader)(unsafe.Pointer(unsafe.SliceData(h))), len(h))
 }
 
-// fromKgo appends rs to dst as the roles see them. Keys, values and headers are
-// shared, not copied: who appends to the headers gets others, since the slice ends
-// with them.
+// fromKgo appends rs to dst. Keys, values and headers are shared, not copied. Appending to the headers copies them,
+// because their capacity is their length.
 func fromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
 	for _, r := range rs {
 		dst = append(dst, recordOf(r))
@@ -40,16 +38,15 @@ func recordOf(r *kgo.Record) events.Record {
 	}
 }
 
-// toKgo is the record to produce for r. Offset and Time are the broker's to
-// give, so they are not carried over; a negative Partition is, and must be
-// settled by whoever produces (see Producer).
+// toKgo returns the record to produce for r. It leaves out Offset and Time, which the broker assigns. It keeps a
+// negative Partition, which the partitioner resolves (see Producer).
 func toKgo(r *events.Record) *kgo.Record {
 	var out kgo.Record
 	fillKgo(&out, r)
 	return &out
 }
 
-// fillKgo is toKgo into room that there is already.
+// fillKgo is toKgo into an existing record.
 func fillKgo(out *kgo.Record, r *events.Record) {
 	*out = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	if len(r.Headers) > 0 {

@@ -9,21 +9,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// A scheduler that takes over a partition reads its events without a group, and consumes
-// nothing of the inboxes meanwhile: from outside it looks as if it did nothing. So while that
-// takes long, it commits how far it is to a group that has no members: whoever shows groups
-// shows it, and nothing is read from it again.
+// A scheduler that takes over a partition reads its events without a group and doesn't consume the inboxes meanwhile,
+// so from outside it seems idle. If that takes long, it commits its progress to a group without members. Tools that
+// show groups show it, and nothing reads from it again.
 
-// Restore is how far a partition's restore is.
+// RestoreProgress is the progress of a partition's restore.
 type RestoreProgress struct {
-	// Member is the id in the scheduler group of who restores, which no other process ever
-	// has, so that what a dead one said last can be told from what is so.
+	// Member is the restoring member's id in the scheduler group. No other process ever has the same id, so progress of
+	// a dead member can be recognized.
 	Member string
-	// Next of the events is what is read next, End where they ended when it began.
+	// Next is the next offset of events to read, End the log's end when the restore began.
 	Next, End int64
 }
 
-// PublishRestoreProgress says how far restores are, by partition.
+// PublishRestoreProgress commits the progress of restores, by partition.
 func (a *Admin) PublishRestoreProgress(ctx context.Context, restores map[int32]RestoreProgress) error {
 	group := a.cfg.Namespace.RestoreGroup()
 	offsets := kadm.Offsets{}
@@ -40,7 +39,7 @@ func (a *Admin) PublishRestoreProgress(ctx context.Context, restores map[int32]R
 	return nil
 }
 
-// Restores is what was said last of restores, by partition.
+// RestoreProgress returns the last committed progress of restores, by partition.
 func (a *Admin) RestoreProgress(ctx context.Context) (map[int32]RestoreProgress, error) {
 	group := a.cfg.Namespace.RestoreGroup()
 	commits, err := a.committedOffsets(ctx, group)
@@ -60,7 +59,7 @@ func (a *Admin) RestoreProgress(ctx context.Context) (map[int32]RestoreProgress,
 	return restores, nil
 }
 
-// metadata is "<end> <member>".
+// metadata returns "<end> <member>".
 func (r RestoreProgress) metadata() string { return fmt.Sprintf("%d %s", r.End, r.Member) }
 
 func parseRestoreProgress(metadata string) (r RestoreProgress, ok bool) {

@@ -15,11 +15,11 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A broker that doesn't say where committed records end says nothing of a transaction that
-// is open: nobody stops there, and nothing is said of one.
+// TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted checks a read while no broker can say where the committed
+// records end. The read waits, and reports no open transaction.
 func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
-	const away = time.Second // longer than the end of a transaction may take
+	const away = time.Second // longer than writing the markers of a transaction may take
 	s := embedded(t)
 	heldBack := &atomic.Bool{}
 	r := s.restorer(t, &kafka.RestoreListener{Blocked: func(string, int32, int64, int64) { heldBack.Store(true) }})
@@ -44,7 +44,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// leaderless answers a request of one partition's offset: no broker leads it.
+// leaderlessError answers a ListOffsets request: no partition has a leader.
 func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for _, asked := range request.Topics {
@@ -60,7 +60,7 @@ func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse
 	return response
 }
 
-// A read that takes long says how far it is, and why it isn't going on.
+// TestReadSaysHowFarItIs checks that a long read reports its progress, and the error that delays it.
 func TestReadSaysHowFarItIs(t *testing.T) {
 	type said struct {
 		next, end int64
@@ -86,8 +86,8 @@ func TestReadSaysHowFarItIs(t *testing.T) {
 	}
 }
 
-// How far restores are is in a group of its own, by the member that restores; and who that is,
-// in the group of schedulers.
+// TestRestoresAreShownInTheirGroup checks that restore progress is published in a group of its own, with the member id
+// of the restoring worker. The scheduler group's members have the ids and owners.
 func TestRestoresAreShownInTheirGroup(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		admin, err := kafka.OpenAdmin(s.config)

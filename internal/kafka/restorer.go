@@ -61,16 +61,16 @@ type RestoreListener struct {
 	// NotFenced: the open transaction could not be found or fenced, or hangs (see HangingError). The read keeps
 	// waiting for its end.
 	NotFenced func(topic string, partition int32, err error)
-	// Corrupt: records aren't as they were written. The read goes on asking for them, for
-	// another replica may have them, and says so again at intervals that double.
+	// Corrupt: records were changed after they were written, or are lost. The read retries them, because another
+	// replica may have them, and reports them again at intervals that double.
 	Corrupt func(*CorruptError)
 	// Progress is called about every second of a read, which has reached next of end. trouble is why the read
 	// is stuck at the moment, such as unavailable brokers or a used up quota; nil: it advances.
 	Progress func(topic string, partition int32, next, end int64, trouble error)
 }
 
-// Restorer reads committed records of given partitions to their end. Its
-// methods may be called from many goroutines; they share one client.
+// Restorer reads committed records of given partitions to their end. It is safe for concurrent use; all reads share one
+// client.
 type Restorer struct {
 	cfg      Config
 	listener RestoreListener
@@ -104,8 +104,8 @@ func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	return r, nil
 }
 
-// OpenReadOnlyRestorer is OpenRestorer for callers that take over no partition. Its reads fence nobody. They end
-// before a transaction that stays open for longer than half a second.
+// OpenReadOnlyRestorer is OpenRestorer for callers that take over no partition. Its reads fence no transaction. They
+// end before a transaction that stays open for longer than half a second.
 func OpenReadOnlyRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
 	r, err := OpenRestorer(cfg, listener)
 	if err == nil {
@@ -246,7 +246,7 @@ type partitionScan struct {
 
 	trimmed    func(partition int32, start int64)                                  // nil: trimmed records end the read
 	progress   func(topic string, partition int32, next, end int64, trouble error) // nil: no reports
-	reportedAt time.Time                                                           // the last report, or the start of the read
+	reportedAt time.Time                                                           // of the last report, or the start
 }
 
 func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
@@ -359,8 +359,8 @@ type Range struct {
 	// ReuseBuffers: records, with keys, values and headers, are valid until fn returns. It takes half of the
 	// processor time, and little memory (BenchmarkReadLog).
 	ReuseBuffers bool
-	// Corrupt is told of records that aren't as they were written, and that fn isn't given,
-	// in its place among them; several partitions' at once. nil: they end the read.
+	// Corrupt receives corrupt batches, in log order among the records that fn receives. Calls for several partitions
+	// may be concurrent. Nil: corruption ends the read.
 	Corrupt func(*CorruptError)
 	// Blocked is called for a partition that can't be read to its end: an open transaction holds back the
 	// committed records in [next, end). Calls for several partitions may be concurrent. It may be nil.

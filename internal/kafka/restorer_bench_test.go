@@ -16,12 +16,12 @@ import (
 
 var benchLog = flag.String("log", "", "BenchmarkReadLog: the address of a broker that has a log of events; empty: one on disk is written first")
 
-// BenchmarkReadLog is what reading a log takes of this process, to the end that it has: by a
-// client that is polled and does nothing with what it gets, and by a Restorer.
+// BenchmarkReadLog measures the cost of reading a log to its current end in this process: with a polling client that
+// ignores the records, and with a Restorer.
 //
 //	go test ./internal/kafka -run xxx -bench ReadLog -benchtime 1x -log 127.0.0.1:9092
 //
-// Without -log the broker is in this process, and what it takes is counted too.
+// Without -log, the broker runs in this process, and its cost is included.
 func BenchmarkReadLog(b *testing.B) {
 	s := benchSite(b)
 	topic, r := s.ns.Events(), s.restorer(b, nil)
@@ -59,7 +59,7 @@ func BenchmarkReadLog(b *testing.B) {
 	}
 }
 
-// benchSite is a broker that has a log of events.
+// benchSite returns a broker with a log of events.
 func benchSite(b *testing.B) *site {
 	b.Helper()
 	if *benchLog == "" {
@@ -72,10 +72,10 @@ func benchSite(b *testing.B) *site {
 	return &site{broker, kafka.Config{Brokers: broker.Addrs, Namespace: ns, ClientID: "bench"}, ns, nil}
 }
 
-// pollAll reads so many records with a client of its own.
+// pollAll reads want records with a new client.
 func (s *site) pollAll(b *testing.B, want int) (n int) {
 	cl := s.Client(b, kgo.ConsumeTopics(s.ns.Events()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(4<<20)) // as a Restorer fetches
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(4<<20)) // like a Restorer
 	defer cl.Close()
 	for n < want {
 		n += cl.PollFetches(b.Context()).NumRecords()

@@ -13,26 +13,23 @@ import (
 )
 
 const (
-	// fenceWaitMax bounds the wait for the broker to finish the rollback that a
-	// fence begins.
+	// fenceWaitMax bounds the wait for the rollback that a fence causes.
 	fenceWaitMax = 5 * time.Second
-	// hangingAfter is how long after a fence what it rolled back may still be open.
+	// hangingAfter is how long after a fence the fenced transaction may remain open before it is reported as hanging.
 	hangingAfter = 2 * time.Second
 )
 
-// HangingError is of a transaction that its coordinator has ended, or doesn't
-// know, and that is open in a partition: its marker is lost, and nobody can read
-// on there. Only an operator can end it.
+// HangingError reports a transaction that is open in a partition although its coordinator has ended it or doesn't know
+// it: its marker is lost, and readers of committed records can't continue. Only an operator can end it.
 //
-// A single node of Apache Kafka that dies or stops in the middle of transactions does
-// that (seen with 4.3.1). When it is back, it leads everything by its old metadata until the
-// controller gives up the broker that it was before. Then no partition has a leader. The
-// transaction coordinator takes such partitions for deleted, skips their markers, and writes that
-// the transaction is complete. A commit can be lost in the same way.
+// A single node of Apache Kafka that stops during transactions can cause that (seen with 4.3.1). When it restarts, it
+// leads all partitions by its old metadata until the controller removes the old registration of the broker. Then no
+// partition has a leader. The transaction coordinator treats such partitions as deleted, skips their markers, and
+// records the transaction as complete. A commit can be lost in the same way.
 type HangingError struct {
 	Topic     string
 	Partition int32
-	// Producer and Epoch wrote it, from the offset Start on.
+	// Producer and Epoch identify the producer, Start the transaction's first offset.
 	Producer int64
 	Epoch    int16
 	Start    int64
@@ -46,16 +43,15 @@ func (e *HangingError) Error() string {
 		e.Producer, e.Epoch, e.Topic, e.Partition, e.Start, offsetsTopic, e.Abort())
 }
 
-// Abort is the command that ends it in this partition.
+// Abort returns the command that aborts the transaction in this partition.
 func (e *HangingError) Abort() string {
 	return fmt.Sprintf("kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %d --start-offset %d",
 		strings.Join(e.brokers, ","), e.Topic, e.Partition, e.Start)
 }
 
-// release ends the transactions that hold back a partition, where their owner
-// is a worker of this namespace: by now it has lost the partition, or is dead.
-// What can't be found or isn't a worker's is left to the broker's timeout. tell is
-// false where the same was said a moment ago.
+// endBlocking ends the transactions that block a partition if their owner is a worker of this namespace. That worker is
+// dead or has lost the partition. Other transactions are left to the broker's timeout. tell is false if the same was
+// just reported.
 func (r *Restorer) endBlocking(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
 	if tell && r.listener.Blocked != nil {
 		r.listener.Blocked(topic, p, stable, end)
@@ -71,7 +67,7 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 		return fmt.Errorf("describe the producers of topic %s partition %d: %w", topic, p, err)
 	}
 	var ids []int64
-	open := map[int64]*HangingError{} // if it should prove to be one
+	open := map[int64]*HangingError{} // candidates, by producer id
 	described.EachProducer(func(d kadm.DescribedProducer) {
 		if d.CurrentTxnStartOffset >= 0 && d.CurrentTxnStartOffset < end {
 			ids = append(ids, d.ProducerID)
@@ -89,12 +85,12 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 	for _, t := range found.Sorted() {
 		o := open[t.ProducerID]
 		if o == nil {
-			continue // not asked for
+			continue // not requested
 		}
 		if gone, err := r.hasMovedOn(ctx, t.TxnID, o.Epoch); err != nil {
 			return err
 		} else if gone {
-			continue // nothing is left to fence but who has the id now
+			continue // that transaction has ended; a fence would hit the id's present owner
 		}
 		delete(open, t.ProducerID)
 		if !strings.HasPrefix(t.TxnID, fencePrefix(r.cfg)) {
@@ -117,9 +113,9 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 	return errors.Join(faults...)
 }
 
-// fenceOnce fences an incarnation of an id, unless this was done: a dead owner
-// may hold back many partitions, and who opens the same id again must not be
-// fenced for the sake of the one before. It returns how long before it was done.
+// fenceOnce fences an incarnation of a transactional id, once. A dead owner may block many partitions, and a process
+// that has since opened the same id must not be fenced because of its predecessor. It returns how long ago the fence
+// was.
 func (r *Restorer) fenceOnce(ctx context.Context, id string, who producer) (before time.Duration, err error) {
 	select {
 	case r.fencing <- struct{}{}:
@@ -140,8 +136,8 @@ func (r *Restorer) fenceOnce(ctx context.Context, id string, who producer) (befo
 	return 0, nil
 }
 
-// goneOn reports whether a transactional id is past the transaction of an epoch: an
-// end and a fence each add one (KIP-890), as nothing does before.
+// hasMovedOn reports whether a transactional id is past the transaction with an epoch. Its end and a fence each
+// increment the epoch once (KIP-890), and nothing else does before.
 func (r *Restorer) hasMovedOn(ctx context.Context, id string, epoch int16) (bool, error) {
 	described, err := r.admin.DescribeTransactions(ctx, id)
 	if err != nil {
@@ -151,8 +147,8 @@ func (r *Restorer) hasMovedOn(ctx context.Context, id string, epoch int16) (bool
 	return t.Err == nil && t.ProducerEpoch > epoch+1, nil
 }
 
-// orphanedFor is for how long no coordinator has known the transaction of a
-// producer: one that loads its log knows none.
+// orphanedFor returns for how long no coordinator has known a producer's transaction. A coordinator that is loading its
+// log knows none, so a short time proves nothing.
 func (r *Restorer) orphanedFor(ctx context.Context, who producer) time.Duration {
 	select {
 	case r.fencing <- struct{}{}:
@@ -166,8 +162,8 @@ func (r *Restorer) orphanedFor(ctx context.Context, who producer) time.Duration 
 	return time.Since(r.orphaned[who])
 }
 
-// fence takes a producer id for a transactional id, as a client does that
-// starts: the broker rolls back what is open and refuses who had it before.
+// fence requests a producer id for a transactional id, as a starting client does. The broker rolls back the open
+// transaction and fences the previous producer.
 func (r *Restorer) fence(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceWaitMax)
 	defer cancel()
@@ -182,7 +178,7 @@ func (r *Restorer) fence(ctx context.Context, id string) error {
 		if !errors.Is(err, kerr.ConcurrentTransactions) {
 			return err
 		}
-		// The rollback has begun; it is done when the broker says otherwise.
+		// The rollback has begun; it is finished when the error ends.
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("rollback not finished within %v: %w", fenceWaitMax, err)

@@ -14,16 +14,14 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A transaction that its coordinator has ended and that is open all the same is
-// told with what an operator can do. Apache Kafka left such behind, on a single
-// node that was killed: partitions stood still, and the log said every half
-// second that a transaction was still open (chaos, -broker kafka, seed
-// 1795189579376562786). Who has its transactional id by now is left alone.
+// TestAHangingTransactionIsTold checks a hanging transaction: it is open in a partition, although its coordinator has
+// ended it. Apache Kafka can leave one when a single node is killed. The read reports it once, with the command that
+// aborts it. The current producer with that transactional id isn't fenced.
 func TestAHangingTransactionIsTold(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	t.Run("its id was fenced", func(t *testing.T) {
-		hangs(t, kmsg.InitProducerID, 1, func(kmsg.Response) {}) // it says that it did
+		hangs(t, kmsg.InitProducerID, 1, func(kmsg.Response) {}) // it answers that it fenced the id, without doing so
 	})
 	t.Run("its id has gone on", func(t *testing.T) {
 		hangs(t, kmsg.DescribeTransactions, 0, func(answer kmsg.Response) {
@@ -35,8 +33,7 @@ func TestAHangingTransactionIsTold(t *testing.T) {
 	})
 }
 
-// hangs reads a partition with an open transaction while the broker answers a kind
-// of request as it is told to.
+// hangs reads a partition with an open transaction. The broker answers requests of the given key as answer says.
 func hangs(t *testing.T, key kmsg.Key, wantFenced int, answer func(kmsg.Response)) {
 	s := embedded(t)
 	s.ns, s.config.Namespace = "hang.", "hang."

@@ -12,8 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A partition that no broker leads is waited for, and that is said: a worker that began anew for
-// it would never go on with the others that it has.
+// TestRestoreWaitsForAPartitionWithoutALeader checks that a read waits for a leader and reports that. If it failed
+// instead, the worker would restart for this partition again and again and never process its others.
 func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 	s := embedded(t)
 	var leads atomic.Bool

@@ -10,21 +10,19 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// readAtBytes bounds a fetch of ReadAt. What is sought lies together, or far apart:
-// four times as much took twice as long, a quarter no less (BenchmarkReadAt).
+// readAtBytes bounds a fetch of ReadAt. The offsets are close together or far apart: four times as much took twice as
+// long, and a quarter was no faster (BenchmarkReadAt).
 const readAtBytes = 64 << 10
 
-// readAtTimeout is how long ReadAt asks brokers that give nothing: somebody waits for the answer. A
-// leader that was stopped in good order has a successor before that.
+// readAtTimeout is how long ReadAt waits without progress, because a caller waits for it. A controlled shutdown of a
+// leader elects its successor within that time.
 const readAtTimeout = 5 * time.Second
 
-// ReadAt returns the committed records at some offsets of a partition, in order. An
-// offset at which there is none is left out: of a marker, of what was rolled back
-// or isn't committed yet, or past the end. One below the log's start is an
-// *OffsetRangeError. Where brokers give nothing for 5 s the error is an *UnavailableError.
+// ReadAt returns the committed records at some offsets of a partition, in order. Offsets without one are left out: of
+// markers, of records that were rolled back or aren't committed yet, and past the end. An offset below the log's start
+// is an *OffsetRangeError. Without progress for 5 s the error is an *UnavailableError.
 //
-// corrupt is told of records that aren't as they were written, and that are left out; nil: they are
-// an error, a *CorruptError.
+// corrupt receives corrupt batches, whose records are left out; nil: they are an error, a *CorruptError.
 func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []int64, corrupt func(*CorruptError)) ([]events.Record, error) {
 	within, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -42,8 +40,8 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 	return found, err
 }
 
-// readAt is ReadAt without its bound. went is told after each fetch whether it brought the read on, and what
-// trouble there was.
+// readAt is ReadAt without a time limit. After each fetch it calls went with whether the read advanced, and with the
+// fetch's error.
 func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, corrupt func(*CorruptError), went func(on bool, trouble error)) ([]events.Record, error) {
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
@@ -66,7 +64,7 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 		}
 		if rd.position() == before {
 			if over, err := s.atCommittedEnd(ctx); over || err != nil {
-				return found, err // nothing is readable there, and so nothing above
+				return found, err // the committed records end here, so the remaining offsets have none
 			}
 			continue
 		}
@@ -75,9 +73,8 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 	return found, nil
 }
 
-// over reports whether the reader is where nothing is committed. A fetch doesn't tell: a
-// broker that has just come to lead may know of less. Of what it lists it says that it
-// doesn't know (KIP-207).
+// atCommittedEnd reports whether the reader is at or past the last stable offset. A fetch doesn't show it: a broker
+// that has just become leader may return a lower one. ListOffsets then returns an error (KIP-207).
 func (s *partitionScan) atCommittedEnd(ctx context.Context) (bool, error) {
 	stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
 	switch {
@@ -89,7 +86,7 @@ func (s *partitionScan) atCommittedEnd(ctx context.Context) (bool, error) {
 	return err == nil && s.reader.position() >= stable, nil
 }
 
-// Bounds is what the log of a partition has: [start, end), of which all below stable is committed or rolled back.
+// Bounds returns the bounds of a partition's log, [start, end). All records below stable are committed or rolled back.
 func (r *Restorer) Bounds(ctx context.Context, topic string, p int32) (start, stable, end int64, err error) {
 	if start, end, err = r.bounds(ctx, topic, p); err != nil {
 		return 0, 0, 0, err

@@ -11,8 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// fill writes a log of values of 450 bytes to events/0, in committed transactions of size
-// records.
+// fill writes values of 450 bytes to events/0, in committed transactions of size records.
 func (s *site) fill(b *testing.B, transactions, size int) {
 	b.Helper()
 	cl := s.outside(b, kgo.TransactionalID(string(s.ns)+"bench"), kgo.ProducerBatchCompression(kgo.SnappyCompression()))
@@ -23,7 +22,7 @@ func (s *site) fill(b *testing.B, transactions, size int) {
 		}
 		for i := range size {
 			for j := range body {
-				body[j] = byte('a' + rand.IntN(12)) // as well compressed as JSON is
+				body[j] = byte('a' + rand.IntN(12)) // compresses about as well as JSON
 			}
 			cl.Produce(b.Context(), &kgo.Record{Topic: s.ns.Events(), Partition: 0, Value: fmt.Appendf(nil, "%d/%d %s", t, i, body)}, func(_ *kgo.Record, err error) {
 				if err != nil {
@@ -40,8 +39,8 @@ func (s *site) fill(b *testing.B, transactions, size int) {
 	}
 }
 
-// The nine events of a task, of a log on disk in transactions of 60: as far apart as
-// when few tasks, and when very many, are at work.
+// BenchmarkReadAt reads the nine events of a task from a log on disk, in transactions of 60 records. Their distances
+// are those with few and with very many concurrent tasks.
 func BenchmarkReadAt(b *testing.B) {
 	const transactions, size = 2000, 60
 	s := newSite(b, kafkatest.Embedded(b, kfake.DataDir(b.TempDir())))

@@ -16,8 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Whoever asks for some records of brokers that give none is told so after some seconds: before, he waited for as long
-// as he could.
+// TestReadAtOfBrokersThatGiveNothing checks that ReadAt fails after some seconds if no broker answers its fetches.
 func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
@@ -26,7 +25,7 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	s.awaitEnd(t, r, 1, 2)
 	s.Fake.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
-		return nil, io.EOF, true // which ends the connection
+		return nil, io.EOF, true // closes the connection
 	})
 	began := time.Now()
 	_, err := r.ReadAt(t.Context(), s.ns.Events(), 1, []int64{0}, nil)
@@ -36,7 +35,8 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	}
 }
 
-// A read of all partitions has what can be read, if somebody is told what is left out; else it fails.
+// TestReadAllBesideAPartitionWithoutALeader checks that ReadAll with Unavailable set skips a partition without a leader
+// and reports it. Without Unavailable it fails.
 func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 	s := embedded(t)
 	r := s.restorer(t, nil)

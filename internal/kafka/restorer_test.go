@@ -39,7 +39,7 @@ func (s *site) transact(t testing.TB, p int32, how kgo.TransactionEndTry, values
 	cl.Close()
 }
 
-// begin writes values to events/p in a transaction that it leaves open.
+// begin writes values to events/p in a transaction and leaves it open.
 func (s *site) begin(t testing.TB, id string, p int32, values ...string) *kgo.Client {
 	t.Helper()
 	cl := s.outside(t, kgo.TransactionalID(id), kgo.TransactionTimeout(2*time.Minute))
@@ -52,8 +52,8 @@ func (s *site) begin(t testing.TB, id string, p int32, values ...string) *kgo.Cl
 	return cl
 }
 
-// awaitEnd waits until events/p ends at an offset: a transaction's end is
-// acknowledged before its markers are written.
+// awaitEnd waits until events/p ends at an offset. The markers of a transaction are written after its end is
+// acknowledged.
 func (s *site) awaitEnd(t testing.TB, r *kafka.Restorer, p int32, want int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
@@ -69,7 +69,7 @@ func (s *site) awaitEnd(t testing.TB, r *kafka.Restorer, p int32, want int64) {
 	}
 }
 
-// trim deletes what lies before an offset of events/p.
+// trim deletes the records before an offset of events/p.
 func (s *site) trim(t testing.TB, p int32, before int64) {
 	t.Helper()
 	offsets := kadm.Offsets{}
@@ -96,8 +96,8 @@ func (s *site) read(t testing.TB, r *kafka.Restorer, p int32, from int64) (value
 	return values, next
 }
 
-// ReadLast reads what is within so many offsets of the end, and says whether that
-// was all; of a topic that isn't there it says that no other client finds it.
+// TestReadLast checks that ReadLast returns the records within n offsets of the end, and reports whether those are all.
+// For a missing topic, its error is permanent.
 func TestReadLast(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
@@ -169,8 +169,8 @@ func TestReadRefusesAnOffsetThatIsNotInTheLog(t *testing.T) {
 	})
 }
 
-// Records below the high watermark are waited for, even if their transaction
-// ends only after the read began.
+// TestReadWaitsForATransactionThatIsEnding checks that a read waits for records below the high watermark, even if their
+// transaction ends only after the read began.
 func TestReadWaitsForATransactionThatIsEnding(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		var fenced []string
@@ -193,7 +193,7 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 		var mu sync.Mutex
 		var fenced []string
 		var complaints []error
-		ctx, ofForeign := context.WithCancel(bounded(t)) // ends when it is told whose transaction is in the way
+		ctx, ofForeign := context.WithCancel(bounded(t)) // canceled when the foreign transaction is reported
 		defer ofForeign()
 		r := s.restorer(t, &kafka.RestoreListener{
 			Fenced: func(id string) {
@@ -214,7 +214,7 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 		cl := s.begin(t, dead, 3, "open")
 		submit(t, cl, input(s.ns.Events(), 5, "open too"))
 
-		// Both partitions at once, as a restore does.
+		// Both partitions concurrently, as in a restore.
 		began := time.Now()
 		var both sync.WaitGroup
 		both.Go(func() {
@@ -249,7 +249,7 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 	})
 }
 
-// readApart reads with fn called for two partitions at once: each waits for the other.
+// readApart reads two partitions with concurrent calls of fn, each of which waits for the other.
 func (s *site) readApart(t *testing.T, r *kafka.Restorer) {
 	t.Helper()
 	taken := make([]atomic.Int64, testPartitions)
@@ -324,7 +324,7 @@ func TestReadAll(t *testing.T) {
 		}
 		s.readApart(t, r)
 		full := errors.New("full")
-		// What ended the reading is told, and not that others were stopped because of it.
+		// ReadAll returns the error that ended it, and not the cancellation of its other reads.
 		for range 300 {
 			failed := false
 			if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{}, func([]events.Record) error {
@@ -347,14 +347,15 @@ func TestReadAll(t *testing.T) {
 	})
 }
 
-// A partition takes several fetches; what was rolled back stays out of each.
+// TestReadOverManyFetchesLeavesOutWhatWasRolledBack checks a partition that takes several fetches. None of them may
+// return aborted records.
 func TestReadOverManyFetchesLeavesOutWhatWasRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		noise := make([]byte, 100_000) // compresses to nothing less
+		noise := make([]byte, 100_000) // random, so compression doesn't shrink it
 		_, err := rand.NewChaCha8([32]byte{}).Read(noise)
 		must(t, err)
 		body := string(noise)
-		for i := range 20 { // 8 MB, a quarter of it rolled back
+		for i := range 20 { // 8 MB, a quarter of it aborted
 			s.transact(t, 0, kgo.TryAbort, fmt.Sprintf("never %d %s", i, body))
 			s.transact(t, 0, kgo.TryCommit, body, body, body)
 		}

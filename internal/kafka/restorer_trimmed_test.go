@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// An inbox is trimmed while somebody reads all of it: he is told from where on he has it, and
-// goes on there. Who doesn't ask for that hears of it as an error.
+// TestReadAllOfWhatIsTrimmedMeanwhile checks a log that is trimmed during ReadAll. With Trimmed set, the read reports
+// the new start and continues there. Without it, ReadAll fails.
 func TestReadAllOfWhatIsTrimmedMeanwhile(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
@@ -24,7 +24,7 @@ func TestReadAllOfWhatIsTrimmedMeanwhile(t *testing.T) {
 		read := func(in kafka.Range, below int64) (values map[int32][]string, as map[int32]int64, err error) {
 			values = map[int32][]string{}
 			as, err = r.ReadAll(t.Context(), s.ns.Events(), in, func(rs []events.Record) error {
-				if len(values) == 0 { // few partitions are being read, and the others will be
+				if len(values) == 0 { // some partitions are being read, the others will be
 					for p := range int32(testPartitions) {
 						s.trim(t, p, below)
 					}

@@ -22,13 +22,11 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// asked is how often a reader is asked for the same again by these tests: more often than
-// any number of tries that it has.
+// asked is how often a reader must repeat a fetch in these tests. It exceeds any limit of its retries.
 const asked = 6
 
-// said answers the next fetches of a topic with what a broker might say instead of
-// what it has, so many times; each is an empty answer that answer fills in. It tells
-// how many are left.
+// said replaces the next responses to fetches of a topic: each is an empty response that answer fills in. It returns
+// the number of replacements that are left, initially times.
 func (s *site) said(topic string, times int32, answer func(*kmsg.FetchResponse, *kmsg.FetchRequest)) (left *atomic.Int32) {
 	left = &atomic.Int32{}
 	left.Store(times)
@@ -47,12 +45,10 @@ func (s *site) said(topic string, times int32, answer func(*kmsg.FetchResponse, 
 	return left
 }
 
-// nothingOf is the answer to one who has used up its quota: no error, a pause, and no
-// topic at all.
+// nothingOf fills in the response to a client that exceeds its quota: no error, a throttle time, and no topics.
 func nothingOf(response *kmsg.FetchResponse, _ *kmsg.FetchRequest) { response.ThrottleMillis = 1 }
 
-// noRecords is an answer about what was asked for that holds no record, and says where
-// committed ones end.
+// noRecords fills in a response without records that has stable as the last stable offset.
 func noRecords(stable int64) func(*kmsg.FetchResponse, *kmsg.FetchRequest) {
 	return func(response *kmsg.FetchResponse, request *kmsg.FetchRequest) {
 		topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
@@ -63,8 +59,8 @@ func noRecords(stable int64) func(*kmsg.FetchResponse, *kmsg.FetchRequest) {
 	}
 }
 
-// ways are all that reads a partition of events to an end, or at places. They give the
-// values that they read.
+// ways returns all methods that read a partition of events to its end or at offsets. Each returns the values that it
+// read.
 func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string]func() ([]string, error) {
 	var values []string
 	take := func(rs []events.Record) error {
@@ -102,15 +98,16 @@ func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string
 	}
 }
 
-// An answer that says nothing about a partition doesn't say that it has nothing, however
-// often it comes; nor does that of a leader which knows of less than was committed.
+// TestWhatIsNotAnsweredIsAskedForAgain checks that a read repeats a fetch whose response doesn't mention the partition,
+// or comes from a leader that lags behind the committed records. Such a response doesn't mean that the partition is
+// empty.
 func TestWhatIsNotAnsweredIsAskedForAgain(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	for name, answer := range map[string]func(*kmsg.FetchResponse, *kmsg.FetchRequest){
 		"over a quota":             nothingOf,
 		"left out":                 func(*kmsg.FetchResponse, *kmsg.FetchRequest) {},
 		"a leader that lags":       noRecords(0),
-		"one whose log has a hole": noRecords(7), // a replica that is made again has what others have
+		"one whose log has a hole": noRecords(7), // another replica may have the records
 		"over a quota, but told": func(response *kmsg.FetchResponse, request *kmsg.FetchRequest) {
 			noRecords(7)(response, request)
 			response.ThrottleMillis = 1
@@ -124,7 +121,7 @@ func TestWhatIsNotAnsweredIsAskedForAgain(t *testing.T) {
 			t.Parallel()
 			times := int32(asked)
 			if name == "one whose log has a hole" {
-				times = 3 // a fourth is told
+				times = 3 // the fourth is reported as corruption
 			}
 			isAskedForAgain(t, times, answer)
 		})
@@ -145,14 +142,14 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 		}
 		left.Store(0)
 	}
-	s.said(s.ns.Events(), times, noRecords(2)) // below where the reader is
+	s.said(s.ns.Events(), times, noRecords(2)) // below the reader's position
 	if values, next := s.read(t, r, 0, 5); !slices.Equal(values, []string{"c"}) || next != 7 {
 		t.Errorf("from 5: %q, next %d", values, next)
 	}
 }
 
-// A log of which nothing is ever taken out, and that has nothing where its committed records
-// are, is corrupt: it is told, as such, and not passed over.
+// TestAHoleIsTold checks that a log without records below its last stable offset is reported as corrupt and not
+// skipped, if nothing may have deleted them.
 func TestAHoleIsTold(t *testing.T) {
 	s := embedded(t)
 	s.transact(t, 0, kgo.TryCommit, "a", "b")
@@ -164,7 +161,7 @@ func TestAHoleIsTold(t *testing.T) {
 	}})
 	s.awaitEnd(t, r, 0, 3)
 	for way, read := range s.ways(t, r, []int64{1}) {
-		left.Store(0) // of the one before
+		left.Store(0) // of the previous iteration
 		told = make(chan *kafka.CorruptError, 1)
 		left = s.said(s.ns.Events(), 1000, noRecords(3))
 		values, err := read()
@@ -181,7 +178,8 @@ func TestAHoleIsTold(t *testing.T) {
 	}
 }
 
-// Compaction may leave nothing at the end of a topic. Who must reach the end does.
+// TestReadsEndBehindWhatCompactionEmptied checks that reads to the end of a topic end, although compaction left no
+// records there.
 func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
 	const end = 3
 	s := embedded(t)
@@ -213,7 +211,7 @@ func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
 	}
 }
 
-// emptied makes all logs end at an offset, with nothing after their first record.
+// emptied makes all logs end at an offset, with no records after the first one.
 func (s *site) emptied(end int64) {
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
@@ -241,12 +239,12 @@ func (s *site) emptied(end int64) {
 	})
 }
 
-// Apache Kafka answers a client that has used up its quota without an error and without
-// records. All of a log is read all the same.
+// TestARestoreWithinAQuota checks that all of a log is read under a quota. Apache Kafka answers a client that exceeds
+// it without an error and without records.
 func TestARestoreWithinAQuota(t *testing.T) {
 	const (
 		records, bytes = 48, 128 << 10
-		rate           = 256 << 10 // a second, of ten
+		rate           = 256 << 10 // bytes/s, averaged over a window of 10 s
 	)
 	t.Parallel()
 	s := newSite(t, kafkatest.Kafka(t))
@@ -269,7 +267,7 @@ func TestARestoreWithinAQuota(t *testing.T) {
 	throttled := &throttles{}
 	s.config.Hooks = append(s.config.Hooks, throttled)
 	r := s.restorer(t, nil)
-	// All partitions at once, as a restore does.
+	// All partitions concurrently, as in a restore.
 	var all errgroup.Group
 	for p := range int32(testPartitions) {
 		all.Go(func() error {
@@ -290,7 +288,7 @@ func TestARestoreWithinAQuota(t *testing.T) {
 	t.Logf("%d answers asked for a pause", throttled.n.Load())
 }
 
-// throttles counts how often a broker asked for a pause.
+// throttles counts responses with a throttle time.
 type throttles struct{ n atomic.Int32 }
 
 func (h *throttles) OnBrokerThrottle(kgo.BrokerMetadata, time.Duration, bool) { h.n.Add(1) }

@@ -5,21 +5,18 @@ import (
 	"time"
 )
 
-// How clients try again what brokers may do a moment later: a leader or a
-// coordinator has moved, or loads. Each request of a transaction may meet such
-// an answer, one after another, so the client library's own backoff, 250 ms and
-// then twice as much each time, adds up to seconds in which nothing is
-// committed. requestRetries times the longest backoff is more than the library's
-// bound of one request, 30 s, and more than a transaction has.
+// These constants control how clients retry errors that end soon: a leader or a coordinator has moved or is loading.
+// Several requests of a transaction, one after another, may meet such an error. With the client library's default
+// backoff, 250 ms and then twice as much each time, the waits would add up to seconds without a commit. requestRetries
+// times the longest backoff exceeds the library's limit for a request, 30 s, and the transaction timeout.
 const (
 	retryBackoffMin = 20 * time.Millisecond
 	retryBackoffMax = 400 * time.Millisecond
 	requestRetries  = 200
 )
 
-// retryBackoff is the wait before the try after so many that failed, 1 or more.
-// Up to half of it is by chance, so that the clients of a broker that is back
-// don't all ask at once.
+// retryBackoff returns the wait after a number of failures, 1 or more. Half of it is random, so that clients don't
+// retry all at once when a broker is available again.
 func retryBackoff(failed int) time.Duration {
 	backoff := retryBackoffMin
 	for range failed - 1 {

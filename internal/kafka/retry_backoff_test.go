@@ -2,7 +2,7 @@ package kafka
 
 import "testing"
 
-// The backoff grows to its bound, and stays within half of it and all.
+// TestRetryBackoff checks that the backoff grows to its maximum, with a jitter from half of it to all of it.
 func TestRetryBackoff(t *testing.T) {
 	for failed, most := 0, retryBackoffMin; failed < 1000; failed++ {
 		if got := retryBackoff(failed); got < most/2 || got >= most {

@@ -17,9 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// TLSFromFiles is the TLS configuration of flags that name PEM files: ca are
-// the certificates to trust (empty: the system's), cert and key the client's
-// own (both or neither). TLS 1.2 at least.
+// TLSFromFiles returns a TLS configuration, TLS 1.2 or higher, from PEM files: ca has the trusted certificates (empty:
+// the system's), cert and key the client's own (both or neither).
 func TLSFromFiles(ca, cert, key string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if (cert == "") != (key == "") {
@@ -53,8 +52,8 @@ func TLSFromFiles(ca, cert, key string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// SASL is one of the mechanisms PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 for a
-// user with a password; any other name is an error.
+// SASL returns the mechanism PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 for a user with a password. Any other name is an
+// error.
 func SASL(mechanism, user, pass string) (sasl.Mechanism, error) {
 	if user == "" || pass == "" {
 		return nil, fmt.Errorf("SASL %s needs a user and a password; give both", mechanism)
@@ -70,8 +69,8 @@ func SASL(mechanism, user, pass string) (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("SASL mechanism %q is not supported; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", mechanism)
 }
 
-// chainOnly makes cfg verify the broker's certificate chain but not its host
-// name: what Java does for an empty ssl.endpoint.identification.algorithm.
+// skipHostnameCheck makes cfg verify the broker's certificate chain but not its host name, as Java does for an empty
+// ssl.endpoint.identification.algorithm.
 func skipHostnameCheck(cfg *tls.Config) {
 	roots := cfg.RootCAs
 	cfg.InsecureSkipVerify = true // of Go's own check, which includes the name; the chain is verified below
@@ -88,7 +87,7 @@ func skipHostnameCheck(cfg *tls.Config) {
 	}
 }
 
-// trusted is the pool of the certificates in a PEM text.
+// certPool returns a pool with the certificates in a PEM text.
 func certPool(text []byte) (*x509.CertPool, error) {
 	pool, n := x509.NewCertPool(), 0
 	blocks, err := pemBlocks(text)
@@ -113,8 +112,8 @@ func certPool(text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// identity pairs a certificate chain and a private key, each given as PEM text
-// that may hold other blocks too (Java puts both in one file).
+// keyPair returns a certificate chain and private key from PEM texts, which may contain other blocks too (Java puts
+// both in one file).
 func keyPair(chainText, keyText []byte) (tls.Certificate, error) {
 	chain, err := pemBlocks(chainText)
 	if err != nil {
@@ -152,8 +151,8 @@ func keyPair(chainText, keyText []byte) (tls.Certificate, error) {
 
 var pemBlock = regexp.MustCompile(`(?s)-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END ([A-Z0-9 ]+)-----`)
 
-// pemBlocks reads PEM as Java does: the body may be broken by any white space,
-// or be one line as in a properties file, where encoding/pem wants lines.
+// pemBlocks parses PEM as Java does. White space may split the body anywhere, or the body may be a single line, as in a
+// properties file. encoding/pem accepts only the standard line format.
 func pemBlocks(text []byte) ([]*pem.Block, error) {
 	var blocks []*pem.Block
 	for _, m := range pemBlock.FindAllSubmatch(text, -1) {

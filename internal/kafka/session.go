@@ -18,85 +18,81 @@ import (
 )
 
 const (
-	// DefaultAgentSessionTimeout is how long a dead agent keeps its partitions.
+	// DefaultAgentSessionTimeout is how long a dead agent keeps its partitions before they are reassigned.
 	DefaultAgentSessionTimeout = 10 * time.Second
-	// DefaultCommitEvery is how much finished work a killed agent repeats.
+	// DefaultCommitEvery is the default interval of commits. A killed agent repeats at most the work it finished since
+	// the last commit.
 	DefaultCommitEvery = 200 * time.Millisecond
 
-	// sessionMetadataAge is how soon partitions are noticed that were added to a topic. Schedulers send
-	// to them later than that and a rebalance take (scheduler's addedAfter).
+	// sessionMetadataAge bounds how long it takes to discover partitions that were added to a topic. Schedulers send to
+	// new partitions only after this plus the time of a rebalance (scheduler's newPartitionDelay).
 	sessionMetadataAge = 5 * time.Second
-	// defaultPollWait is less than what a health check takes for a loop that hangs (internal/watchdog), by a look whether
-	// the topic is there.
+	// defaultPollWait, plus one check whether the topic exists, is shorter than the time after which the watchdog
+	// (internal/watchdog) considers a loop hung.
 	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
-	// sessionCommitShare: a commit within a rebalance has this part of the session
-	// timeout, which is how long the others wait for it.
+	// sessionCommitShare is the divisor of the session timeout that bounds a commit within a rebalance. The other
+	// members wait that long for it.
 	sessionCommitShare = 2
 )
 
-// ErrPartitionLost is the cause with which the context of Held ends.
+// ErrPartitionLost is the cancellation cause of a HeldContext.
 var ErrPartitionLost = errors.New("the partition has gone to another member")
 
-// SessionListener observes a session; any of its funcs may be nil. They are
-// called from the client's goroutines and must not block.
+// SessionListener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
+// must not block.
 type SessionListener struct {
-	// Joined: the group has taken the member in, or has divided the partitions
-	// again, whatever it got.
+	// Joined is called after the member joined the group and after each rebalance, even if no partitions were assigned.
 	Joined func()
-	// Assigned and Lost tell which partitions came and went.
+	// Assigned and Lost receive the partitions that were assigned and lost.
 	Assigned, Lost func(partitions []int32)
-	// Committed tells the lowest unfinished offset after each commit of it.
+	// Committed receives the committed offset: the lowest unfinished one.
 	Committed func(partition int32, offset int64)
-	// Trouble is an error that the session goes on from: a commit that is
-	// tried again, a rebalance, metadata of a commit that is not ours.
+	// TransientError receives errors that don't end the session: a failed commit, which is retried, a rebalance, or
+	// commit metadata that Waybill didn't write.
 	TransientError func(err error)
 }
 
 // SessionConfig says what a Session consumes.
 type SessionConfig struct {
 	Config
-	// Group and Topic: those of one agent.
+	// Group and Topic are the consumer group and the request topic of one agent.
 	Group, Topic string
-	// InstanceID makes the member static: a restart within the session timeout
-	// keeps its partitions. Empty: dynamic.
+	// InstanceID makes the member static: it keeps its partitions if it restarts within the session timeout. Empty:
+	// dynamic.
 	InstanceID string
-	// LeaveOnClose reports, when the session closes, whether a static member
-	// leaves its group, so that others take its partitions at once. Nil: it stays.
+	// LeaveOnClose reports, when the session closes, whether a static member leaves its group, so that its partitions
+	// are reassigned at once. Nil: it stays.
 	LeaveOnClose func() bool
-	// SessionTimeout after which a silent member's partitions go to others, and
-	// how long a rebalance waits for a member; 0: DefaultAgentSessionTimeout.
-	// Brokers refuse less than 6 s by default.
+	// SessionTimeout is the time without heartbeats after which a member's partitions are reassigned. It is also how
+	// long a rebalance waits for a member. 0: DefaultAgentSessionTimeout. Brokers reject less than 6 s by default.
 	SessionTimeout time.Duration
-	// CommitEvery is the interval of commits while something changes; 0:
-	// DefaultCommitEvery.
+	// CommitEvery is the interval of commits while there is something to commit; 0: DefaultCommitEvery.
 	CommitEvery time.Duration
-	// FetchMaxWait is how long a fetch waits for requests; 0:
-	// DefaultFetchMaxWait.
+	// FetchMaxWait is how long a fetch waits for requests; 0: DefaultFetchMaxWait.
 	FetchMaxWait time.Duration
 	// MaxPollRecords bounds what one Poll returns; 0: DefaultMaxPollRecords.
 	MaxPollRecords int
-	// PollWait is after how long a Poll returns without records; 0: 5 s.
+	// PollWait is how long a Poll waits for records; 0: 5 s.
 	PollWait time.Duration
 	Listener SessionListener
 }
 
-// Session is one agent's membership in the consumer group of its requests, and
-// the producer of its replies. Requests are finished in any order; what is
-// committed is never more than what is finished (see Tracker), so a request is
-// seen at least once, and again only if its owner died between finishing it and
-// the next commit. One goroutine polls; the other methods are safe for concurrent use.
+// Session is one agent's membership in the consumer group of its requests, and the producer of its replies. Requests
+// may finish in any order. The committed offset never passes an unfinished request (see Tracker). So each request is
+// delivered at least once, and again only if its owner died between finishing it and the next commit. One goroutine
+// polls; the other methods are safe for concurrent use.
 type Session struct {
 	cl          *kgo.Client
 	cfg         SessionConfig
 	tail        tailClock
 	written     writtenClock
-	quarantines quarantines  // of Poll's goroutine
-	missing     missingTopic // likewise: of its topic
-	topicID     string       // of the topic that it reads
-	refused     errorEpisode // likewise: of what the cluster doesn't permit
+	quarantines quarantines  // used by Poll's goroutine only
+	missing     missingTopic // likewise
+	topicID     string       // id of the topic that the session reads
+	refused     errorEpisode // used by Poll's goroutine only: the cluster refuses the member
 
-	// life ends with Close, and then the commit loop.
+	// life ends with Close, which ends the commit loop.
 	life    context.Context
 	end     context.CancelFunc
 	loop    sync.WaitGroup
@@ -105,34 +101,34 @@ type Session struct {
 
 	mu           sync.Mutex
 	owned        map[int32]*ownedPartition
-	fromOldTopic map[int32]bool // whose commit was to another topic
+	fromOldTopic map[int32]bool // committed to an earlier topic of this name
 	gate         *inboxgate.Gate
-	// fencedSince is since when the group says that another has its name; zero: it was taken since.
+	// fencedSince is when the group began to answer that another member has this one's instance id; zero: it doesn't.
 	fencedSince    time.Time
-	refusedReplies errorEpisode // of replies that the cluster doesn't permit
-	repliesRefused error        // it hasn't for too long
-	// circuit is what ReportCircuit was told last.
+	refusedReplies errorEpisode // the cluster refuses replies
+	repliesRefused error        // set after refusedMax; ends the session
+	// circuit is the last argument of ReportCircuit.
 	circuit string
-	// committing holds one while a commit is under way: two must not cross, or
-	// the older would win. No mutex, since who waits for it has a limit.
+	// committing is a lock of one slot: if two commits overlapped, the older could overwrite the newer. It is a
+	// channel, not a mutex, because its waiters have a deadline.
 	committing chan struct{}
-	commitNow  chan struct{} // CommitSoon was called; of one place
+	commitNow  chan struct{} // capacity 1; a value: CommitSoon was called
 }
 
-// ownedPartition is what a session keeps of a partition while it has it.
+// ownedPartition is the state of an assigned partition.
 type ownedPartition struct {
 	tracker *Tracker
 	ctx     context.Context
 	lose    context.CancelCauseFunc
-	// mayHaveStartedBelow is the end of the topic when the partition was assigned; see MayHaveStarted.
+	// mayHaveStartedBelow is the topic's end offset when the partition was assigned; see MayHaveStarted.
 	mayHaveStartedBelow int64
-	// The last commit.
+	// offset and metadata are those of the last commit.
 	offset   int64
 	metadata string
 }
 
-// OpenSession joins the group. It returns before partitions are assigned; ctx
-// bounds the check that the brokers can be reached and the topic exists.
+// OpenSession joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
+// reachable and the topic exists.
 func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if cfg.Group == "" || cfg.Topic == "" {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
@@ -163,7 +159,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	return s, nil
 }
 
-// requireTopic returns the id of a topic.
+// requireTopic returns the id of a topic, or an error that says how to create it.
 func requireTopic(ctx context.Context, c Config, topic string) (id string, err error) {
 	a, err := OpenAdmin(c)
 	if err != nil {
@@ -173,7 +169,7 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 	_, ok, err := a.TopicPartitions(ctx, topic)
 	if err == nil && !ok {
 		create := "`waybill topics create`"
-		if agent, is := c.Namespace.AgentOf(topic); is { // whose topic that makes if it is named, or a workflow names it
+		if agent, is := c.Namespace.AgentOf(topic); is { // `topics create` creates an agent's topic only with --agent
 			create = "`waybill workflow apply` of a workflow that names the agent, or `waybill topics create --agent " + agent + "`"
 		}
 		err = fmt.Errorf("topic %s: %w; create it with %s", topic, ErrNoTopic, create)
@@ -193,20 +189,19 @@ func (s *Session) options() []kgo.Opt {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval(s.cfg.SessionTimeout)),
-		// Nobody works within a rebalance here but for a commit (see onRevoked), so a
-		// group waits for a member no longer than for one that is silent. The client
-		// also gives up an answer to its join that doesn't come only after this and
-		// ten seconds more: with its own minute a group stood still for 70 s.
+		// A session does nothing in a rebalance but commit (see onRevoked). So a rebalance waits for a member no longer
+		// than the group waits for heartbeats. The client also abandons an unanswered join only 10 s after this
+		// timeout: with the client's default of a minute, the group would be blocked for 70 s.
 		kgo.RebalanceTimeout(s.cfg.SessionTimeout),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// A marker takes an offset. It is passed, or what is committed would never be the
-		// end of the log, and a group with nothing to do would seem to lag.
+		// A transaction marker occupies an offset. The session must pass it: otherwise the committed offset would never
+		// reach the end of the log, and an idle group would appear to lag.
 		kgo.KeepControlRecords(),
-		// With the client's five seconds a resumed session sat still for four.
+		// With the client's default of 5 s, a resumed session would wait up to that long for its first records.
 		kgo.FetchMaxWait(s.cfg.FetchMaxWait),
-		// A group without a commit begins with what was asked before the first
-		// of its agents started.
+		// Without a commit the group starts at the log's start, to process requests written before its first agent
+		// started.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(s.onAssigned),
 		kgo.OnOffsetsFetched(s.onOffsetsFetched),
@@ -222,10 +217,10 @@ func (s *Session) options() []kgo.Opt {
 	return opts
 }
 
-// Poll waits for the next requests and returns them, at most MaxPollRecords, those
-// left out that an earlier owner finished; none after PollWait, whatever the brokers do: a Poll
-// that takes much longer hangs. An error is final: close the session
-// and open another; what may pass is told to the Listener instead.
+// Poll waits for the next requests and returns at most MaxPollRecords of them. It leaves out requests that an earlier
+// owner finished. It returns none after PollWait, whatever the brokers do: a Poll that takes much longer hangs. An
+// error is final: the caller closes the session and opens another. Temporary errors are reported to the Listener
+// instead.
 func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	for until := time.Now().Add(s.cfg.PollWait); ; {
 		if err := s.repliesError(); err != nil {
@@ -256,16 +251,16 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 }
 
-// faults sorts the errors of a poll. What may pass is told to the Listener; the first that won't
-// is returned. gone: the topic isn't there, perhaps for now.
+// classifyErrors sorts the errors of a poll. It reports temporary ones to the Listener and returns the first fatal one.
+// gone: the topic doesn't exist, perhaps temporarily.
 func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 	fetches.EachError(func(topic string, p int32, err error) {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return // the end of the caller's patience, which Poll sees
+			return // the poll's own deadline or the caller's context; Poll checks both
 		}
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
-		case isTopicMissing(err): // of each partition, again and again: told once
+		case isTopicMissing(err): // every partition repeats it with each poll; it is reported once
 			if !gone && s.missing.reportDue(time.Now()) {
 				s.report(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
@@ -285,7 +280,7 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 	return gone, fatal
 }
 
-// recreated is an error if the topic is another one by now, which another session reads.
+// checkRecreated returns an error if the topic was deleted and created again. A new session reads the new topic.
 func (s *Session) checkRecreated() error {
 	ctx, cancel := context.WithTimeout(s.life, boundsTimeout)
 	defer cancel()
@@ -294,11 +289,10 @@ func (s *Session) checkRecreated() error {
 	if is := topicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
 		return &RecreatedError{s.cfg.Topic, s.topicID, is}
 	}
-	return nil // it isn't there, or nobody says: asked again with the next poll
+	return nil // the topic doesn't exist or its id is unknown: the next poll checks again
 }
 
-// poll waits for the next requests, but not longer than until, nor than it is time to ask again for what can't be
-// read.
+// poll waits for the next requests until the deadline, or until the next retry of an unreadable partition is due.
 func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	s.mu.Lock()
 	s.gate.ResumeDue(time.Now())
@@ -320,7 +314,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	return fetches
 }
 
-// quarantine pauses what can't be read, and forgets what could be read again.
+// quarantine pauses unreadable partitions and removes those that became readable again.
 func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +328,7 @@ func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now ti
 	})
 }
 
-// final is what an error means to a session: nil, it goes on.
+// fatalError returns the error that ends the session because of err; nil: the session continues.
 func (s *Session) fatalError(err error, now time.Time) error {
 	switch classOf(err) {
 	case retried:
@@ -350,7 +344,7 @@ func (s *Session) fatalError(err error, now time.Time) error {
 	return markFinal(err)
 }
 
-// duplicate is the error of a session that another process has put out of the group; nil: it isn't known to be.
+// duplicate returns the error of a session whose instance id another process has taken; nil: that isn't established.
 func (s *Session) duplicate(err error, now time.Time) error {
 	s.mu.Lock()
 	if s.fencedSince.IsZero() {
@@ -365,8 +359,8 @@ func (s *Session) duplicate(err error, now time.Time) error {
 	return duplicateOf(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
-// delivered registers records with their trackers, leaving out those of
-// partitions that have gone meanwhile, those that are finished, and markers.
+// registerRecords registers records with their trackers. It returns those that have to be processed: no markers,
+// nothing that an earlier owner finished, and nothing of partitions that were lost meanwhile.
 func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 	s.mu.Lock()
 	work := fetched[:0]
@@ -384,10 +378,9 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 	return fromKgo(work, make([]events.Record, 0, len(work)))
 }
 
-// HeldContext is a context that ends, with the cause ErrPartitionLost, when the
-// session no longer has the partition: work on its requests is then another's,
-// and is to be abandoned without Done. Of a partition that the session doesn't
-// have it has ended already.
+// HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
+// Another member then processes its requests, so the caller must abandon them without calling Done. For a partition
+// that the session doesn't own, the context has already ended.
 func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,8 +392,8 @@ func (s *Session) HeldContext(partition int32) context.Context {
 	return ctx
 }
 
-// Done says that a request is finished: its reply is acknowledged, or its time
-// is over. In any order; for a partition that has gone, without effect.
+// Done marks a request as finished: its reply is acknowledged, or its deadline has passed. The order doesn't matter.
+// For a partition that was lost it has no effect.
 func (s *Session) Done(partition int32, offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,10 +402,8 @@ func (s *Session) Done(partition int32, offset int64) {
 	}
 }
 
-// CommitSoon asks for a commit of what is finished now, rather than within
-// CommitEvery. It returns at once; what is asked for while a commit is under way
-// is one more. One that fails is tried again in its time. After Close it does
-// nothing.
+// CommitSoon requests a commit now rather than within CommitEvery. It returns at once. Calls during a commit cause one
+// more commit. A failed commit is retried at the usual interval. After Close it has no effect.
 func (s *Session) CommitSoon() {
 	select {
 	case s.commitNow <- struct{}{}:
@@ -420,9 +411,8 @@ func (s *Session) CommitSoon() {
 	}
 }
 
-// Pause stops fetching, until Resume: the bound on concurrent work is reached.
-// Membership and heartbeats go on; a Poll in progress may still return what was
-// fetched before. Both may be called again without effect.
+// Pause stops fetching until Resume, when the limit of concurrent work is reached. Membership and heartbeats continue.
+// A Poll in progress may still return records that were fetched earlier. Pause and Resume are idempotent.
 func (s *Session) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -436,12 +426,10 @@ func (s *Session) Resume() {
 	s.gate.Resume(inboxgate.Inbox{Topic: s.cfg.Topic, Partition: inboxgate.AllPartitions}, inboxgate.PausedForSlots)
 }
 
-// Close commits what is finished, leaves the group (a static member only if
-// LeaveOnClose says so) and ends the connections; replies that are still
-// waiting fail. Within ctx; the error is that of the last commit or of leaving,
-// and the session is closed in any case. A commit that is refused because the
-// group has gone on meanwhile is told (Trouble) and no error: another member has
-// the requests, and gets them again.
+// Close commits what is finished, leaves the group (a static member only if LeaveOnClose returns true) and closes the
+// connections. Pending replies fail. ctx bounds it. It returns the error of the last commit or of leaving; the session
+// is closed in any case. If the commit is refused because the group has a new generation, that is reported as a
+// TransientError and not returned: another member receives the requests again.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	s.closing.Do(func() {
@@ -458,8 +446,8 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// isOldGeneration reports whether a commit was refused because the group goes on in
-// another generation. It refuses all partitions then.
+// isOldGeneration reports whether a commit was refused because the group has a new generation. The coordinator then
+// refuses all partitions of the commit.
 func isOldGeneration(err error) bool {
 	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.UnknownMemberID)
 }
@@ -490,7 +478,7 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 		s.owned[p], came[p] = o, o
 	}
 	s.mu.Unlock()
-	go s.learnEnds(cl, came) // until it is known, the partitions have gone, or Close
+	go s.learnEnds(cl, came) // ends when the end offsets are known, the partitions are lost, or the session closes
 	if f := s.cfg.Listener.Assigned; f != nil {
 		f(ps)
 	}
@@ -505,7 +493,7 @@ func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.
 			}
 		}
 	}
-	for _, t := range resp.Topics { // versions before 8 know one group
+	for _, t := range resp.Topics { // versions before 8 have a single group
 		for _, p := range t.Partitions {
 			s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
 		}
@@ -515,7 +503,7 @@ func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.
 
 func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) {
 	if code != 0 || offset < 0 {
-		return // an error is the client's to try again; without a commit there is nothing to know
+		return // the client retries errors; without a commit there is no state to restore
 	}
 	text := ""
 	if metadata != nil {
@@ -539,7 +527,8 @@ func (s *Session) restoreTracker(partition int32, code int16, offset int64, meta
 	}
 }
 
-// adjustOffsets runs after onOffsetsFetched: what was committed to another topic isn't used.
+// adjustOffsets runs after onOffsetsFetched. It replaces offsets that were committed to an earlier topic of this name
+// with the log's start.
 func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -552,8 +541,7 @@ func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]
 	return offsets, nil
 }
 
-// onRevoked runs before another member may have the partitions, so that what
-// is finished can still be told to it.
+// onRevoked runs before another member can get the partitions, so a commit still tells that member what is finished.
 func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string][]int32) {
 	ps := gone[s.cfg.Topic]
 	if len(ps) == 0 {
@@ -567,14 +555,14 @@ func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string]
 	s.dropPartitions(ps)
 }
 
-// onLost runs when they are another's already: nothing can be committed.
+// onLost runs when the partitions may already have been reassigned: nothing can be committed.
 func (s *Session) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	if ps := gone[s.cfg.Topic]; len(ps) > 0 {
 		s.dropPartitions(ps)
 	}
 }
 
-// lose drops partitions, all of them for nil.
+// dropPartitions removes partitions; nil: all of them.
 func (s *Session) dropPartitions(ps []int32) {
 	s.mu.Lock()
 	if ps == nil {

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// An agent's circuits are in its process, and who looks at the agent is in another: so each
-// commit says in its metadata, behind what is finished, how they are. Whoever may read the
-// group's offsets for its lag can then see it, and no topic has to carry it.
+// An agent's circuit breakers are in its process, but their state must be visible from other processes. So each commit
+// carries the state in its metadata, after the finished ranges. Any process that may read the group's offsets can read
+// it, and no topic is needed.
 const (
 	circuitMark = ";circuit="
-	// circuitMaxBytes is what the metadata of a commit has room for, the mark included.
+	// circuitMaxBytes is the space that commit metadata reserves for it, including the mark.
 	circuitMaxBytes = 32
 )
 
-// topicMark is before the id of the topic that a commit is of: one that was deleted and created again
-// has another, and offsets of its own.
+// topicMark precedes the id of the topic that a commit belongs to. A topic that was deleted and created again has
+// another id and other offsets.
 const (
 	topicMark     = ";topic="
-	topicMaxBytes = 32 // the mark included
+	topicMaxBytes = 32 // including the mark
 )
 
-// withTopic adds the id of a topic to metadata of a tracker; an empty one, nothing.
+// withTopic adds a topic id to a tracker's metadata. An empty id adds nothing.
 func withTopic(metadata, id string) string {
 	if id == "" {
 		return metadata
@@ -33,7 +33,7 @@ func withTopic(metadata, id string) string {
 	return metadata + topicMark + id
 }
 
-// topicIn is the id in the metadata of a commit; empty: it says nothing of one.
+// topicIn returns the topic id in a commit's metadata; empty: there is none.
 func topicIn(metadata string) string {
 	if !strings.HasPrefix(metadata, metadataVersion) {
 		return ""
@@ -43,7 +43,7 @@ func topicIn(metadata string) string {
 	return id
 }
 
-// withCircuit adds a state to metadata of a tracker; an empty one, nothing.
+// withCircuit adds a circuit state to a tracker's metadata. It adds nothing if the state is empty or too long.
 func withCircuit(metadata, state string) string {
 	if state == "" || len(circuitMark)+len(state) > circuitMaxBytes {
 		return metadata
@@ -54,7 +54,7 @@ func withCircuit(metadata, state string) string {
 	return metadata + circuitMark + state
 }
 
-// circuitIn is the state in the metadata of a commit; empty: it says nothing of one.
+// circuitIn returns the circuit state in a commit's metadata; empty: there is none.
 func circuitIn(metadata string) string {
 	if !strings.HasPrefix(metadata, metadataVersion) {
 		return ""
@@ -63,8 +63,8 @@ func circuitIn(metadata string) string {
 	return state
 }
 
-// ReportCircuit has the next commits say how the agent's circuits are, and asks for one. It
-// returns at once. A partition of which nothing was ever read has no commit, and says nothing.
+// ReportCircuit sets the state of the agent's circuits, which the next commits publish, and requests a commit. It
+// returns at once. A partition that no record was ever read from has no commit, so it publishes nothing.
 func (s *Session) ReportCircuit(state string) {
 	s.mu.Lock()
 	s.circuit = state
@@ -72,9 +72,9 @@ func (s *Session) ReportCircuit(state string) {
 	s.CommitSoon()
 }
 
-// Circuits is what the members of an agent's group said last of their circuits, by partition of
-// the topic; those of which none has said anything are left out. Who has gone silent
-// may have said it: only partitions of living members count.
+// Circuits returns the circuit states that the members of an agent's group published last, by partition of the topic.
+// Partitions without a state are left out. A state may come from a dead member: callers must use only partitions that a
+// live member owns.
 func (a *Admin) Circuits(ctx context.Context, group, topic string) (map[int32]string, error) {
 	commits, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {

@@ -10,11 +10,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// What an agent shows of its circuits stands in its commits, beside what is finished, until it
-// or the next owner of the partition shows something else.
+// TestCircuitIsSeenFromOutside checks that an agent's circuit state is in the metadata of its commits, together with
+// the finished requests, until the agent or the partition's next owner reports another.
 func TestCircuitIsSeenFromOutside(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		r := newRequests(t, b, 2) // of the second nothing is ever read
+		r := newRequests(t, b, 2) // the second partition is never read
 		admin, err := kafka.OpenAdmin(r.cfg)
 		must(t, err)
 		t.Cleanup(admin.Close)
@@ -31,7 +31,7 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		s.Done(0, 0)
 		s.CommitSoon()
 		r.awaitCommit(0, 1)
-		shown(map[int32]string{}) // who has none says nothing
+		shown(map[int32]string{}) // no state, nothing reported
 		if got, err := admin.Circuits(r.ctx, r.group+"2", r.topic); err != nil || len(got) != 0 {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// commitLoop commits what has changed, at intervals and when it is asked to,
-// until the session ends.
+// commitLoop commits changes, at intervals and on request, until the session ends.
 func (s *Session) commitLoop() {
 	tick := time.NewTicker(s.cfg.CommitEvery)
 	defer tick.Stop()
@@ -33,15 +32,14 @@ func (s *Session) commitLoop() {
 	}
 }
 
-// commitment is what is to be committed of one partition.
+// pendingCommit is an offset and its metadata that differ from the partition's last commit.
 type pendingCommit struct {
 	of       *ownedPartition
 	offset   int64
 	metadata string
 }
 
-// commit writes what has changed of some partitions, or of all for nil. What
-// fails remains changed, and is tried again by the next.
+// commit commits the changes of some partitions; nil: of all. After a failure the next commit retries them.
 func (s *Session) commit(ctx context.Context, only []int32) error {
 	select {
 	case s.committing <- struct{}{}:
@@ -99,7 +97,7 @@ func (s *Session) pendingCommits(only []int32) map[int32]pendingCommit {
 	return todo
 }
 
-// settle takes note of what was committed.
+// applyCommit records the result of a commit, partition by partition.
 func (s *Session) applyCommit(todo map[int32]pendingCommit, resp *kmsg.OffsetCommitResponse, err error) error {
 	if err != nil {
 		return err
@@ -116,7 +114,7 @@ func (s *Session) applyCommit(todo map[int32]pendingCommit, resp *kmsg.OffsetCom
 				continue
 			}
 			s.mu.Lock()
-			// Of the partition as it was then: it may have gone and come again.
+			// c.of, not s.owned: the partition may have been lost and assigned again meanwhile.
 			c.of.offset, c.of.metadata = c.offset, c.metadata
 			s.mu.Unlock()
 			if f := s.cfg.Listener.Committed; f != nil {

@@ -9,25 +9,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The client looks at a reply's context when it puts a request together, and hands
-// that to another goroutine, which writes it. A process that is stopped in between
-// wrote late when it went on: 3 of 12 agents that were stopped with a reply in
-// hand. So the time is looked at once more where the bytes leave.
+// The client checks a reply's context when it builds a request, and hands the request to another goroutine, which
+// writes it. A process that is stopped in between (SIGSTOP, a paused VM) would write the reply late when it continues.
+// So the deadline is checked once more at the connection.
 
-// enforceReplyDeadlines is c with a last look at the time on its connections.
+// enforceReplyDeadlines returns c with connections that refuse produce requests while over returns true.
 func (c Config) enforceReplyDeadlines(over func() bool) Config {
 	return c.wrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
 }
 
-// guarded is a connection that doesn't write a flight whose time is over.
+// deadlineConn is a connection that doesn't write a flight after its deadline.
 type deadlineConn struct {
 	net.Conn
 	overdue func() bool
 }
 
-// Write refuses a flight whose time is over. The client takes that for a broken
-// connection, which it has not written to, looks at the context once more, and
-// gives the flight up.
+// Write refuses a flight after its deadline. The client treats that as a broken connection that nothing was written to,
+// checks the context again, and fails the flight.
 func (g *deadlineConn) Write(b []byte) (int, error) {
 	if len(b) >= requestKeyEnd && binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
 		return 0, fmt.Errorf("the time of a reply is over, not written: %w", net.ErrClosed)
@@ -35,7 +33,7 @@ func (g *deadlineConn) Write(b []byte) (int, error) {
 	return g.Conn.Write(b)
 }
 
-// overdue reports whether the time of the flight under way is over.
+// overdue reports whether the deadline of the flight in progress has passed.
 func (q *replies) overdue() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

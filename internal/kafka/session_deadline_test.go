@@ -16,12 +16,12 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// halt stands between the client and its socket, as a process does that is
-// stopped there: the client has looked at the time, and the bytes aren't written.
+// halt stops a process between the client and its socket: the client has checked the deadline, but not yet written the
+// bytes.
 type halt struct {
 	mu       sync.Mutex
-	produces net.Conn             // the connection that replies go by
-	until    func() time.Duration // how long the next write to it stands still; nil: not at all
+	produces net.Conn             // the connection that carries replies
+	until    func() time.Duration // delay of its next write; nil: none
 	stood    bool
 }
 
@@ -38,7 +38,7 @@ type haltConn struct {
 	*halt
 }
 
-// SetWriteDeadline is what the client calls right before it writes.
+// SetWriteDeadline delays: the client calls it immediately before it writes.
 func (c *haltConn) SetWriteDeadline(at time.Time) error {
 	c.mu.Lock()
 	until := c.until
@@ -63,9 +63,8 @@ func (c *haltConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A process that is stopped after the client's last look at the time, and before
-// the socket, writes no late reply when it goes on. (Of 12 agents stopped with a
-// reply in hand, 3 did.)
+// TestAReplyHaltedBeforeTheSocketIsNotWrittenLate stops a process after the client's last check of the deadline and
+// before the write to the socket. When it continues, it must not write the late reply.
 func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -105,8 +104,8 @@ func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 	})
 }
 
-// A context's deadline and its end are two: after a stop the one has passed and
-// the other hasn't come yet. The clock decides.
+// TestAReplyIsOverByTheClock checks a context whose deadline has passed but that has not ended yet, as after a stop.
+// The clock decides.
 func TestAReplyIsOverByTheClock(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
@@ -118,7 +117,7 @@ func TestAReplyIsOverByTheClock(t *testing.T) {
 	}
 }
 
-// lateContext has not ended although its deadline is over.
+// lateContext has not ended although its deadline has passed.
 type lateContext struct {
 	context.Context
 	by time.Time

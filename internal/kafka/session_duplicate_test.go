@@ -14,8 +14,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A session that is fenced for an id that nobody has goes on, and has its requests again once that id's session is
-// over: see TestNameThatNobodyHasIsNoDuplicate.
+// TestSessionWhoseNameNobodyHasGoesOn checks a session that is fenced by a member id that no process has. It continues,
+// and gets its requests again when that member's session has expired. See TestNameThatNobodyHasIsNoDuplicate.
 func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {

@@ -14,14 +14,14 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A session's topic is deleted and made anew, as when somebody starts with empty data while
-// agents run. It reports that a few times, and ends when the topic is there again; another has the
-// new topic's requests.
+// TestTopicOfASessionIsMadeAnew deletes and recreates a session's topic, as happens when a cluster restarts without its
+// data while agents run. The session reports errors at a bounded rate, and ends when the topic exists again. Another
+// session then reads the new topic's requests.
 func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		const partitions, toldMost = 3, 200 // most are commits, five a second
+		const partitions, toldMost = 3, 200 // most are failed commits, five per second
 		r := newRequests(t, b, partitions)
 		var told atomic.Int64
 		s := r.open(func(c *kafka.SessionConfig) {
@@ -42,7 +42,7 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		if n := told.Load(); n > toldMost {
 			t.Errorf("told %d times, want %d at most", n, toldMost)
 		}
-		_ = s.Close(r.ctx) // there is nothing left to commit to
+		_ = s.Close(r.ctx) // it can't commit, because its topic is gone
 		again := r.open()
 		producer, err := kafka.OpenProducer(r.cfg)
 		must(t, err)
@@ -55,8 +55,8 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 	})
 }
 
-// The topic of replies is deleted and made anew while an agent runs: its replies fail
-// meanwhile, and then are written again.
+// TestRepliesToATopicThatIsMadeAnew deletes and recreates the topic of replies. Replies fail meanwhile, and are then
+// written to the new topic.
 func TestRepliesToATopicThatIsMadeAnew(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)

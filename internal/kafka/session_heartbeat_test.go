@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A rebalance is noticed by the next heartbeat, and a handover takes two. So a session's heartbeats
-// are as frequent as those of a scheduler's workers: with three in a session timeout,
-// notifications came back 6 s after events did.
+// TestSessionsHeartbeatAsOftenAsWorkers checks the heartbeat interval of sessions. A member learns of a rebalance from
+// its next heartbeat, and moving a partition takes two rebalances. With only three heartbeats per session timeout,
+// notifications resume seconds after events.
 func TestSessionsHeartbeatAsOftenAsWorkers(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(1, "t"))
 	s, err := OpenSession(bounded(t), SessionConfig{Config: cfg, Group: "g", Topic: "t", SessionTimeout: DefaultSessionTimeout})

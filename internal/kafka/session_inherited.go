@@ -10,13 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// endsRetryInterval is the pause before the ends of partitions that came are asked for again.
+// endsRetryInterval is the pause between requests for the end offsets of newly assigned partitions.
 const endsRetryInterval = time.Second
 
-// MayHaveStarted reports whether a previous owner of the partition may have started the
-// request and died before it replied. That holds for requests below the log's end at
-// assignment, and for all of them until that end is known. Later requests were delivered to this member
-// only, unless a member that the group has removed is still running.
+// MayHaveStarted reports whether a previous owner of the partition may have started the request and died before it
+// replied. That holds for requests below the log's end at assignment, and for all requests until that end is known.
+// Later requests were delivered to this member only, unless a member that the group has removed is still running.
 func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +23,8 @@ func (s *Session) MayHaveStarted(partition int32, offset int64) bool {
 	return o == nil || offset < o.mayHaveStartedBelow
 }
 
-// inherit asks where the logs of partitions that came end.
+// learnEnds requests the end offsets of newly assigned partitions until all are known, the partitions are lost, or the
+// session closes.
 func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 	for tries := 1; ; tries++ {
 		err := s.askEnds(cl, came)
@@ -36,7 +36,7 @@ func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 		if len(came) == 0 || s.life.Err() != nil {
 			return
 		}
-		if tries&(tries-1) == 0 { // told at intervals that double
+		if tries&(tries-1) == 0 { // reported at tries 1, 2, 4, 8 ...
 			s.report(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
 		}
 		select {
@@ -47,7 +47,7 @@ func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 	}
 }
 
-// askInherited takes out of came what is known then.
+// askEnds requests the end offsets once and removes from came the partitions whose end it learned.
 func (s *Session) askEnds(cl *kgo.Client, came map[int32]*ownedPartition) error {
 	ctx, cancel := context.WithTimeout(s.life, sessionCommitTimeout)
 	defer cancel()

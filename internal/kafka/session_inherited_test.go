@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// awaitKnown waits until a session knows where a partition ended when it came.
+// awaitKnown waits until a session knows the end of a partition at the time of its assignment.
 func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
 	r.t.Helper()
 	for s.MayHaveStarted(partition, 1<<60) {
@@ -25,8 +25,8 @@ func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
 	}
 }
 
-// What is in a partition when it comes may have been begun by whoever had it before, and
-// what is written later not.
+// TestInheritedIsWhatWasThereWhenThePartitionCame checks MayHaveStarted: a previous owner may have started the requests
+// that were in the partition when it was assigned, and no later ones.
 func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
@@ -57,7 +57,8 @@ func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 	})
 }
 
-// As long as it isn't known where a partition ended all of it may have been begun.
+// TestInheritedWhileItIsNotKnown checks that MayHaveStarted is true for every request while the end of the partition at
+// its assignment is unknown.
 func TestInheritedWhileItIsNotKnown(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)

@@ -13,17 +13,16 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A session that leaves while its group goes on without it can't commit any
-// more: the partitions are another's, who gets the requests again. That is told,
-// and is no failure: an agent that was asked to end ended with exit code 1, found
-// by stopping two instances at once.
+// TestLeavingAGroupThatHasGoneOnIsNoFailure checks a session that leaves after its group has rebalanced without it. It
+// can't commit any more, and the partition's new owner gets the requests again. The failed commit is reported, but
+// Close returns no error, so that an agent that is asked to stop exits with code 0.
 func TestLeavingAGroupThatHasGoneOnIsNoFailure(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
 	r.write(0, 0, 1)
 	var told atomic.Value
 	s := r.open(func(c *kafka.SessionConfig) {
-		c.CommitEvery = time.Hour // at the end only
+		c.CommitEvery = time.Hour // only in Close
 		c.Listener.TransientError = func(err error) { told.Store(err) }
 	})
 	r.poll(s, 1)

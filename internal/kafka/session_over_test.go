@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// TestAReplyWhoseTimeIsOverIsRefusedAtOnce: by the clock its deadline has
-// passed; that its context says so too isn't waited for.
+// TestAReplyWhoseTimeIsOverIsRefusedAtOnce checks that Send refuses a reply when the clock is past its deadline,
+// without waiting for the context to end.
 func TestAReplyWhoseTimeIsOverIsRefusedAtOnce(t *testing.T) {
 	r := newRequests(t, kafkatest.Embedded(t), 1)
 	s := r.open()

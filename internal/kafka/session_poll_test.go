@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// A Poll returns within its bound without records, paused and with a broker that is unreachable, too: one that
-// doesn't hangs, and a health check may say so.
+// TestPollReturnsWithinItsBound checks that a Poll without records returns within its bound, also when the session is
+// paused or no broker is reachable. A health check relies on it: a Poll that takes longer hangs.
 func TestPollReturnsWithinItsBound(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)

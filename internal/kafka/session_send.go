@@ -13,53 +13,50 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// repliesPerFlight bounds what is handed to the client at once.
+// repliesPerFlight is the maximum number of replies that are handed to the client at once.
 const repliesPerFlight = 1024
 
-// replies hands replies to the client in flights, one at a time: all that wait,
-// as soon as the flight before has landed. While the broker is quick a reply
-// flies alone and at once; while it is slow, the next flight takes all that have
-// come since.
+// replies hands replies to the client in flights, one at a time. When a flight ends, the next takes all waiting
+// replies. So a fast broker gets each reply at once, and a slow one gets larger flights.
 //
-// The client can't take back one record: it looks at the context of the first
-// of a batch, and fails with it all that waits for the same partition. So what
-// waits, waits here, where a reply whose time ends is dropped alone; and a
-// flight ends with the earliest time of those in it, those with time left fly
-// again. Two flights at once would share a batch, and one's context.
+// The client can't cancel a single record: it checks only the context of a batch's first record, and if that has ended
+// it fails every record that waits for the same partition. So replies wait here, where one that expires is dropped
+// alone. A flight's deadline is the earliest deadline of its replies; those with time left are sent again. Two flights
+// at once could share a batch, and so the context of one of them.
 //
-// A topic that refuses a batch as too large gets smaller ones (see producer_split.go): while it is narrow, a flight has
-// no more bytes than the topic takes as one batch, or one reply. A reply that is refused though it flew alone is too
-// large itself.
+// A topic that refuses a batch as too large gets smaller ones (see producer_split.go). While it is narrow, its part of
+// a flight fits into one batch, or is a single reply. A reply that is refused although it was sent alone is too large
+// itself.
 type replies struct {
 	cl *kgo.Client
-	// sending gives the instant of the process's clock at which a flight begins;
-	// wrote is told of the first record of it that is acknowledged.
+	// now returns the process's clock when a flight starts. onAcknowledged receives the first acknowledged record of a
+	// flight.
 	now            func() time.Time
 	onAcknowledged func(r *kgo.Record, sent time.Time)
-	// most asks what a topic takes as one batch; 0: that can't be found out.
+	// maxBytes returns the topic's max.message.bytes; 0: unknown.
 	maxBytes func(topic string) int
-	// landedBefore are replies whose result was taken: nobody else knows of them.
+	// pool has replies whose result was received: nothing else refers to them.
 	pool sync.Pool
 
 	mu       sync.Mutex
 	waiting  []*reply
 	inFlight bool
-	deadline time.Time // the flight's; zero: it has all the time
+	deadline time.Time // of the flight; zero: none
 	narrow   narrowTopics
 }
 
-// reply is one that Send waits for.
+// reply is a reply that a call of Send waits for.
 type reply struct {
 	ctx        context.Context
 	record     kgo.Record
-	bytesMin   int        // bytes of it, before compression
-	bytesMax   int        // that it takes in a batch, at most
-	result     chan error // of one place
-	flight     *flight    // that it is in
+	bytesMin   int // its size before compression
+	bytesMax   int // upper bound of its size in a batch
+	result     chan error
+	flight     *flight // that contains it
 	onProduced func(*kgo.Record, error)
 }
 
-// reply is one for a record, which may have been another's.
+// newReply returns a reply for a record. It may reuse a pooled one.
 func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 	p, ok := q.pool.Get().(*reply)
 	if !ok {
@@ -71,13 +68,13 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 	return p
 }
 
-// release takes one back whose result was taken; what it refers to goes.
+// release returns a reply, whose result was received, to the pool and clears its references.
 func (q *replies) release(p *reply) {
 	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
 	q.pool.Put(p)
 }
 
-// send queues a reply and waits for its end or that of its time.
+// send queues a reply and waits for its result or until ctx ends.
 func (q *replies) send(ctx context.Context, rec *events.Record) error {
 	p := q.newReply(ctx, rec)
 	q.mu.Lock()
@@ -90,7 +87,7 @@ func (q *replies) send(ctx context.Context, rec *events.Record) error {
 		return err
 	case <-ctx.Done():
 		select {
-		case err := <-p.result: // both at once: what happened counts
+		case err := <-p.result: // both are ready: the result counts
 			return err
 		default:
 			return ctx.Err()
@@ -98,7 +95,7 @@ func (q *replies) send(ctx context.Context, rec *events.Record) error {
 	}
 }
 
-// fly starts a flight if none is under way and anything waits.
+// startFlight starts a flight if none is in progress and replies wait.
 func (q *replies) startFlight() {
 	q.mu.Lock()
 	var boarded []*reply
@@ -113,7 +110,8 @@ func (q *replies) startFlight() {
 	}
 }
 
-// board takes what waits and still has time; who has none has gone.
+// takeWaiting removes waiting replies for the next flight. It drops those whose deadline has passed: their Send has
+// returned.
 func (q *replies) takeWaiting() []*reply {
 	var boarded []*reply
 	q.narrow.dropExpired(time.Now())
@@ -136,25 +134,26 @@ func (q *replies) takeWaiting() []*reply {
 	return boarded
 }
 
-// flight is what was handed to the client at once. It ends when the last record of it has.
+// flight is a set of replies that were handed to the client at once. It ends when the last of them has a result.
 type flight struct {
 	of     *replies
-	ctx    context.Context // until the earliest time of those in it
+	ctx    context.Context // ends at the earliest deadline of its replies
 	cancel context.CancelFunc
 	sent   time.Time
-	alone  bool // it has one reply
+	alone  bool // it has a single reply
 
 	mu            sync.Mutex
 	left          int
-	clockObserved bool // of a record that is there
-	// remade is their topic where it isn't the one that the client knows, else "".
+	clockObserved bool // the clock observed an acknowledged record of it
+	// recreated is the topic that was recreated, so that the client knows the id of the deleted one; empty: none.
 	recreated string
 	resend    []*reply
-	// large are refused as too large: one that flew alone, or those that may have been in a batch with others.
+	// tooLarge are replies that were refused as too large: the only one of the flight, or some that may have shared a
+	// batch.
 	tooLarge []*reply
 }
 
-// produce hands a flight to the client, until by if that isn't zero.
+// produce hands a flight to the client. by is its deadline; zero: none.
 func (q *replies) produce(boarded []*reply, by time.Time) {
 	f := &flight{of: q, sent: q.now(), left: len(boarded), alone: len(boarded) == 1}
 	f.ctx, f.cancel = flightContext(by)
@@ -164,8 +163,7 @@ func (q *replies) produce(boarded []*reply, by time.Time) {
 	}
 }
 
-// land is the client's promise for a reply: what became of it. Once p has its result it
-// is another's, and its record r with it.
+// onProduced is the client's callback for a reply. Once p has its result, p and its record r may be reused.
 func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +178,7 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 	case isTooLarge(err):
 		f.tooLarge = append(f.tooLarge, p)
 	case err != nil && deadlineError(f.ctx) != nil && deadlineError(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
-		f.resend = append(f.resend, p) // another's time ended
+		f.resend = append(f.resend, p) // another reply's deadline ended the flight
 	default:
 		p.result <- err
 	}
@@ -190,7 +188,7 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 	}
 }
 
-// landed is for a flight that has ended.
+// end runs after a flight has ended, on its own goroutine.
 func (f *flight) end() {
 	if len(f.tooLarge) > 0 {
 		f.resend = append(f.of.narrowTopic(f.tooLarge, f.alone), f.resend...)
@@ -198,8 +196,8 @@ func (f *flight) end() {
 	f.of.endFlight(f.resend, f.recreated)
 }
 
-// split is for replies that were refused as too large: it has smaller flights, and returns those that are to fly again. One that
-// was alone gets its error.
+// narrowTopic reduces the flights to a topic that refused replies as too large, and returns the replies to send again.
+// A reply that was sent alone gets a *TooLargeError instead.
 func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	topic := large[0].record.Topic
 	q.mu.Lock()
@@ -220,14 +218,14 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	return nil
 }
 
-// landed lets the next flight go; what has time left goes first. A topic that was made anew
-// is forgotten by the client: nothing is on its way.
+// endFlight queues the replies with time left before all others and starts the next flight. The client forgets a
+// recreated topic here, because no record of it is in flight.
 func (q *replies) endFlight(again []*reply, remade string) {
 	if remade != "" {
 		q.cl.PurgeTopicsFromProducing(remade)
 	}
 	for _, p := range again {
-		// The client has set fields of a record that it gave up.
+		// The client has set fields of a record that it failed.
 		r := &p.record
 		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	}
@@ -240,7 +238,7 @@ func (q *replies) endFlight(again []*reply, remade string) {
 	q.startFlight()
 }
 
-// flightContext ends at by; zero: it doesn't.
+// flightContext returns a context with the deadline by; zero: none.
 func flightContext(by time.Time) (context.Context, context.CancelFunc) {
 	if !by.IsZero() {
 		return context.WithDeadline(context.Background(), by)
@@ -248,7 +246,7 @@ func flightContext(by time.Time) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// earliest is the first deadline of a flight's replies; zero: none has one.
+// earliestDeadline returns the earliest deadline of a flight's replies; zero: none has one.
 func earliestDeadline(boarded []*reply) time.Time {
 	var by time.Time
 	for _, p := range boarded {
@@ -259,8 +257,8 @@ func earliestDeadline(boarded []*reply) time.Time {
 	return by
 }
 
-// deadlineError is why nothing may be sent under ctx any more. The clock decides: in a
-// process that was stopped the timer that ends a context comes late.
+// deadlineError returns an error if ctx has ended or its deadline has passed. It compares the clock: if the process was
+// stopped, the timer that ends a context fires late.
 func deadlineError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -271,20 +269,17 @@ func deadlineError(ctx context.Context) error {
 	return nil
 }
 
-// Send writes one reply and returns when all in-sync replicas have it, or when
-// ctx ends, whichever is first; a negative Partition is that of the key. The
-// deadline of ctx is the attempt's complete-by:
+// Send writes one reply. It returns when all in-sync replicas have it or when ctx ends, whichever is first. A negative
+// Partition is chosen by the key. The deadline of ctx is the attempt's complete-by:
 //
-//   - What has not been handed to a connection by then is never written:
-//     not by a retry, not after a reconnect, not from a buffer.
-//   - What has been may arrive, as anything that is on its way; the error is
-//     then that of ctx although the reply is in the log. The scheduler judges
-//     by the order of the log.
-//   - A batch that the topic refuses as too large is split. Only a reply that the topic doesn't take by itself
-//     fails, with a *TooLargeError: no other try can help.
-//   - When the time of one reply ends unacknowledged, others that were handed
-//     over with it may be written twice: the client can't take back one alone.
-//     The second is not current and is counted, no more.
+//   - A reply that was not handed to a connection before the deadline is never written: not by a retry, a reconnect or
+//     from a buffer.
+//   - A reply that was handed over may still arrive. The error is then that of ctx although the reply is in the log.
+//     The scheduler decides by the order of the log.
+//   - A batch that the topic refuses as too large is split. Only a reply that is too large by itself fails, with a
+//     *TooLargeError, which no retry can fix.
+//   - If one reply's deadline passes before the acknowledgement, others of its flight may be written twice: the client
+//     can't cancel a single record. The scheduler counts the duplicate as not current, and it has no effect.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if err := deadlineError(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
@@ -303,8 +298,8 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	return produceError(rec.Topic, err)
 }
 
-// notPermitted takes in the error of a reply. Replies that the cluster doesn't permit end the session after a bound: its
-// requests are answered by nobody, and others may be permitted to.
+// recordRefusal records a reply that the cluster doesn't permit. After refusedMax of such errors the session ends: it
+// can't answer its requests, and another member may be permitted to.
 func (s *Session) recordRefusal(err error, now time.Time) {
 	if classOf(err) != refused {
 		return
@@ -316,7 +311,7 @@ func (s *Session) recordRefusal(err error, now time.Time) {
 	}
 }
 
-// permitted is the error of a session whose replies the cluster doesn't permit.
+// repliesError returns the error that ends the session because the cluster doesn't permit its replies.
 func (s *Session) repliesError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// The topic of the replies takes less as one batch than the client makes. Each reply that fits is written; only the
-// one that doesn't fit fails, with its size and the topic's bound, as often as it is tried.
+// TestSessionSplitsRepliesThatAreRefusedAsABatch checks a reply topic whose max.message.bytes is smaller than the
+// client's batches. Each reply that fits is written. Only one that doesn't fit fails on every attempt, with its size
+// and the topic's limit.
 func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const most = 100_000
@@ -28,7 +29,7 @@ func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 		defer admin.Close()
 		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 		defer cancel()
-		for round := range 2 { // the second time its bound is known
+		for round := range 2 { // in the second round the limit is known
 			var wg sync.WaitGroup
 			var want []string
 			for i := range 12 {

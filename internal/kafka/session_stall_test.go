@@ -17,18 +17,16 @@ import (
 )
 
 const (
-	stallSession = 6 * time.Second // the least that Kafka takes
-	// stallMost is how long the others may stand still when a member that held up
-	// the group has gone: an answer that never comes is given up after the rebalance
-	// timeout and ten seconds more, and that is the session timeout. With the
-	// client's own minute it was 62 s on an embedded broker that nobody looks after
-	// (see package embedded), and is 8 s.
+	stallSession = 6 * time.Second // Kafka's minimum
+	// stallMost bounds how long the other members may stall after the member that blocked the group has left. They give
+	// up a JoinGroup response that never comes after the rebalance timeout, which is the session timeout here, and ten
+	// seconds. With the client's default of a minute the stall lasts 62 s on kfake without joinWatchdog; here it is 8
+	// s.
 	stallMost = 3 * stallSession
 )
 
-// A member that heartbeats and doesn't join holds up its group: what it was asked
-// to do doesn't reach it, or its answer doesn't arrive. Who waits in the join
-// meanwhile goes on soon after it has gone.
+// TestAMemberThatHoldsUpTheGroupIsSoonOver checks a member that sends heartbeats but doesn't join, which blocks its
+// group's rebalance. The members that wait in JoinGroup must continue soon after it leaves.
 func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -43,7 +41,7 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 		r.await(assigned, 0, 1)
 
 		m := r.join()
-		// The other gives up a partition and joins once more. This one doesn't.
+		// The session revokes a partition and joins again. This member doesn't.
 		beat, end := time.NewTicker(stallSession/20), time.After(stallSession+2*time.Second)
 		defer beat.Stop()
 		for over := false; !over; {
@@ -68,7 +66,7 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 	})
 }
 
-// drainSession does what is asked for at once.
+// drainSession marks each request as done immediately.
 func drainSession(ctx context.Context, s *kafka.Session) {
 	for {
 		rs, err := s.Poll(ctx)
@@ -81,7 +79,7 @@ func drainSession(ctx context.Context, s *kafka.Session) {
 	}
 }
 
-// await waits until some partitions have come.
+// await waits until the given partitions have been assigned.
 func (r *requests) await(assigned <-chan []int32, want ...int32) {
 	r.t.Helper()
 	var have []int32
@@ -96,7 +94,7 @@ func (r *requests) await(assigned <-chan []int32, want ...int32) {
 	}
 }
 
-// member is a member of the group whose every request the test sends.
+// member is a group member; the test sends each of its requests.
 type member struct {
 	r          *requests
 	cl         *kgo.Client
@@ -118,13 +116,13 @@ func (r *requests) join() *member {
 	p := kmsg.NewJoinGroupRequestProtocol()
 	p.Name, p.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, -1)
 	req.Protocols = append(req.Protocols, p)
-	// On a busy machine the group may begin anew before the sync: that is joined, too.
+	// On a busy machine the next rebalance may begin before the sync. The member then joins that, too.
 	for !m.joined(req) {
 	}
 	return m
 }
 
-// joined is one join with its sync; false: it is to be done again.
+// joined sends one JoinGroup and its SyncGroup request. It returns false if the member must join again.
 func (m *member) joined(req *kmsg.JoinGroupRequest) bool {
 	r := m.r
 	r.t.Helper()
@@ -154,7 +152,7 @@ func (m *member) joined(req *kmsg.JoinGroupRequest) bool {
 	return true
 }
 
-// heartbeat says that it lives; that it is to join again it doesn't hear.
+// heartbeat sends a heartbeat, and ignores that the group rebalances.
 func (m *member) heartbeat() {
 	m.r.t.Helper()
 	req := kmsg.NewPtrHeartbeatRequest()

@@ -38,7 +38,7 @@ func configOf(t *testing.T, b *kafkatest.Broker) kafka.Config {
 	return kafka.Config{Brokers: b.Addrs, Dial: b.Dial, Namespace: b.Namespace(t), ClientID: "test"}
 }
 
-// requests is a namespace with an agent's request topic, and a session of it.
+// requests is a namespace with an agent's request topic and its sessions.
 type requests struct {
 	t         *testing.T
 	ctx       context.Context
@@ -127,7 +127,7 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 		if got := r.poll(first, 10); !slices.Equal(got, numbers(0, 10)) {
 			t.Fatalf("polled %q", got)
 		}
-		for _, o := range []int64{0, 1, 2, 4, 5, 9, 7} { // open: 3, 6, 8
+		for _, o := range []int64{0, 1, 2, 4, 5, 9, 7} { // still open: 3, 6, 8
 			first.Done(0, o)
 		}
 		r.awaitCommit(0, 3)
@@ -148,7 +148,8 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 	})
 }
 
-// Between two commits a partition moves in order: what was finished moves along.
+// TestAMovedPartitionIsCommittedFirst checks that a session commits finished requests when a partition is revoked,
+// without waiting for the commit interval. The next owner doesn't get them.
 func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2)
@@ -183,7 +184,7 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 	})
 }
 
-// A commit that is asked for doesn't wait for its turn.
+// TestCommitSoon checks that CommitSoon doesn't wait for the commit interval.
 func TestCommitSoon(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
@@ -202,8 +203,8 @@ func TestCommitSoon(t *testing.T) {
 	})
 }
 
-// What a transaction aborted is never seen, and holds back no commit; nor do markers, so that
-// a group with nothing to do has no lag.
+// TestSessionsReadCommittedRequestsOnly checks that a session doesn't return aborted records, and that its commits pass
+// them and markers, so that the group of an idle agent has no lag.
 func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
@@ -233,8 +234,8 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 			polled <- rs
 		}()
 		s.Done(0, 0)
-		s.Done(0, 4)        // 0, its marker, the aborted, its marker, 2
-		r.awaitCommit(0, 6) // and its marker
+		s.Done(0, 4)        // 0, its marker, the aborted record, its marker, 2
+		r.awaitCommit(0, 6) // with the last marker
 		transact(3, kgo.TryAbort)
 		r.awaitCommit(0, 8)
 		if lag, err := r.lag(); err != nil || lag != 0 {
@@ -247,7 +248,7 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	})
 }
 
-// lag is how far the group's commit in partition 0 is behind the end.
+// lag returns the distance of the group's commit in partition 0 from the end.
 func (r *requests) lag() (int64, error) {
 	admin, err := kafka.OpenAdmin(r.cfg)
 	if err != nil {
@@ -258,8 +259,7 @@ func (r *requests) lag() (int64, error) {
 	return all[r.topic][0], err
 }
 
-// crew are members of a group that work on requests concurrently, until all
-// requests were finished by some of them.
+// crew is a set of group members that process requests concurrently until each request is finished.
 type crew struct {
 	*requests
 	want int
@@ -306,7 +306,7 @@ func (c *crew) work(ctx context.Context, s *kafka.Session) {
 		for _, rec := range rs {
 			held := s.HeldContext(rec.Partition)
 			wg.Go(func() {
-				select { // some take long, and finish out of order
+				select { // some take longer, so they finish out of order
 				case <-time.After(time.Duration(rec.Offset%7) * time.Millisecond):
 				case <-held.Done():
 				}
@@ -330,14 +330,13 @@ func (c *crew) done(s *kafka.Session, rec events.Record) {
 	}
 }
 
-// Members come and go while requests are worked on concurrently: each request
-// is finished by somebody, and a lost partition ends the context of its work.
+// TestRebalancesLoseNoRequest checks that each request is finished while members join and leave and process requests
+// concurrently, and that a revoked partition ends the context of its work.
 func TestRebalancesLoseNoRequest(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const partitions, each = 4, 248
 		c := &crew{requests: newRequests(t, b, partitions), want: partitions * each, all: make(chan struct{}), finished: make(map[string]int)}
-		// What is written next meets the members as they are now, and the
-		// partitions that are on their way to a new one.
+		// Each quarter is written under the current membership, while partitions are moving.
 		quarter := func(n int) {
 			for p := range partitions {
 				c.write(int32(p), p*each+n*each/4, p*each+(n+1)*each/4)
@@ -452,8 +451,8 @@ func (g *gate) set(cut bool) {
 	}
 }
 
-// A reply whose time ends while the broker is away is not written later, and
-// takes none with it whose time is not over.
+// TestAReplyIsNeverWrittenAfterItsTime checks a reply whose deadline passes while the broker is unavailable. It is not
+// written later, and doesn't fail replies whose deadline has not passed.
 func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
@@ -467,9 +466,8 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 		g.set(true)
 		var wg sync.WaitGroup
 		for i := range 20 {
-			// The first two, in time, begin two batches; behind them those in
-			// time and those late lie mixed. The client by itself looks at the
-			// first of a batch only.
+			// The first two replies begin two batches and are in time. Behind them, late ones and ones in time are
+			// mixed. The client itself checks only the deadline of the first record in a batch.
 			if i < 3 {
 				<-time.After(20 * time.Millisecond)
 			}

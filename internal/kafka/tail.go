@@ -10,10 +10,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Tail reads committed records of some partitions of a topic as they come, from
-// given offsets on, without a group: it needs no rights on one and waits for no
-// rebalance. It doesn't know whether it has read to an end (see Restorer for a
-// reader that does). One goroutine polls it; Close may be called from any.
+// Tail reads new committed records of some partitions of a topic, from given offsets on. It uses no group, so it needs
+// no rights on one and has no rebalances. It doesn't know whether it has reached the end (see Restorer). One goroutine
+// polls it; Close is safe for concurrent use.
 type Tail struct {
 	client     *kgo.Client
 	poller     poller
@@ -22,21 +21,21 @@ type Tail struct {
 	topic      string
 }
 
-// TailEnd, in place of an offset, is where a partition ends when a Tail first finds it.
+// TailEnd, in place of an offset, is the partition's end when the Tail first connects to it.
 const TailEnd = -1
 
-// OpenTail begins at the offset that from has for each partition, or TailEnd; others aren't
-// read. It connects when it is first polled.
+// OpenTail starts at the offset, or TailEnd, that from has for each partition. Other partitions aren't read. It
+// connects with the first poll.
 func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 	at := make(map[int32]kgo.Offset, len(from))
 	for p, offset := range maps.All(from) {
-		at[p] = kgo.NewOffset().At(offset) // which takes TailEnd for the end
+		at[p] = kgo.NewOffset().At(offset) // kgo treats TailEnd as the end
 	}
 	life, cut := context.WithCancel(context.Background())
 	client, err := kgo.NewClient(append(c.options(),
 		kgo.WithContext(life),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // elsewhere is not where it was asked for
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // never read from another offset than the requested one
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(DefaultFetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(from))),
@@ -49,9 +48,8 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 		poller: poller{client: client, wait: DefaultFetchMaxWait, max: DefaultMaxPollRecords}}, nil
 }
 
-// Poll returns records that came, in the order of their partitions; none after
-// DefaultFetchMaxWait. An error is final: ctx has ended, or the log doesn't hold
-// an offset that was asked for, or may not be read.
+// Poll returns new records, in order within a partition; none after DefaultFetchMaxWait. An error is final: ctx has
+// ended, the log doesn't have a requested offset, or reading is not permitted.
 func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 	fetches, _ := t.poller.poll(ctx)
 	if err := fetchError(ctx, fetches, nil, markFinal); err != nil {
@@ -65,5 +63,5 @@ func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
-// Close ends the client, and a Poll that waits.
-func (t *Tail) Close() { _ = closeClient(t.client, t.cancelLife, noMembership) } // it has no group to leave
+// Close closes the client and ends a Poll that waits.
+func (t *Tail) Close() { _ = closeClient(t.client, t.cancelLife, noMembership) } // there is no group to leave

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// tailed polls until a record with the value last came.
+// tailed polls until it gets a record with the value last.
 func tailed(t *testing.T, tail *kafka.Tail, last string) (values []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -30,8 +30,7 @@ func tailed(t *testing.T, tail *kafka.Tail, last string) (values []string) {
 	return values
 }
 
-// A tail reads from where it was told, what comes later too, and nothing that was
-// rolled back.
+// TestTail checks that a tail reads from its start offset, including later records, and skips aborted ones.
 func TestTail(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
@@ -52,7 +51,7 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// A place that isn't in the log is said, not passed over.
+// TestTailOutsideTheLog checks that a start offset outside the log is an error.
 func TestTailOutsideTheLog(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.transact(t, 0, kgo.TryCommit, "a")

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A broker may not know a topic for a moment, as after its restart. Where requests are few
-// nothing tells that it does again, and the next such moment, hours later, must not be taken
-// for the end of the topic.
+// TestAbsenceIsReportedAtIntervalsThatDouble checks when a missing topic is reported. A broker may not know a topic for
+// a moment, for example after its restart. If the topic has few requests, nothing shows that the broker knows it again,
+// so the next such moment, hours later, must count as a new absence.
 func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
 	var a missingTopic
@@ -21,7 +21,7 @@ func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 		{topicMissingRetryInterval, false},
 		{topicMissingReportMin - topicMissingRetryInterval, true},
 		{topicMissingReportMin, false},
-		{topicMissingReportMin, true}, // twice as long after the second report as that was after the first
+		{topicMissingReportMin, true}, // the interval doubles after each report
 		{topicMissingReportMin, false},
 	} {
 		at = at.Add(c.after)

@@ -10,39 +10,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A topic may be deleted and made anew under a client that wrote to it. The client holds on
-// to the first one's id: whatever it is given then fails with UNKNOWN_TOPIC_ID, until it is
-// told to forget the topic (franz-go's README, on recreated topics). It counts the records
-// of each partition from 0 again after that, and a log that has some of the same producer
-// would take them for repetitions, and drop them in silence. So a topic is forgotten when it
-// isn't the one that was written to, and once for each time that it was made anew.
+// A topic may be deleted and recreated while a client writes to it. The client keeps the first topic's id, so all
+// records fail with UNKNOWN_TOPIC_ID until the client is told to forget the topic (franz-go's README, on recreated
+// topics). After that it numbers the records of each partition from 0 again. A log that has records of the same
+// producer would take them for duplicates and drop them silently. So a topic is forgotten only if it was recreated, and
+// once each time.
 
-// isRecreated reports whether a record failed since its topic isn't the one that the client
-// knows.
+// isRecreated reports whether a record failed because its topic was recreated.
 func isRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
 
-// isTopicMissing reports whether an error says that there is no such topic, or another of its name.
+// isTopicMissing reports whether an error means that the topic doesn't exist or was recreated.
 func isTopicMissing(err error) bool {
 	return isRecreated(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
-// While a topic isn't there a session asks again after topicMissingRetryInterval, and reports it first after nothing was
-// wrong for topicMissingReportMin, then at intervals that double up to topicMissingReportMax. News of a topic that is new takes
-// a moment.
+// While a topic is missing, a session retries every topicMissingRetryInterval. It reports that at once if there was no
+// such error for topicMissingReportMin, and then at intervals that double up to topicMissingReportMax.
 const (
 	topicMissingReportMin     = 5 * time.Second
 	topicMissingRetryInterval = 250 * time.Millisecond
 	topicMissingReportMax     = time.Minute
 )
 
-// absence is since when a topic isn't there. Nobody says that it is again, where nothing is
-// written to it; so it is for as long as that is seen again and again.
+// missingTopic tracks when a topic was last found missing. Nothing reports that it exists again if nothing is written
+// to it. So it counts as missing while the error repeats.
 type missingTopic struct {
 	last, next time.Time
 	wait       time.Duration
 }
 
-// due notes that a topic isn't there at now, and says whether that is to be reported.
+// reportDue records that the topic is missing at now, and reports whether that has to be reported.
 func (a *missingTopic) reportDue(now time.Time) bool {
 	if now.Sub(a.last) > topicMissingReportMin {
 		a.next, a.wait = now, topicMissingReportMin
@@ -55,37 +52,36 @@ func (a *missingTopic) reportDue(now time.Time) bool {
 	return true
 }
 
-// remade has a client forget topics that were made anew, while others write to the same and
-// to other topics. It is safe for concurrent use.
+// recreatedTopics makes a client forget recreated topics while others write to these and other topics. It is safe for
+// concurrent use.
 type recreatedTopics struct {
 	mu sync.Mutex
-	// forgotten counts how often each topic was; forgetting are those that are being.
+	// forgotten counts how often each topic was forgotten; forgetting are the topics that are being forgotten.
 	forgotten  map[string]int
 	forgetting []string
 }
 
-// begin is for a record that is to be written: which topic of that name it is for; not ok:
-// it is being forgotten, and what the client is given meanwhile fails.
+// generation returns the number of the topic that a new record is for. ok is false while the topic is being forgotten:
+// records that the client gets meanwhile fail.
 func (m *recreatedTopics) generation(topic string) (number int, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.forgotten[topic], !slices.Contains(m.forgetting, topic)
 }
 
-// failed is for a record that begin gave a number, and that failed since its topic was made
-// anew. It doesn't block.
+// forget forgets a topic because a record with a number from generation failed with isRecreated. It doesn't block.
 func (m *recreatedTopics) forget(cl *kgo.Client, topic string, number int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.forgotten[topic] != number || slices.Contains(m.forgetting, topic) {
-		return // it is forgotten, for another record
+		return // already done because of another record
 	}
 	if m.forgotten == nil {
 		m.forgotten = map[string]int{}
 	}
 	m.forgotten[topic]++
 	m.forgetting = append(m.forgetting, topic)
-	go func() { // the caller may be the client's goroutine that this waits for
+	go func() { // the caller may be the client's goroutine, which PurgeTopicsFromProducing waits for
 		cl.PurgeTopicsFromProducing(topic)
 		m.mu.Lock()
 		defer m.mu.Unlock()

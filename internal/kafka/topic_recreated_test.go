@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// remade is how long a client may take to write to a topic that was made anew.
+// recreatedTopics bounds the time until a client can write to a recreated topic.
 const recreatedTopics = 20 * time.Second
 
 func deleteTopic(t *testing.T, b *kafkatest.Broker, topic string) {
@@ -23,7 +23,7 @@ func deleteTopic(t *testing.T, b *kafkatest.Broker, topic string) {
 	}
 }
 
-// values of a topic's partition, as another client reads them.
+// values returns the values of a topic, sorted, as another client reads them.
 func (s *site) values(t *testing.T, topic string) (got []string) {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config)
@@ -42,8 +42,8 @@ func (s *site) values(t *testing.T, topic string) (got []string) {
 	return got
 }
 
-// Somebody deletes an agent's topic while a worker writes to it, and makes it anew: its
-// requests are refused meanwhile, nothing else is, and then they are written again, once.
+// TestWorkerWritesToATopicThatIsMadeAnew deletes and recreates an agent's topic while a worker writes to it. Meanwhile
+// only the topic's requests are refused. Afterwards they are written again, each once.
 func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.ns.Requests("a")
@@ -101,8 +101,8 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	})
 }
 
-// A topic that a producer writes to is deleted and made anew, as one that a reply_to names: it
-// fails meanwhile, and then writes to the new one. What is written to others isn't touched.
+// TestProducerWritesToATopicThatIsMadeAnew deletes and recreates a topic that a producer writes to, such as that of a
+// reply_to. Writes fail meanwhile, and then go to the new topic. Writes to other topics are not affected.
 func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const topic, other = "remade", "beside"

@@ -19,71 +19,66 @@ import (
 const (
 	wantReplication = 3
 	wantMinISR      = 2
-	// MaxMessageBytes is what a topic of the namespace accepts as one batch,
-	// compressed: above the client's million bytes, so that the client and
-	// never the broker is the one to refuse.
+	// MaxMessageBytes is the max.message.bytes of the namespace's topics: the largest batch, compressed. It exceeds the
+	// client's own limit of 1 MB, so the client and never the broker refuses a batch.
 	MaxMessageBytes = 2 << 20
 
 	answersRetention     = time.Hour
-	requestsRetention    = 7 * 24 * time.Hour  // a request is worthless past its complete-by
-	notifyRetention      = 7 * 24 * time.Hour  // how long a notifier may be down
-	alertsRetention      = 30 * 24 * time.Hour // for people, who go on holiday
+	requestsRetention    = 7 * 24 * time.Hour  // a request is useless after its complete-by
+	notifyRetention      = 7 * 24 * time.Hour  // the longest outage of a notifier without loss
+	alertsRetention      = 30 * 24 * time.Hour // operators read them, possibly late
 	deadlettersRetention = 30 * 24 * time.Hour
 
 	keepForEver = "-1"
 
-	// FormatVersion is that of the topics and their records as this program
-	// writes them.
+	// FormatVersion is the version of the topics and records that this program writes.
 	FormatVersion = 1
 	formatKey     = "format"
 )
 
-// Topics says what CreateTopics is to create.
+// CreateTopicsOptions says what CreateTopics creates.
 type CreateTopicsOptions struct {
-	// Partitions of the inboxes, events and what goes with them; 0: those that
-	// the namespace has, or events.DefaultPartitions. They can't change later:
-	// they say where a task lives.
+	// Partitions is the partition count of the inboxes, events and the related topics; 0: the namespace's present one,
+	// or events.DefaultPartitions. It can't change later, because it determines the partition of each task.
 	Partitions int32
-	// Replication of every topic; 0: 3, or as many as there are brokers.
+	// Replication is that of every topic; 0: 3, or the number of brokers if that is less.
 	Replication int16
-	// Agents whose request topics are wanted, with their partition counts; 0:
-	// events.DefaultPartitions.
+	// Agents has the agents whose request topics to create, with their partition counts; 0: events.DefaultPartitions.
 	Agents map[string]int32
-	// History: the namespace is to hold imported events; see CreateHistory.
+	// History: the namespace will hold imported events; see CreateHistory.
 	History bool
 }
 
-// TopicReport says what became of one topic.
+// TopicReport is the result for one topic.
 type TopicReport struct {
 	Topic       string
 	Partitions  int32
 	Replication int16
 	Created     bool
-	// Note is what its operator should know; often empty.
+	// Note is a hint for the operator; often empty.
 	Note string
 }
 
-// topicSpec is a topic as it should be.
+// topicSpec is the specification of a topic.
 type topicSpec struct {
 	name       string
 	partitions int32
-	// inPartition: a task's records are in the same partition number as its
-	// events, so the count must be that of events.
+	// inPartition: a task's records have the same partition number here as in events, so the topic needs as many
+	// partitions as events.
 	inPartition bool
-	// inbox: a worker brings what is in partitions that were added to where it belongs.
+	// inbox: records in added partitions are forwarded by a worker to the right partition.
 	inbox bool
-	// kept: no time and no size may end its records.
+	// kept: neither retention time nor size may delete its records.
 	kept     bool
 	settings map[string]string
 }
 
-// compacted reports whether records may be taken out of a topic: those that a later one of
-// their key stands for.
+// compacted reports whether a topic is compacted: only the last record of each key is kept.
 func compacted(ns events.Namespace, topic string) bool {
 	return topic == ns.Snapshots() || topic == ns.Definitions()
 }
 
-// fits reports whether a topic may have so many partitions.
+// fits reports whether the topic may have this many partitions.
 func (s *topicSpec) fits(partitions int32) bool {
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions
 }
@@ -104,15 +99,14 @@ func topicSettings(cleanup string, retention time.Duration, extra ...string) map
 	return s
 }
 
-// definitionsLag is how long a definition that was deleted stays before compaction takes it: a week, in which a
-// scheduler that starts again keeps a copy for its tasks.
+// definitionsLag is how long, in ms, a deleted definition stays before compaction removes it: a week. A scheduler that
+// restarts within it keeps a copy for its tasks.
 const definitionsLag = "604800000"
 
-// topicSpecs are all topics of a namespace. Those that a scheduler writes in
-// transactions have the partition count of events though only the inboxes
-// must: by the same key a worker's transaction then touches one partition number
-// of each, and a partition that is down stops the tasks of that number only.
-// definitions has one partition: its reader wants one order and one end.
+// topicSpecs returns the specifications of all topics of a namespace. Topics that a scheduler writes in transactions
+// have the partition count of events, though only the inboxes require it. So a worker's transaction touches one
+// partition number in each of them, and an unavailable partition stops only the tasks of that number. definitions has
+// one partition: its readers need a total order and a single end.
 func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {
 	var specs []topicSpec
 	for _, t := range ns.InboxTopics() {
@@ -140,15 +134,13 @@ func requestSpec(ns events.Namespace, agent string, partitions int32) topicSpec 
 	return topicSpec{name: ns.Requests(agent), partitions: partitions, settings: topicSettings("delete", requestsRetention)}
 }
 
-// minISR is how many replicas must have a record before it is acknowledged.
-// With two replicas it is both: a task that is acknowledged is never lost, and
-// with one broker down nothing is.
+// minISR returns how many replicas must have a record before it is acknowledged. With a replication of 2 it is both: an
+// acknowledged task is never lost, and writes stop while a broker is down.
 func minISR(replication int16) int { return min(wantMinISR, int(replication)) }
 
-// CreateTopics creates what is missing of the namespace's topics and writes
-// its format record, last, so that no role starts on half of them. What exists
-// is left as it is, and reported; CheckTopics says whether it is good enough.
-// It may be called again, also beside another.
+// CreateTopics creates the missing topics of the namespace. It writes the format record last, so that no role starts
+// with only some of them. Existing topics are not changed, only reported; CheckTopics checks their settings. It is
+// idempotent and may run concurrently.
 func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]TopicReport, error) {
 	meta, err := metadata(ctx, a.adm)
 	if err != nil {
@@ -179,8 +171,8 @@ func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]T
 	return report, a.writeFormat(ctx, format)
 }
 
-// settledPartitions is the namespace's partition count: that of its format
-// record, else of its events, else the one that is asked for.
+// settledPartitions returns the namespace's partition count: that of its format record, else of its events topic, else
+// the requested one.
 func (a *Admin) settledPartitions(ctx context.Context, asked int32, meta kadm.Metadata) (int32, error) {
 	if asked < 0 {
 		return 0, fmt.Errorf("create topics: %d partitions; ask for 1 or more, or 0 for %d", asked, events.DefaultPartitions)
@@ -223,8 +215,8 @@ func replicationFor(asked int16, brokers int) (int16, string, error) {
 	return asked, "", nil
 }
 
-// CreateRequestTopic creates the request topic of an agent unless it exists,
-// with the replication of the namespace's events.
+// CreateRequestTopic creates the request topic of an agent unless it exists, with the replication of the namespace's
+// events.
 func (a *Admin) CreateRequestTopic(ctx context.Context, agent string, partitions int32) (TopicReport, error) {
 	t, err := a.topicDetail(ctx, a.cfg.Namespace.Events())
 	if err != nil {
@@ -233,16 +225,15 @@ func (a *Admin) CreateRequestTopic(ctx context.Context, agent string, partitions
 	return a.createTopic(ctx, requestSpec(a.cfg.Namespace, agent, partitions), int16(t.Partitions.NumReplicas()), "")
 }
 
-// EnsureTopic creates a topic outside the namespace (one that a reply_to
-// names), with the broker's own settings, unless it exists, and reports
-// whether it did.
+// EnsureTopic creates a topic outside the namespace (one that a reply_to names) with the broker's default settings
+// unless it exists. It reports whether it created it.
 func (a *Admin) EnsureTopic(ctx context.Context, topic string, partitions int32) (created bool, err error) {
 	r, err := a.createTopic(ctx, topicSpec{name: topic, partitions: partitions}, -1, "")
 	return r.Created, err
 }
 
-// createTopic creates a topic unless it exists and returns when every
-// partition of it has a leader. replication -1 is the broker's default.
+// createTopic creates a topic unless it exists. It returns when every partition has a leader. replication -1 is the
+// broker's default.
 func (a *Admin) createTopic(ctx context.Context, spec topicSpec, replication int16, note string) (TopicReport, error) {
 	t, err := a.topicDetail(ctx, spec.name)
 	if err == nil {
@@ -269,8 +260,7 @@ func (a *Admin) createTopic(ctx context.Context, spec topicSpec, replication int
 	return TopicReport{spec.name, int32(len(t.Partitions)), int16(t.Partitions.NumReplicas()), created, note}, nil
 }
 
-// awaitTopic waits until a topic that was just created can be used: Kafka
-// answers before every broker has heard of it.
+// awaitTopic waits until a topic that was just created is usable: Kafka answers before all brokers know the topic.
 func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail, error) {
 	ctx, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
 	defer cancel()
@@ -298,21 +288,19 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 type Format struct {
 	Version    int   `json:"format"`
 	Partitions int32 `json:"partitions"`
-	// History: its events were imported, for reading; no role but a console runs in it.
+	// History: its events were imported, for reading. No role but a console runs in it.
 	History bool `json:"history,omitempty"`
 }
 
-// ErrNoFormat: the namespace was not created, or not completely.
+// ErrNoFormat means that the namespace was not created, or not completely.
 var ErrNoFormat = errors.New("the namespace has no format record")
 
-// Format reads the format record from the definitions; ErrNoFormat if there is
-// none.
+// Format reads the format record from the definitions topic; ErrNoFormat if there is none.
 func (a *Admin) Format(ctx context.Context) (Format, error) {
 	var f Format
 	found := false
-	// Whether the topic exists is asked first, for a question about the offsets
-	// of one that doesn't would have the client remember so for a while, and
-	// writeFormat asks again at once.
+	// First check that the topic exists: the client would cache the answer to a request for offsets of a missing topic,
+	// and writeFormat repeats the request at once.
 	_, err := a.topicDetail(ctx, a.cfg.Namespace.Definitions())
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return Format{}, fmt.Errorf("%w: %q; run `waybill topics create`", ErrNoFormat, a.cfg.Namespace)
@@ -345,8 +333,8 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	return f, nil
 }
 
-// onceThere does something with a topic that exists, again for as long as it takes: its leader may
-// hear of the topic later than the broker that said so.
+// onceThere calls do for a topic that exists, and retries while the topic is unknown, at most topicVisibleTimeout: the
+// leader may learn of the topic later than other brokers.
 func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) error {
 	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
 	defer cancel()
@@ -363,8 +351,8 @@ func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) e
 	}
 }
 
-// writeFormat writes the format record unless it is there. Of two writers at
-// once the one that read its own again has won; the other is told.
+// writeFormat writes the format record unless there is one. Then it reads the record that counts. Of two concurrent
+// writers with different formats, one gets an error.
 func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 	have, err := a.Format(ctx)
 	if errors.Is(err, ErrNoFormat) {
@@ -389,9 +377,8 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 	return err
 }
 
-// CheckFormat is what a role asks before it starts: nil if the namespace's
-// topics are what its format record says and this program writes that format. An
-// imported history is refused.
+// CheckFormat returns the format if the namespace's topics match its format record and this program writes that format.
+// Roles call it before they start. An imported history is an error.
 func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
 	f, err := a.CheckReadable(ctx)
 	if err == nil && f.History {
@@ -400,7 +387,7 @@ func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
 	return f, err
 }
 
-// CheckReadable is CheckFormat for who only reads events: a history is as good.
+// CheckReadable is CheckFormat for callers that only read events: it accepts an imported history.
 func (a *Admin) CheckReadable(ctx context.Context) (Format, error) {
 	f, err := a.Format(ctx)
 	if err != nil {

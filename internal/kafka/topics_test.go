@@ -45,7 +45,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 			t.Fatalf("before: %v", err)
 		}
 		start := time.Now()
-		// Two at once, as when two machines are set up by one script.
+		// Two calls concurrently, as when one script sets up two machines.
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
@@ -92,8 +92,8 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 	})
 }
 
-// Brokers that are away are waited for, and a question meanwhile says why it
-// has no answer.
+// TestTheWatchOutlivesALostConnection checks that a watch waits for unavailable brokers. Until then, ReadToEndNow
+// returns an error.
 func TestTheWatchOutlivesALostConnection(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
@@ -216,8 +216,8 @@ func alterTopic(t *testing.T, cl *kgo.Client, topic, name, value string) {
 	}
 }
 
-// The leader of a topic that was just made may hear of it later than the broker that said so: on
-// a busy cluster `topics create` failed by that, and advised itself.
+// TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic checks CreateTopics when the leader of a new topic knows the
+// topic later than the broker that created it, as on a busy cluster. The write of the format must be retried.
 func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg, ctx := configOf(t, b), bounded(t)
@@ -249,8 +249,8 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 	}
 }
 
-// Who follows the definitions when their topic goes, as with a cluster that comes back without its
-// data, ends and says what to do.
+// TestWatchOfDefinitionsThatAreGoneSaysWhatToDo checks a watch whose topic is deleted, as when a cluster returns
+// without its data. It ends with an error that says what to do.
 func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg, ctx := configOf(t, b), bounded(t)

@@ -12,35 +12,30 @@ import (
 // commitMetadataMaxBytes is Kafka's default for offset.metadata.max.bytes.
 const commitMetadataMaxBytes = 4096
 
-// metadataVersion begins what a Tracker writes, so that another program's
-// metadata is told from it.
+// metadataVersion is the prefix of a Tracker's metadata, which tells it from that of other programs.
 const metadataVersion = "w1:"
 
-// span is a range of offsets, from inclusive, to exclusive.
+// span is the range of offsets [from, to).
 type span struct{ from, to int64 }
 
-// Tracker knows which requests of one partition are finished, in any order:
-// what may be committed, and what is finished above that. Pure; not for
-// concurrent use.
+// Tracker records which requests of a partition are finished, in any order. It computes the offset to commit and the
+// finished ranges above it. It does no I/O and is not safe for concurrent use.
 //
-// The offset to commit is the lowest that is not finished, so that nothing is
-// lost; what is finished above it goes into the commit's metadata, so that the
-// next owner of the partition doesn't do it again. Offsets that hold no visible
-// record (markers, aborted records) count as finished once passed.
+// The offset to commit is the lowest unfinished one, so that no request is lost. The finished ranges above it are
+// stored in the commit's metadata, so that the partition's next owner doesn't repeat them. Offsets without a visible
+// record (markers, aborted records) count as finished once a later record is delivered.
 type Tracker struct {
-	// low: all below is finished; -1 until the first record says where it is.
+	// low: all offsets below are finished; -1: there is no commit, and no record was delivered yet.
 	low int64
-	// read: all below was delivered by this tracker, or holds nothing. It can
-	// be less than low, which what an earlier owner finished may have moved.
+	// read: all offsets below were delivered by this tracker or have no record. It is less than low if an earlier owner
+	// finished requests that were not delivered here yet.
 	read int64
-	// done are finished ranges at or above low: ascending, apart from each
-	// other, none beginning at low.
+	// done are the finished ranges above low: ascending, not adjacent, and none begins at low.
 	done []span
 }
 
-// NewTracker begins at the group's committed offset with its metadata; a
-// negative offset means that there is no commit. Metadata that it can't read is
-// an error, with a tracker that goes by the offset alone.
+// NewTracker starts at the group's committed offset with its metadata; a negative offset means no commit. For metadata
+// that it can't decode it returns an error, and a tracker that uses the offset alone.
 func NewTracker(committed int64, metadata string) (*Tracker, error) {
 	t := &Tracker{low: max(committed, -1), read: max(committed, -1)}
 	if committed < 0 || metadata == "" {
@@ -54,10 +49,9 @@ func NewTracker(committed int64, metadata string) (*Tracker, error) {
 	return t, nil
 }
 
-// Deliver takes note of the next record that was read, and reports whether it
-// is to be worked on: false if an earlier owner finished it. An offset that
-// goes back means that the log did (the topic was made again, or truncated):
-// the tracker begins anew there.
+// Deliver records that an offset was read, and reports whether its request has to be processed: false if an earlier
+// owner finished it. If the offset goes backwards, the log was truncated or the topic recreated: the tracker starts
+// again there.
 func (t *Tracker) Deliver(offset int64) bool {
 	if t.low < 0 || offset < t.read {
 		*t = Tracker{low: offset, read: offset}
@@ -69,15 +63,14 @@ func (t *Tracker) Deliver(offset int64) bool {
 	return !t.isFinished(offset)
 }
 
-// Done takes note that a record's request is finished. Twice is as good as
-// once.
+// Done records that an offset's request is finished. It is idempotent.
 func (t *Tracker) Done(offset int64) {
 	if t.low >= 0 && offset >= t.low {
 		t.addFinished(span{offset, offset + 1})
 	}
 }
 
-// Commit is the offset to commit and its metadata; offset -1: nothing yet.
+// Commit returns the offset to commit and its metadata; offset -1: nothing to commit yet.
 func (t *Tracker) Commit() (offset int64, metadata string) {
 	if t.low < 0 {
 		return -1, ""
@@ -85,7 +78,7 @@ func (t *Tracker) Commit() (offset int64, metadata string) {
 	return t.low, encodeSpans(t.low, t.done)
 }
 
-// Open is how many offsets were delivered and are not finished.
+// Open returns the number of offsets that were delivered and are not finished.
 func (t *Tracker) Open() int64 {
 	n := max(0, t.read-t.low)
 	for _, s := range t.done {
@@ -102,8 +95,7 @@ func (t *Tracker) isFinished(offset int64) bool {
 	return exact || i > 0 && offset < t.done[i-1].to
 }
 
-// finish adds a range, merging it with those that it touches, and moves low
-// over what is finished there.
+// addFinished adds a range, merges it with those that it touches, and advances low.
 func (t *Tracker) addFinished(s span) {
 	s.from = max(s.from, t.low)
 	if s.from >= s.to {
@@ -121,9 +113,8 @@ func (t *Tracker) addFinished(s span) {
 	}
 }
 
-// encodeSpans writes, from low on, the lengths of what is open and finished by
-// turns, as varints in base64. What doesn't fit is left out from the farthest:
-// the next owner will do that again.
+// encodeSpans encodes, from low on, the lengths of alternating unfinished and finished ranges, as varints in base64.
+// Ranges that don't fit are dropped, the highest first: the next owner repeats those requests.
 func encodeSpans(low int64, done []span) string {
 	if len(done) == 0 {
 		return ""
@@ -146,7 +137,7 @@ func decodeSpans(low int64, metadata string) ([]span, error) {
 	if !ok {
 		return nil, fmt.Errorf("%.40q is not of Waybill", metadata)
 	}
-	text, _, _ = strings.Cut(text, ";") // what others than the tracker have added
+	text, _, _ = strings.Cut(text, ";") // the circuit and topic id that withCircuit and withTopic add
 	buf, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, fmt.Errorf("%.40q: %w", metadata, err)
@@ -156,8 +147,7 @@ func decodeSpans(low int64, metadata string) ([]span, error) {
 		var lengths [2]int64
 		for i := range lengths {
 			n, size := binary.Uvarint(buf)
-			// Zero lengths are never written; without an upper bound a sum
-			// could wrap around.
+			// A length is never written as 0. The upper bound prevents overflow of the sums.
 			if size <= 0 || n == 0 || n > 1<<48 {
 				return nil, errors.New("its run lengths are corrupt")
 			}

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzTrackerSpans: what is done is read from a commit's metadata as it was
-// written, and what was read is written as the same.
+// FuzzTrackerSpans checks that the finished requests in a commit's metadata survive decoding and encoding.
 func FuzzTrackerSpans(f *testing.F) {
 	f.Add(int64(10), "w1:AQIDrAI", []byte{1, 2, 3, 4})
 	f.Add(int64(0), "", []byte{0})
@@ -29,7 +28,7 @@ func FuzzTrackerSpans(f *testing.F) {
 			spans, at = append(spans, s), s.to
 		}
 		if len(spans) == 0 {
-			return // written as nothing at all
+			return // encoded as the empty string
 		}
 		back, err := decodeSpans(low, encodeSpans(low, spans))
 		if err != nil || !slices.Equal(back, spans[:min(len(spans), len(back))]) || len(back) < min(len(spans), 100) {

@@ -7,12 +7,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A model of a partition and its successive owners: a request is never lost
-// (below the commit all is finished), never delivered again once its finish
-// was committed in metadata that held it.
+// TestTrackerLosesNothingAndRepeatsOnlyWhatItForgot models a partition and its successive owners. No request is lost:
+// all below the commit are finished. No request is delivered again after its finish was committed in metadata with room
+// for it.
 func TestTrackerLosesNothingAndRepeatsOnlyWhatItForgot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// The log: offsets that hold a visible record; the others are gaps.
+		// The offsets of the log's visible records; the others are gaps.
 		var log []int64
 		at := rapid.Int64Range(0, 5).Draw(t, "start")
 		for range rapid.IntRange(1, 60).Draw(t, "records") {
@@ -28,7 +28,7 @@ func TestTrackerLosesNothingAndRepeatsOnlyWhatItForgot(t *testing.T) {
 			}
 			open := make(map[int64]bool)
 			next, _ := slices.BinarySearch(log, max(committed, 0))
-			settled := make(map[int64]bool) // what the last commit says is finished
+			settled := make(map[int64]bool) // requests that the last commit says are finished
 			for _, o := range log {
 				settled[o] = tr.isFinished(o)
 			}
@@ -94,7 +94,7 @@ func TestTrackerMetadataKeepsTheNearestWhenItIsFull(t *testing.T) {
 		tr.Done(1_000_000 + i)
 	}
 	offset, metadata := tr.Commit()
-	const most = commitMetadataMaxBytes - topicMaxBytes - circuitMaxBytes // these have their place, however much is finished
+	const most = commitMetadataMaxBytes - topicMaxBytes - circuitMaxBytes // the rest is reserved for the topic and the circuit
 	if len(metadata) > most || len(metadata) < most-8 {
 		t.Errorf("%d bytes of metadata, bound %d", len(metadata), most)
 	}
@@ -144,7 +144,8 @@ func TestTrackerRefusesForeignMetadataButGoesOn(t *testing.T) {
 	}
 }
 
-// The form lies in groups' commits across upgrades: it may not change.
+// TestTrackerMetadataIsStable checks the encoding of the metadata. It must not change, because commits outlive
+// upgrades.
 func TestTrackerMetadataIsStable(t *testing.T) {
 	const golden = "w1:AQIDrAI"
 	spans := []span{{11, 13}, {16, 316}}

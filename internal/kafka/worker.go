@@ -16,9 +16,9 @@ import (
 )
 
 // The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
-// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout must
-// be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than the
-// group takes to notice the failure.
+// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout
+// must be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than
+// the group takes to notice the failure.
 const (
 	DefaultSessionTimeout     = 6 * time.Second
 	DefaultTransactionTimeout = 10 * time.Second
@@ -38,20 +38,19 @@ const (
 	// partitions are noticed.
 	metadataAgeMin = 250 * time.Millisecond
 	metadataAgeMax = 30 * time.Second
-	// workerMetadataAgeMin is less: a worker's output waits for new metadata whenever a
-	// broker refuses it for now, as of a partition whose leader moves, or, with
-	// several brokers, while the markers of the transaction before are written.
+	// workerMetadataAgeMin is less than metadataAgeMin: a worker's output waits for new metadata after each retriable
+	// refusal. Examples are a leader change and, with several brokers, markers of the previous transaction that are
+	// still being written.
 	workerMetadataAgeMin = 25 * time.Millisecond
-	// unknownTopicTries: a topic that was just created may be unknown to the
-	// broker asked first, for half a second. With the client's default, a missing topic in
-	// a transaction blocks its flush forever.
+	// unknownTopicTries is how often a topic may be unknown: the broker asked first may need half a second to learn of
+	// a new topic. With the client's default, a missing topic in a transaction blocks its flush forever.
 	unknownTopicTries = 20
 	// transactionBackoff is the interval of retries while the broker finishes the previous transaction.
 	transactionBackoff = 5 * time.Millisecond
 	// closeWait bounds each of the two steps of Close: to end the open transaction and to leave the group.
 	closeWait = 2 * time.Second
-	// recordsBufferedMax is how many records of one transaction may wait for
-	// the network; more block the Commit, within its flush bound.
+	// recordsBufferedMax is how many records of one transaction may be buffered. More block the Commit, within the time
+	// that its flush may take.
 	recordsBufferedMax = 100_000
 	// fetchBytesMax bounds a fetch response by the limits of its partitions. It is below the client's limit of the
 	// whole response (50 MiB): a response of the embedded broker that reaches that limit within a partition lacks
@@ -77,13 +76,13 @@ type WorkerConfig struct {
 	// Owner is the worker's unique name in the namespace. Its transactional id is Namespace + "scheduler." + Owner, so
 	// opening a worker fences an earlier one with the same owner.
 	Owner string
-	// InstanceID makes a static member, which gets its partitions back when it
-	// opens again within the session timeout; empty: a dynamic member.
+	// InstanceID makes a static member, which keeps its partitions if it opens again within the session timeout; empty:
+	// a dynamic member.
 	InstanceID string
-	// LeaveOnClose reports, when the worker closes, whether a static member leaves
-	// its group, so that others take its partitions at once. Nil: it stays.
+	// LeaveOnClose reports, when the worker closes, whether a static member leaves its group, so that its partitions
+	// are reassigned at once. Nil: it stays.
 	LeaveOnClose func() bool
-	// Topics are the inboxes: co-partitioned, Partitions each.
+	// Topics are the inboxes. They are co-partitioned: each has Partitions partitions.
 	Topics     []string
 	Partitions int32
 	// SessionTimeout must be shorter than TransactionTimeout; zero: the
@@ -93,15 +92,15 @@ type WorkerConfig struct {
 	FetchMaxWait       time.Duration
 	// MaxPollRecords bounds what one Poll returns; zero: the default.
 	MaxPollRecords int
-	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with the log.
+	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with
+	// the log.
 	Committed func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
 	// Listener observes the worker. It and its fields may be nil.
 	Listener *WorkerListener
 }
 
-// WorkerListener observes a worker. Assigned, GroupFailed and SubscriptionMismatch are called
-// from the client's goroutines, the others from that of the worker; none may
-// block or call the worker.
+// WorkerListener observes a worker. Assigned, GroupFailed and SubscriptionMismatch are called from the client's
+// goroutines, the others from the worker's; none may block or call the worker.
 type WorkerListener struct {
 	// Assigned: partitions were assigned or lost.
 	Assigned func(added, lost []int32)
@@ -115,9 +114,8 @@ type WorkerListener struct {
 	Aborted func(polled int, why string)
 	// DataLost: the broker no longer has records that it had acknowledged.
 	DataLost func(err error)
-	// Corrupt: what the broker has of a partition of an inbox can't be read, for it isn't what
-	// was written. It stands still, the others don't; it is asked for again, and told of
-	// again, at intervals that double.
+	// Corrupt: records in a partition of an inbox were changed after they were written. The partition is paused, and
+	// others continue. The worker retries it at intervals that double, and reports each failure.
 	Corrupt func(topic string, partition int32, err error)
 	// LeaveFailed: the worker is closed, but remains a member until its session times out.
 	LeaveFailed func(err error)
@@ -173,17 +171,16 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Worker is one transactional consumer-producer: a member of a group that reads
-// the same partition of several topics, and whose output and input positions
-// become visible together or not at all.
+// Worker is one transactional consumer-producer: a member of a group that reads the same partition of several topics.
+// Its output and its input positions become visible together or not at all.
 //
 //	for {
-//		records, err := worker.Poll(ctx)     // of partitions that may act
-//		owned := worker.Assigned()           // drop the state of what went
-//		...                                // restore what came, then Resume it for PausedForRestore
+//		records, err := worker.Poll(ctx)     // of restored partitions
+//		owned := worker.Assigned()           // drop the state of lost partitions
+//		...                                // restore new ones, then Resume them for PausedForRestore
 //		out := decide(records)
 //		committed, err := worker.Commit(ctx, out)
-//		...                                // accept the new state, or forget it
+//		...                                // accept the new state, or drop it
 //	}
 //
 // Guarantees:
@@ -194,8 +191,8 @@ func orDefault[T comparable](v *T, d T) {
 //   - A newly assigned partition is paused for its restore before any of its records can be fetched.
 //   - An inbox flows only while no reason pauses it (inboxgate).
 //
-// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind, Wake,
-// Stalled and Close may be called from any.
+// One goroutine calls Poll, PollAtMost, Commit, Abort, Assigned, Pause and Resume; Member, TopicID, Reflected, Rewind,
+// Wake, Stalled and Close may be called from any.
 type Worker struct {
 	cfg            WorkerConfig
 	session        *kgo.GroupTransactSession
@@ -204,7 +201,7 @@ type Worker struct {
 	tail           tailClock
 	pendingOffsets pendingOffsets
 	positions      positions
-	cancelLife     context.CancelFunc // ends whatever the client waits for
+	cancelLife     context.CancelFunc // ends every wait of the client
 
 	// lastAssigned is the last result of Assigned. Pause and Resume apply to those assignments.
 	lastAssigned map[int32]uint64
@@ -212,8 +209,8 @@ type Worker struct {
 	restored    map[int32]uint64
 	gate        *workerGate
 	quarantines quarantines
-	// polled counts what was returned since the last commit or abort, by the
-	// number that each partition then had.
+	// polled counts the records that were returned since the last commit or abort; polledFrom has the assignment number
+	// that each partition then had.
 	polled     int
 	polledFrom map[int32]uint64
 	// decidedBy is the clock's offset when the first of them was polled. Another worker of the process may correct
@@ -242,9 +239,8 @@ type Worker struct {
 	waiting    atomic.Int64 // since when records wait for a commit; 0: none
 }
 
-// OpenWorker joins the group. It fails if a topic is missing or has fewer
-// partitions, and when the cluster can't be reached within ctx. The worker
-// lives until Close, whatever becomes of ctx.
+// OpenWorker joins the group. It fails if a topic is missing or has fewer partitions, or the cluster can't be reached
+// within ctx. The worker exists until Close, even if ctx ends.
 func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
@@ -282,7 +278,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
 	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = closeClient(session.Client(), cut, noMembership) // it has hardly joined
+		_ = closeClient(session.Client(), cut, noMembership)
 		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, markFinal(err))
 	}
 	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
@@ -301,22 +297,22 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		kgo.Balancers(l.balancer),
 		kgo.ConsumeTopics(l.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // see pass
+		kgo.KeepControlRecords(), // commitMarkers commits their positions
 		kgo.OnPartitionsAssigned(l.awaitOffsets),
 		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 			l.positions.recordFetched(resp)
 			return nil
 		}),
 		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
-		// Group offsets expire. What is read twice is known by its cause.
+		// Group offsets expire. Records that are read again are recognized by their cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // outside of the log a new client asks where it is: see judge
+		// Outside of the log the worker fails, and a new one decides the position: see judgePosition.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval(l.cfg.SessionTimeout)),
-		// Ending a transaction holds a rebalance up, and is bounded by the
-		// transaction timeout.
+		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
 
 		kgo.TransactionalID(TransactionalID(l.cfg.Config, l.cfg.Owner)),
@@ -343,8 +339,8 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 
 func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It returns
-// their ids.
+// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
+// returns their ids.
 func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.options()...)
 	if err != nil {
@@ -373,7 +369,7 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 	return ids, errors.Join(faults...)
 }
 
-// home is the planned partition that p belongs to: p itself, unless it was added to an inbox later.
+// home returns the planned partition that p belongs to: p itself, unless it was added to an inbox later.
 func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
 
 // Assigned returns what the worker owns: partition -> assignment number. The number changes whenever the partition is
@@ -388,8 +384,8 @@ func (l *Worker) Member(p int32) (id string, owns bool) {
 	return l.balancer.memberOf(p)
 }
 
-// Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero. It
-// applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
+// Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero.
+// It applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
 // inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
@@ -401,8 +397,8 @@ func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.T
 	}
 }
 
-// Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to the
-// same assignment as Pause.
+// Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to
+// the same assignment as Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
 		l.gate.withGate(func(g *inboxgate.Gate) {
@@ -417,8 +413,7 @@ func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	}
 }
 
-// PollAtMost bounds what the next calls of Poll return, below MaxPollRecords; 0: by that
-// alone.
+// PollAtMost limits the next calls of Poll to n records, below MaxPollRecords; 0 removes the limit.
 func (l *Worker) PollAtMost(n int) {
 	l.poller.max = l.cfg.MaxPollRecords
 	if n > 0 {
@@ -429,14 +424,14 @@ func (l *Worker) PollAtMost(n int) {
 // Wake makes a blocking Poll return at once, or else the next one.
 func (l *Worker) Wake() { l.poller.wake() }
 
-// LastCommit is when the last transaction was committed, or the worker opened.
+// LastCommit returns when the last transaction was committed, or the worker was opened.
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
 
-// age is how old the worker is, in nanoseconds, at least one.
+// sinceOpened returns the worker's age in nanoseconds, at least 1.
 func (l *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
 
 // Stalled returns for how long records have waited for a commit: records that were polled, or that the client has
-// buffered while nobody polls. Zero: none waits.
+// buffered since the last poll. Zero: none waits.
 func (l *Worker) Stalled(now time.Time) time.Duration {
 	since := l.waiting.Load()
 	if since == 0 {

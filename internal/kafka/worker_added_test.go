@@ -13,8 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// addPartitions adds partitions to a topic up to a count, and returns a client that knows
-// them.
+// addPartitions adds partitions to a topic up to a count, and returns a client that knows them.
 func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client {
 	t.Helper()
 	cl := s.outside(t)
@@ -22,7 +21,7 @@ func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client 
 	if _, err := admin.UpdatePartitions(t.Context(), count, topic); err != nil {
 		t.Fatal(err)
 	}
-	again := time.NewTicker(20 * time.Millisecond) // a cluster tells nobody when all its brokers know
+	again := time.NewTicker(20 * time.Millisecond) // no broker reports when all others know the new partitions
 	defer again.Stop()
 	for {
 		topics, err := admin.ListTopics(t.Context(), topic)
@@ -37,9 +36,9 @@ func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client 
 	}
 }
 
-// Somebody adds partitions to an inbox while a worker runs: what is written to them is
-// polled by who has the partition that they go together with, once, by another worker
-// too, and all that is beside them goes on.
+// TestPartitionsThatAreAddedToAnInbox adds partitions to an inbox while a worker runs. Their records are polled once,
+// by the owner of the partition to which an added one belongs, also after a change of the owner. Other partitions
+// continue.
 func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl := s.outside(t)
@@ -48,7 +47,7 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 		submit(t, cl, input(s.inboxes[0], 1, "before"))
 		commit(t, l, len(poll(t, l)), nil)
 
-		const added = testPartitions + 1 // together with 1
+		const added = testPartitions + 1 // belongs to partition 1
 		cl = s.addPartitions(t, s.inboxes[0], added+1)
 		l.RefreshMetadata()
 		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"), input(s.inboxes[1], 1, "c"), input(s.inboxes[0], 3, "d"))
@@ -58,7 +57,7 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 			got := map[string]int32{}
 			until(t, l, "all records", func(rs []events.Record) bool {
 				in = append(in, rs...)
-				l.RefreshMetadata() // one that was under way before the partitions came counts as this
+				l.RefreshMetadata() // a refresh that began before the partitions were added satisfies the first request
 				return len(in) >= len(want)
 			})
 			for _, r := range in {
@@ -75,17 +74,18 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 		values("a", "b", "c", "d")
 		l.Close()
 
-		l = openWorker(t, s.worker("two")) // the topic is so when it comes
+		l = openWorker(t, s.worker("two")) // it has the added partition from its start
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(s.inboxes[0], added, "e"), input(s.inboxes[0], 1, "f"))
 		values("e", "f")
 	})
 }
 
-// Before its partition is resumed nothing of an added one comes.
+// TestAddedPartitionWaitsForResume checks that no record of an added partition is returned before its partition is
+// resumed.
 func TestAddedPartitionWaitsForResume(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		const added = testPartitions // together with 0
+		const added = testPartitions // belongs to partition 0
 		cl := s.addPartitions(t, s.inboxes[0], added+1)
 		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"))
 		l := openWorker(t, s.worker("one"))
@@ -116,10 +116,10 @@ func TestAddedPartitionWaitsForResume(t *testing.T) {
 	})
 }
 
-// An inbox that is paused gives nothing of what was added to it, until it is resumed.
+// TestPauseStopsWhatWasAdded checks that pausing an inbox also pauses its added partitions until it is resumed.
 func TestPauseStopsWhatWasAdded(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		const added = testPartitions + 1 // together with 1
+		const added = testPartitions + 1 // belongs to partition 1
 		cl := s.addPartitions(t, s.inboxes[0], added+1)
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
@@ -143,7 +143,7 @@ func TestPauseStopsWhatWasAdded(t *testing.T) {
 		}
 		submit(t, cl, input(s.inboxes[0], 3, "a"))
 		take("a")
-		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of it flows
+		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of the partition isn't paused
 		take("a", "b")
 		l.Resume(1, inboxgate.PausedForRetry, s.inboxes[0])
 		take("a", "b", "paused", "paused")

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// Transactions of one worker: input already there, one output for each input.
+// BenchmarkWorker measures transactions of one worker: the input is there already, with one output for each input.
 func BenchmarkWorker(b *testing.B) {
 	for _, kind := range []struct {
 		name string
@@ -73,8 +73,7 @@ func benchmarkWorker(b *testing.B, s *site, size int) {
 	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "records/s")
 }
 
-// The time from a record's submission to the commit of what it led to, in an
-// idle worker.
+// BenchmarkWorkerLatency measures the time from a record's submission to the commit of its output in an idle worker.
 func BenchmarkWorkerLatency(b *testing.B) {
 	s := newSite(b, kafkatest.Embedded(b))
 	l := openWorker(b, s.worker("bench"))

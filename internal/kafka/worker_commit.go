@@ -16,8 +16,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// ProduceError says that one record of a Commit was refused and that the transaction was certainly rolled back. The other
-// records may be fine.
+// ProduceError says that one record of a Commit was refused and that the transaction was certainly rolled back. The
+// other records may be fine.
 type ProduceError struct {
 	// Index of the record in the output; the first one if several failed.
 	Index int
@@ -32,7 +32,7 @@ func (e *ProduceError) Error() string {
 
 func (e *ProduceError) Unwrap() error { return e.Err }
 
-// RecordIndex is Index, for callers that know the error by its methods.
+// RecordIndex returns Index, for callers that match the error by its methods.
 func (e *ProduceError) RecordIndex() int { return e.Index }
 
 // Permanent reports whether the record or its topic is the cause (too large, no such topic or partition, not
@@ -90,7 +90,7 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		if err := l.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // nothing is on its way
+		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // no record of the topic is in flight
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
 		if isTooLarge(refused) {
@@ -174,8 +174,8 @@ func (l *Worker) commitMarkers(ctx context.Context) error {
 	return nil
 }
 
-// Abort rolls back: Poll returns everything polled since the last Commit or Abort again. Errors mean the same as those of
-// Commit.
+// Abort rolls back: Poll returns everything polled since the last Commit or Abort again. Errors mean the same as those
+// of Commit.
 func (l *Worker) Abort(ctx context.Context) error {
 	l.inCommit.Lock()
 	defer l.inCommit.Unlock()
@@ -270,8 +270,8 @@ func (o *output) index(r *kgo.Record) int {
 	return int((uintptr(unsafe.Pointer(r)) - uintptr(unsafe.Pointer(unsafe.SliceData(o.arena)))) / unsafe.Sizeof(*r))
 }
 
-// outcome returns the first failure. If records of a wave (nil: all) are not acknowledged yet, it returns overdue for the
-// first of them.
+// outcome returns the first failure. If records of a wave (nil: all) are not acknowledged yet, it returns overdue for
+// the first of them.
 func (o *output) outcome(wave []int, overdue error) (index int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,9 +14,10 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// The log of an inbox's partition is brought back from an older copy, and grows past where it was read. What was written
-// behind the cut has offsets that count as read: it isn't skipped in silence, the partition isn't read, and that is
-// reported. So it is for a worker that runs meanwhile, and for one that opens when the log has grown.
+// TestInboxThatWasCutOffAndHasGrown restores the log of an inbox's partition from an older copy, and writes records
+// until it is longer than before. Records after the cut have offsets that count as read. They must not be skipped
+// silently: the partition is not read, and that is reported. It applies to a worker that runs meanwhile, and to one
+// that opens later.
 func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	s := newSite(t, kafkatest.FromCluster(c))
@@ -61,7 +62,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	must(os.CopyFS(older, os.DirFS(dirs[0])))
 	must(c.Restart(t.Context(), 0))
 	write(5, 5)
-	l.Close() // it may have lost its place while its broker was away, as a scheduler's may: another goes on
+	l.Close() // it may have lost its membership while the broker was down, so another worker continues, as in a scheduler
 	l = openWorker(t, cfg)
 	untilAssigned(t, l, testPartitions)
 	take(l, 5)

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// duplicateWithin is how long who has taken a worker's transactional id may need to join its group,
-	// which it begins to do at the same time.
+	// duplicateWithin is how long a process that has taken this worker's transactional id may need to join the group.
+	// It starts both at the same time.
 	duplicateWithin = 3 * time.Second
 	duplicateEvery  = 50 * time.Millisecond
 )
 
-// unfenced marks the error of a worker that was fenced if that was done by another process of this
-// one's name. Its worker takes the transactional id and joins the group, and what of both is noticed first is
-// chance; whoever took the fencing for that of a worker that had frozen, and joined again, would put
-// the newer process out. A worker that had frozen, and whose transaction was rolled back, has no duplicate: nobody
-// joins in its place. But it joins itself, and until it is answered the group takes the member that it was for
-// one that another has put out: then the answer to its joining says it. And that the group says it is no proof
-// before it has lasted: see duplicateAfter.
+// unfenced returns a *DuplicateInstanceError if another process of the same instance name fenced the worker; else err.
+//
+// A duplicate takes the transactional id and joins the group, and either may be noticed first. If this process treated
+// its fencing as that of a frozen worker and joined again, it would evict the newer process. A worker that had frozen,
+// and whose transaction was rolled back, has no duplicate: no process joins in its place. But it rejoins itself, and
+// until that is answered the coordinator reports its old member as fenced. So the answer to the join counts. A fencing
+// counts as a duplicate only after duplicateAfter.
 func (l *Worker) unfenced(err error) error {
 	byName := errors.Is(err, kerr.FencedInstanceID)
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
@@ -31,7 +31,7 @@ func (l *Worker) unfenced(err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+duplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
-	var since time.Time // the name is another's
+	var since time.Time // when the instance id became another member's; zero: it isn't
 	for began := time.Now(); ; {
 		member, _, _ := l.balancer.memberState()
 		beat := l.heartbeat(ctx, member)
@@ -65,12 +65,12 @@ func (l *Worker) unfenced(err error) error {
 	}
 }
 
-// duplicate is the error of a worker that another process has put out of the group; nil: it isn't known to be.
+// duplicate returns the error of a worker whose instance id another process has taken; nil: that isn't established.
 func (l *Worker) duplicate(err error) error {
 	return l.balancer.duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
 }
 
-// heartbeat is what the group's coordinator says to a member that says that it lives.
+// heartbeat sends a heartbeat of a member and returns the coordinator's error.
 func (l *Worker) heartbeat(ctx context.Context, member string) error {
 	client := l.session.Client()
 	_, generation := client.GroupMetadata()

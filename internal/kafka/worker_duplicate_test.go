@@ -18,8 +18,9 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// The older of two workers with one name ends for good also where it notices first that its producer is fenced. One
-// that is fenced and has no duplicate, as after it was frozen, goes on with a new client.
+// TestFencedWorkerKnowsWhetherItHasADuplicate checks the older of two workers with one instance id that notices first
+// that its producer is fenced. It ends for good. A worker that is fenced without a duplicate, for example after a
+// freeze, continues with a new client.
 func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -37,7 +38,7 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 				}
 				joined := make(chan *kafka.Worker, 1)
 				if duplicate {
-					go func() { // who takes the id joins, too; the older has noticed one before the other
+					go func() { // a duplicate also joins the group; the older worker has noticed its fenced producer first
 						newer, err := kafka.OpenWorker(t.Context(), cfg)
 						if err != nil {
 							t.Error(err)
@@ -46,7 +47,7 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 					}()
 					defer func() {
 						if newer := <-joined; newer != nil {
-							untilAssigned(t, newer, testPartitions) // it isn't put out
+							untilAssigned(t, newer, testPartitions) // the newer one stays a member
 							newer.Close()
 						}
 					}()
@@ -63,13 +64,14 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 	}
 }
 
-// A worker that had frozen joins its group anew under its name, which is another member's from then on: its own.
-// Until it is answered, its heartbeats are refused as those of an older duplicate. It has none.
+// TestWorkerThatJoinsAnewIsNotItsOwnDuplicate checks a worker that joins its group again under its instance id, after
+// it was frozen. The id then belongs to its own new member. Until it gets the response, its heartbeats fail as those of
+// an older duplicate would. It must not report a duplicate.
 func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
 		cfg.InstanceID = string(s.ns) + "a"
-		var deaf sync.RWMutex // held: the worker gets no answers
+		var deaf sync.RWMutex // while it is locked, the worker receives no responses
 		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err != nil {
@@ -80,7 +82,8 @@ func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 		frozen := openWorker(t, cfg)
 		untilAssigned(t, frozen, testPartitions)
 
-		// The other member, once it has all partitions, hears of nothing more: who joins then waits for it.
+		// Once the other member has all partitions, it blocks and ignores the next rebalance, so a joining member waits
+		// for it.
 		release := make(chan struct{})
 		defer close(release)
 		alone := make(chan struct{})
@@ -102,7 +105,7 @@ func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 			}
 		}
 		admin := kadm.NewClient(s.outside(t))
-		deaf.Lock() // or it would join again before the other has heard
+		deaf.Lock() // otherwise it would join again before the other member gets all partitions
 		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
 			t.Fatal(err)
 		}
@@ -119,9 +122,10 @@ func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 	})
 }
 
-// A coordinator that has taken a member for the new holder of a name, and couldn't store that, goes back to the one
-// from before, which nobody has any more: as here somebody joins under the name once, and never again. Whoever is fenced
-// by that isn't told of another process, and is a member again once that id's session is over.
+// TestNameThatNobodyHasIsNoDuplicate checks a member id without a process. A coordinator that fails to store a static
+// member's new id returns to the previous one, which no process has any more. Here, a single JoinGroup request takes
+// the instance id. The worker that is fenced by it must not report a duplicate, and is a member again when that id's
+// session has expired.
 func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *site) {

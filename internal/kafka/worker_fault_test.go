@@ -23,13 +23,12 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// ice freezes a client as SIGSTOP does: what it is about to send waits, and it
-// sees no answer, until the thaw.
+// ice freezes a client as SIGSTOP does: until the thaw, its requests wait, and it receives no responses.
 type ice struct {
 	mu     sync.Mutex
 	thawed chan struct{} // closed: not frozen
-	atKey  int16         // freezes just before a request of this kind leaves; -1: never
-	froze  chan struct{} // closed when that happened
+	atKey  int16         // freezes before it sends a request with this key; -1: never
+	froze  chan struct{} // closed when atKey froze it
 }
 
 func newIce() *ice {
@@ -96,8 +95,8 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner is a worker that restores a partition before it lets it act, as the
-// scheduler does, and reflects what comes.
+// owner is a worker that restores a partition before it resumes it, as the scheduler does, and writes an event for each
+// input.
 type owner struct {
 	site      *site
 	worker    *kafka.Worker
@@ -119,7 +118,7 @@ func (s *site) open(t testing.TB, cfg kafka.WorkerConfig) *owner {
 	return &owner{site: s, worker: openWorker(t, cfg), restorer: r, restored: map[int32]uint64{}}
 }
 
-// turn is one turn of the loop.
+// turn is one iteration of the loop: poll, restore, commit.
 func (o *owner) turn(ctx context.Context) error {
 	rs, err := o.worker.Poll(ctx)
 	if err != nil {
@@ -158,8 +157,8 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// A worker is frozen past its session, another takes over, the first goes on
-// where it was: its transaction does not count, wherever it stopped.
+// TestFrozenWorkerDoesNotCommit freezes a worker for longer than its session while another takes over. When the first
+// continues, its transaction must not commit, at whatever point it was frozen.
 func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
@@ -224,7 +223,7 @@ func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 	}
 }
 
-// A partition moves between a poll and its commit.
+// TestCommitOfALostPartitionIsRolledBack checks a partition that is reassigned between a poll and its commit.
 func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		a := openWorker(t, s.worker("a"))
@@ -258,7 +257,7 @@ func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 	})
 }
 
-// The broker ends the transaction but its answer does not arrive.
+// TestLostAnswerToEnd checks a transaction that the broker ends, but whose response is lost.
 func TestLostAnswerToEnd(t *testing.T) {
 	s := embedded(t)
 	l := openWorker(t, s.worker("one"))
@@ -284,8 +283,8 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	for _, bad := range []struct {
 		name      string
-		record    events.Record // its topic is within the namespace
-		fault     *kerr.Error   // needs the embedded broker
+		record    events.Record // its topic is completed with the namespace
+		fault     *kerr.Error   // only on the embedded broker
 		permanent bool
 	}{
 		{name: "missing topic", record: events.Record{Topic: "requests.nobody"}, permanent: true},
@@ -307,7 +306,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			if bad.fault != nil {
 				s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: refusedRecord.Topic, Err: bad.fault, Count: -1})
 			}
-			for range 2 { // the second try is not slower
+			for range 2 { // the second attempt is not slower
 				began := time.Now()
 				committed, err := l.Commit(t.Context(), []events.Record{good, refusedRecord, good})
 				took := time.Since(began)
@@ -343,7 +342,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 func TestFencedWorkerSaysSo(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("one")
-		cfg.TransactionTimeout = time.Minute // a busy broker's acknowledgement isn't what this is about
+		cfg.TransactionTimeout = time.Minute // so that a slow response of a busy broker doesn't fail the test
 		first := openWorker(t, cfg)
 		untilAssigned(t, first, testPartitions)
 		cl := s.outside(t)
@@ -372,7 +371,7 @@ func TestCloseIsBoundedWithoutABroker(t *testing.T) {
 	untilAssigned(t, l, testPartitions)
 	s.Fake.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
 		s.Fake.KeepControl()
-		return nil, nil, true // taken, never answered
+		return nil, nil, true // received, never answered
 	})
 	began := time.Now()
 	l.Close()
@@ -404,8 +403,8 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 	}
 }
 
-// The group forgot a member, and the member learns of it only by being told
-// another id as it joins: the client would go on from where it was.
+// TestAForgottenMemberGivesUpEverything checks a member that the group has removed, and that learns it only from a new
+// member id when it joins. The client alone would continue with its old positions.
 func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
@@ -418,13 +417,13 @@ func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
 	polled := poll(t, a)
 
-	owns := func(req kmsg.Request) bool { // so it is the first worker that joins
+	owns := func(req kmsg.Request) bool { // selects the first worker's JoinGroup request
 		var meta kmsg.ConsumerMemberMetadata
 		protocols := req.(*kmsg.JoinGroupRequest).Protocols
 		return len(protocols) == 1 && meta.ReadFrom(protocols[0].Metadata) == nil && len(meta.OwnedPartitions) > 0
 	}
 	s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.UnknownMemberID, TopLevel: true, When: owns})
-	// Another member makes the first one join again.
+	// The second member makes the first one join again.
 	b := s.open(t, s.worker("b"))
 	b.until(t, "half", func() bool { return len(b.worker.Assigned()) == testPartitions/2 })
 	if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {

@@ -9,11 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestPositionsAreCommittedByAGeneration: the positions that a transaction
-// commits name the member and its generation. That is what fences an owner that
-// was away, wherever it stopped: its own client mostly notices first, so no
-// frozen worker shows it. Refused by its generation, the transaction is rolled
-// back, and is no success.
+// TestPositionsAreCommittedByAGeneration checks that a transaction commits positions with the member id and its
+// generation. They fence an owner that lost its partitions, wherever it stopped. Tests with a frozen worker don't show
+// it, because its own client usually notices first. If the group refuses the generation, the transaction is aborted.
 func TestPositionsAreCommittedByAGeneration(t *testing.T) {
 	s := embedded(t)
 	l := openWorker(t, s.worker("one"))

@@ -11,11 +11,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// TestIdleWorkersKnowWhatTheyOwn: workers that have nothing to commit see others
-// come and go. What they say they own is what the group gave them, each
-// partition one worker's, although their client passes over the calls that would
-// tell them (a transactional session tells of the first revocation since the
-// last transaction, and of no other).
+// TestIdleWorkersKnowWhatTheyOwn checks that workers without anything to commit know their partitions after others join
+// and leave, and that each partition has one owner. The client's callbacks don't suffice: a transactional session
+// reports only the first revocation since the last transaction.
 func TestIdleWorkersKnowWhatTheyOwn(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		var workers []*kafka.Worker
@@ -29,8 +27,8 @@ func TestIdleWorkersKnowWhatTheyOwn(t *testing.T) {
 	})
 }
 
-// untilShared polls all workers, none of which gets anything, until they own all
-// partitions, evenly, and none twice.
+// untilShared polls all workers, and expects no records, until each partition has one owner and the numbers are
+// balanced.
 func untilShared(t *testing.T, workers []*kafka.Worker) {
 	t.Helper()
 	const longest = 20 * time.Second
@@ -60,8 +58,8 @@ func untilShared(t *testing.T, workers []*kafka.Worker) {
 	}
 }
 
-// TestIdleWorkersPassMarkers: who submits in transactions, or ended one that a kill had left open,
-// wrote markers that nothing follows. The group doesn't lag by them.
+// TestIdleWorkersPassMarkers checks that a group has no lag from transaction markers at the end of an inbox, such as
+// those of a client that submits in transactions.
 func TestIdleWorkersPassMarkers(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))

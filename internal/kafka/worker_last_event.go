@@ -9,15 +9,16 @@ import (
 	"sync"
 )
 
-// A commit of the group can be ahead of the log of events: a broker that dies can lose the markers of a transaction in some of
-// its partitions, and an operator then aborts it there. Events are gone, and the inputs that they are of count as consumed. A store
-// that has them says so; who restores from the log alone can't know.
+// A commit of the group can be ahead of the log of events. A broker that dies can lose the markers of a transaction in
+// some of its partitions, and an operator then aborts the transaction there. Its events are gone, but its inputs count
+// as consumed. A store with those events reveals it; a restore from the log alone can't.
 //
-// So the mark of a commit also says where the last event of its partition is, and whoever goes on from the commit looks whether
-// the log has that event. Where it hasn't, the position is not used: the inbox is read from its start, and what the log reflects is
-// skipped.
+// So the mark of a commit also names the offset of its partition's last event. A worker that continues from the commit
+// checks whether the log has that event. If not, the position is not used: the inbox is read from its start, and
+// records that the log already reflects are skipped.
 
-// mark is the metadata of a commit: that a worker committed it, to which topic, and with which event as the last one.
+// mark returns the metadata of a commit: the prefix that a worker writes, the topic's id, and the offset of the last
+// event, unless it is negative.
 func mark(topic string, event int64) string {
 	if event < 0 {
 		return markPrefix + topic
@@ -25,7 +26,7 @@ func mark(topic string, event int64) string {
 	return markPrefix + topic + " " + strconv.FormatInt(event, 10)
 }
 
-// parseMark reads a mark. event is negative where it names none.
+// parseMark parses a mark. event is negative if it names none.
 func parseMark(metadata string) (topic string, event int64, ok bool) {
 	rest, ok := strings.CutPrefix(metadata, markPrefix)
 	topic, text, has := strings.Cut(rest, " ")
@@ -36,21 +37,22 @@ func parseMark(metadata string) (topic string, event int64, ok bool) {
 	return topic, event, err == nil && event >= 0
 }
 
-// witness is what a worker knows of the last events of its partitions. positions.mu guards it.
+// lastEvents are the offsets of the last events by partition. positions.mu guards it.
 type lastEvents struct {
-	committed   map[int32]int64   // of the transactions that were committed, and of the commits that it goes on from
-	pending     map[int32]int64   // of the transaction that is being committed
-	unconfirmed map[int32][]int64 // events of commits that the worker goes on from, though whether the log has them wasn't known
+	committed map[int32]int64 // of committed transactions, and of the commits that the worker continued from
+	pending   map[int32]int64 // of the transaction that is being committed
+	// of commits that the worker continued from although it is unknown whether the log has these events
+	unconfirmed map[int32][]int64
 }
 
-// writes remembers the last events of the transaction that is about to be committed.
+// beginCommit records the last events of the transaction that is about to be committed.
 func (p *positions) beginCommit(events map[int32]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events.pending = events
 }
 
-// wrote says what became of it.
+// endCommit records the result of that commit.
 func (p *positions) endCommit(committed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +64,7 @@ func (p *positions) endCommit(committed bool) {
 	p.events.pending = nil
 }
 
-// lastEvent is what a commit of a partition's inboxes names; negative: nothing.
+// lastEvent returns the event that a commit of a partition's inboxes names; negative: none.
 func (p *positions) lastEvent(of int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +78,7 @@ func (p *positions) lastEvent(of int32) int64 {
 	return event
 }
 
-// forget is for a partition whose events aren't those that its commits name.
+// forgetEvents removes a partition's events because its commits name events that the log doesn't have.
 func (p *positions) forgetEvents(of int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +86,8 @@ func (p *positions) forgetEvents(of int32) {
 	delete(p.events.unconfirmed, of)
 }
 
-// goesOn takes over the event that a commit names: its successors do so, too. known: the log has it.
+// useEvent records the event of a commit that the worker continues from, so that its own commits name it too. known:
+// the log has the event.
 func (p *positions) useEvent(of int32, event int64, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +97,8 @@ func (p *positions) useEvent(of int32, event int64, known bool) {
 	}
 }
 
-// opened is called before it is looked whether the log has events: who takes them meanwhile (takeOpen) looks, too.
+// setUnconfirmed records events before the log is searched for them. A concurrent takeUnconfirmed then searches for
+// them too.
 func (p *positions) setUnconfirmed(named map[int32][]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +107,7 @@ func (p *positions) setUnconfirmed(named map[int32][]int64) {
 	}
 }
 
-// takeOpen takes the events of a partition of which it isn't known whether the log has them.
+// takeUnconfirmed removes and returns the events of a partition that may not be in the log.
 func (p *positions) takeUnconfirmed(of int32) []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +116,7 @@ func (p *positions) takeUnconfirmed(of int32) []int64 {
 	return open
 }
 
-// presence is whether the log of events has an event.
+// presence says whether the log of events has an event.
 type presence int
 
 const (
@@ -121,7 +125,7 @@ const (
 	absent
 )
 
-// lookUp says of the events that commits name which of them the log has.
+// lookUpEvents returns, by partition, which of the named events the log has.
 func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[int32]map[int64]presence {
 	if l.cfg.Committed == nil || len(named) == 0 {
 		return nil
@@ -152,8 +156,9 @@ func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[
 	return found
 }
 
-// confirmOpen looks again for events of which it wasn't known whether the log has them, now that it was read to its end. Where one
-// isn't there the inboxes of the partition, which are paused, are read from their starts; a client that can't do that ends.
+// confirmEvents searches again for unconfirmed events, after the log was read to its end. If one is absent, the
+// partition's inboxes, which are paused, are read from their starts. If that fails or an event remains undecided, the
+// next Poll fails, and a new client checks again.
 func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 	open := l.positions.takeUnconfirmed(p)
 	if len(open) == 0 {
@@ -183,8 +188,8 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 	}
 }
 
-// Committed says which of some offsets have a committed record; one below the log's start counts as one that had. All below stable
-// is committed or rolled back.
+// Committed returns which offsets have a committed record. An offset below the log's start counts as one that had. All
+// offsets below stable are decided: committed or rolled back.
 func (r *Restorer) Committed(ctx context.Context, topic string, p int32, offsets []int64) (has map[int64]bool, stable int64, err error) {
 	start, stable, end, err := r.Bounds(ctx, topic, p)
 	if err != nil {
@@ -200,7 +205,7 @@ func (r *Restorer) Committed(ctx context.Context, topic string, p int32, offsets
 			seek = append(seek, offset)
 		}
 	}
-	if stable == end { // nothing is open: what lies behind isn't there
+	if stable == end { // no transaction is open: offsets above don't exist
 		stable = maxOffset
 	}
 	if len(seek) == 0 {
@@ -217,5 +222,5 @@ func (r *Restorer) Committed(ctx context.Context, topic string, p int32, offsets
 	return has, stable, err
 }
 
-// maxOffset is past the end of every log.
+// maxOffset is greater than the end of every log.
 const maxOffset = 1<<63 - 1

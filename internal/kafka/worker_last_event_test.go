@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// witnessed is a worker that compares commits with the log of events.
+// witnessed configures a worker that compares commits with the log of events.
 func (s *site) witnessed(t *testing.T, owner string, faults *positionFaults) kafka.WorkerConfig {
 	t.Helper()
 	r := s.restorer(t, nil)
@@ -25,7 +25,7 @@ func (s *site) witnessed(t *testing.T, owner string, faults *positionFaults) kaf
 	return cfg
 }
 
-// reads polls until there are as many values, which are to be these.
+// reads polls until it gets as many values as wanted, and compares them.
 func reads(t *testing.T, l *kafka.Worker, want ...string) {
 	t.Helper()
 	var got []string
@@ -40,7 +40,8 @@ func reads(t *testing.T, l *kafka.Worker, want ...string) {
 	}
 }
 
-// A commit names the last event of its partition. Who goes on from it finds that event in the log.
+// TestCommitsNameTheirLastEvent checks that a commit's metadata has the offset of the partition's last event, and that
+// the next owner finds this event in the log.
 func TestCommitsNameTheirLastEvent(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic, faults := s.outside(t), s.inboxes[0], &positionFaults{}
@@ -62,7 +63,7 @@ func TestCommitsNameTheirLastEvent(t *testing.T) {
 			for {
 				offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.ns.SchedulerGroup())
 				must(t, err)
-				if at, _ := offsets.Lookup(topic, 4); at.At >= position { // its marker may be on its way
+				if at, _ := offsets.Lookup(topic, 4); at.At >= position { // its marker may not be written yet
 					return at.Metadata
 				}
 			}
@@ -76,7 +77,7 @@ func TestCommitsNameTheirLastEvent(t *testing.T) {
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(topic, 4, "c"))
 		reads(t, l, "c")
-		commit(t, l, 1, nil) // it leads to no event: the one before stays the last
+		commit(t, l, 1, nil) // it has no event, so the previous one stays the last
 		if got := metadata(3); got != want {
 			t.Errorf("the next commit says %q, want %q", got, want)
 		}
@@ -86,8 +87,9 @@ func TestCommitsNameTheirLastEvent(t *testing.T) {
 	})
 }
 
-// A broker that died lost the marker of a transaction in the log of events, and an operator aborted it there: the commit of
-// what led to it isn't used. Nobody had a store that knows of it. The inbox is read from its start, also by whoever comes next.
+// TestCommitAheadOfTheLogIsNotUsed checks a transaction that was committed, but aborted in the log of events: a failed
+// broker lost its marker, and an operator aborted it there. The offset that it committed must not be used. The inbox is
+// read from its start, and the next owner continues from there.
 func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run("aborted "+when+" the partition came", func(t *testing.T) {
@@ -104,7 +106,7 @@ func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 				rolledBack := func() {
 					t.Helper()
 					abort()
-					for stable := int64(0); stable <= gone[0].Offset; { // its marker may be on its way
+					for stable := int64(0); stable <= gone[0].Offset; { // its marker may not be written yet
 						var err error
 						_, stable, err = cfg.Committed(t.Context(), 4, nil)
 						must(t, err)
@@ -117,7 +119,7 @@ func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 				} else {
 					l = openWorker(t, cfg)
 					submit(t, cl, input(topic, 5, "other"))
-					for placed := false; !placed; { // once another partition is read, this one is placed, too
+					for placed := false; !placed; { // once another partition is read, the worker has a position in this one, too
 						if _, came := l.Assigned()[5]; came {
 							l.Resume(5, inboxgate.PausedForRestore)
 						}

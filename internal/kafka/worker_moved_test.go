@@ -12,10 +12,9 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// TestCommitOfAPartitionThatWentAndCameBack: between a poll and its commit a
-// partition was another's, and is the worker's again. The client sees no
-// difference; what was decided is of a state that others may have changed, so
-// the transaction is rolled back, and the record comes again.
+// TestCommitOfAPartitionThatWentAndCameBack checks a partition that is reassigned and returns between a poll and its
+// commit. The client sees no difference, but another owner may have changed the state behind the decision. So the
+// transaction is aborted, and the record is polled again.
 func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 	const partitions = 2
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second), kfake.SeedTopics(partitions, "in", "out"))
@@ -56,7 +55,7 @@ func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 	}
 	first := poll()
 	before := l.Assigned()[1]
-	for _, owned := range []map[int32]bool{{0: true}, {0: true, 1: true}} { // as two assignments of the group's leader
+	for _, owned := range []map[int32]bool{{0: true}, {0: true, 1: true}} { // like two assignments by the group leader
 		if _, _, err := l.balancer.acceptAssignment(owned, nil); err != nil {
 			t.Fatal(err)
 		}

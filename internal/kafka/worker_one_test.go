@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestOneBrokerIsAskedWhenPolled: what came while a worker was at work comes with its
-// next poll, all of it. A client that fetches ahead has the first record by then,
-// and waits with it.
+// TestOneBrokerIsAskedWhenPolled checks OneBroker: the next poll returns all records that were written while the worker
+// was busy. A client that fetches ahead would return only the first, which it had fetched before.
 func TestOneBrokerIsAskedWhenPolled(t *testing.T) {
 	s := embedded(t)
 	cfg := s.worker("one")
@@ -24,7 +23,7 @@ func TestOneBrokerIsAskedWhenPolled(t *testing.T) {
 		}
 		n := len(poll(t, l))
 		if n == records {
-			all++ // not always: the client may just have asked when a poll ended
+			all++ // not always: the client may have sent a fetch just when a poll ended
 		}
 		for n < records {
 			n += len(poll(t, l))

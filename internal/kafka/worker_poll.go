@@ -13,19 +13,18 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// poller is a poll with a bound that another goroutine can end.
+// poller polls with a time limit. Another goroutine can end a poll.
 type poller struct {
 	client *kgo.Client
 	wait   time.Duration
 	max    int
 
 	mu    sync.Mutex
-	end   context.CancelFunc // of the poll that blocks; nil: none does
-	woken bool               // nobody was polling: the next one doesn't block
+	end   context.CancelFunc // ends the poll in progress; nil: none
+	woken bool               // wake was called while no poll blocked: the next one doesn't block
 }
 
-// poll returns what there is, waiting at most p.wait for it, and whether it
-// waited to the end.
+// poll waits for records at most p.wait. waited: that time has passed.
 func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
 	bounded, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()
@@ -56,16 +55,14 @@ func (p *poller) wake() {
 	p.end()
 }
 
-// Poll returns records that came in, at most MaxPollRecords, only of
-// inboxes that flow; (nil, nil) after FetchMaxWait at
-// the latest, or when woken. A record's partition may be one that was added to its
-// inbox: it goes together with that number modulo Partitions. Each record is returned once, unless Commit or
-// Abort say that it comes again. The order within a topic and partition is the
-// log's. A poll that waited in vain commits the positions after markers that came
-// since the last transaction.
+// Poll returns at most MaxPollRecords records of inboxes that aren't paused. It returns (nil, nil) after FetchMaxWait
+// or when woken. A record's partition may be one that was added to its inbox: it belongs to that number modulo
+// Partitions. Each record is returned once, unless Commit or Abort report that it is delivered again. The order within
+// a topic and partition is the log's. A poll that waited in vain commits the positions after transaction markers that
+// arrived since the last transaction.
 //
-// An error is final: ctx has ended, the worker is fenced or refused, or its
-// position is lost; Close it and open a new one.
+// An error is final: ctx has ended, the worker is fenced or refused, or its position is lost. The caller closes it and
+// opens a new one.
 func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	if err := l.checkOpen(); err != nil {
 		return nil, err
@@ -97,7 +94,7 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	case len(rs) > 0:
 		l.waiting.CompareAndSwap(0, now)
 	case waited && l.polled == 0 && !l.mustAbort:
-		// What an abort gave back has gone elsewhere.
+		// The records that an abort returned went to other owners.
 		l.waiting.Store(0)
 		if l.sawMarkers {
 			return nil, l.commitMarkers(ctx)
@@ -109,7 +106,7 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
-// quarantine pauses what can't be read, and says so.
+// quarantine pauses and reports unreadable partitions.
 func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
 	for _, x := range found {
 		l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
@@ -119,10 +116,9 @@ func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
 	}
 }
 
-// admit keeps the records of partitions that may act. The pause of what is
-// newly assigned keeps the others from coming at all, but for what was
-// fetched before its partition went; the client counts those as read, so the
-// transaction must not commit.
+// admit returns the records of partitions that are restored. Newly assigned partitions are paused, so records of others
+// are those fetched before their partition was lost. The client counts them as read, so the transaction must not
+// commit.
 func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
 	owned := l.balancer.Assigned()
@@ -156,9 +152,9 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 	return rs
 }
 
-// fetchError is what of a poll's errors ends its client's life. What the
-// client heals by itself is left to it (see errorClasses); a loss of data is told and survived,
-// since a new client would meet it again. duplicate says what it means that the member is fenced; nil: nothing, yet.
+// fetchError returns the errors of a poll that end its client. Errors that the client recovers from are left out (see
+// errorClasses). A loss of data is passed to dataLost and doesn't end the client, because a new client would meet it
+// again. duplicate returns the error for a fenced member; nil: none yet.
 func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -169,9 +165,9 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 		var lost *kgo.ErrDataLoss
 		switch {
 		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-			// The poll's own bound.
+			// The poll's own time limit.
 		case errors.As(err, &session) && classOf(err) == retried:
-			// The client joins again; the balancer's hook has told it.
+			// The client joins again; the balancer's hook has reported it.
 		case errors.As(err, &session) && classOf(err) == fenced:
 			fatal = errors.Join(fatal, duplicate(err))
 		case errors.As(err, &lost):

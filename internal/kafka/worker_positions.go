@@ -16,18 +16,18 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// A position is an offset of one topic's log. It says nothing of another log: of a topic that was deleted
-// and created again under the same name, of one whose end was cut off, or of what an operator chose.
+// A position is an offset of one topic's log. It is meaningless for any other log: that of a recreated topic, or one
+// that was truncated. It is also not trusted if an operator chose it.
 //
-// So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the last event of
-// the partition (worker_last_event.go).
-// A worker goes on from such a commit only. Any other (kafka-consumer-groups --reset-offsets writes no metadata) is
-// reported and not used: the inbox is read from its start, and what the log of events reflects is skipped.
+// So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the
+// last event of the partition (worker_last_event.go). A worker continues only from such a commit. Any other
+// (kafka-consumer-groups --reset-offsets writes no metadata) is reported and not used: the inbox is read from its
+// start, and records that the log of events reflects are skipped.
 
-// markPrefix begins the metadata of a worker's commits; see mark.
+// markPrefix is the prefix of the metadata of a worker's commits; see mark.
 const markPrefix = "waybill/1 "
 
-// topicID is an id as Kafka's tools print it; empty: there is none.
+// topicID returns an id as Kafka's tools print it; empty: there is none.
 func topicID(id [16]byte) string {
 	if id == ([16]byte{}) {
 		return ""
@@ -35,7 +35,7 @@ func topicID(id [16]byte) string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// RecreatedError says that a topic was deleted and created again: the client reads the first one.
+// RecreatedError says that a topic was deleted and created again while a client was reading the first one.
 type RecreatedError struct{ Topic, Was, Is string }
 
 func (e *RecreatedError) Error() string {
@@ -45,32 +45,32 @@ func (e *RecreatedError) Error() string {
 // Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
 func (e *RecreatedError) Recreated() bool { return true }
 
-// PositionFault is what is wrong with a position.
+// PositionFault names a fault of a position.
 type PositionFault string
 
 // The faults of a position.
 const (
 	// PositionForeign: no worker committed it to this topic. It is not used.
 	PositionForeign PositionFault = "foreign"
-	// PositionTrimmed: the records from it to the log's start were deleted before they were read.
+	// PositionTrimmed: unread records from it on were deleted. Reading continues at the log's start.
 	PositionTrimmed PositionFault = "trimmed"
-	// PositionCut: the log ends below it. The inbox is not read.
+	// PositionCut: the log was truncated below it. The inbox is not read.
 	PositionCut PositionFault = "cut"
-	// PositionRolledBack: it is of a transaction whose events the log doesn't have. It is not used.
+	// PositionRolledBack: it belongs to a transaction whose events the log doesn't have. It is not used.
 	PositionRolledBack PositionFault = "rolled_back"
 )
 
-// Position is a position of an inbox's partition, and where its log begins and ends.
+// Position is a position in a partition of an inbox, with the bounds of its log.
 type Position struct {
 	Topic      string
 	Partition  int32
 	Offset     int64
-	Start, End int64 // negative: not known
-	// Metadata of the commit; empty: there was none, or it is the position that events reflect.
+	Start, End int64 // negative: unknown
+	// Metadata is that of the commit; empty: there was none, or Offset is the position that events reflect.
 	Metadata string
 }
 
-// String says where it is.
+// String returns the position and the bounds of its log.
 func (p Position) String() string {
 	s := fmt.Sprintf("%s/%d at %d", p.Topic, p.Partition, p.Offset)
 	if p.Start >= 0 && p.End >= 0 {
@@ -79,26 +79,27 @@ func (p Position) String() string {
 	return s
 }
 
-// positions are what a worker knows of where it reads its inboxes. The client's goroutines and the worker's use it.
+// positions has a worker's positions in its inboxes. The client's goroutines and the worker's use it.
 type positions struct {
-	ids map[string]string // of the inboxes' topics, by name
+	ids map[string]string // ids of the inboxes' topics, by name
 
 	mu      sync.Mutex
 	fetched map[topicPartition]committed
 	events  lastEvents
-	rewound map[int32]uint64 // assignments of partitions whose inboxes are read from their starts; see Rewind
-	// ended is why only another client can go on, as where a topic was recreated; nil: this one can.
+	// rewound has the assignments of partitions whose inboxes are read from their starts; see Rewind.
+	rewound map[int32]uint64
+	// ended is set if only a new client can continue, for example after a topic was recreated; nil: this one can.
 	ended error
 }
 
-// committed is a commit of the group.
+// committed is a commit of the group for one partition.
 type committed struct {
 	offset   int64 // negative: none
 	metadata string
 }
 
-// judge says where to read from, by a commit and the bounds of the log; negative bounds: not known. start: from
-// the log's start. fault is empty if nothing is wrong.
+// judgePosition decides where to read from, given a commit and the bounds of the log; negative bounds: unknown.
+// atStart: from the log's start. fault is empty if nothing is wrong.
 func judgePosition(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
 	topic, _, marked := parseMark(c.metadata)
 	switch {
@@ -114,7 +115,7 @@ func judgePosition(c committed, id string, start, end int64) (from int64, atStar
 	return c.offset, false, ""
 }
 
-// take remembers what the client fetched, with the metadata that it doesn't hand on.
+// recordFetched stores the fetched commits with their metadata, which the client doesn't pass on.
 func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +132,7 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	}
 }
 
-// takeFetched takes what was fetched of a partition, once.
+// takeFetched removes and returns the fetched commit of a partition.
 func (p *positions) takeFetched(at topicPartition) committed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,11 +144,11 @@ func (p *positions) takeFetched(at topicPartition) committed {
 	return c
 }
 
-// boundsTimeout is how long the client's assignment waits for where logs begin and end. What isn't known by then
-// is found out by the fetch, which fails outside of the log.
+// boundsTimeout is how long an assignment waits for the bounds of the logs. If they remain unknown, the fetch finds
+// out: it fails outside of the log.
 const boundsTimeout = 2 * time.Second
 
-// place is called by the client when it has fetched offsets, before it fetches records.
+// placeOffsets is called by the client when it has fetched offsets, before it fetches records.
 func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	topics := make([]string, 0, len(offsets))
 	for topic := range offsets {
@@ -173,11 +174,12 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 			case atStart && found.Start < 0:
 				ps[p] = kgo.NewOffset().AtStart()
 			case atStart:
-				// An offset, for an abort goes back to it: of "the start" the client knows none, and goes back to 0, which was trimmed.
+				// The offset of the start, not "the start": an abort returns to it, and for "the start" the client
+				// would return to 0, which may have been trimmed.
 				ps[p] = kgo.NewOffset().At(found.Start)
 			case fault == PositionTrimmed, found.Start == c.offset:
-				// Nothing that was read is there any more, so the epoch of its leader says nothing: an embedded
-				// broker takes an empty log for one that was cut off at 0.
+				// The log has none of the records that were read, so their leader epoch is useless: an embedded broker
+				// considers an empty log truncated at 0.
 				ps[p] = kgo.NewOffset().At(from)
 			default:
 				ps[p] = given
@@ -188,7 +190,8 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 	return l.pendingOffsets.onFetched(ctx, offsets)
 }
 
-// fetched takes what was fetched of some partitions, and the events that it names, by the partition of events.
+// fetched removes and returns the fetched commits of some partitions, and the events that they name, by partition of
+// the events topic.
 func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[topicPartition]committed, named map[int32][]int64) {
 	fetched, named = map[topicPartition]committed{}, map[int32][]int64{}
 	for topic, ps := range offsets {
@@ -204,7 +207,7 @@ func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[t
 	return fetched, named
 }
 
-// isAhead reports whether a commit, which can be used else, is of a transaction whose events the log doesn't have.
+// isAhead reports whether an otherwise valid commit belongs to a transaction whose events the log doesn't have.
 func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]presence) bool {
 	_, event, _ := parseMark(c.metadata)
 	if event < 0 {
@@ -219,7 +222,7 @@ func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]pre
 	return false
 }
 
-// positionFault reports a fault of a position, and stops what can't be read.
+// positionFault reports a fault of a position and pauses an inbox that can't be read.
 func (l *Worker) positionFault(at Position, fault PositionFault) {
 	if fault == "" {
 		return
@@ -239,19 +242,19 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 	}
 }
 
-// cutOff reports whether an inbox isn't read, since its log ends below its position.
+// isCutOff reports whether an inbox is paused because its log ends below its position.
 func (l *Worker) isCutOff(at topicPartition) (cut bool) {
 	l.gate.withGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
-// client is the worker's, also while the session that holds it is being opened.
+// client returns the worker's client, also while its session is being opened.
 func (l *Worker) client() (client *kgo.Client) {
 	l.balancer.withClient(func(c *kgo.Client) { client = c })
 	return client
 }
 
-// bounds are where the logs of topics begin and end, as far as the brokers say so.
+// logBounds returns the starts and ends of topics' logs. Those that the brokers don't return are left out.
 func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
@@ -268,10 +271,11 @@ func offsetOrUnknown(offsets kadm.ListedOffsets, at topicPartition) int64 {
 	return -1
 }
 
-// TopicID is the id of an inbox's topic, that the worker reads for as long as it lives; empty: the brokers know no ids.
+// TopicID returns the id of an inbox's topic, which is fixed for the worker's lifetime; empty: the brokers don't
+// support ids.
 func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
 
-// mark puts the mark of a worker on each position of a commit. It refuses those of another topic than the worker's.
+// markCommit adds the worker's mark to each position of a commit. It fails if a topic was recreated.
 func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -287,7 +291,7 @@ func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 	return nil
 }
 
-// markPlain is mark, of a commit that belongs to no transaction.
+// markPlainCommit is markCommit for a commit outside of a transaction.
 func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -303,7 +307,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 	return nil
 }
 
-// markOf is the id of a topic, for a mark.
+// commitMark returns a topic's id for a mark. It fails if is is another one.
 func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
 	if read := topicID(is); read != "" && read != id {
@@ -312,7 +316,7 @@ func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 	return id, nil
 }
 
-// sameTopics reports whether what was fetched is of the topics that the worker reads.
+// checkFetchedTopics returns an error if fetched records belong to a recreated topic.
 func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
@@ -324,8 +328,8 @@ func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	return errors.Join(faults...)
 }
 
-// Reflected tells the worker, before Resume, below which offsets inboxes of p are reflected in the log of events,
-// by topic. One whose log ends below that was cut off: it is not read, and that is reported.
+// Reflected passes, before Resume, the offsets below which the log of events reflects the inboxes of p, by topic. If
+// the log of an inbox ends below that, it was truncated: it is not read, and that is reported.
 func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
 	l.confirmEvents(ctx, p)
 	topics := make([]string, 0, len(below))
@@ -347,9 +351,9 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	}
 }
 
-// Rewind has the inboxes of p, which are paused, be read from their starts: the group's offsets are of transactions that the
-// log of events doesn't have. What it reflects is skipped. The starts are committed for the group, so that whoever owns p
-// next reads from there, too, whatever becomes of this process.
+// Rewind makes the worker read the inboxes of p, which must be paused, from their starts, because the group's offsets
+// belong to transactions that the log of events doesn't have. Records that it does reflect are skipped. The starts are
+// committed for the group, so the next owner of p reads from there too if this process dies.
 func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	generation, owned := l.balancer.Assigned()[p]
 	if !owned {
@@ -359,7 +363,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	if l.positions.rewound == nil {
 		l.positions.rewound = map[int32]uint64{}
 	}
-	l.positions.rewound[p] = generation // the client may not have placed this assignment yet
+	l.positions.rewound[p] = generation // the client may call placeOffsets for this assignment only later
 	l.positions.mu.Unlock()
 	l.positions.forgetEvents(p)
 	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
@@ -377,7 +381,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	return nil
 }
 
-// startsOf are where the logs of p's inboxes begin, with what was added to them.
+// inboxStarts returns the log starts of p's inboxes, including added partitions.
 func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
 	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
 	if err != nil {
@@ -399,7 +403,7 @@ func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32
 	return of, nil
 }
 
-// commitPlain commits offsets for the group, in no transaction. The group's generation fences it.
+// commitPlain commits offsets for the group outside of a transaction. The group's generation fences it.
 func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
 	var faults []error
 	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlainCommit), offsets,
@@ -418,7 +422,7 @@ func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]k
 	return errors.Join(faults...)
 }
 
-// isRewound reports whether Rewind was called for the assignment that there is of p.
+// isRewound reports whether Rewind was called for the present assignment of p.
 func (l *Worker) isRewound(p int32) bool {
 	generation, owned := l.balancer.Assigned()[p]
 	l.positions.mu.Lock()
@@ -426,10 +430,10 @@ func (l *Worker) isRewound(p int32) bool {
 	return owned && l.positions.rewound[p] == generation
 }
 
-// lostData is called when the leader's epochs say that the log of an inbox was cut off below where it was read:
-// what was written behind the cut since has offsets that count as read. The client has gone back to the cut by then.
-// Where the log begins at or above the position, nothing of that is there any more, and a new client
-// goes on there; so it is where the brokers don't say where it begins.
+// onDataLost is called when the leader's epochs show that the log of an inbox was truncated below the position. Records
+// that were written since may then have offsets that count as read. By then the client has reset its position to the
+// truncation point. If the log starts at or above the position, or its bounds are unknown, no such record is known: the
+// next Poll fails, and a new client continues.
 func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
@@ -444,17 +448,17 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
 }
 
-// cut reports whether a log that was cut off, by its leader's epochs, has or may get records of which nobody knows below
-// a position.
+// isCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
+// it. In the second case it has or may get unread records below the position.
 func (p Position) isCut() bool {
 	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
-// topicsCheckInterval is how often a worker looks whether its topics are still the same. A fetch says so at once, but
-// nothing is fetched of an inbox that is paused in all partitions.
+// topicsCheckInterval is how often a worker checks whether its topics were recreated. A fetch reveals it at once, but a
+// fully paused inbox isn't fetched.
 const topicsCheckInterval = 5 * time.Second
 
-// watchTopics looks at the topics' ids until the worker ends, or one is another's.
+// watchTopics checks the topics' ids until the worker ends or a topic was recreated.
 func (l *Worker) watchTopics(life context.Context) {
 	again := time.NewTicker(topicsCheckInterval)
 	defer again.Stop()
@@ -472,13 +476,13 @@ func (l *Worker) watchTopics(life context.Context) {
 	}
 }
 
-// topicsNow is an error if a topic was created again.
+// checkTopicIDs returns an error if a topic was recreated.
 func (l *Worker) checkTopicIDs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)
 	if err != nil {
-		return nil // whoever doesn't answer says nothing of a topic; the next look will
+		return nil // no answer shows nothing about a topic; the next check will
 	}
 	for topic, d := range listed {
 		if is, was := topicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
@@ -488,14 +492,14 @@ func (l *Worker) checkTopicIDs(ctx context.Context) error {
 	return nil
 }
 
-// end has the next Poll fail: only another client can go on.
+// endWith makes the next Poll fail: only a new client can continue.
 func (p *positions) endWith(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = errors.Join(p.ended, why)
 }
 
-// why is what end was given.
+// endReason returns the errors that endWith received.
 func (p *positions) endReason() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

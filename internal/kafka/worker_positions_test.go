@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// positionFaults are what a worker reports of its positions.
+// positionFaults collects the faults that a worker reports about its positions.
 type positionFaults struct {
 	mu  sync.Mutex
 	all []string
@@ -41,7 +41,7 @@ func (f *positionFaults) count(begin string) (n int) {
 	return n
 }
 
-// commitAs commits an offset of the scheduler group from outside, with the metadata of a worker if its topic's id is given.
+// commitAs commits an offset of the scheduler group from outside, with the given metadata.
 func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metadata string) {
 	t.Helper()
 	var at kadm.Offsets
@@ -51,7 +51,7 @@ func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metad
 	}
 }
 
-// positionsFound are those that the doctor names.
+// positionsFound returns the findings of the doctor about positions.
 func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
 	t.Helper()
 	admin, err := kafka.OpenAdmin(s.config)
@@ -66,8 +66,8 @@ func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
 	return found
 }
 
-// A worker's commit says which topic it is of. What anybody else commits, or a worker committed to another topic of
-// that name, isn't used, wherever it is.
+// TestCommitsOfOthersAreNotUsed checks that a worker's commit has its topic's id. An offset that another client
+// committed, or a worker for another topic of that name, is not used, whatever its value.
 func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
@@ -95,7 +95,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 		id := l.TopicID(topic)
 		l.Close()
 		var c kadm.OffsetResponse
-		for c.At < 2 { // the group shows it when the transaction's markers are written
+		for c.At < 2 { // the group shows the offset when the transaction's markers are written
 			commits, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.ns.SchedulerGroup())
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +109,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 			t.Fatalf("the worker committed %d with %q", c.At, c.Metadata)
 		}
 
-		l = openWorker(t, cfg) // goes on after its own
+		l = openWorker(t, cfg) // continues from a worker's commit
 		untilAssigned(t, l, testPartitions)
 		submit(t, cl, input(topic, 4, "c"))
 		values(l, "c")
@@ -134,8 +134,9 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 	})
 }
 
-// A log that ends below a position was cut off. It isn't read, and that is reported; it isn't waited for until it has
-// grown, and then read in the middle. Other partitions go on.
+// TestInboxThatEndsBelowItsPositionIsNotRead checks a log that ends below the committed position: it was truncated. The
+// partition is not read, and that is reported. Waiting until the log is long enough would skip records. Other
+// partitions continue.
 func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 	for _, by := range []string{"the group's commit", "the log of events"} {
 		t.Run(by, func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 				}
 				l = openWorker(t, cfg)
 				if by == "the log of events" {
-					for len(l.Assigned()) < testPartitions { // what comes is paused until it is resumed
+					for len(l.Assigned()) < testPartitions { // an assigned partition is paused until it is resumed
 						if _, err := l.Poll(t.Context()); err != nil {
 							t.Fatal(err)
 						}
@@ -186,7 +187,8 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 	}
 }
 
-// Records that were deleted before they were read are lost, and that is reported. The rest is read.
+// TestRecordsDeletedBeforeTheyWereReadAreReported checks that records deleted before they were read are reported as
+// lost. The remaining ones are read.
 func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
@@ -215,7 +217,8 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 	})
 }
 
-// An inbox that was trimmed, and of which the group has no commit, is read from its start again after an abort.
+// TestAbortGoesBackToTheStartOfATrimmedInbox checks that after an abort, a trimmed inbox without a commit is read from
+// its start.
 func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
@@ -245,7 +248,8 @@ func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 	})
 }
 
-// What is rewound is read from its start: in the same assignment, after an abort, and by whoever owns it next.
+// TestRewindIsCommitted checks that a rewound partition is read from its start: in the same assignment, after an abort,
+// and by the next owner.
 func TestRewindIsCommitted(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]
@@ -296,7 +300,8 @@ func TestRewindIsCommitted(t *testing.T) {
 	})
 }
 
-// An inbox that is paused is fetched by nobody, and recreated all the same: the worker ends, so that a new one reads the new topic.
+// TestWorkerEndsWhenAPausedInboxIsRecreated checks a paused inbox, which no worker fetches, when it is recreated. The
+// worker must end, so that a new one reads the new topic.
 func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openWorker(t, s.worker("one"))
@@ -315,7 +320,8 @@ func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	})
 }
 
-// Trimming is by offsets of one topic: another topic of that name is left as it is.
+// TestTrimOfARecreatedTopicDeletesNothing checks that the offsets for trimming apply only to the topic with the given
+// id. A recreated topic keeps its records.
 func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		topic := s.inboxes[0]
@@ -340,7 +346,8 @@ func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 	})
 }
 
-// The committed records of inboxes begin at the log's start, and end before a transaction that is open.
+// TestWhereInboxesBeginAndEnd checks that committed records of inboxes begin at the log's start and end before an open
+// transaction.
 func TestWhereInboxesBeginAndEnd(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.outside(t), s.inboxes[0]

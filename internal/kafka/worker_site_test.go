@@ -21,8 +21,7 @@ const (
 	testOpenFor = time.Minute
 )
 
-// site is a system of its own on a broker: its namespace, with the inboxes,
-// events and the requests of agent "a".
+// site is a namespace on a broker, with inboxes, events and the requests of agent "a".
 type site struct {
 	*kafkatest.Broker
 	config  kafka.Config
@@ -37,7 +36,7 @@ func newSite(t testing.TB, b *kafkatest.Broker) *site {
 	return &site{b, kafka.Config{Brokers: b.Addrs, Namespace: ns, ClientID: "test", Dial: b.Dial}, ns, ns.InboxTopics()}
 }
 
-// embedded is a site on a broker of its own, whose faults the test may set.
+// embedded returns a site on an embedded broker of its own, in which the test may inject faults.
 func embedded(t testing.TB) *site {
 	t.Helper()
 	return newSite(t, kafkatest.Embedded(t))
@@ -70,7 +69,7 @@ func openWorker(t testing.TB, cfg kafka.WorkerConfig) *kafka.Worker {
 	return l
 }
 
-// outside is a client that is no part of what is tested.
+// outside returns a client that is not under test.
 func (s *site) outside(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	return s.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
@@ -87,10 +86,10 @@ func input(topic string, p int32, value string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: p, Key: []byte("k"), Value: []byte(value)}
 }
 
-// until polls and resumes everything until ok, or fails.
+// until polls and resumes all partitions until ok. It fails after a time limit.
 func until(t testing.TB, l *kafka.Worker, what string, ok func(rs []events.Record) bool) {
 	t.Helper()
-	const longest = 3 * time.Minute // however busy the machine is
+	const longest = 3 * time.Minute // long enough for a busy machine
 	for deadline := time.Now().Add(longest); ; {
 		rs, err := l.Poll(t.Context())
 		if err != nil {
@@ -113,14 +112,14 @@ func untilAssigned(t testing.TB, l *kafka.Worker, n int) {
 	until(t, l, fmt.Sprintf("%d partitions", n), func([]events.Record) bool { return len(l.Assigned()) == n })
 }
 
-// poll waits for records.
+// poll polls until there are records, and returns them.
 func poll(t testing.TB, l *kafka.Worker) (got []events.Record) {
 	t.Helper()
 	until(t, l, "a record", func(rs []events.Record) bool { got = rs; return len(rs) > 0 })
 	return got
 }
 
-// reflect is what the test's scheduler decides: one event for each input.
+// reflect returns the decisions of the test's scheduler: one event for each input.
 func (s *site) reflect(rs []events.Record) []events.Record {
 	out := make([]events.Record, len(rs))
 	for i, r := range rs {
@@ -132,9 +131,8 @@ func (s *site) reflect(rs []events.Record) []events.Record {
 	return out
 }
 
-// commit commits out with the n records that were polled. A broker may roll
-// any transaction back (its coordinator moves, the group rebalances); then the
-// records come again.
+// commit commits out with the n records that were polled. A broker may abort any transaction, for example when its
+// coordinator moves or the group rebalances. The records are then polled again, and the commit is repeated.
 func commit(t testing.TB, l *kafka.Worker, n int, out []events.Record) {
 	t.Helper()
 	const tries = 5
@@ -152,19 +150,19 @@ func commit(t testing.TB, l *kafka.Worker, n int, out []events.Record) {
 	t.Fatalf("rolled back %d times", tries)
 }
 
-// reflected counts, from outside, how often each input is in the committed
-// events, until at least n are.
+// reflected counts with another client how often each input is in the committed events, until there are at least n
+// inputs.
 func (s *site) reflected(t testing.TB, n int) map[string]int {
 	t.Helper()
 	cl := s.outside(t, kgo.ConsumeTopics(s.ns.Events()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond),
-		// The race detector empties pools, and then a small lz4 batch takes
-		// 6 ms to read: a fetch of everything would look like none at all.
+		// The race detector empties sync.Pools, and decoding a small lz4 batch then takes 6 ms. One fetch of everything
+		// would take too long and look like none.
 		kgo.FetchMaxPartitionBytes(8<<10))
 	seen := map[string]int{}
-	const patience = 30 * time.Second // with a busy machine, not with a stuck worker
+	const patience = 30 * time.Second // for a busy machine, not for a stuck worker
 	last := time.Now()
-	// A little past the last one, so that a doubled one shows.
+	// It reads a little longer than needed, to find duplicates.
 	for quiet := 0; len(seen) < n || quiet < 3; {
 		short, stop := context.WithTimeout(t.Context(), 150*time.Millisecond)
 		fs := cl.PollFetches(short)

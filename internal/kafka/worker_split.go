@@ -7,12 +7,12 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A transaction's output goes to a topic in waves if the topic refused a batch (see
-// producer_split.go), and an agent's replies go in smaller flights (see session_send.go): the next wave is sent when the one before is acknowledged, and each has
-// at most what the topic takes, so that no batch has more. One that is refused though it is its
-// topic's only record in a wave is too large itself.
+// The output of a transaction is sent in waves to a topic that refused a batch (see producer_split.go). Likewise, an
+// agent's replies go in smaller flights (see session_send.go). A wave is sent when the one before is acknowledged. The
+// records of a wave for a narrow topic have at most max.message.bytes in total, so no batch can exceed it. A record
+// that is refused although it is its topic's only one in a wave is too large itself.
 
-// narrowTopics are a worker's topics that refused a batch.
+// narrowTopics are the topics that refused a batch, by name.
 type narrowTopics map[string]narrowLimit
 
 type narrowLimit struct {
@@ -20,15 +20,16 @@ type narrowLimit struct {
 	until    time.Time
 }
 
-// refused has smaller batches sent to a topic that refused one, and takes at most so many bytes as one; 0: not known.
+// narrow bounds a topic that refused a batch. most is its max.message.bytes; 0: unknown, which sends one record at a
+// time.
 func (n narrowTopics) narrow(topic string, most int, now time.Time) {
 	if known, narrow := n[topic]; narrow && most >= known.maxBytes {
-		most = 0 // it refused what that should allow
+		most = 0 // the topic refused records within that bound
 	}
 	n[topic] = narrowLimit{most, now.Add(narrowFor)}
 }
 
-// widen has those forgotten whose time is over: their settings may have changed.
+// dropExpired removes the topics whose time is over, because their configuration may have changed.
 func (n narrowTopics) dropExpired(now time.Time) {
 	for topic, t := range n {
 		if now.After(t.until) {
@@ -37,7 +38,7 @@ func (n narrowTopics) dropExpired(now time.Time) {
 	}
 }
 
-// waves are the indices of output by wave; nil: it goes at once.
+// waves returns the indices of output by wave; nil: all is sent at once.
 func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 	n.dropExpired(now)
 	if len(n) == 0 {
@@ -65,7 +66,7 @@ func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 	return waves
 }
 
-// alone reports whether a record is the only one of its topic in a wave.
+// isAlone reports whether a record is the only one of its topic in a wave.
 func (n narrowTopics) isAlone(out []events.Record, wave []int, index int) bool {
 	if _, narrow := n[out[index].Topic]; !narrow {
 		return recordBytesMin(&out[index]) > batchBytesMax // the client refuses it
@@ -78,8 +79,8 @@ func (n narrowTopics) isAlone(out []events.Record, wave []int, index int) bool {
 	return true
 }
 
-// split is for a record that was refused as too large: the error of one that is too large
-// itself; nil: it was in a batch, and its topic gets smaller ones from now on.
+// narrowTopic handles a record that was refused as too large. It returns a *TooLargeError if the record is too large
+// itself. Otherwise it narrows the record's topic and returns nil.
 func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *ProduceError) error {
 	r := &out[refused.Index]
 	known, narrow := l.narrow[r.Topic]

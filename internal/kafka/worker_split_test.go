@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// A transaction's requests fit their topic each by itself, but not together. All are written. Of
-// those with one that doesn't fit, that one is named, with its size and the topic's bound.
+// TestWorkerSplitsWhatARequestTopicRefuses checks requests of one transaction that fit their topic one by one, but not
+// as one batch. All of them are written. If one doesn't fit, the error names it, with its size and the topic's limit.
 func TestWorkerSplitsWhatARequestTopicRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const most = 100_000
@@ -33,7 +33,7 @@ func TestWorkerSplitsWhatARequestTopicRefuses(t *testing.T) {
 		const tries = 10
 		for try := range tries {
 			committed, err := l.Commit(t.Context(), slices.Insert(slices.Clone(out), at, large))
-			if err == nil && !committed { // its topic's bound is known now, or the group rebalanced
+			if err == nil && !committed { // the topic's limit is known now, or the group has rebalanced
 				rs = poll(t, l)
 				continue
 			}

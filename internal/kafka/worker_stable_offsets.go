@@ -14,13 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The client fetches the group's offsets of newly assigned partitions and requires stable ones: while an open transaction
-// may change them, the broker refuses, and the client retries after a second. If an owner dies inside a transaction, its
-// successor waits up to 3 s. So a worker polls at a shorter interval, and only then lets its client fetch.
+// The client fetches the group's offsets of newly assigned partitions and requires stable ones: while an open
+// transaction may change them, the broker refuses, and the client retries after a second. If an owner dies inside a
+// transaction, its successor waits up to 3 s. So a worker polls at a shorter interval, and only then lets its client
+// fetch.
 //
-// The client's request then no longer requires stable offsets: they are stable, and only the new owner changes them. The
-// embedded broker would refuse the flag while any member of the group has an open transaction, which busy workers always
-// have. The client has no option for the flag, so it is changed in the written bytes.
+// The client's request then no longer requires stable offsets: they are stable, and only the new owner changes them.
+// The embedded broker would refuse the flag while any member of the group has an open transaction, which busy workers
+// always have. The client has no option for the flag, so it is changed in the written bytes.
 
 const (
 	// unstableInterval is how often the worker checks whether offsets are stable.
@@ -35,8 +36,7 @@ type pendingOffsets struct {
 	partitions int32
 	mu         sync.Mutex
 	waiting    map[int32]bool
-	// settled: all of them are stable, and the client's next request need not ask
-	// for that.
+	// stable: the offsets of all waiting partitions are stable, so the client's next request needn't require that.
 	stable bool
 }
 
@@ -48,7 +48,7 @@ func (a *pendingOffsets) add(ps []int32) {
 	}
 }
 
-// placed is called by the client when it has fetched offsets.
+// onFetched is called by the client when it has fetched offsets.
 func (a *pendingOffsets) onFetched(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +60,7 @@ func (a *pendingOffsets) onFetched(_ context.Context, offsets map[string]map[int
 	return offsets, nil
 }
 
-// open is what waits and is still owned.
+// pending returns the waiting partitions that are still owned.
 func (a *pendingOffsets) pending(owned map[int32]uint64) map[int32]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +72,7 @@ func (a *pendingOffsets) pending(owned map[int32]uint64) map[int32]bool {
 	return maps.Clone(a.waiting)
 }
 
-// takeSettled reports, once, that a request need not ask for stable offsets.
+// takeStable reports, once, that a request needn't require stable offsets.
 func (a *pendingOffsets) takeStable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[i
 	again := time.NewTicker(unstableInterval)
 	defer again.Stop()
 	for !l.closed.Load() {
-		// A partition that is stable stays so: from now on only this worker moves it.
+		// A partition that is stable remains so: from now on only this worker changes its offset.
 		if err := l.removeStable(ctx, client, open); err != nil {
 			return false
 		}
@@ -121,7 +121,7 @@ func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[i
 	return false
 }
 
-// stable takes from open what no transaction is about to move.
+// removeStable removes from open the partitions whose offsets no open transaction may change.
 func (l *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
 	ps := slices.Sorted(maps.Keys(open))
 	req := kmsg.NewPtrOffsetFetchRequest()
@@ -157,8 +157,7 @@ func (l *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[
 	return nil
 }
 
-// unwaiting is c for a client whose next OffsetFetch doesn't ask for stable
-// offsets if settled says so.
+// clearStableFlag returns c for a client whose next OffsetFetch doesn't require stable offsets if settled returns true.
 func (c Config) clearStableFlag(settled func() bool) Config {
 	return c.wrapConns(func(conn net.Conn) net.Conn { return &stableFlagConn{conn, settled} })
 }
@@ -168,25 +167,24 @@ type stableFlagConn struct {
 	stable func() bool
 }
 
-// Write writes a request, which the client hands over whole.
+// Write writes a request. The client passes each request in a single call.
 func (u *stableFlagConn) Write(b []byte) (int, error) {
 	if asksForStable(b) && u.stable() {
-		b = append([]byte(nil), b...) // not ours to change
+		b = append([]byte(nil), b...) // the caller owns b
 		b[len(b)-2] = 0
 	}
 	return u.Conn.Write(b)
 }
 
 const (
-	requestSizeBytes    = 4 // what a request begins with: the bytes that follow
+	requestSizeBytes    = 4 // prefix of a request: the number of bytes that follow
 	requestVersionEnd   = requestKeyEnd + 2
-	offsetFetchFlexible = 7 // the first version with the flag, which stands before the tags
+	offsetFetchFlexible = 7 // the first version with the flag, which precedes the tags
 )
 
-// asksForStable reports whether a request is an OffsetFetch for stable offsets.
-// That flag is the last field in all versions that have it; none of them has tags,
-// whose number, 0, is the last byte. What looks otherwise is left as it is: then
-// the client waits, no more.
+// asksForStable reports whether a request is an OffsetFetch that requires stable offsets. The flag is the last field in
+// all versions that have it. None of them has tags, so the last byte is 0, their number. A request of any other form is
+// not changed; then the client waits, with no other effect.
 func asksForStable(b []byte) bool {
 	n := len(b)
 	return n >= requestVersionEnd+2 && int(binary.BigEndian.Uint32(b)) == n-requestSizeBytes &&

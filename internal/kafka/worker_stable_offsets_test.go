@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// sink keeps what was written last.
+// sink keeps the bytes of the last write.
 type sink struct {
 	net.Conn
 	last []byte
@@ -19,8 +19,8 @@ func (s *sink) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Of all requests only the flag of an OffsetFetch changes, once, in all versions
-// that the client may speak.
+// TestSettledOffsetsAreFetchedAsTheyAre checks that only the RequireStable flag of an OffsetFetch request is changed,
+// once, in all versions that the client may use.
 func TestSettledOffsetsAreFetchedAsTheyAre(t *testing.T) {
 	group := kmsg.NewOffsetFetchRequestGroup()
 	group.Group = "g"

@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// dieCommitting has worker "one" die with input "a" of inbox 0, partition 4, in a
-// transaction that has moved the group's positions. thaw lets it go on, to its end.
+// dieCommitting freezes worker "one" in a transaction that has committed offsets for input "a" of inbox 0, partition 4.
+// thaw lets it continue to its end.
 func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	t.Helper()
 	ice := newIce()
@@ -25,7 +25,7 @@ func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = dead.Commit(t.Context(), s.reflect(in)) // nobody knows
+		_, _ = dead.Commit(t.Context(), s.reflect(in)) // the outcome is unknown
 	}()
 	<-ice.froze
 	return func() {
@@ -34,9 +34,9 @@ func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	}
 }
 
-// A worker dies in a transaction that has moved the group's positions. Who opens the
-// same worker again ends it by that, and gets the same inputs: no restore, and no
-// timeout, has to do it.
+// TestOpeningAWorkerEndsWhatItLeftOpen checks a worker that dies in a transaction after it has committed offsets.
+// Opening a worker with the same owner aborts the transaction, and the worker gets the same inputs. No restore and no
+// timeout is needed.
 func TestOpeningAWorkerEndsWhatItLeftOpen(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		thaw := s.dieCommitting(t)
@@ -50,8 +50,8 @@ func TestOpeningAWorkerEndsWhatItLeftOpen(t *testing.T) {
 	})
 }
 
-// Who comes after a worker that died like that, under another name, waits for the
-// broker to end it, and says so.
+// TestOffsetsThatAreHeldBackAreTold checks that a worker with another owner waits for the broker to abort the dead
+// worker's transaction, and reports the unstable offsets.
 func TestOffsetsThatAreHeldBackAreTold(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		thaw := s.dieCommitting(t)

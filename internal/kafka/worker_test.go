@@ -73,8 +73,8 @@ func TestWorkerAbortGivesBackWhatWasPolled(t *testing.T) {
 	})
 }
 
-// What was too much for one transaction is given back, and comes again in parts: a commit
-// has the positions of its own part only.
+// TestWorkerPollsFewer checks records that were too many for one transaction. After an abort they are polled again in
+// parts, and each commit has only the positions of its own part.
 func TestWorkerPollsFewer(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openWorker(t, s.worker("one"))
@@ -157,8 +157,7 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 				submit(t, cl, input(topic, p, "x"))
 			}
 		}
-		// polled awaits so many records, all of them allowed, and then that
-		// nothing more comes.
+		// polled waits for want records that are allowed, and then checks that no more are returned.
 		polled := func(what string, want int, allowed func(events.Record) bool) (got []events.Record) {
 			t.Helper()
 			for empty := 0; len(got) < want || empty < 6; empty++ { // longer than a record needs to arrive
@@ -184,10 +183,10 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 		polled("5 resumed, tasks paused", 3, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.inboxes[3] })
 		l.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, s.inboxes[3])
 		l.Resume(6, inboxgate.PausedForRestore)
-		// The four of 6 and the task of 5.
+		// The four records of 6 and the task of 5.
 		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.inboxes[3] })
 		commit(t, l, len(got), s.reflect(got))
-		l.Resume(99, inboxgate.PausedForRestore) // nobody's
+		l.Resume(99, inboxgate.PausedForRestore) // not assigned
 
 		of7 := func(topics ...string) func(events.Record) bool {
 			return func(r events.Record) bool { return r.Partition == 7 && slices.Contains(topics, r.Topic) }
@@ -207,8 +206,8 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 	})
 }
 
-// A named worker that restarts gets its partitions back, and the other one
-// notices nothing.
+// TestNamedWorkerKeepsItsPartitionsOverARestart checks that a static worker that restarts gets its partitions back, and
+// that the other worker keeps its own without a change.
 func TestNamedWorkerKeepsItsPartitionsOverARestart(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		named := func(owner string) kafka.WorkerConfig {
@@ -262,7 +261,7 @@ func TestWakeEndsAPoll(t *testing.T) {
 	cfg := s.worker("one")
 	cfg.FetchMaxWait = 20 * time.Second
 	l := openWorker(t, cfg)
-	l.Wake() // before the poll: not lost
+	l.Wake() // a wake before the poll is not lost
 	begin := time.Now()
 	if _, err := l.Poll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -276,8 +275,8 @@ func TestWakeEndsAPoll(t *testing.T) {
 	}
 }
 
-// echo is a scheduler without state: it reflects whatever comes, and opens a
-// new worker when the outcome is unknown.
+// echo is a scheduler without state. It writes an event for each input, and opens a new worker when the outcome of a
+// transaction is unknown.
 type echo struct {
 	site *site
 	cfg  kafka.WorkerConfig
@@ -320,7 +319,7 @@ func (e *echo) loop(ctx context.Context, l *kafka.Worker) error {
 		if len(rs) == 0 {
 			continue
 		}
-		// A shutdown must not make the outcome unknown, so not ctx.
+		// Not ctx: a shutdown must not make the outcome unknown.
 		committed, err := l.Commit(context.Background(), e.site.reflect(rs))
 		if err != nil {
 			return err
@@ -334,7 +333,8 @@ func (e *echo) loop(ctx context.Context, l *kafka.Worker) error {
 	}
 }
 
-// Workers come and go while 20,000 records pass; each is reflected once.
+// TestEachInputIsReflectedOnceUnderRebalances checks that each of 20,000 records leads to one event while workers join
+// and leave.
 func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	each(t, func(t *testing.T, s *site) {
@@ -388,8 +388,8 @@ func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 	})
 }
 
-// submitOverTime spreads records over inboxes, partitions and ten seconds; the
-// channel is closed when the broker has all.
+// submitOverTime spreads records over inboxes, partitions and ten seconds. The channel is closed when the broker has
+// acknowledged all of them.
 func (s *site) submitOverTime(t testing.TB, records int) <-chan struct{} {
 	t.Helper()
 	cl := s.outside(t)
@@ -414,7 +414,7 @@ func (s *site) submitOverTime(t testing.TB, records int) <-chan struct{} {
 	return produced
 }
 
-// causes names every record in the inboxes.
+// causes returns the topic, partition and offset of every record in the inboxes.
 func (s *site) causes(t testing.TB) map[string]bool {
 	t.Helper()
 	r := s.restorer(t, nil)

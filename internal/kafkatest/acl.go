@@ -12,8 +12,7 @@ import (
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 )
 
-// Authorizer are the overrides of a node that permits everybody everything,
-// until Forbid says otherwise of a topic.
+// Authorizer returns the property overrides of a node with an authorizer that allows everything until Forbid.
 func Authorizer() map[string]string {
 	return map[string]string{
 		"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -21,8 +20,8 @@ func Authorizer() map[string]string {
 	}
 }
 
-// Forbid leaves a topic to a user that no client of a test is: reading, writing
-// and asking for it are refused from now on. The broker needs Authorizer.
+// Forbid restricts a topic to a user that no test client uses. From then on reads, writes and metadata requests for the
+// topic are refused. The broker needs the overrides of Authorizer.
 func (b *Broker) Forbid(t testing.TB, topic string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -47,14 +46,14 @@ func (b *Broker) create(ctx context.Context, t testing.TB, acl *kadm.ACLBuilder)
 	}
 }
 
-// secure is the listener of those who have to say who they are.
+// secure is the name of the listener that requires authentication.
 const secure = "SECURE"
 
-// Password is that of every user of a Guarded cluster.
+// Password is the password of every user of a Guarded cluster.
 const Password = "secret"
 
-// Guarded are the options of a node with a second listener, at which these users log in and may do
-// what Permit says, and nothing else. Who comes by the first may do everything.
+// Guarded returns the options of a node with a second listener, at which users authenticate with SASL PLAIN. They have
+// only the rights that Permit grants. Clients of the first listener are anonymous super users.
 func Guarded(users ...string) node.Options {
 	login := "org.apache.kafka.common.security.plain.PlainLoginModule required"
 	for _, u := range users {
@@ -68,11 +67,11 @@ func Guarded(users ...string) node.Options {
 	}}
 }
 
-// GuardedAddrs is where the users of a Guarded cluster come in.
+// GuardedAddrs returns the addresses of the listener at which users of a Guarded cluster authenticate.
 func GuardedAddrs(c *node.Cluster) []string { return c.Listener(secure) }
 
-// Right is what a user may do with a topic, a group or a transactional id, or with all whose names
-// begin so.
+// Right is an operation that a user may perform on a topic, a group or a transactional id, or on all whose names begin
+// with Name if Prefix is set.
 type Right struct {
 	Resource  Resource
 	Name      string
@@ -80,17 +79,17 @@ type Right struct {
 	Operation string // Kafka's name
 }
 
-// Resource is what a right is of.
+// Resource is the resource type of a Right.
 type Resource int
 
-// The resources.
+// The resource types.
 const (
 	Topic Resource = iota
 	Group
 	TransactionalID
 )
 
-// Permit gives a user of a Guarded cluster rights.
+// Permit grants rights to a user of a Guarded cluster.
 func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -116,7 +115,7 @@ func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 	}
 }
 
-// RevokeAll takes all rights from a user of a Guarded cluster.
+// RevokeAll deletes all ACLs of a user of a Guarded cluster.
 func (b *Broker) RevokeAll(t testing.TB, user string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)

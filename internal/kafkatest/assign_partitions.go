@@ -9,8 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Place moves each partition of a namespace's topics to one node, counted from 0: the only one
-// that has it from then on.
+// AssignPartitions reassigns each partition of a namespace's topics to one node, which becomes its only replica. on
+// returns the node's index, counted from 0.
 func (b *Broker) AssignPartitions(t testing.TB, ns events.Namespace, on func(topic string, p int32) int32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)

@@ -19,7 +19,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// The kinds of broker, also the names of the subtests of Each.
+// The kinds of broker. They are also the names of the subtests of Each.
 const (
 	EmbeddedKind = "embedded"
 	KafkaKind    = "kafka"
@@ -28,17 +28,16 @@ const (
 // adminDurationMax bounds one administrative call of this package.
 const adminDurationMax = 30 * time.Second
 
-// metadataInterval is how often metadata is asked for while it is awaited.
+// metadataInterval is the interval of metadata requests while awaitTopics waits.
 const metadataInterval = 10 * time.Millisecond
 
-// Broker is where a test finds a broker, whichever it is.
+// Broker is the broker of a test, embedded or real.
 type Broker struct {
 	Kind  string   // EmbeddedKind or KafkaKind
 	Addrs []string // bootstrap servers, host:port
-	// Dial connects to the broker where the network is not the machine's;
-	// nil otherwise.
+	// Dial connects to the broker if it has a network of its own; otherwise nil.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Fake is the embedded broker itself, for faults; nil on Kafka.
+	// Fake is the embedded broker, for fault injection; nil for Kafka.
 	Fake *kfake.Cluster
 }
 
@@ -49,16 +48,15 @@ func Each(t *testing.T, fn func(t *testing.T, b *Broker)) {
 	t.Run(KafkaKind, func(t *testing.T) { fn(t, Kafka(t)) })
 }
 
-// Embedded starts an embedded broker of one node on loopback, in memory
-// unless opts say otherwise (kfake.DataDir), and closes it with the test. Like
-// the real one, it creates no topic by itself.
+// Embedded starts an embedded broker of one node on loopback and closes it with the test. It keeps its data in memory
+// unless opts set kfake.DataDir. Like the real broker, it doesn't create topics automatically.
 func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
 	return start(t, embedded.Network{Listen: net.Listen, Dial: new(net.Dialer).DialContext}, opts)
 }
 
-// Virtual is Embedded on a network of its own in memory, for a synctest
-// bubble: sockets of the machine would keep its clock from moving.
+// Virtual is Embedded with an in-memory network, for a synctest bubble. With real sockets, the bubble's clock would not
+// advance.
 func Virtual(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
 	network := &kfake.VirtualNetwork{}
@@ -78,7 +76,7 @@ func start(t testing.TB, n embedded.Network, opts []kfake.Opt) *Broker {
 	return &Broker{Kind: EmbeddedKind, Addrs: c.ListenAddrs(), Fake: c.Cluster}
 }
 
-// Of is the Broker of a cluster that the test started for itself.
+// FromCluster returns the Broker of a cluster that the test itself started.
 func FromCluster(c *node.Cluster) *Broker {
 	return &Broker{Kind: KafkaKind, Addrs: c.Brokers()}
 }
@@ -94,11 +92,11 @@ func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// Produce writes a record to the partition that it names, as somebody whose client takes
-// more than ours do, and returns it as the log has it.
+// Produce writes a record to the partition that it names, and returns it with its offset and timestamp. Its batch limit
+// is larger than that of Waybill's producers, so tests can write records that those would reject.
 func (b *Broker) Produce(t testing.TB, r events.Record) events.Record {
 	t.Helper()
-	const most = 2_000_000 // of a batch; topics of a namespace take a little more
+	const most = 2_000_000 // bytes of a batch; topics of a namespace accept slightly more
 	cl := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(most))
 	out := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
@@ -111,7 +109,7 @@ func (b *Broker) Produce(t testing.TB, r events.Record) events.Record {
 	return r
 }
 
-// Opts are the client options that lead to the broker.
+// Opts returns the client options to connect to the broker.
 func (b *Broker) Opts() []kgo.Opt {
 	opts := []kgo.Opt{kgo.SeedBrokers(b.Addrs...)}
 	if b.Dial != nil {
@@ -120,8 +118,8 @@ func (b *Broker) Opts() []kgo.Opt {
 	return opts
 }
 
-// Namespace returns a namespace that no other test has, also none in another
-// process. Its topics are deleted from a real broker at the end of the test.
+// Namespace returns a namespace that no other test uses, in this process or another. Its topics are deleted from a real
+// broker at the end of the test.
 func (b *Broker) Namespace(t testing.TB) events.Namespace {
 	t.Helper()
 	var id [6]byte
@@ -133,11 +131,11 @@ func (b *Broker) Namespace(t testing.TB) events.Namespace {
 	return ns
 }
 
-// NamespaceCoordinatedBy is Namespace of which a group is coordinated by the node with an id.
+// NamespaceCoordinatedBy returns a Namespace in which the given group's coordinator is the node with the given id.
 func (b *Broker) NamespaceCoordinatedBy(t testing.TB, node int32, group func(events.Namespace) string) events.Namespace {
 	t.Helper()
 	admin := kadm.NewClient(b.Client(t))
-	again := time.NewTicker(50 * time.Millisecond) // a cluster tells nobody when it has made the topic of offsets
+	again := time.NewTicker(50 * time.Millisecond) // the offsets topic may not exist yet, and nothing reports when it does
 	defer again.Stop()
 	for {
 		ns := b.Namespace(t)
@@ -153,14 +151,14 @@ func (b *Broker) NamespaceCoordinatedBy(t testing.TB, node int32, group func(eve
 	}
 }
 
-// CreateTopics creates topics with as many replicas as the broker defaults to,
-// and returns once metadata shows them: Kafka answers some time before.
+// CreateTopics creates topics with the broker's default replication factor, and returns once metadata shows them. Kafka
+// answers the request before that.
 func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) {
 	t.Helper()
 	b.CreateTopicsWith(t, partitions, nil, topics...)
 }
 
-// DeleteTopic deletes a topic, as an operator may.
+// DeleteTopic deletes a topic.
 func (b *Broker) DeleteTopic(t testing.TB, topic string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -174,7 +172,7 @@ func (b *Broker) DeleteTopic(t testing.TB, topic string) {
 	}
 }
 
-// CreateTopicsWith is CreateTopics with the topics' own configuration.
+// CreateTopicsWith is CreateTopics with a topic configuration.
 func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[string]string, topics ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -204,7 +202,7 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 	}
 }
 
-// SetTopic sets one value of a topic's configuration, as an operator may.
+// SetTopic sets one value of a topic's configuration.
 func (b *Broker) SetTopic(t testing.TB, topic, key, value string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -220,7 +218,7 @@ func (b *Broker) SetTopic(t testing.TB, topic, key, value string) {
 	}
 }
 
-// AddPartitions adds partitions to a topic up to a count, as an operator may.
+// AddPartitions increases the partition count of a topic to count.
 func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
@@ -237,8 +235,8 @@ func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 	}
 }
 
-// DeleteTopic deletes a topic of whoever's, as an operator does by mistake, and returns once
-// metadata doesn't show it any more.
+// DeleteTopic deletes a topic, and returns once metadata no longer shows it. Unlike the method, it can delete a topic
+// of any cluster and needs no test.
 func DeleteTopic(brokers []string, topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
 	defer cancel()
@@ -254,7 +252,7 @@ func DeleteTopic(brokers []string, topic string) error {
 	return awaitTopics(ctx, admin, func(listed kadm.TopicDetails) bool { return !listed.Has(topic) })
 }
 
-// led reports whether all partitions of a topic have a leader.
+// hasLeaders reports whether all partitions of a topic have a leader.
 func hasLeaders(d kadm.TopicDetail) bool {
 	for _, p := range d.Partitions {
 		if p.Err != nil || p.Leader < 0 {
@@ -264,8 +262,7 @@ func hasLeaders(d kadm.TopicDetail) bool {
 	return true
 }
 
-// awaitTopics asks for the topics until done says that they are as they are
-// to be. Kafka tells nobody of a change, so this asks again and again.
+// awaitTopics polls the topics until done returns true. Kafka doesn't notify clients of changes.
 func awaitTopics(ctx context.Context, admin *kadm.Client, done func(kadm.TopicDetails) bool) error {
 	tick := time.NewTicker(metadataInterval)
 	defer tick.Stop()
@@ -282,8 +279,7 @@ func awaitTopics(ctx context.Context, admin *kadm.Client, done func(kadm.TopicDe
 	}
 }
 
-// deleteTopics removes what a test left on the shared broker, which would
-// otherwise grow slower with every test.
+// deleteTopics deletes the topics of a test from the shared broker, which would otherwise get slower with every test.
 func (b *Broker) deleteTopics(t testing.TB, ns events.Namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// CommitOffset sets the position of a group that has no members.
+// CommitOffset commits an offset for a group without members.
 func (b *Broker) CommitOffset(t testing.TB, group, topic string, partition int32, at int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)

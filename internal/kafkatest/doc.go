@@ -1,5 +1,5 @@
-// Package kafkatest gives tests a broker: the embedded one (kfake, in
-// process) and a real Apache Kafka, behind one type. Tests only.
+// Package kafkatest provides tests with a broker: the embedded one (kfake, in process) and a real Apache Kafka, behind
+// one type. Only tests use it.
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
@@ -11,23 +11,19 @@
 //		})
 //	}
 //
-// A suite that is green on the embedded broker only is half a suite: that one
-// has no replication, no marker delay and no timestamp checks.
+// Run each test on both: the embedded broker has no replication, no delay of transaction markers and no timestamp
+// checks.
 //
 // # The real broker
 //
-// All test processes of one user share one node: the first that needs it
-// starts a host process, which is the test binary itself again, and every
-// process holds a shared lock while it may use the node. Once nobody has held
-// the lock for five seconds the host kills the node, removes its data and
-// ends. Locks are the kernel's (flock), so a test process that is killed
-// leaves no trace, and a host that is killed takes its node along.
+// All test processes of one user share one node. The first process that needs it starts a host process, which runs the
+// same test binary. Every process holds a shared lock while it may use the node. When nobody has held the lock for five
+// seconds, the host kills the node, removes its data and ends. The locks are flocks, so the kernel releases those of a
+// killed test process. When a host is killed, the kernel kills its node.
 //
-// What a test does to the node must not be felt by others: it uses a
-// Namespace of its own. A test that kills, pauses or configures nodes asks
-// KafkaNodes for its own cluster.
+// Tests on the node must not affect each other: each uses its own Namespace. A test that kills, pauses or configures
+// nodes starts its own cluster with KafkaNodes.
 //
-// Tests on it run with WAYBILL_TEST=all, and fail where it can't be had (no
-// Java, no Maven). Else they are skipped, and Main's last line says so.
-// WAYBILL_TEST_KAFKA=off leaves them out where all other tests run.
+// Tests on real Kafka run with WAYBILL_TEST=all, and then fail if Java or Maven is missing. Otherwise they are skipped,
+// and the last line of Main says so. WAYBILL_TEST_KAFKA=off skips them even with WAYBILL_TEST=all.
 package kafkatest

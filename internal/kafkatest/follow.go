@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	// followOpenTimeout bounds the opening of a follower; followRetryInterval is how long it
-	// waits before it begins anew: a broker is dead, say.
+	// followOpenTimeout bounds the opening of a follower. followRetryInterval is the pause before the next attempt,
+	// after a broker failure for example.
 	followOpenTimeout   = 5 * time.Second
 	followRetryInterval = 200 * time.Millisecond
 )
 
-// Follow reads until ctx ends, whatever becomes of the broker: take is given what
-// comes, failed the error after which it begins anew; both by the goroutine that
-// called.
+// Follow reads until ctx ends, and reopens the follower after an error. The calling goroutine passes records to take,
+// and each error to failed.
 func Follow(ctx context.Context, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
 	read := func() error {
 		opening, cancel := context.WithTimeout(ctx, followOpenTimeout)

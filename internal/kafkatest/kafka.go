@@ -12,19 +12,17 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// Env names the environment variable that leaves out real Kafka, with the value
-// Off, where all other tests run.
+// Env names the environment variable that skips tests on real Kafka if its value is Off, although all other tests run.
 const (
 	Env = "WAYBILL_TEST_KAFKA"
 	Off = "off"
 )
 
-// kafkaStartDurationMax bounds the start of a broker, its download included.
+// kafkaStartDurationMax bounds the start of a broker, including the download of its jars.
 const kafkaStartDurationMax = 10 * time.Minute
 
-// Kafka returns the real broker that all test processes share, and starts it
-// if need be. See the package for what a test may do to it and for when it is
-// skipped instead.
+// Kafka returns the real broker that all test processes share, and starts it if it doesn't run. The package
+// documentation says what a test may do to it, and when the test is skipped instead.
 func Kafka(t testing.TB) *Broker {
 	t.Helper()
 	NeedKafka(t)
@@ -36,9 +34,8 @@ func Kafka(t testing.TB) *Broker {
 	return &Broker{Kind: KafkaKind, Addrs: []string{addr}}
 }
 
-// KafkaNodes starts a cluster for this test alone, of 1 or 3 nodes, with
-// node.TestOverrides and then overrides. It ends with the test; one that
-// failed shows what the nodes' logs complain of.
+// KafkaNodes starts a cluster of 1 or 3 nodes for this test alone, with node.TestOverrides and then overrides. It is
+// stopped with the test. If the test failed, the errors in the nodes' logs are shown.
 func KafkaNodes(t testing.TB, n int, overrides map[string]string) *node.Cluster {
 	t.Helper()
 	return KafkaCluster(t, node.Options{Nodes: n, Overrides: overrides})
@@ -73,8 +70,8 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 	return c
 }
 
-// Wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env
-// leaves them out. It panics if Env has a value that means nothing.
+// Wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env is Off. It panics if Env has
+// another value.
 func Wanted() bool {
 	switch v := os.Getenv(Env); v {
 	case Off:
@@ -86,8 +83,8 @@ func Wanted() bool {
 	}
 }
 
-// NeedKafka skips the test where real Kafka isn't Wanted, and fails it where no broker
-// can be started. It is for a test that starts one by other means than this package's.
+// NeedKafka skips the test if Wanted is false, and fails it if no broker can be started. Tests that start Kafka by
+// other means than this package call it.
 func NeedKafka(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
@@ -99,7 +96,7 @@ func NeedKafka(t testing.TB) {
 	}
 }
 
-// usage is what Main tells at the end.
+// usage counts the uses of real Kafka, for the last line of Main.
 type usage struct {
 	sync.Mutex
 	ran     map[string]int

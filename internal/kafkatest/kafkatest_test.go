@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// testDurationMax bounds what a test waits for; a test that reaches it fails.
+// testDurationMax bounds the waits of a test. A test that reaches it fails.
 const testDurationMax = 60 * time.Second
 
 func timeout(t *testing.T) context.Context {
@@ -49,7 +49,7 @@ func produceTxn(t *testing.T, b *Broker, id, topic string, end kgo.TransactionEn
 	}
 }
 
-// consume reads n records of a topic, committed ones only.
+// consume reads n committed records of a topic.
 func consume(t *testing.T, b *Broker, topic string, n int, opts ...kgo.Opt) []string {
 	t.Helper()
 	ctx := timeout(t)
@@ -93,7 +93,8 @@ func TestTransactionIsReadByOthers(t *testing.T) {
 	})
 }
 
-// What kcat writes with murmur2 must land where the engine looks for it.
+// TestKcatWritesToTheEnginesPartition checks that kcat with murmur2 and the engine compute the same partition for a
+// key.
 func TestKcatWritesToTheEnginesPartition(t *testing.T) {
 	Each(t, func(t *testing.T, b *Broker) {
 		const partitions = 7
@@ -213,14 +214,15 @@ func TestVirtualBrokerKeepsTheBubblesTime(t *testing.T) {
 	})
 }
 
-// A reader that asks for little at once gets what was rolled back no more than
-// one that asks for much. The embedded broker forgot it at the end of an answer.
+// TestSmallFetchesShowNoRolledBackRecords checks that a reader with a small fetch limit skips aborted records. kfake
+// alone omits a partition's aborted transactions from a response that reaches the limit (see fixFetch of package
+// embedded).
 func TestSmallFetchesShowNoRolledBackRecords(t *testing.T) {
 	const rounds, valueBytes, fetchBytesMax = 6, 100_000, 250_000
 	Each(t, func(t *testing.T, b *Broker) {
 		topic := b.Namespace(t).Events()
 		b.CreateTopics(t, 1, topic)
-		noise := make([]byte, valueBytes) // compresses to nothing less
+		noise := make([]byte, valueBytes) // random, so compression doesn't shrink it
 		rand.Read(noise)                  // never fails
 		filler := string(noise)
 		for range rounds {

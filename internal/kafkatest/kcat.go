@@ -19,10 +19,9 @@ import (
 // kcatDurationMax bounds one run of kcat.
 const kcatDurationMax = 60 * time.Second
 
-// Kcat runs kcat against the broker with args and stdin, and returns what it
-// printed on standard output: a client of another family (librdkafka), from
-// outside. Plain go test needs Go alone, so it skips the test; with
-// WAYBILL_TEST=all the test fails where kcat isn't installed.
+// Kcat runs kcat against the broker and returns its standard output. kcat is a client of another family (librdkafka),
+// outside this process. Plain go test needs only Go, so Kcat skips the test there; with WAYBILL_TEST=all the test fails
+// if kcat isn't installed.
 func (b *Broker) Kcat(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	if b.Dial != nil {
@@ -45,8 +44,8 @@ func (b *Broker) Kcat(t testing.TB, stdin string, args ...string) string {
 	return out.String()
 }
 
-// ReadTopic returns all committed records of a topic as kcat shows them,
-// partition by partition, up to the end that it had when kcat looked.
+// ReadTopic returns all committed records of a topic as kcat reads them, partition by partition, up to the end offsets
+// at the start of the read.
 func (b *Broker) ReadTopic(t testing.TB, topic string) []events.Record {
 	t.Helper()
 	out := b.Kcat(t, "", "-C", "-t", topic, "-o", "beginning", "-e", "-J", "-X", "isolation.level=read_committed")
@@ -57,8 +56,8 @@ func (b *Broker) ReadTopic(t testing.TB, topic string) []events.Record {
 	return records
 }
 
-// parseKcat reads what kcat -J prints: one JSON object for each record, with
-// headers as a flat list of names and values.
+// parseKcat parses the output of kcat -J: one JSON object for each record. Its headers are a flat list of names and
+// values.
 func parseKcat(r io.Reader) ([]events.Record, error) {
 	var records []events.Record
 	for d := json.NewDecoder(r); ; {

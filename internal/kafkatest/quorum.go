@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// metadataTopic is the log of KRaft's controllers; it has one partition.
+// metadataTopic is the metadata log of KRaft's controllers. It has one partition.
 const metadataTopic = "__cluster_metadata"
 
-// Controller is the node, counted from 0, that is the active controller now.
+// Controller returns the index, counted from 0, of the active controller's node.
 func (b *Broker) Controller(t testing.TB) int {
 	t.Helper()
 	id, err := b.controller(t)
@@ -23,7 +23,7 @@ func (b *Broker) Controller(t testing.TB) int {
 	return int(id) - 1
 }
 
-// Coordinator is the node, counted from 0, that coordinates a group now.
+// Coordinator returns the index, counted from 0, of the node that coordinates a group.
 func (b *Broker) Coordinator(t testing.TB, group string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)

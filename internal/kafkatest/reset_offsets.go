@@ -7,10 +7,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Reset is a way in which an operator sets a group's offsets.
+// Reset is an operator's method of setting a group's offsets.
 type Reset string
 
-// The ways. Each is an option of kafka-consumer-groups, which writes no metadata.
+// The methods. Each is an option of kafka-consumer-groups, which writes no offset metadata.
 const (
 	ToLatest      Reset = "--reset-offsets --to-latest"
 	ToEarliest    Reset = "--reset-offsets --to-earliest"
@@ -20,13 +20,13 @@ const (
 	DeleteGroup   Reset = "--delete"
 )
 
-// Resets are all of them.
+// Resets returns all methods.
 func Resets() []Reset {
 	return []Reset{ToLatest, ToEarliest, ByDuration, ShiftBy, DeleteOffsets, DeleteGroup}
 }
 
-// ResetGroup sets the offsets of a group without members in topics by the requests that kafka-consumer-groups
-// sends. The jars that a broker needs don't have the tool itself.
+// ResetGroup sets the offsets of a group without members. It sends the same requests as kafka-consumer-groups, because
+// the broker's jars don't contain that tool.
 func (b *Broker) ResetGroup(t testing.TB, group string, how Reset, topics ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)

@@ -26,25 +26,23 @@ import (
 )
 
 const (
-	// hostEnv names the folder in a host process's environment.
+	// hostEnv names the environment variable that makes the test binary the host, and holds the host's directory.
 	hostEnv = "WAYBILL_KAFKATEST_HOST"
-	// hostAnswerFd is the first of exec.Cmd's ExtraFiles: the pipe on which
-	// the host tells the address.
+	// hostAnswerFd is the first of exec.Cmd's ExtraFiles: the pipe to which the host writes the broker's address.
 	hostAnswerFd = 3
-	// lingerDuration is how long the shared broker stays up when nobody uses
-	// it: go test runs packages one after the other, with gaps.
+	// lingerDuration is how long the shared broker stays up without users. go test runs packages one after the other,
+	// with gaps between them.
 	lingerDuration = 5 * time.Second
 )
 
-// mainCalled says that Main runs, without which there is no host.
+// mainCalled reports that Main runs. Without Main, the test binary can't become the host.
 var mainCalled bool
 
-// Main runs the tests of a package that asks for Kafka; its TestMain calls
-// it. The last line that it prints says whether real Kafka took part (go test
-// shows it with -v, or when the package fails).
+// Main runs the tests of a package that uses Kafka; the package's TestMain calls it. The last line that it prints says
+// whether tests on real Kafka ran. go test shows the line with -v, or when the package fails.
 func Main(m *testing.M) {
 	if dir := os.Getenv(hostEnv); dir != "" {
-		syscall.CloseOnExec(hostAnswerFd) // or Kafka would keep it open
+		syscall.CloseOnExec(hostAnswerFd) // otherwise Kafka would inherit it and keep it open
 		if err := host(dir, os.NewFile(hostAnswerFd, "answer")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -58,9 +56,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// RunParallel has at least n of a package's parallel tests run at once, unless -parallel says otherwise: go test
-// runs as many as there are processors, and tests that wait for brokers, for members that are given up and for
-// times that must pass leave those idle. TestMain calls it before Main.
+// RunParallel sets -parallel to n if it isn't set and n exceeds GOMAXPROCS, which is the default. Tests that wait for
+// brokers, session timeouts and other times leave the processors idle. TestMain calls it before Main.
 func RunParallel(n int) {
 	const name = "test.parallel"
 	flag.Parse()
@@ -74,10 +71,9 @@ func RunParallel(n int) {
 	}
 }
 
-// printToGoCommand prints the closing line where the go command prints, too: with a
-// list of packages it keeps to itself what those that pass have said, and
-// whether the real broker's half ran is nothing to keep. Where that isn't the
-// parent process, or can't be written to, the line above has to do.
+// printToGoCommand also prints the last line to the go command's standard error. With a list of packages, the go
+// command hides the output of packages that pass, and with it whether tests on real Kafka ran. If the parent isn't the
+// go command, or its file can't be opened, nothing is printed here.
 func printToGoCommand() {
 	parent := fmt.Sprintf("/proc/%d/", os.Getppid())
 	name, err := os.ReadFile(parent + "comm")
@@ -93,16 +89,16 @@ func printToGoCommand() {
 		return
 	}
 	fmt.Fprintf(out, "%s: %s\n", filepath.Base(dir), &used)
-	_ = out.Close() // a copy of another process's
+	_ = out.Close() // a second descriptor of the go command's file
 }
 
-// shared returns the address of the shared broker. From its first call on
-// this process counts as a user of the broker until it ends.
+// shared returns the address of the shared broker. From the first call on, this process counts as a user of the broker
+// until it ends.
 var shared = sync.OnceValues(func() (string, error) {
 	if !mainCalled {
 		return "", errors.New("kafkatest: the package needs func TestMain(m *testing.M) { kafkatest.Main(m) }")
 	}
-	// Here and not in the host only, so that missing jars are known as such.
+	// Not only in the host, so that callers get ErrMissing for missing jars.
 	ctx, cancel := context.WithTimeout(context.Background(), kafkaStartDurationMax)
 	defer cancel()
 	if _, err := node.Libs(ctx); err != nil {
@@ -119,15 +115,16 @@ var shared = sync.OnceValues(func() (string, error) {
 	return addr, nil
 })
 
-// sharedOverrides are those of the shared broker. Nobody kills it, so its controller need not find out
-// quickly that it is gone; and on a machine that is busy for three seconds, it isn't.
+// sharedOverrides returns the property overrides of the shared broker. No test kills it, so its controller need not
+// detect its failure quickly. With the short session of TestOverrides, a broker that stalls for 3 s on a busy machine
+// is fenced.
 func sharedOverrides() map[string]string {
 	o := node.TestOverrides()
 	o["broker.session.timeout.ms"] = "60000"
 	return o
 }
 
-// sharedDir is one folder for each user and each way to configure the broker.
+// sharedDir returns the directory of the shared broker: one for each user and each configuration of the broker.
 func sharedDir() (string, error) {
 	h := sha256.New()
 	o := sharedOverrides()
@@ -149,15 +146,15 @@ func sharedDir() (string, error) {
 	return dir, nil
 }
 
-// The locks, in the order in which they are taken:
+// The locks, in the order in which they are acquired:
 //
-//	start  one process at a time looks for the broker, or starts it
-//	users  held shared by every process that may use it; a host that gets it
-//	       alone knows that it is not needed
-//	host   held by the host for as long as its broker can be used
+//	start  held by the process that looks for the broker, or starts it
+//	users  held shared by every process that may use the broker; if a host
+//	       gets it exclusively, the broker isn't used
+//	host   held by the host as long as its broker can be used
 const startLock, usersLock, hostLock = "start.lock", "users.lock", "host.lock"
 
-// join makes this process a user of the broker, starting it if there is none.
+// joinShared makes this process a user of the broker, and starts the broker if it doesn't run.
 func joinShared(dir string) (string, error) {
 	start, err := lock(dir, startLock, syscall.LOCK_EX)
 	if err != nil {
@@ -169,8 +166,7 @@ func joinShared(dir string) (string, error) {
 		return "", err
 	}
 	heldLocks = append(heldLocks, users)
-	// From here on no host can end by itself: either there is one that will
-	// stay, or there is none.
+	// From here on, the users lock keeps a host from ending by itself: either one runs and stays, or none runs.
 	alive, err := lock(dir, hostLock, syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		addr, err := os.ReadFile(filepath.Join(dir, "address"))
@@ -185,11 +181,10 @@ func joinShared(dir string) (string, error) {
 	return startHost(dir)
 }
 
-// held are locks that end with the process: a file that nothing refers to
-// would be closed.
+// heldLocks keeps locks until the process ends: the garbage collector would close an unreferenced file.
 var heldLocks []*os.File
 
-// lock opens and locks a file; closing it unlocks.
+// lock opens and locks a file. Closing the file unlocks it.
 func lock(dir, name string, how int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -214,8 +209,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// startHost starts the host process and waits for what it has to say: the
-// broker's address, or the reason why there is none.
+// startHost starts the host process. It returns the broker's address, or the reason why the host has none.
 func startHost(dir string) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -253,7 +247,7 @@ func startHost(dir string) (string, error) {
 	return addr, cmd.Process.Release()
 }
 
-// host runs the shared broker until nobody uses it.
+// host runs the shared broker until it has no users.
 func host(dir string, answer *os.File) (err error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -263,7 +257,7 @@ func host(dir string, answer *os.File) (err error) {
 	}
 	defer alive.Close()
 	data := filepath.Join(dir, "data")
-	if err := os.RemoveAll(data); err != nil { // of a host that was killed
+	if err := os.RemoveAll(data); err != nil { // left by a killed host
 		return err
 	}
 	startCtx, stop := context.WithTimeout(ctx, kafkaStartDurationMax)
@@ -295,9 +289,8 @@ func host(dir string, answer *os.File) (err error) {
 	}
 }
 
-// awaitUnused returns once nobody has held the users lock for lingerDuration.
-// The lock stays taken until this process ends, so that who comes now waits
-// and then finds no host.
+// awaitUnused returns once the users lock has been free for lingerDuration. The lock stays held until this process
+// ends, so a new user waits for it and then finds no host.
 func awaitUnused(dir string) error {
 	users, err := lock(dir, usersLock, syscall.LOCK_EX)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// userEnv makes the test binary a user of the shared broker in that folder.
+// userEnv names the environment variable that makes the test binary a user of the shared broker in that directory.
 const userEnv = "WAYBILL_KAFKATEST_USER"
 
-// TestMain is where a test process begins, also one of TestProcessesShare.
+// TestMain also runs the processes that TestProcessesShare starts.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(userEnv)
 	if dir == "" || os.Getenv(hostEnv) != "" {
@@ -63,7 +63,7 @@ func startUser(t *testing.T, dir string) *user {
 	return u
 }
 
-// address waits for what the process was told.
+// address returns the address that the process printed.
 func (u *user) address(t *testing.T) string {
 	t.Helper()
 	line, err := u.said.ReadString('\n')
@@ -74,7 +74,7 @@ func (u *user) address(t *testing.T) string {
 	return addr
 }
 
-// kill ends the process with SIGKILL; it can do nothing about its locks.
+// kill ends the process with SIGKILL, so it can't release its locks itself.
 func (u *user) kill() {
 	_ = u.cmd.Process.Kill() // it may have been killed before
 	_ = u.cmd.Wait()
@@ -108,7 +108,7 @@ func TestProcessesShare(t *testing.T) {
 	if second := b.address(t); first != second || !answers(first) {
 		t.Fatalf("two processes at once use %s and %s", first, second)
 	}
-	a.kill() // the one that started the host, or not: it must not matter
+	a.kill() // whether or not it started the host
 	if c := startUser(t, dir); c.address(t) != first {
 		t.Error("a third process got another broker")
 	} else {
@@ -126,7 +126,7 @@ func TestProcessesShare(t *testing.T) {
 	if !answers(again) {
 		t.Fatal("no broker after the first one ended")
 	}
-	// Without its host the node must not go on.
+	// When its host is killed, the node must end.
 	killHost(t, dir)
 	awaitSilence(t, again)
 	d.kill()
@@ -142,7 +142,7 @@ func killHost(t *testing.T, dir string) {
 	for _, path := range exes {
 		env, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(env), hostEnv+"="+dir+"\x00") {
-			continue // ended meanwhile, another user's, or another process
+			continue // the process ended, belongs to another user, or is unrelated
 		}
 		exe, err := os.Readlink(filepath.Join(filepath.Dir(path), "exe"))
 		if err != nil || !strings.Contains(exe, "kafkatest.test") {

@@ -13,11 +13,11 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// underWay are the states of a transaction that is not ended everywhere.
+// unfinishedStates are the states of a transaction without markers in all of its partitions.
 var unfinishedStates = []string{"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 
-// OpenTransactions are the transactional ids that have a transaction under way,
-// as their coordinators know: begun, or not marked in all of its partitions yet.
+// OpenTransactions returns the transactional ids with an unfinished transaction, according to their coordinators: one
+// that has begun, or that doesn't have its markers in all partitions yet.
 func (b *Broker) OpenTransactions(ctx context.Context) ([]string, error) {
 	client, err := kgo.NewClient(b.Opts()...)
 	if err != nil {
@@ -31,8 +31,8 @@ func (b *Broker) OpenTransactions(ctx context.Context) ([]string, error) {
 	return open.TransactionalIDs(), nil
 }
 
-// OpenTransaction writes records, to the partitions that they name, in a transaction of its own that stays open until
-// rollBack. The records then say where the log has them.
+// OpenTransaction writes records to the partitions that they name, in a transaction that stays open until rollBack. It
+// sets the records' offsets and timestamps.
 func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (rollBack func()) {
 	t.Helper()
 	cl := b.Client(t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -58,8 +58,8 @@ func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (r
 	}
 }
 
-// KeepOffsetsUnstable begins a transaction that moves a group's offset of a partition, and leaves it open until the test ends: until then the
-// offset isn't stable.
+// KeepOffsetsUnstable commits an offset of a group in a transaction, and leaves the transaction open until the test
+// ends. Until then the group's offset of that partition is unstable.
 func (b *Broker) KeepOffsetsUnstable(t testing.TB, id, group, topic string, p int32) {
 	t.Helper()
 	cl := b.Client(t, kgo.TransactionalID(id))

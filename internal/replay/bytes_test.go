@@ -12,7 +12,8 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// Whatever bit of a file's lines is changed: it reads as before, or the line is named, or it can't be read.
+// For any changed bit of a file's lines, the records are unchanged, or the error names the line, or the file can't be
+// read.
 func TestAnyChangedBitOfAFile(t *testing.T) {
 	var b bytes.Buffer
 	w := replay.NewWriter(&b, replay.Head{Namespace: "w.", Partitions: 7})

@@ -21,11 +21,11 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// head is what a list shows of an ended task.
+// head is the first line of an export.
 var head = replay.Head{Version: replay.FileVersion, Namespace: events.DefaultNamespace, Partitions: 64}
 
-// lineParser parses a line in the form that Writer mostly produces: members in that order, no base64, no numeric
-// escapes. It reports any other line, which is then parsed as JSON, several times more slowly.
+// lineParser parses a line in the form that Writer usually produces: members in that order, no base64, no numeric
+// escapes. It reports any other line, which is then parsed as JSON. That is several times slower.
 func lineParser(t testing.TB, records []events.Record) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -59,7 +59,7 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 	return r.Head(), list, err
 }
 
-// apart is what EachApart gave, partition by partition.
+// apart holds the results of EachApart by partition.
 type apart struct {
 	records []events.Record
 	changed []*replay.ChangedError
@@ -90,8 +90,7 @@ func readApart(data []byte) (a apart) {
 	return a
 }
 
-// sameByPartition reports whether the records of each partition are the same, in
-// the same order.
+// sameByPartition reports whether each partition has the same records in the same order.
 func sameByPartition(a, b []events.Record) bool {
 	sorted := func(rs []events.Record) []events.Record {
 		rs = slices.Clone(rs)
@@ -101,8 +100,7 @@ func sameByPartition(a, b []events.Record) bool {
 	return len(a) == len(b) && reflect.DeepEqual(sorted(a), sorted(b))
 }
 
-// Many lines are more than one block: in each partition they stay in order, and a
-// fault is named by its line.
+// Many lines make more than one block. The order within each partition is kept, and a fault names its line.
 func TestEachApartKeepsTheOrder(t *testing.T) {
 	var records []events.Record
 	for i := range 3000 {
@@ -137,7 +135,7 @@ func BenchmarkEachApart(b *testing.B) {
 	b.ReportMetric(float64(b.N*len(records))/b.Elapsed().Seconds(), "events/s")
 }
 
-// What is read is what was written, byte for byte, also of records that aren't text.
+// The records that are read are equal, byte for byte, to the written ones, even if they aren't text.
 func TestFileKeepsEveryByte(t *testing.T) {
 	records := recorded(t)
 	last := records[len(records)-1]
@@ -160,8 +158,7 @@ func TestFileKeepsEveryByte(t *testing.T) {
 	}
 }
 
-// A line is named if any of what it says is another than was exported, however it is laid out
-// and however it is read; without its sum it is taken as it is.
+// A changed line is reported for any layout of the line and by each parser. A line without a checksum is accepted.
 func TestChangedLines(t *testing.T) {
 	var b bytes.Buffer
 	w := replay.NewWriter(&b, replay.Head{Namespace: "w.", Partitions: 7})
@@ -217,7 +214,7 @@ func TestChangedLines(t *testing.T) {
 	}
 }
 
-// The first line says where the records are from: edited, it is named as any other.
+// The first line identifies the source of the records. A change of it is reported like that of any line.
 func TestChangedHead(t *testing.T) {
 	record := events.Record{Partition: 3, Offset: 17, Time: time.UnixMilli(1_780_000_000_123).UTC(), Key: []byte("a"), Value: []byte("{}"), Headers: []events.Header{}}
 	for _, records := range [][]events.Record{nil, {record}} {
@@ -270,7 +267,7 @@ func TestChangedHead(t *testing.T) {
 	}
 }
 
-// What isn't an export is refused, with the line and what is wrong with it.
+// A file that isn't an export is refused. The error has the line and the reason.
 func TestBadFiles(t *testing.T) {
 	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
 	counted := strings.Replace(first, `4`, `4,"counted":true`, 1)
@@ -311,7 +308,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// FuzzReader: no file makes it panic, and what it takes it writes again as the same.
+// FuzzReader: no file causes a panic. Accepted records are the same after they are written and read again.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(`{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n" +
 		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":null,"headers":[["a","b"]],"value":"{}"}`))
@@ -345,7 +342,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// FuzzParseUntil: whatever is typed, it is refused or names exactly one end.
+// FuzzParseUntil: any text is refused, or is exactly one kind of end.
 func FuzzParseUntil(f *testing.F) {
 	for _, s := range []string{"7", "offset:42", "2026-01-31T12:00:00Z", "offset:-1", "0", "", "99999999999999999999", "2026-01-31T12:00:00.123+02:00", "15m", "0s", "-5m"} {
 		f.Add(s)
@@ -367,11 +364,11 @@ func FuzzParseUntil(f *testing.F) {
 	})
 }
 
-// headWithoutSum is what builds before didn't write in a head.
+// headWithoutSum matches the fields of a head that older builds don't write.
 var headWithoutSum = regexp.MustCompile(`,"counted":true,"crc32c":"[0-9a-f]{8}"}\n`)
 
-// A file is whole as it was written, and no part of it is, wherever lines are missing; in a file of
-// a build before, which doesn't say how many there were, any part is taken.
+// A complete file is accepted. A file with missing lines is refused, wherever they are missing. Older builds don't
+// write the number of lines, so any part of such a file is accepted.
 func TestCutFiles(t *testing.T) {
 	records := make([]events.Record, 600) // more than two blocks
 	for i := range records {
@@ -404,7 +401,7 @@ func TestCutFiles(t *testing.T) {
 	}
 }
 
-// Files of each build are read as they were written. They are added to, never edited.
+// The files of each build can be read. Golden files are added, never edited.
 func TestGoldenFiles(t *testing.T) {
 	want := goldenRecords()
 	for name, counted := range map[string]bool{"1-no-sums": false, "2-sums": false, "3-counted": true, "4-summed-head": true} {
@@ -434,7 +431,7 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-// A file that was exported without something says what, and an edit of that is known.
+// A file that was exported without some records says which. An edit of that is detected.
 func TestFileWithoutWhatIsLost(t *testing.T) {
 	without := replay.Without{Tasks: []string{"a \"b\"", "c"}, Lost: []string{"partition 3: it isn't as it was written"}}
 	var b bytes.Buffer
@@ -458,7 +455,7 @@ func TestFileWithoutWhatIsLost(t *testing.T) {
 	}
 }
 
-// goldenRecords are what the golden files hold.
+// goldenRecords returns the records of the golden files.
 func goldenRecords() []events.Record {
 	at := time.UnixMilli(1_780_000_000_123).UTC()
 	return []events.Record{

@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// randomDefinition is one of some steps, with random needs, undos and rules.
+// randomDefinition returns a definition with random steps, needs, undos and rules.
 func randomDefinition(r *rand.Rand, version int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "workflow: order\nversion: %d\ncomplete_within: %s\non_error: %s\ndefaults: {complete_within: 10s, retry: {max_attempts: %d, backoff: %dms, factor: 2%s}}\nsteps:\n",
@@ -41,7 +41,7 @@ func randomDefinition(r *rand.Rand, version int) string {
 	return b.String()
 }
 
-// randomCondition is one of a step with some needs. A few fail.
+// randomCondition returns a condition for a step with the given needs. A few conditions fail.
 func randomCondition(r *rand.Rand, needs []string) string {
 	if len(needs) == 0 {
 		return []string{"false", "true"}[r.IntN(2)]
@@ -50,24 +50,24 @@ func randomCondition(r *rand.Rand, needs []string) string {
 	return []string{"false", "task.id != ''", of + ".output != null", of + ".state == 'completed'", of + ".output.gone"}[r.IntN(5)]
 }
 
-// randomCourse is a task with agents that answer, are silent, have enough to do, or have no topic, an
-// operator, and roles that are late.
+// randomCourse is a task with random behaviour of others. Agents reply, time out, have no free slot or have no topic.
+// An operator sends commands. Schedulers and supervisors are late.
 type randomCourse struct {
 	*history
 	r       *rand.Rand
 	now     time.Time
 	timers  events.Timers
 	replies []coming
-	later   map[uint64]time.Time // when timers are asked for
-	waits   map[events.Slot]bool // for their agent
-	began   uint64               // the first event that the last command led to
-	last    uint64               // and the last
+	later   map[uint64]time.Time // when the recovery of each timer is sent
+	waits   map[events.Slot]bool // runs that wait for their agent
+	began   uint64               // the first event of the last command
+	last    uint64               // the last event of the last command
 	cause   int64
-	free    map[string]int // slots of agents
+	free    map[string]int // free slots of agents
 	counts  map[string]int
 }
 
-// Free implements scheduler.Slots: other tasks have the agents' slots, or don't.
+// Free implements scheduler.Slots. Other tasks may use all slots of an agent.
 func (c *randomCourse) Free(agent, _ string, _ time.Time) int { return c.free[agent] }
 
 // Waits implements scheduler.Slots.
@@ -75,7 +75,7 @@ func (c *randomCourse) Waits(t *events.Task, step int, k events.Kind) bool {
 	return c.waits[events.Slot{Step: t.Plan.Steps[step].ID, Kind: k}]
 }
 
-// late is how late somebody comes: mostly not at all.
+// late returns a random delay, mostly zero.
 func (c *randomCourse) late() time.Duration {
 	if c.r.IntN(3) > 0 {
 		return 0
@@ -83,14 +83,14 @@ func (c *randomCourse) late() time.Duration {
 	return time.Duration(c.r.IntN(40)) * 100 * time.Millisecond
 }
 
-// coming is a reply on its way.
+// coming is a reply that is not processed yet.
 type coming struct {
-	at time.Time // when a scheduler comes to it
-	by time.Time // the attempt's time
+	at time.Time // when a scheduler processes it
+	by time.Time // the attempt's deadline
 	in *events.Reply
 }
 
-// decide has the scheduler decide.
+// decide lets the scheduler decide on an input.
 func (c *randomCourse) decide(in events.Input) bool {
 	d := c.took(inboxOf(in), func(cause events.Cause) scheduler.Decision {
 		return scheduler.Decide(c.task.Clone(), in, cause, &c.env)
@@ -105,14 +105,14 @@ func (c *randomCourse) decide(in events.Input) bool {
 	return len(d.Events) > 0
 }
 
-// took writes what is decided, with the agents that have a topic just now, and a slot.
+// took records a decision. It first draws which agents have a topic and a free slot.
 func (c *randomCourse) took(from events.Inbox, decide func(events.Cause) scheduler.Decision) scheduler.Decision {
 	c.cause++
 	c.env.Now, c.env.Slots = c.now, c
 	clear(c.env.Requests)
 	for _, agent := range []string{"stock", "bank", "mail"} {
 		if c.free[agent] = 1; c.r.IntN(4) == 0 {
-			c.free[agent] = -1 << 20 // others wait
+			c.free[agent] = -1 << 20 // other tasks wait
 		}
 		if c.r.IntN(8) > 0 {
 			c.env.Requests[agent] = 1
@@ -133,7 +133,7 @@ func (c *randomCourse) took(from events.Inbox, decide func(events.Cause) schedul
 	return d
 }
 
-// queue keeps who waits for an agent.
+// queue records the runs that wait for an agent.
 func (c *randomCourse) queue() {
 	for i := range c.task.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
@@ -148,7 +148,7 @@ func (c *randomCourse) queue() {
 	}
 }
 
-// start begins one of those that wait. It reports whether there was any.
+// start starts one of the waiting runs. It reports whether there was one.
 func (c *randomCourse) start() bool {
 	for i := range c.task.Steps {
 		for _, k := range []events.Kind{events.Do, events.Undo} {
@@ -160,14 +160,14 @@ func (c *randomCourse) start() bool {
 			c.took(events.Replies, func(cause events.Cause) scheduler.Decision {
 				return scheduler.Start(c.task.Clone(), i, k, cause, &c.env)
 			})
-			delete(c.waits, slot) // nothing came of it, perhaps: its task's time is over
+			delete(c.waits, slot) // perhaps nothing was started, because the task's deadline has passed
 			return true
 		}
 	}
 	return false
 }
 
-// ask has the agent answer, or not.
+// ask draws whether and when the agent replies.
 func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
 	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: []byte(`{"code":"c"}`), Source: "i"}
 	switch k := c.r.IntN(12); {
@@ -181,11 +181,11 @@ func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
 		return
 	}
 	if at := e.At.Add(time.Duration(1+c.r.IntN(99)) * 100 * time.Millisecond); at.Before(e.Due) {
-		c.replies = append(c.replies, coming{at.Add(c.late()), e.Due, reply}) // it may come after the attempt's time, and count
+		c.replies = append(c.replies, coming{at.Add(c.late()), e.Due, reply}) // it may be late after the attempt's deadline, and still count
 	}
 }
 
-// command has an operator do something.
+// command sends a random command of an operator.
 func (c *randomCourse) command() {
 	if c.task.State == events.StateError {
 		c.now = c.now.Add(time.Duration(c.r.IntN(3600)) * time.Second)
@@ -200,13 +200,13 @@ func (c *randomCourse) command() {
 	}
 }
 
-// sooner is the reply that comes first.
+// sooner returns the next reply.
 func (c *randomCourse) sooner() coming {
 	slices.SortStableFunc(c.replies, func(a, b coming) int { return a.at.Compare(b.at) })
 	return c.replies[0]
 }
 
-// answer takes the reply that comes first.
+// answer processes the next reply.
 func (c *randomCourse) answer() bool {
 	reply := c.sooner()
 	c.replies = c.replies[1:]
@@ -217,7 +217,7 @@ func (c *randomCourse) answer() bool {
 	return true
 }
 
-// play has a task go through.
+// play runs a task to its end.
 func (c *randomCourse) play() {
 	var by time.Time
 	if c.r.IntN(3) == 0 {
@@ -231,13 +231,13 @@ func (c *randomCourse) play() {
 	}
 }
 
-// turn takes what comes next. It reports whether anything does.
+// turn processes the next input. It reports whether there was one.
 func (c *randomCourse) turn() bool {
 	held := c.task.State == events.StateError
 	switch {
 	case !c.task.Open() || held && c.r.IntN(3) == 0:
 		return false
-	case held && len(c.replies) > 0 && c.r.IntN(2) == 0: // they go on through a hold
+	case held && len(c.replies) > 0 && c.r.IntN(2) == 0: // running attempts continue during a hold
 		return c.answer()
 	case held || c.r.IntN(40) == 0:
 		c.command()
@@ -269,9 +269,9 @@ func (c *randomCourse) turn() bool {
 	return true
 }
 
-// A fork of any task under its own definition is what was recorded, with the instants, from any event
-// on: all else that it goes by is in the log, but for commands, and those it says that it left out. Under another
-// definition it comes to an end, too.
+// A fork of any task under its own definition equals the recording, including the timestamps, from any event on. The
+// log has all inputs of the fork except commands, and the fork reports those as left out. Under another definition a
+// fork also comes to an end.
 func TestForksOfRandomCourses(t *testing.T) {
 	counts := map[string]int{}
 	for seed := range uint64(400) {

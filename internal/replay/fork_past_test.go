@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// sameFromEach holds what a fork under the task's own definition makes of it against what
-// was recorded, from each event on that isn't before the first: the same events, and at the same instants if timed.
+// sameFromEach forks a task under its own definition, from the event first and from each later one. Each fork must have
+// the recorded events. If timed is set, the timestamps must be equal too.
 func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed bool) {
 	t.Helper()
 	p := program(t, yaml)
@@ -33,12 +33,12 @@ func sameFromEach(t *testing.T, h *history, yaml string, first uint64, timed boo
 	}
 }
 
-// A reply that a scheduler came to late, for it was away, was written in its attempt's
-// time: it counts in a fork, too.
+// A reply was written within its attempt's time, and an unavailable scheduler processed it late. It counts in a fork
+// too.
 func TestForkOfWhatWasDecidedLate(t *testing.T) {
 	yaml := fmt.Sprintf(order, 1, 1, "")
 	h := recordOf(t, program(t, yaml))
-	h.reply(45, "reserve", 1, events.Completed, `{"shelf":7}`) // it had 10 s
+	h.reply(45, "reserve", 1, events.Completed, `{"shelf":7}`) // the attempt had 10 s
 	h.reply(46, "charge", 1, events.Completed, `{}`)
 	h.reply(80, "ship", 1, events.Completed, `{}`)
 	if h.task.State != events.StateProcessed {
@@ -47,8 +47,8 @@ func TestForkOfWhatWasDecidedLate(t *testing.T) {
 	sameFromEach(t, h, yaml, 1, false)
 }
 
-// What no agent was asked for, since its topic wasn't there, is no answer: an attempt at
-// another agent doesn't get it, and at the same one it fails as it did.
+// If an agent's topic didn't exist, no request was sent. The failure isn't a reply: an attempt at another agent doesn't
+// use it, and an attempt at the same agent fails as before.
 func TestForkOfWhatWasNotSent(t *testing.T) {
 	yaml := fmt.Sprintf(order, 1, 3, "")
 	h := recordOf(t, program(t, yaml))
@@ -73,8 +73,8 @@ func TestForkOfWhatWasNotSent(t *testing.T) {
 	}
 }
 
-// A task's time under another definition begins where its own did: at its start, or when
-// it was resubmitted.
+// Under another definition a task's deadline counts from the same instant as before: from its start, or from its
+// resubmission.
 func TestForkOfAResubmittedTask(t *testing.T) {
 	held := strings.Replace(order, "on_error: undo", "on_error: hold", 1)
 	yaml := fmt.Sprintf(held, 1, 1, "")
@@ -98,7 +98,7 @@ func TestForkOfAResubmittedTask(t *testing.T) {
 	}
 }
 
-// A definition that gives more time doesn't give more than the submission asked for.
+// A definition with a longer deadline doesn't extend the deadline of the submission.
 func TestForkKeepsTheSubmissionsTime(t *testing.T) {
 	yaml := fmt.Sprintf(order, 1, 1, "")
 	h := recordUntil(t, program(t, yaml), noon.Add(time.Minute))
@@ -112,8 +112,8 @@ func TestForkKeepsTheSubmissionsTime(t *testing.T) {
 	}
 }
 
-// Of two answers that were decided at one instant, as those of a busy scheduler are, the first
-// stays the first: what is undone first goes by it.
+// A busy scheduler may decide two replies at the same instant. They keep their order in a fork, because the order of
+// undos depends on it.
 func TestForkOfAnswersOfOneInstant(t *testing.T) {
 	yaml := strings.Replace(fmt.Sprintf(order, 1, 1, ""), "needs: [reserve], ", "", 1)
 	for _, steps := range [][]string{{"charge", "reserve"}, {"reserve", "charge"}} {
@@ -125,7 +125,7 @@ func TestForkOfAnswersOfOneInstant(t *testing.T) {
 	}
 }
 
-// An answer that never comes to anything isn't counted among those that were assumed.
+// A reply that isn't used isn't counted among the assumed ones.
 func TestForkCountsWhatItUsed(t *testing.T) {
 	held := strings.Replace(strings.Replace(order, "on_error: undo", "on_error: hold", 1), "needs: [reserve], ", "", 1)
 	yaml := fmt.Sprintf(held, 1, 1, "")
@@ -139,13 +139,13 @@ func TestForkCountsWhatItUsed(t *testing.T) {
 	}
 }
 
-// full are agents that have room for so many requests.
+// full is an implementation of scheduler.Slots with a fixed number of free slots.
 type full int
 
 func (f full) Free(string, string, time.Time) int      { return int(f) }
 func (full) Waits(*events.Task, int, events.Kind) bool { return false }
 
-// start begins an attempt that waited for its agent.
+// start starts an attempt that waited for its agent.
 func (h *history) start(seconds float64, step int, k events.Kind) {
 	h.t.Helper()
 	h.env.Now = noon.Add(time.Duration(seconds * float64(time.Second)))
@@ -156,8 +156,8 @@ func (h *history) start(seconds float64, step int, k events.Kind) {
 	h.took(d)
 }
 
-// What waited for its agent waits in a fork, too: else a plan under the same definition found another
-// path wherever there had been a burst.
+// A step that waited for its agent waits in a fork too. Otherwise a plan under the same definition would differ after
+// each burst.
 func TestForkOfWhatWaitedForItsAgent(t *testing.T) {
 	const yaml = `
 workflow: order
@@ -172,9 +172,9 @@ steps:
   d: {agent: bank, operation: do, needs: [a], undo: {operation: un}}
 `
 	h := emptyHistory(t, program(t, yaml))
-	h.env.Slots = full(-9) // others wait
+	h.env.Slots = full(-9) // other tasks wait
 	h.input(0, &events.Submission{ID: "o-1", Workflow: "order", Input: []byte("{}")})
-	h.start(2, 1, events.Do) // the other one first: its turn was earlier
+	h.start(2, 1, events.Do) // the other one starts first, because it waited longer
 	h.reply(3, "b", 1, events.Completed, `1`)
 	h.start(3, 0, events.Do)
 	h.reply(4, "a", 1, events.Failed, `{"code":"busy"}`)
@@ -195,7 +195,7 @@ steps:
 	}
 }
 
-// An attempt that ran when its task was held is answered after that.
+// A reply to an attempt that ran when its task was held is processed after the hold began.
 func TestForkOfAnswersInAHold(t *testing.T) {
 	const yaml = `
 workflow: order
@@ -219,8 +219,8 @@ steps:
 	sameFromEach(t, h, yaml, 1, true)
 }
 
-// Of an attempt that ran out nothing is recorded past its time: what another definition gives it
-// beyond that is assumed.
+// After an attempt timed out, nothing is recorded. The outcome in the additional time that another definition gives is
+// assumed.
 func TestForkPastASilence(t *testing.T) {
 	yaml := fmt.Sprintf(order, 1, 1, "")
 	h := recordOf(t, program(t, yaml))
@@ -239,7 +239,7 @@ func TestForkPastASilence(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s...", assume, recordedTiming(got), want)
 			continue
 		}
-		after := noon.Add(11 * time.Second) // no earlier than it had been silent for
+		after := noon.Add(11 * time.Second) // not before the end of the recorded silence
 		if assume == replay.AssumeSilent {
 			after = noon.Add(31 * time.Second)
 		}
@@ -254,7 +254,7 @@ func TestForkPastASilence(t *testing.T) {
 	}
 }
 
-// What one agent answered isn't what another would have, nor is it the answer to another operation.
+// The reply of one agent isn't used for another agent, nor for another operation.
 func TestForkWithAnotherAgent(t *testing.T) {
 	h := failed(t)
 	yaml := fmt.Sprintf(order, 1, 1, "")
@@ -269,8 +269,7 @@ func TestForkWithAnotherAgent(t *testing.T) {
 	}
 }
 
-// A fork says which commands it leaves out: without them a task may go another way under its own
-// definition.
+// A fork names the commands that it leaves out. Without them a task may take another course under its own definition.
 func TestForkSaysWhatItLeavesOut(t *testing.T) {
 	held := strings.Replace(order, "on_error: undo", "on_error: hold", 1)
 	yaml := fmt.Sprintf(held, 1, 1, "")

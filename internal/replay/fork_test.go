@@ -37,11 +37,10 @@ steps:
   ship: {agent: parcels, operation: ship, needs: [charge]%s}
 `
 
-// token is that of each attempt.
+// token is the token of every attempt.
 const token = "recorded"
 
-// history makes a task's records as a scheduler writes them: each input with its
-// seconds since the submission.
+// history writes a task's records as a scheduler does. Each input has its time in seconds since the submission.
 type history struct {
 	t       *testing.T
 	env     scheduler.Env
@@ -64,7 +63,7 @@ func emptyHistory(t *testing.T, p *workflow.Program) *history {
 		Requests: map[string]int32{"stock": 1, "bank": 1, "parcels": 1, "mail": 1}}}
 }
 
-// recordUntil is recordOf of a submission with a complete-by.
+// recordUntil is recordOf for a submission with a complete-by.
 func recordUntil(t *testing.T, p *workflow.Program, by time.Time) *history {
 	h := emptyHistory(t, p)
 	h.input(0, &events.Submission{ID: "o-1", Workflow: "order", Input: []byte(`{"total":5}`), CompleteBy: by})
@@ -81,7 +80,7 @@ func (h *history) input(seconds float64, in events.Input) {
 	h.took(d)
 }
 
-// inboxOf is where an input comes from.
+// inboxOf returns the inbox of an input.
 func inboxOf(in events.Input) events.Inbox {
 	switch in.(type) {
 	case *events.Submission:
@@ -96,7 +95,7 @@ func inboxOf(in events.Input) events.Inbox {
 	panic(fmt.Sprintf("%T", in))
 }
 
-// took writes what was decided.
+// took appends the events of a decision.
 func (h *history) took(d scheduler.Decision) {
 	if len(d.Events) > 0 {
 		h.task = d.Task
@@ -115,7 +114,7 @@ func (h *history) reply(seconds float64, step string, attempt int, outcome event
 		Effect: events.EffectNone, Body: []byte(body)})
 }
 
-// recover asks for what the policy in the log calls for.
+// recover sends the recovery that the policy in the log asks for.
 func (h *history) recover(seconds float64) {
 	h.t.Helper()
 	timers := &events.Timers{}
@@ -136,8 +135,8 @@ func (h *history) recover(seconds float64) {
 	h.t.Fatalf("nothing is due at %s", now)
 }
 
-// failed is an order whose card was declined for a while: its one attempt at the
-// charge failed, and it was undone.
+// failed returns an order whose card was declined for a while. Its only attempt at the charge failed, and the order was
+// undone.
 func failed(t *testing.T) *history {
 	h := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, "")))
 	h.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
@@ -150,9 +149,9 @@ func failed(t *testing.T) *history {
 	return h
 }
 
-// recordedTiming is when the timers of a recorded task fired, and when steps that waited for their agent started.
-// Supervisors may be late and agents busy; neither follows from the definition. In a fork, unchanged timers and
-// starts happen when they did in the recording.
+// recordedTiming lists when the timers of a recorded task fired, and when steps that waited for their agent started.
+// Supervisors may be late and agents busy; neither follows from the definition. In a fork, unchanged timers and starts
+// happen at the recorded times.
 func recordedTiming(f *replay.Forked) string {
 	var words []string
 	for _, l := range f.Forked {
@@ -184,8 +183,8 @@ func fork(t *testing.T, h *history, f replay.Fork) *replay.Forked {
 	return got
 }
 
-// The failed order succeeds under a policy with more attempts: what is recorded is
-// answered as it was, what isn't is said to be assumed.
+// The failed order succeeds under a policy with more attempts. Recorded replies are used; other replies are reported as
+// assumed.
 func TestForkWithMoreAttempts(t *testing.T) {
 	h := failed(t)
 	more := program(t, fmt.Sprintf(order, 2, 3, ""))
@@ -204,7 +203,7 @@ func TestForkWithMoreAttempts(t *testing.T) {
 	}
 }
 
-// Under its own definition a task goes as it went, from each of its events on.
+// Under its own definition a task has the recorded course, from each of its events on.
 func TestForkUnderTheSameDefinition(t *testing.T) {
 	h := failed(t)
 	same := program(t, fmt.Sprintf(order, 1, 1, ""))
@@ -226,9 +225,8 @@ func TestForkUnderTheSameDefinition(t *testing.T) {
 	}
 }
 
-// So do the tasks of a recorded system, from each of their events on: each ends as
-// it did, by the same attempts. Those with an operator's command in them don't: a
-// fork leaves these out.
+// The same holds for the tasks of a recorded system: each ends as recorded, by the same attempts. Tasks with an
+// operator's command don't, because a fork leaves commands out.
 func TestForkOfRecordedTasks(t *testing.T) {
 	definitions := &scheduler.CompiledDefinitions{}
 	for _, r := range logOf(t, head.Namespace.Definitions()) {
@@ -273,7 +271,7 @@ func TestForkOfRecordedTasks(t *testing.T) {
 	}
 }
 
-// A silent agent's attempts run out, by the new definition's times.
+// The attempts of a silent agent time out, after the times of the new definition.
 func TestForkIntoSilence(t *testing.T) {
 	h := failed(t)
 	got := fork(t, h, replay.Fork{Program: program(t, fmt.Sprintf(order, 2, 2, "")), At: 5, Assume: replay.AssumeSilent})
@@ -283,7 +281,7 @@ func TestForkIntoSilence(t *testing.T) {
 	}
 }
 
-// A step that is new is done, one that is gone isn't, and what completed stays.
+// A new step is executed, a removed one isn't, and completed steps stay completed.
 func TestForkWithOtherSteps(t *testing.T) {
 	h := failed(t)
 	other := program(t, `
@@ -303,7 +301,7 @@ steps:
 	}
 }
 
-// What can't be forked is said, not guessed.
+// A task that can't be forked is refused with a reason.
 func TestForkRefuses(t *testing.T) {
 	h := failed(t)
 	p := program(t, fmt.Sprintf(order, 2, 1, ""))
@@ -316,13 +314,13 @@ func TestForkRefuses(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	// It has ended: there is nothing to go on with, and nothing is made up.
+	// It has ended, so there is nothing to continue.
 	if got := fork(t, h, replay.Fork{Program: p}); len(got.Forked) != 0 || got.State != events.StateUndone {
 		t.Errorf("from its end on: %s: %s", got.State, recordedTiming(got))
 	}
 }
 
-// Side by side, what both courses have stands in one row, and nothing is lost.
+// Events that both courses have are in one row, and no event is missing.
 func TestPairs(t *testing.T) {
 	h := failed(t)
 	f := fork(t, h, replay.Fork{Program: program(t, fmt.Sprintf(order, 2, 3, "")), At: 5, Assume: replay.AssumeCompleted})

@@ -12,7 +12,7 @@ import (
 
 var lineHead = Head{Version: FileVersion, Namespace: "w.", Partitions: 7}
 
-// lines as Writer writes them, and whether the short way reads them.
+// lines maps lines to whether the fast path parses them.
 func lines(t testing.TB) map[string]bool {
 	list := map[string]bool{
 		`{"partition":7,"offset":"1","timestamp":"2026-01-31T12:00:00.000Z","key":"a","headers":[],"value":"{}"}`:                      false, // of 7
@@ -36,7 +36,7 @@ func lines(t testing.TB) map[string]bool {
 	return list
 }
 
-// The short way reads what is written, and leaves what is written otherwise.
+// The fast path parses lines as Writer writes them, and leaves other layouts to encoding/json.
 func TestParseWritten(t *testing.T) {
 	for text, want := range lines(t) {
 		short, ok := lineHead.parseFast([]byte(text))
@@ -47,7 +47,7 @@ func TestParseWritten(t *testing.T) {
 	}
 }
 
-// FuzzParseWritten: what the short way reads, the standard library reads as the same.
+// FuzzParseWritten: if the fast path parses a line, encoding/json parses it to the same record.
 func FuzzParseWritten(f *testing.F) {
 	for text := range lines(f) {
 		f.Add([]byte(text))

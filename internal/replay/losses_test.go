@@ -10,8 +10,9 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// Each event of a log is lost in turn. Who reads the rest leaves its task out; of the others, all that are left are in the state
-// that the whole log says. Where the loss doesn't say whose it was, only such are left out beside it as may have been the ones.
+// Each event of a log is lost in turn. The reader of the rest leaves out the task of the lost event. All remaining
+// tasks are in the same state as in the whole log. If the loss doesn't name a task, only tasks that it may concern are
+// left out.
 func TestWhatIsLostIsLeftOut(t *testing.T) {
 	records := recorded(t)
 	end := records[len(records)-1].Time.Add(time.Hour)

@@ -9,8 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// A task that is kept doesn't keep what was fetched with its events: that may be a
-// thousand times as much.
+// A retained task doesn't retain the fetch buffers of its events. Those may be 1,000 times as large.
 func TestOpenTasksKeepNoMoreThanTheirEvents(t *testing.T) {
 	var first events.Record
 	for _, records := range byTask(recorded(t)) {

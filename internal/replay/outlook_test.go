@@ -13,7 +13,7 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// An open task is run on under both definitions, one that has ended is run again.
+// An open task is continued under both definitions. An ended task is run again.
 func TestOutlook(t *testing.T) {
 	old := program(t, fmt.Sprintf(order, 1, 1, ""))
 	open := recordOf(t, old)
@@ -22,7 +22,7 @@ func TestOutlook(t *testing.T) {
 	late := recordOf(t, program(t, fmt.Sprintf(order, 1, 3, "")))
 	late.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
 	late.reply(2, "charge", 1, events.Failed, `{"code":"declined"}`)
-	late.recover(8) // the wait of a second was over when a supervisor asked
+	late.recover(8) // the backoff of 1 s was over when a supervisor sent the recovery
 	late.reply(9, "charge", 2, events.Completed, `{}`)
 	late.reply(9, "ship", 1, events.Completed, `{}`)
 	loop := `
@@ -71,7 +71,7 @@ steps:
 	}
 }
 
-// A choice holds what is open, or the last few that ended, and says what it can't read.
+// A choice has the open tasks, or the last few that ended. It names the tasks that can't be read.
 func TestChoice(t *testing.T) {
 	records := recorded(t)
 	ended, open := map[string]bool{}, 0
@@ -128,8 +128,7 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// The last that ended are those of the greatest instants, in whatever order the
-// partitions are read.
+// The last ended tasks are those with the latest timestamps, in any order of reading the partitions.
 func TestChoiceOfTheLast(t *testing.T) {
 	records := recorded(t)
 	var ended []*events.Task
@@ -153,8 +152,8 @@ func TestChoiceOfTheLast(t *testing.T) {
 	}
 }
 
-// A task that goes on after its end can't be folded: it keeps its place among the last,
-// and is passed over, whenever that event is read.
+// A task with an event after its end can't be folded. It keeps its place among the last ones and is skipped, whenever
+// that event is read.
 func TestChoiceOfBrokenEnd(t *testing.T) {
 	tasks := byTask(recorded(t))
 	var ended []*events.Task
@@ -184,12 +183,12 @@ func TestChoiceOfBrokenEnd(t *testing.T) {
 	}
 }
 
-// byEnd is the order in which tasks ended.
+// byEnd compares tasks by their end.
 func byEnd(a, b *events.Task) int {
 	return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// chosenOf is what a choice holds after records.
+// chosenOf returns the result of a choice after the records.
 func chosenOf(t *testing.T, finished int, records []events.Record) (ids []string, broken int) {
 	t.Helper()
 	c := replay.NewChoice("order", finished)
@@ -206,7 +205,7 @@ func chosenOf(t *testing.T, finished int, records []events.Record) (ids []string
 	return ids, broken
 }
 
-// folded is a task after its records.
+// folded returns a task folded from its records.
 func folded(t *testing.T, records []events.Record) *events.Task {
 	t.Helper()
 	s := replay.NewStepper(replay.Until{}, false)
@@ -218,8 +217,7 @@ func folded(t *testing.T, records []events.Record) *events.Task {
 	return s.Task()
 }
 
-// mixed is the records as readers of several partitions may come by them: a few of one,
-// a few of another, in order within each.
+// mixed interleaves the records of several partitions at random. The order within each is kept.
 func mixed(records []events.Record, r *rand.Rand) []events.Record {
 	var order []events.Record
 	rest := map[int32][]events.Record{}

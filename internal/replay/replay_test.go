@@ -14,8 +14,8 @@ import (
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// recorded are the events of a log that a whole system wrote: tasks that ended in
-// every way, controls, restarts.
+// recorded returns the events of a log that a whole system wrote. Its tasks have all kinds of ends, controls and
+// restarts.
 func recorded(t testing.TB) []events.Record {
 	t.Helper()
 	list := logOf(t, head.Namespace.Events())
@@ -25,7 +25,7 @@ func recorded(t testing.TB) []events.Record {
 	return list
 }
 
-// logOf are the records of a topic of that log.
+// logOf returns the records of a topic of that log.
 func logOf(t testing.TB, topic string) []events.Record {
 	t.Helper()
 	f, err := os.Open("../golden/testdata/1-7a71873/log.jsonl.gz")
@@ -50,7 +50,7 @@ func logOf(t testing.TB, topic string) []events.Record {
 	return list
 }
 
-// byTask are the events of each task.
+// byTask groups events by task.
 func byTask(records []events.Record) map[string][]events.Record {
 	tasks := map[string][]events.Record{}
 	for _, r := range records {
@@ -61,8 +61,7 @@ func byTask(records []events.Record) map[string][]events.Record {
 	return tasks
 }
 
-// What the changes of all steps say, put together, is the last state: nothing that
-// changed is left untold, and nothing is told that didn't.
+// The changes of all steps add up to the last state: no change is missing, and none is wrong.
 func TestChangesAddUp(t *testing.T) {
 	for id, records := range byTask(recorded(t)) {
 		s := replay.NewStepper(replay.Until{}, true)
@@ -85,7 +84,7 @@ func TestChangesAddUp(t *testing.T) {
 	}
 }
 
-// put sets what a change says; it must find what was there before.
+// put applies a change. The old value must be the current one.
 func put(t *testing.T, sum any, c replay.Change) {
 	t.Helper()
 	m := sum.(map[string]any)
@@ -105,7 +104,7 @@ func put(t *testing.T, sum any, c replay.Change) {
 	m[name] = value(t, c.After)
 }
 
-// comparable is a view as changes tell it: steps by id, nulls as they are.
+// comparable converts a view to the form of changes: steps by id, nulls unchanged.
 func comparable(t *testing.T, v *events.TaskView) any {
 	t.Helper()
 	m := value(t, []byte(text(t, v))).(map[string]any)
@@ -120,7 +119,7 @@ func comparable(t *testing.T, v *events.TaskView) any {
 	return m
 }
 
-// prune takes out what is null: a change to null and nothing are the same.
+// prune removes nulls, because a change to null equals a removal.
 func prune(m map[string]any) {
 	for k, v := range m {
 		if v == nil {
@@ -139,7 +138,7 @@ func value(t *testing.T, raw []byte) (v any) {
 	return v
 }
 
-// text is v as JSON with sorted names and without nulls.
+// text returns v as JSON with sorted names and without nulls.
 func text(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -156,7 +155,7 @@ func text(t *testing.T, v any) string {
 	return string(b)
 }
 
-// A replay ends where it was told to, by each way to say it.
+// A replay ends at the requested event, for each way to specify it.
 func TestUntil(t *testing.T) {
 	for id, records := range byTask(recorded(t)) {
 		middle := &records[len(records)/2]
@@ -180,7 +179,7 @@ func TestUntil(t *testing.T) {
 					last = step.Seq
 				}
 			}
-			// Events of one decision have one instant.
+			// All events of one decision have the same timestamp.
 			if last < line.Seq || strings.HasPrefix(until, "offset") && last != line.Seq {
 				t.Errorf("task %s until %s: the last event is %d, want %d", id, until, last, line.Seq)
 			}
@@ -193,7 +192,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// An event that was changed is where the replay stops folding, and says so.
+// A replay stops to fold at a changed event, and reports it.
 func TestFaultIsShown(t *testing.T) {
 	for _, records := range byTask(recorded(t)) {
 		if len(records) < 4 {
@@ -216,7 +215,7 @@ func TestFaultIsShown(t *testing.T) {
 			}
 			faults = append(faults, step.Fault != "")
 		}
-		// The event after it names the hash of what it was.
+		// The next event has the hash of the original one.
 		if faults[0] || faults[1] || !faults[2] || !faults[3] {
 			t.Errorf("faults %v, want them from the third event on", faults)
 		}
@@ -225,8 +224,7 @@ func TestFaultIsShown(t *testing.T) {
 	t.Error("no task to try it with")
 }
 
-// At each instant of the log, Instant has the states that a fold of each task
-// alone has.
+// At each instant of the log, Instant has the same states as a fold of each task.
 func TestInstant(t *testing.T) {
 	records := recorded(t)
 	tasks := byTask(records)
@@ -271,7 +269,7 @@ func TestInstant(t *testing.T) {
 	}
 }
 
-// Of a log that lost its beginning, as by a time of retention, it isn't said that there was nothing.
+// If the beginning of a log was deleted, for example by retention, the view doesn't claim that there were no tasks.
 func TestInstantOfALogThatBeginsLater(t *testing.T) {
 	records := recorded(t)
 	at := records[len(records)-1].Time.Add(time.Hour)

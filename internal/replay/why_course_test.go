@@ -12,15 +12,15 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// readRun is what the records of a task say of a run: the event that it came to last, read without the fold.
+// readRun is the state of a run by its last event, read without the fold.
 type readRun struct {
 	started, waiting, failed bool
-	cools                    bool // it waits, past its budget
+	cools                    bool // waits for its cool-down
 	attempt                  int
 	at, due                  time.Time
 }
 
-// readRuns goes through the records of a task. A decision to undo or to hold ends what waits.
+// readRuns reads the records of a task. A decision to undo or to hold ends waiting runs.
 func readRuns(t *testing.T, records []events.Record) map[events.Slot]readRun {
 	t.Helper()
 	runs, ending, undoing := map[events.Slot]readRun{}, false, false
@@ -58,8 +58,8 @@ func readRuns(t *testing.T, records []events.Record) map[events.Slot]readRun {
 	return runs
 }
 
-// moves are the inputs that a task may get now: a reply to each attempt that runs, what the next timer calls for, and an operator's
-// commands.
+// moves are the inputs that a task may get now: a reply to each running attempt, the recovery of the next timer, and an
+// operator's commands.
 func (h *history) moves(runs map[events.Slot]readRun) (list []func() (time.Duration, events.Input)) {
 	later := h.env.Now.Sub(noon) + time.Second
 	add := func(in events.Input) {
@@ -103,7 +103,7 @@ const (
 `
 )
 
-// In small histories, of all courses up to a length, a task is said to stand where a plain reading of its records says.
+// In all small histories up to a length, the explanation of a task agrees with a direct reading of its records.
 func TestWhyIsWhatTheRecordsSay(t *testing.T) {
 	seen := 0
 	for _, c := range []struct {
@@ -147,12 +147,12 @@ steps:
 	tally.Add(t, "histories of which it is told why the task stands", seen)
 }
 
-// holdsWhy holds an explanation against what was read.
+// holdsWhy compares an explanation with the runs read from the records.
 func (h *history) holdsWhy(t *testing.T, runs map[events.Slot]readRun) {
 	t.Helper()
 	now := h.env.Now
 	lags := map[string]replay.AgentState{"stock": {Members: 1}, "parcels": {Members: 1}}
-	for slot, run := range runs { // all are at work: each lags by itself and its marker
+	for slot, run := range runs { // all agents are busy: the lag of each is its request and the transaction marker
 		if agent := map[bool]string{true: "parcels", false: "stock"}[slot.Step == "ship"]; run.started {
 			a := lags[agent]
 			a.Lag += 2
@@ -202,7 +202,7 @@ func (h *history) holdsWhy(t *testing.T, runs map[events.Slot]readRun) {
 	}
 }
 
-// lines is a history as lines.
+// lines formats a history as lines.
 func lines(h *history) (text string) {
 	for i := range h.records {
 		l, _ := events.TimelineLine(&h.records[i])

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// Each reason is given where it holds, with the step that it is of.
+// Each reason is given if it applies, with its step.
 func TestWhy(t *testing.T) {
 	patient := func(t *testing.T) *history { return recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))) }
 	busy := map[string]replay.AgentState{"stock": {Members: 1}, "bank": {Members: 2}, "parcels": {Members: 1}}
@@ -68,7 +68,7 @@ steps:
 	}
 }
 
-// beside is an order of which one agent has two attempts.
+// beside returns an order with two attempts at one agent.
 func beside(t *testing.T) *history {
 	return recordOf(t, program(t, `
 workflow: order
@@ -81,7 +81,7 @@ steps:
 `))
 }
 
-// coolingDown is an order of which the last attempt of the budget failed.
+// coolingDown returns an order after the last attempt of its budget failed.
 func coolingDown(t *testing.T) *history {
 	h := recordOf(t, program(t, `
 workflow: order
@@ -96,9 +96,8 @@ steps:
 	return h
 }
 
-// What could start and hasn't is hindered by its agent: it has no instance, or enough to
-// do. A wait that is over says nothing any more, and its instant isn't shown as one to
-// come.
+// A run that could start and hasn't waits for its agent: the agent has no instance, or no free slot. A wait that is
+// over isn't reported, and its end isn't shown as a future instant.
 func TestWhyOfWhatCouldStart(t *testing.T) {
 	over := func(t *testing.T) *events.Task {
 		h := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, "")))
@@ -132,8 +131,8 @@ steps:
 	for _, tt := range []struct {
 		name    string
 		task    func(*testing.T) *events.Task
-		due     time.Duration // after the submission
-		waiting replay.Reason // before; empty: it could start at once
+		due     time.Duration // since the submission
+		waiting replay.Reason // before that; empty: it could start at once
 	}{
 		{"a wait", over, 2 * time.Second, replay.ReasonWaitingRetry},
 		{"a cool-down", cooled, 61 * time.Second, replay.ReasonCoolDown},
@@ -141,7 +140,7 @@ steps:
 		{"a first attempt", pending, 0, ""},
 	} {
 		task := tt.task(t)
-		// Jitter makes a backoff longer or shorter by half at most.
+		// Jitter changes a backoff by at most half.
 		if before := noon.Add(tt.due / 2); tt.waiting != "" {
 			w := replay.Explain(task, nil, "", map[string]replay.AgentState{"stock": {}}, before)
 			if w.Reason != tt.waiting || w.Until == nil || len(replay.AgentsAwaited(task, before)) != 0 {
@@ -169,8 +168,7 @@ steps:
 	}
 }
 
-// Who isn't awaited isn't asked about: of what waits for another step, of a held task, of
-// one that has ended.
+// Only awaited agents are queried: not those of runs that wait for another step, of a held task, or of an ended task.
 func TestAgentsAwaited(t *testing.T) {
 	running := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task
 	if names := replay.AgentsAwaited(running, noon.Add(time.Hour)); !slices.Equal(names, []string{"stock"}) {
@@ -185,8 +183,8 @@ func TestAgentsAwaited(t *testing.T) {
 	}
 }
 
-// A step that has what it needs and wasn't started waits for room; the steps after
-// it wait for it; an event that can't be used comes before everything.
+// A step whose needs are met and that wasn't started waits for a slot. The steps after it wait for it. An unreadable
+// event takes precedence over all other reasons.
 func TestWhyOfSteps(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, ""))).task.Clone()
 	task.OwnStep(0).Run = events.Run{State: events.StepPending}
@@ -209,8 +207,7 @@ func TestWhyOfSteps(t *testing.T) {
 	}
 }
 
-// A step that was released before those that it needs doesn't let go what comes after it:
-// that waits for them, and not for its agent.
+// If a step was released before the steps that it needs, the steps after it still wait for those, not for their agent.
 func TestWhyAfterAReleasedStep(t *testing.T) {
 	h := recordOf(t, program(t, strings.Replace(fmt.Sprintf(order, 1, 1, ""), "on_error: undo", "on_error: hold", 1)))
 	h.reply(1, "reserve", 1, events.Rejected, `{"code":"never"}`)
@@ -228,8 +225,7 @@ func TestWhyAfterAReleasedStep(t *testing.T) {
 	}
 }
 
-// An attempt whose time is over is with nobody any more: a supervisor has to end it. So it
-// is with a task whose own time is over.
+// An attempt whose deadline has passed waits for a supervisor. So does a task whose deadline has passed.
 func TestWhyWithoutASupervisor(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))).task
 	const asks = "is one running?"
@@ -249,7 +245,7 @@ func TestWhyWithoutASupervisor(t *testing.T) {
 	}
 }
 
-// A timeline tells waits apart from work, and how much of an attempt's time was left.
+// A timeline distinguishes waits from work. It shows how much of an attempt's time was left.
 func TestSpans(t *testing.T) {
 	h := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, "")))
 	h.reply(1, "reserve", 1, events.Failed, `{"code":"down"}`)
@@ -282,13 +278,13 @@ func TestSpans(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
-	// What is no event's data is told nothing of.
+	// An event with invalid data has no span.
 	if s := replay.Spans([]events.Line{{Type: "waybill.step.completed.v1", At: "never"}, {At: "2026-01-31T12:00:00.000Z", Data: []byte("[")}}); s[0] != (replay.Span{}) || s[1] != (replay.Span{}) {
 		t.Errorf("%+v", s)
 	}
 }
 
-// An undo could begin when nothing ran any more, and no other undo.
+// An undo could start when no attempt and no other undo ran.
 func TestSpansOfUndos(t *testing.T) {
 	line := func(second, verb, step string) events.Line {
 		return events.Line{Type: "waybill." + verb + ".v1", At: "2026-01-31T12:00:" + second + "Z", Step: step, Attempt: 1, Data: []byte("{}")}
@@ -306,7 +302,7 @@ func TestSpansOfUndos(t *testing.T) {
 	}
 }
 
-// A hold isn't waiting for an agent: what starts after it could start when it ended.
+// A hold isn't a wait for an agent. A run after it could start when the hold ended.
 func TestSpansAfterAHold(t *testing.T) {
 	line := func(second, verb, step string, attempt int) events.Line {
 		return events.Line{Type: "waybill." + verb + ".v1", At: "2026-01-31T12:00:" + second + "Z", Step: step, Attempt: attempt, Data: []byte("{}")}
@@ -320,14 +316,13 @@ func TestSpansAfterAHold(t *testing.T) {
 	}
 }
 
-// lags are those of an agent's two partitions: of that which the first attempt of o-1 is in, and of the other.
+// lags returns the lags of an agent's two partitions: that of the first attempt of o-1, and the other.
 func lags(own, other int64) map[int32]int64 {
 	p := scheduler.RequestPartition("o-1", 1, 2)
 	return map[int32]int64{p: own, 1 - p: other}
 }
 
-// An attempt, a wait and a hold are told since they began, whatever came after that to another step, and with what
-// led to them.
+// An attempt, a wait and a hold are shown with their start and cause, independent of later events of other steps.
 func TestWhySince(t *testing.T) {
 	yaml := func(onError string) string {
 		return `

@@ -12,13 +12,12 @@ import (
 	"github.com/waybill-run/waybill/internal/sources"
 )
 
-// TestSeeds builds these tests with the tag synctests, and runs that. With it
-// the locks of franz-go are made of channels: in a bubble, time stands still
-// while anybody waits for a mutex, and the client waits for some of its own
-// until an answer comes.
+// TestSeeds builds these tests with the tag synctests and runs them. With the tag, the locks of franz-go are channels.
+// In a bubble, virtual time stops while a goroutine waits for a mutex, and the client holds some of its mutexes until a
+// response arrives.
 func TestSeeds(t *testing.T) { inBubble(t, "^TestSeeds$") }
 
-// TestFlow is run in the same way.
+// TestFlow runs in the same way.
 func TestFlow(t *testing.T) { inBubble(t, "^TestFlow$") }
 
 func inBubble(t *testing.T, tests string) {

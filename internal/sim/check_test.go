@@ -16,14 +16,14 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// askAgainMost is the longest pause between two asks for the same timer.
+// askAgainMost is the longest pause between two recoveries for the same timer.
 const askAgainMost = 30 * time.Second
 
-// settleWithin is P14: three times the session timeout and the longest wait.
+// settleWithin is the bound of P14: three times the sum of the session timeout and the longest wait.
 const settleWithin = 3 * (sessionTimeout + askAgainMost)
 
-// P16: once recoverWithin has passed since the last fault, a timer fires within latestBy
-// of its due. Owners that died are found by then, and what was asked in vain is asked again.
+// P16: when recoverWithin has passed since the last fault, a timer fires within latestBy of its due time. By then the
+// group has removed dead owners, and lost recoveries were sent again.
 const (
 	latestBy      = 50 * time.Millisecond
 	recoverWithin = 3*sessionTimeout + askAgainMost
@@ -32,7 +32,7 @@ const (
 
 func newDisk() *vfs.MemFS { return vfs.NewCrashableMem() }
 
-// calm goes on under load with faults of services only: their timers are to be punctual.
+// calm continues the load with faults of services only. During it timers must be punctual.
 func (w *world) calm(ctx context.Context) {
 	w.punctual = time.Now().Add(recoverWithin)
 	select {
@@ -42,8 +42,8 @@ func (w *world) calm(ctx context.Context) {
 	w.services.beKind()
 }
 
-// settle waits until everything that was asked for is done, with all faults
-// off. It is the checkers' to say what is not.
+// settle waits, with all faults off, until all tasks have ended or are held. It doesn't report the rest; the checkers
+// do.
 func (w *world) settle(ctx context.Context) {
 	w.quiet = time.Now()
 	admin, err := kafka.OpenAdmin(w.config("sim"))
@@ -62,8 +62,8 @@ func (w *world) settle(ctx context.Context) {
 	w.note("faults", "settled after %s; lag %d %q", w.settled.Sub(w.quiet), w.left, w.lags)
 }
 
-// lag is how many records nobody has consumed. The markers of transactions are
-// no records, and nobody commits those at the end of a partition.
+// lag returns the number of records that no group has consumed. Transaction markers aren't records, and no group
+// commits their offsets at the end of a partition.
 func (w *world) lag(ctx context.Context, admin *kafka.Admin) int64 {
 	groups := []string{w.ns.SchedulerGroup()}
 	for _, a := range agents {
@@ -107,7 +107,7 @@ func (w *world) unread(ctx context.Context, admin *kafka.Admin, topic string, p 
 	return records
 }
 
-// read gives fn the committed records of a topic.
+// read passes the committed records of a topic to fn.
 func (w *world) read(ctx context.Context, topic string, fn func(r *events.Record)) {
 	w.t.Helper()
 	reader, err := kafka.OpenRestorer(w.config("sim"), nil)
@@ -141,7 +141,7 @@ func (w *world) open(ctx context.Context) int {
 	return open
 }
 
-// check reads everything from outside and holds it against the promises.
+// check reads all topics as an external client and checks them against the guarantees.
 func (w *world) check(ctx context.Context) {
 	w.t.Helper()
 	o := verify.Options{Namespace: w.ns, Partitions: partitions, Keep: true, Inputs: true, Ledger: true, Deadletters: true, Alerts: true, Requests: true, Whole: true,
@@ -178,11 +178,10 @@ func (w *world) check(ctx context.Context) {
 	}
 }
 
-// faultsTold is how many faults of a promise are told.
+// faultsTold is the number of faults that are reported for each guarantee.
 const faultsTold = 4
 
-// fail says which promises are broken, which faults there were, and the
-// shortest timeline of the first broken task.
+// fail reports the broken guarantees, the injected faults, and the shortest timeline of the first broken task.
 func (w *world) fail(r *verify.Report, log []events.Record) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d breaks %d promises; again: go test ./internal/sim -seed %d -seeds 1 -minutes %d\n", w.seed, r.Broken, w.seed, *minutes)
@@ -213,8 +212,7 @@ func (w *world) fail(r *verify.Report, log []events.Record) {
 	w.t.Error(b.String())
 }
 
-// digests holds every store, as it was left on its disk, against a rebuild to
-// the offset that it reflects.
+// digests compares every store, as it is on its disk, with a rebuild up to the store's offset.
 func (w *world) digests(ctx context.Context, c *verify.Checker, log []events.Record) {
 	for _, p := range w.procs {
 		switch p.role.name {
@@ -226,7 +224,7 @@ func (w *world) digests(ctx context.Context, c *verify.Checker, log []events.Rec
 	}
 }
 
-// view is what digest needs of a projection.
+// view is the part of a projection that digest needs.
 type view interface {
 	Next() int64
 	Apply(r *events.Record) error
@@ -278,8 +276,7 @@ func (w *world) digest(ctx context.Context, c *verify.Checker, proc *process, na
 	}
 }
 
-// digestOf tells the checker the digest of a view, as of the offset of whoever
-// was there first.
+// digestOf passes the checker the digest of a view, as of the offset of the first store that had reached it.
 func (w *world) digestOf(c *verify.Checker, s *projections.Store, name, by string, p int32, rebuild func(view)) (next int64) {
 	v, err := openView(s, name, p)
 	if err != nil {
@@ -306,9 +303,9 @@ func (w *world) closed(s *projections.Store) {
 	}
 }
 
-// exempt are replies that nobody promised anything about: those that somebody
-// sent again, and all of a seed in which agents were stopped or slow. A process
-// that is stopped between its check and the socket delivers late.
+// exempt reports whether a reply is not covered by guarantees. That is so for replies that the test sent again, and for
+// all replies of a seed in which agents were stopped or slow. A process that is stopped between its check and the write
+// to the socket sends late.
 func (w *world) exempt(r *events.Record) bool {
 	source, _ := r.Header(events.HeaderSource)
 	return w.agentsDisturbed || source == liar

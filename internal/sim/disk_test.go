@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is the file system of a life, which may be full.
+// disk is the file system of a life. It can be full.
 type disk struct {
 	vfs.FS
 	l *life

@@ -13,29 +13,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// periodLasts is how long a mix of faults lasts.
+// periodLasts is the duration of a mix of faults.
 const periodLasts = 30 * time.Second
 
-// faults does harm to a world.
+// faults injects faults into a world.
 type faults struct {
 	w     *world
 	rnd   *rand.Rand
-	false []*kfake.FaultHandle // that are in force
-	gone  int32                // node that was removed; -1: none
+	false []*kfake.FaultHandle // active fault handles of kfake
+	gone  int32                // the removed node; -1: none
 }
 
 func newFaults(w *world) *faults {
 	return &faults{w: w, rnd: rand.New(rand.NewPCG(w.seed, 3)), gone: -1}
 }
 
-// some is a duration up to most, and no less than a tenth of it.
+// some returns a duration from a tenth of most up to most.
 func (f *faults) some(most time.Duration) time.Duration {
 	return most/10 + time.Duration(f.rnd.Int64N(int64(most)*9/10))
 }
 
 func (f *faults) any() *process { return f.w.procs[f.rnd.IntN(len(f.w.procs))] }
 
-// period is half a minute with a mix of its own; one in four is quiet.
+// period runs a new mix of faults for periodLasts. One of four periods has no faults.
 func (f *faults) period(ctx context.Context) {
 	end := time.Now().Add(periodLasts)
 	if f.rnd.IntN(4) > 0 {
@@ -61,7 +61,7 @@ func (f *faults) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// calm ends what has no end of its own.
+// calm ends the faults that don't end on their own.
 func (f *faults) calm() {
 	for _, h := range f.false {
 		h.Remove()
@@ -78,7 +78,7 @@ func (f *faults) calm() {
 	}
 }
 
-// end is the end of all faults but those of services.
+// end ends all faults except those of services.
 func (f *faults) end() {
 	f.calm()
 	for _, p := range f.w.procs {
@@ -87,7 +87,7 @@ func (f *faults) end() {
 	f.w.note("faults", "all over")
 }
 
-// unsynced is how much of what wasn't synced is there after a crash, in percent.
+// unsynced returns the percentage of unsynced data that survives a crash.
 func (f *faults) unsynced() int { return []int{0, 50, 100}[f.rnd.IntN(3)] }
 
 func (f *faults) down() time.Duration { return f.some(12 * time.Second) }
@@ -140,7 +140,7 @@ func (f *faults) stopAtPoint() {
 	f.w.outcome.stops++
 }
 
-// disturb notes that an agent may now deliver late what it sent in time.
+// disturb records that an agent may now deliver a reply late that it sent in time.
 func (f *faults) disturb(p *process) {
 	f.w.agentsDisturbed = f.w.agentsDisturbed || p.role.name == agentsRole.name
 }
@@ -177,8 +177,8 @@ func (f *faults) slow() {
 	}
 }
 
-// answerFalsely has the brokers answer some requests with errors; timed out is
-// said of what was done.
+// answerFalsely makes the brokers return errors for some requests. They may return a timeout for a request that they
+// have executed.
 func (f *faults) answerFalsely() {
 	keys := []kmsg.Key{kmsg.Produce, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.OffsetCommit, kmsg.AddPartitionsToTxn, kmsg.InitProducerID, kmsg.Fetch, kmsg.ListOffsets}
 	errs := []*kerr.Error{kerr.RequestTimedOut, kerr.RequestTimedOut, kerr.NotLeaderForPartition, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator}
@@ -225,7 +225,7 @@ func (f *faults) returnNode() {
 	f.gone = -1
 }
 
-// setClock has a process begin again on a machine whose clock is wrong.
+// setClock restarts a process on a machine whose clock is wrong.
 func (f *faults) setClock() {
 	p := f.any()
 	skew := []time.Duration{time.Hour, -time.Hour, 10 * time.Second, -10 * time.Second, 500 * time.Millisecond}[f.rnd.IntN(5)]
@@ -246,7 +246,7 @@ func (f *faults) fillDisk() {
 	f.w.outcome.full++
 }
 
-// storm has members join and leave the schedulers' group every few seconds.
+// storm lets members join and leave the schedulers' group every few seconds.
 func (f *faults) storm() {
 	r := schedulerRole
 	p := &process{w: f.w, name: fmt.Sprintf("storm%d", f.rnd.IntN(1000)), role: r, rnd: rand.New(rand.NewPCG(f.w.seed, f.rnd.Uint64())), disk: newDisk()}

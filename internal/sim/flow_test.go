@@ -29,41 +29,39 @@ import (
 const (
 	flowWithin = 10 * time.Second // an attempt
 	flowTake   = 400 * time.Millisecond
-	flowAtOnce = 8 // calls of the agent
-	// flowCapacity is how many tasks a second the agent can do.
+	flowAtOnce = 8 // concurrent calls of the agent
+	// flowCapacity is the agent's throughput in tasks per second.
 	flowCapacity = int(flowAtOnce * time.Second / flowTake)
-	// flowConfigured is what may be outstanding: it is done in three seconds.
+	// flowConfigured is the configured limit of outstanding requests. The agent completes as many in 3 s.
 	flowConfigured = 3 * flowCapacity
 	flowJoins      = 15 * time.Second
-	// flowTolerance is how long after complete-by a reply may be written: an agent
-	// that is behind sends at the last instant.
+	// flowTolerance is how long after complete-by a reply may be written. An agent with a backlog sends at the last
+	// moment.
 	flowTolerance = 100 * time.Millisecond
 	flowGone      = 3 * time.Minute
-	flowAwayRate  = 5 // tasks a second meanwhile
-	// flowProbes is how many probes there may be until an agent that was away is there.
+	flowAwayRate  = 5 // tasks per second meanwhile
+	// flowProbes bounds the number of probes until an agent that was unavailable has joined.
 	flowProbes = partitions * int((flowGone+2*flowJoins)/flowWithin+1)
 )
 
-// noBreaker never opens: calls that had no time left open a circuit, and what it fails
-// at once is not what the agent can do.
+// noBreaker never opens. Calls without time left would open the circuit, and requests refused by an open circuit say
+// nothing about the agent's throughput.
 var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
-// flowRun is one workflow of one step, one agent that can do so much, and what the
-// log says of it.
+// flowRun is a workflow of one step, an agent with a limited throughput, and the figures that are read from the log.
 type flowRun struct {
 	*world
 	n        int
 	expired  int
 	started  int
-	most     int            // requests outstanding at once
-	later    int            // likewise, once the first that timed out have ended
+	most     int            // most requests outstanding at once
+	later    int            // the same, after the first requests that timed out have ended
 	attempts map[string]int // by task
-	capacity map[string]int // that is configured
+	capacity map[string]int // the configured capacity
 	observe  bool
 }
 
-// TestFlow: an agent that is offered twice what it can do, and one that is away; with
-// a capacity that is configured, and one that workers find out.
+// TestFlow: an agent gets twice its throughput, or is unavailable. Its capacity is configured, or workers observe it.
 func TestFlow(t *testing.T) {
 	suite.NeedAll(t, "much computing")
 	t.Run("overload", func(t *testing.T) { synctest.Test(t, overload) })
@@ -72,9 +70,8 @@ func TestFlow(t *testing.T) {
 	t.Run("away observed", func(t *testing.T) { synctest.Test(t, awayObserved) })
 }
 
-// overload: for a minute twice of what the agent can do is offered, then half.
-// Nothing times out, so nothing is tried again; the agent's topic holds no more than
-// its capacity, and the backlog is worked off as fast as the agent can.
+// overload: for a minute twice the agent's throughput is offered, then half of it. No attempt times out, so none is
+// repeated. The agent's topic never holds more than its capacity. The backlog drains at the agent's throughput.
 func overload(t *testing.T) {
 	f := newFlowRun(t)
 	f.capacity = map[string]int{agents[0]: flowConfigured}
@@ -93,16 +90,14 @@ func (f *flowRun) overload() {
 	time.Sleep(flowJoins)
 	f.offer(2*flowCapacity, time.Minute)
 	f.offer(flowCapacity/2, time.Minute)
-	f.await(time.Minute) // of a minute's surplus half is done by now
+	f.await(time.Minute) // by now half of the minute's surplus is done
 	stop()
 	f.reckon()
 }
 
-// overloadObserved: nobody has said what the agent can do. What was sent before its
-// answers came too late times out, which is as many as are answered in the time of an
-// attempt, or a little more, for it doesn't answer in order; no task loses all that it
-// has, the topic is bounded from then on, and the backlog is worked off as if the
-// bound had been there.
+// overloadObserved: the agent's capacity isn't configured. The requests sent before its first late replies time out.
+// They are about as many as it completes in the time of one attempt, or a few more, because it doesn't reply in order.
+// No task uses up its attempts. Afterwards the topic is bounded, and the backlog drains as with a configured limit.
 func overloadObserved(t *testing.T) {
 	f := newFlowRun(t)
 	f.observe = true
@@ -118,7 +113,7 @@ func overloadObserved(t *testing.T) {
 	t.Logf("%d tasks, %d attempts timed out, at most %d requests outstanding, %d later", f.n, f.expired, f.most, f.later)
 }
 
-// fewAttempts: no task took more than so many.
+// fewAttempts checks that no task had more than most attempts.
 func (f *flowRun) fewAttempts(most int) {
 	for task, n := range f.attempts {
 		if n > most {
@@ -127,15 +122,14 @@ func (f *flowRun) fewAttempts(most int) {
 	}
 }
 
-// away: the agent comes after three minutes. Until then only probes lose attempts,
-// and no task more than two; then everything is done soon.
+// away: the agent starts after three minutes. Until then only probes lose attempts, at most two for each task. Then the
+// backlog drains soon.
 func away(t *testing.T) {
 	f := newFlowRun(t)
 	f.capacity = map[string]int{agents[0]: flowConfigured}
 	f.away()
-	// The first requests of all, a few before the silence is one, and then in each
-	// partition one after another until the agent has joined; and some of the many
-	// that it finds then.
+	// The bound counts the first requests, and a few before the agent counts as silent. Then each partition sends one
+	// probe at a time until the agent has joined. The rest are some of the many requests that the agent finds then.
 	if bound := 2*flowConfigured + 3*partitions + flowProbes; f.expired > bound {
 		t.Errorf("%d attempts timed out; at most %d", f.expired, bound)
 	}
@@ -143,8 +137,8 @@ func away(t *testing.T) {
 	t.Logf("%d tasks, %d attempts timed out", f.n, f.expired)
 }
 
-// awayObserved is the same without a capacity. Only what is sent in the time of one
-// attempt is lost beside the probes, and the agent isn't flooded when it comes.
+// awayObserved is away without a configured capacity. Only the requests sent in the time of one attempt are lost in
+// addition to the probes. The agent isn't flooded when it starts.
 func awayObserved(t *testing.T) {
 	f := newFlowRun(t)
 	f.observe = true
@@ -180,7 +174,7 @@ func newFlowRun(t *testing.T) *flowRun {
 	return f
 }
 
-// start starts a process of each role, the agent's after a while.
+// start starts a process of each role, and the agent's after a delay.
 func (f *flowRun) start(ctx context.Context, away time.Duration) (stop func()) {
 	running, cancel := context.WithCancel(ctx)
 	ant := role{"agent", nil, func(ctx context.Context, _ *world, n *instance.Instance) error {
@@ -222,7 +216,7 @@ func (f *flowRun) start(ctx context.Context, away time.Duration) (stop func()) {
 	}
 }
 
-// offer submits so many tasks a second for a while.
+// offer submits rate tasks per second for a while.
 func (f *flowRun) offer(rate int, during time.Duration) {
 	for range rate * int(during/time.Second) {
 		s := events.Submission{ID: fmt.Sprintf("task-%d", f.n), Workflow: "one", Input: json.RawMessage("{}"), Priority: f.n % 3}
@@ -261,7 +255,7 @@ func (f *flowRun) await(bound time.Duration) {
 	}
 }
 
-// reckon reads the log, and holds it against the promises.
+// reckon reads the log and checks it against the guarantees.
 func (f *flowRun) reckon() {
 	c := verify.New(verify.Options{Namespace: f.ns, Partitions: partitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true,
 		ReplyTolerance: flowTolerance})
@@ -270,7 +264,7 @@ func (f *flowRun) reckon() {
 		f.read(ctx, topic, c.Input)
 	}
 	var changes []change
-	var lost time.Time // the first
+	var lost time.Time // the time of the first
 	f.read(ctx, f.ns.Events(), func(r *events.Record) {
 		e := c.Event(r)
 		if e == nil {
@@ -298,13 +292,13 @@ func (f *flowRun) reckon() {
 	}
 }
 
-// change is one of the number of requests outstanding.
+// change is a change of the number of outstanding requests.
 type change struct {
 	at time.Time
 	by int
 }
 
-// mostOf is the most that there were at once, from an instant on.
+// mostOf returns the largest number of outstanding requests from an instant on.
 func mostOf(changes []change, from time.Time) (most int) {
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
 	n := 0

@@ -17,8 +17,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// What the policies of the simulated workflows wait at most. Together with the
-// session timeout it bounds how long the system may take to settle (P14).
+// The longest waits in the simulated workflows' policies. Together with the session timeout they bound the time that
+// the system may take to settle (P14).
 const (
 	attemptMost  = 4 * time.Second
 	backoffMost  = 2 * time.Second
@@ -26,10 +26,10 @@ const (
 	taskMost     = 40 * time.Second
 )
 
-// agents is how many there are; each has a topic and processes.
+// agents are the agents of a world. Each has a topic and processes.
 var agents = []string{"ants", "bees"}
 
-// definitions makes the workflows of a seed.
+// definitions generates the workflows of a seed.
 func definitions(rnd, more *rand.Rand) []*workflow.Definition {
 	var ds []*workflow.Definition
 	for i := range 4 {
@@ -42,7 +42,8 @@ func definitions(rnd, more *rand.Rand) []*workflow.Definition {
 	return ds
 }
 
-// definition draws a workflow; with more, which has come later, what steps say of one another.
+// definition generates a workflow. more is a second generator, for the expressions that refer to other steps. It keeps
+// the draws of rnd stable.
 func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error) {
 	ms := func(least, most time.Duration) time.Duration {
 		return (least + time.Duration(rnd.Int64N(int64(most-least)))).Truncate(time.Millisecond)
@@ -74,7 +75,7 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 	return b.Build()
 }
 
-// relate has expressions look at what steps before have answered. A few fail.
+// relate lets expressions read the outputs of earlier steps. A few of them fail.
 func relate(more *rand.Rand, s *workflow.Step) {
 	if n := len(s.Needs); n > 0 && more.IntN(2) == 0 {
 		of := "steps." + s.Needs[more.IntN(n)]
@@ -91,11 +92,11 @@ func relate(more *rand.Rand, s *workflow.Step) {
 	}
 }
 
-// load submits, commands, and pesters.
+// load submits tasks, sends commands, and sends invalid records.
 type load struct {
 	w        *world
 	rnd      *rand.Rand
-	more     *rand.Rand // for what has come later: a seed's first draws stay what they were
+	more     *rand.Rand // for later additions, so that the draws of existing seeds stay the same
 	ds       []*workflow.Definition
 	producer *kafka.Producer
 
@@ -107,7 +108,7 @@ type load struct {
 	controls   int
 }
 
-// run goes on until ctx ends.
+// run continues until ctx ends.
 func (l *load) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := time.Duration(l.rnd.Int64N(int64(2 * l.w.every)))
@@ -135,7 +136,7 @@ func (l *load) submit(ctx context.Context) {
 	id := fmt.Sprintf("task-%d", l.n)
 	again := l.n > 0 && l.rnd.IntN(15) == 0
 	if again {
-		id = fmt.Sprintf("task-%d", l.rnd.IntN(l.n)) // a doubled submission, mostly with another body
+		id = fmt.Sprintf("task-%d", l.rnd.IntN(l.n)) // a repeated submission, mostly with another body
 	} else {
 		l.n++
 		l.ids = append(l.ids, id)
@@ -155,7 +156,7 @@ func (l *load) submit(ctx context.Context) {
 	})
 }
 
-// someTask is the id of a task that was submitted, mostly lately.
+// someTask returns the id of a submitted task, mostly a recent one.
 func (l *load) someTask() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,12 +183,10 @@ func (l *load) command(ctx context.Context) {
 	l.send(ctx, x.Record(l.w.ns, "sim"))
 }
 
-// liar is the ce_source of replies that no agent sent: nobody promised anything of
-// them.
+// liar is the ce_source of replies that no agent sent. No guarantee covers them.
 const liar = "sim/liar"
 
-// pester sends replies that were sent before again, as they were or for an
-// attempt that nobody was asked for.
+// pester sends earlier replies again, unchanged or for an attempt that was never requested.
 func (l *load) pester(ctx context.Context) {
 	r, ok := l.w.services.anyReply(l.rnd)
 	if !ok {
@@ -212,7 +211,7 @@ func (l *load) pester(ctx context.Context) {
 	l.send(ctx, r)
 }
 
-// garbage is what no inbox can use.
+// garbage writes a record that no inbox accepts.
 func (l *load) garbage(ctx context.Context) {
 	inbox := events.Inbox(l.rnd.IntN(4))
 	r := events.Record{Topic: l.w.ns.Inbox(inbox), Partition: int32(l.rnd.IntN(int(partitions))), Key: []byte(l.someTask())}
@@ -224,7 +223,7 @@ func (l *load) garbage(ctx context.Context) {
 	case 2:
 		r.Value = []byte(`{"id":"x","workflow":"nobody"}`)
 	case 3:
-		r.Value = make([]byte, 600<<10) // past every bound
+		r.Value = make([]byte, 600<<10) // larger than every bound
 	case 4:
 		r.Key, r.Value = nil, []byte(`{"id":"`+string(r.Key)+`-x","workflow":"nope"}`)
 		r.Headers = events.CloudHeaders("waybill.nothing.known.v9", "sim", "x")

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// wires are all connections of a world, by the port that they lead to. A node
-// that goes must take its connections along, as a machine does: kfake's would
-// be served on by what the node was.
+// wires holds all connections of a world by their port. When a node is removed, its connections must break, as on a
+// real machine. Otherwise kfake's old node would continue to serve them.
 type wires struct {
 	dialTo func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -41,11 +40,11 @@ func (w *wires) dial(ctx context.Context, proto, addr string) (net.Conn, error) 
 	return c, nil
 }
 
-// wireDelay is what each write takes at least. With a network that takes no time
-// a client that asks again at once would keep time from passing for ever.
+// wireDelay is the minimal time of each write. If the network took no time, a client that retries at once would keep
+// virtual time from advancing.
 const wireDelay = 200 * time.Microsecond
 
-// wire is a connection that takes its time.
+// wire is a connection whose writes take wireDelay.
 type wire struct{ net.Conn }
 
 func (w *wire) Write(b []byte) (int, error) {
@@ -53,28 +52,28 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// tear breaks every connection to a port.
+// tear closes every connection to a port.
 func (w *wires) tear(port int) {
 	w.mu.Lock()
 	conns := w.conns[strconv.Itoa(port)]
 	delete(w.conns, strconv.Itoa(port))
 	w.mu.Unlock()
 	for c := range conns {
-		_ = c.Close() // most have gone before
+		_ = c.Close() // most are already closed
 	}
 }
 
-// network is what one life of a process has of the network.
+// network is the network of one life of a process.
 type network struct {
 	dialTo func(ctx context.Context, network, addr string) (net.Conn, error)
 	killed chan struct{} // closed by kill
 
 	mu      sync.Mutex
 	dead    bool
-	frozen  chan struct{} // closed when what is frozen goes on; nil: nothing is
-	deaf    chan struct{} // nothing is heard until it is closed
-	mute    chan struct{} // nothing is said until it is closed
-	latency time.Duration // the longest before each write
+	frozen  chan struct{} // closed by thaw; nil: not frozen
+	deaf    chan struct{} // no data is received until it is closed
+	mute    chan struct{} // no data is sent until it is closed
+	latency time.Duration // the longest delay before each write
 	rnd     *rand.Rand
 	conns   map[*conn]bool
 }
@@ -88,8 +87,8 @@ func newNetwork(dial func(ctx context.Context, network, addr string) (net.Conn, 
 	return &network{dialTo: dial, killed: make(chan struct{}), conns: map[*conn]bool{}, rnd: rnd}
 }
 
-// dial takes its time also where it fails: the client of a process that was killed tries
-// again at once, for ever, and would keep time from passing.
+// dial takes time even if it fails. The client of a killed process redials at once, endlessly, and would keep virtual
+// time from advancing.
 func (n *network) dial(ctx context.Context, proto, addr string) (net.Conn, error) {
 	c, err := n.connect(ctx, proto, addr)
 	if err != nil {
@@ -143,7 +142,7 @@ func (n *network) gate(ctx context.Context) error {
 	}
 }
 
-// kill: nothing goes in or out any more.
+// kill ends all traffic for good.
 func (n *network) kill() {
 	n.mu.Lock()
 	if !n.dead {
@@ -162,18 +161,18 @@ func (n *network) isDead() bool {
 	return n.dead
 }
 
-// reset breaks all connections; new ones can be made.
+// reset breaks all connections. New ones can be opened.
 func (n *network) reset() {
 	n.mu.Lock()
 	conns := n.conns
 	n.conns = map[*conn]bool{}
 	n.mu.Unlock()
 	for c := range conns {
-		_ = c.Close() // either end may have been quicker
+		_ = c.Close() // either end may already have closed it
 	}
 }
 
-// freeze holds up everything until thaw.
+// freeze delays all traffic until thaw.
 func (n *network) freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,7 +190,7 @@ func (n *network) thaw() {
 	}
 }
 
-// cut loses everything, one way or both, until heal: nobody is told.
+// cut drops all data in one or both directions until heal. No error is reported.
 func (n *network) cut(deaf, mute bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -203,8 +202,8 @@ func (n *network) cut(deaf, mute bool) {
 	}
 }
 
-// heal ends a cut. Connections that lost something are broken, or they would go
-// on in the middle of a message.
+// heal ends a cut. It breaks the connections that lost data, because they would otherwise continue in the middle of a
+// message.
 func (n *network) heal() {
 	n.mu.Lock()
 	wasCut := n.deaf != nil || n.mute != nil
@@ -254,7 +253,7 @@ type conn struct {
 	n     *network
 	close sync.Once
 	gone  chan struct{}
-	lost  bool // something was swallowed: nothing may follow it
+	lost  bool // data was dropped, so nothing may follow
 }
 
 func (c *conn) Write(b []byte) (int, error) {
@@ -268,7 +267,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.lost = true
 	}
 	if c.lost {
-		return len(b), nil // as far as the process can tell
+		return len(b), nil // the process can't notice the loss
 	}
 	return c.Conn.Write(b)
 }

@@ -22,14 +22,14 @@ import (
 // role is what a process runs.
 type role struct {
 	name   string
-	points []point.Point // that it passes
+	points []point.Point // the points that it passes
 	start  func(ctx context.Context, w *world, n *instance.Instance) error
 }
 
-// restartAfter is how soon the platform starts a process again that ended.
+// restartAfter is the pause after which the platform restarts an ended process.
 const restartAfter = 500 * time.Millisecond
 
-// process is one process of the world, through its lives.
+// process is one process of the world, across its restarts.
 type process struct {
 	w      *world
 	name   string
@@ -40,33 +40,33 @@ type process struct {
 	mu    sync.Mutex
 	disk  *vfs.MemFS
 	life  *life
-	down  time.Time     // not started again before
+	down  time.Time     // when it may be restarted
 	skew  time.Duration // of its clock
 	full  bool          // its disk
 	until sync.WaitGroup
 }
 
-// life is a process between a start and an end.
+// life is a process between a start and its end.
 type life struct {
 	p      *process
 	ctx    context.Context
 	net    *network
 	fs     *vfs.MemFS
 	cancel context.CancelFunc
-	clock  time.Duration // how far its clock is ahead
+	clock  time.Duration // how far the clock is ahead
 
 	mu    sync.Mutex
 	traps map[point.Point]trap
 	hold  chan struct{} // closed when a stop ends
 }
 
-// trap is what happens when a point is passed.
+// trap is an action at the pass of a point.
 type trap struct {
-	after int // passes before
+	after int // number of passes to skip
 	do    func()
 }
 
-// run starts the process again and again, until ctx ends.
+// run starts the process repeatedly until ctx ends.
 func (p *process) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *process) run(ctx context.Context) {
 		})
 		select {
 		case <-ended:
-		case <-l.net.killed: // the rest of it runs out by itself
+		case <-l.net.killed: // its remaining goroutines end on their own
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (p *process) begin(ctx context.Context) *life {
 	return l
 }
 
-// live is one life, to its end.
+// live runs one life to its end.
 func (l *life) live() {
 	p := l.p
 	defer l.cancel()
@@ -156,8 +156,8 @@ func (l *life) pass(at point.Point) {
 	}
 }
 
-// kill ends a life as kill -9 and, of the disk, as a power cut does: of what
-// wasn't synced, a part of the given percentage is there.
+// kill ends a life as SIGKILL does. For the disk it acts as a power failure: of the unsynced data, the given percentage
+// survives.
 func (p *process) kill(unsynced int, down time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,15 +172,14 @@ func (p *process) kill(unsynced int, down time.Duration) {
 	l.cancel()
 }
 
-// loseDisk: the next life begins with an empty one.
+// loseDisk makes the next life start with an empty disk.
 func (p *process) loseDisk() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.disk = vfs.NewCrashableMem()
 }
 
-// stop holds up what the process does, at the network and at the named points,
-// for d.
+// stop blocks the process for d, at the network and at the named points.
 func (p *process) stop(d time.Duration) {
 	p.mu.Lock()
 	l := p.life
@@ -207,7 +206,7 @@ func (l *life) resume() {
 	l.net.thaw()
 }
 
-// trap arms a point of the life that there is.
+// trap sets an action at a point of the current life.
 func (p *process) trap(at point.Point, after int, do func()) {
 	p.mu.Lock()
 	l := p.life
@@ -220,15 +219,15 @@ func (p *process) trap(at point.Point, after int, do func()) {
 	l.traps[at] = trap{after, do}
 }
 
-// setClock sets the wall clock of the machine. A process reads it once, when it
-// begins, and counts on by the monotonic clock.
+// setClock sets the wall clock of the machine. A process reads it once, when it starts, and then uses the monotonic
+// clock.
 func (p *process) setClock(skew time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.skew = skew
 }
 
-// mend ends every fault of the process.
+// mend ends all faults of the process.
 func (p *process) mend() {
 	p.setClock(0)
 	p.mu.Lock()

@@ -15,42 +15,42 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// services are what the agents call: they honour idempotency keys, and bar a
-// key that was undone. They outlive every process.
+// services are the services that the agents call. They honour idempotency keys. After an undo, they refuse the undone
+// key. They outlive every process.
 type services struct {
 	mu       sync.Mutex
 	rnd      *rand.Rand
-	kind     bool // nothing goes wrong any more
+	kind     bool // no more faults
 	happened map[string]bool
-	barred   map[string]bool // keys that won't happen any more
-	innocent map[string]bool // attempts of which it was said that nothing happened
+	barred   map[string]bool // keys that must not have an effect any more
+	innocent map[string]bool // attempts that were reported to have no effect
 	undone   map[string]bool // by the undo's own key
 	ledger   []verify.Effect
-	replied  []events.Record // for who sends replies again
+	replied  []events.Record // for replies that are sent again
 }
 
 func newServices(rnd *rand.Rand) *services {
 	return &services{rnd: rnd, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
 }
 
-// mood is how a call goes.
+// mood is the result of a call.
 type mood int
 
 const (
 	works          mood = iota
-	worksButFails       // it happened, and the answer was lost
-	fails               // nothing happened, and nobody says so
-	failsInnocent       // nothing happened, and it says so
-	rejects             // for good
-	hangs               // never happens; its caller gives up
-	happensTooLate      // after its caller gave up
+	worksButFails       // the effect happens, and the response is lost
+	fails               // no effect, and the error doesn't say so
+	failsInnocent       // no effect, and the error says so
+	rejects             // a permanent rejection
+	hangs               // never returns; the caller times out
+	happensTooLate      // the effect happens after the caller's timeout
 	panics
 )
 
-// moods in a hundred calls.
+// moods has the frequency of each mood per 100 calls.
 var moods = map[mood]int{worksButFails: 4, fails: 5, failsInnocent: 4, rejects: 3, hangs: 3, happensTooLate: 4, panics: 1}
 
-// draw is how the next call goes, and how long it takes.
+// draw returns the result of the next call, and its duration.
 func (s *services) draw(undo bool) (mood, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *services) draw(undo bool) (mood, time.Duration) {
 	for m := worksButFails; m <= panics; m++ {
 		if n -= moods[m]; n < 0 {
 			if undo && m == rejects {
-				m = fails // a hold is for the few that fail again and again
+				m = fails // only repeated failures should cause a hold
 			}
 			return m, took
 		}
@@ -72,7 +72,7 @@ func (s *services) draw(undo bool) (mood, time.Duration) {
 
 var errService = errors.New("the service failed")
 
-// Handle is agent.Handler.
+// Handle implements agent.Handler.
 func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 	m, took := s.draw(r.Kind == events.Undo)
 	select {
@@ -97,7 +97,7 @@ func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 		return nil, ctx.Err()
 	case happensTooLate:
 		<-ctx.Done()
-		_, _ = s.call(r) // nobody is told
+		_, _ = s.call(r) // the result is discarded
 		return nil, ctx.Err()
 	case panics:
 		panic("sim: a handler that panics")
@@ -105,7 +105,7 @@ func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 	return nil, errService
 }
 
-// call is the call itself, once for each key, and never after its undo.
+// call performs the call, once for each key, and never after its undo.
 func (s *services) call(r agent.Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +130,8 @@ func (s *services) call(r agent.Request) (any, error) {
 	return map[string]string{"did": r.Operation}, nil
 }
 
-// refuse says that nothing happens, and keeps its word: an attempt may be
-// delivered twice, and both get the same answer.
+// refuse reports that the attempt has no effect, and ensures it: an attempt may be delivered twice, and both deliveries
+// get the same response.
 func (s *services) refuse(r agent.Request, words map[string]bool, about string) (any, error) {
 	s.mu.Lock()
 	if !s.happened[r.IdempotencyKey] {
@@ -141,7 +141,7 @@ func (s *services) refuse(r agent.Request, words map[string]bool, about string) 
 	return s.call(r)
 }
 
-// beKind: from now on nothing goes wrong.
+// beKind ends all faults.
 func (s *services) beKind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *services) overhear(r events.Record) {
 	s.replied[s.rnd.IntN(repliedKept)] = r
 }
 
-// anyReply is one that was sent before; false: there is none.
+// anyReply returns an earlier reply. It returns false if there is none.
 func (s *services) anyReply(rnd *rand.Rand) (events.Record, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *services) anyReply(rnd *rand.Rand) (events.Record, bool) {
 	return s.replied[rnd.IntN(len(s.replied))], true
 }
 
-// gossip is a session whose replies are overheard.
+// gossip is a session that passes its replies to services.
 type gossip struct {
 	agent.Session
 	s *services
@@ -182,10 +182,10 @@ func (g *gossip) Send(ctx context.Context, r events.Record) error {
 	return g.Session.Send(ctx, r)
 }
 
-// HeldContext is agent.PartitionHolder's.
+// HeldContext implements agent.PartitionHolder.
 func (g *gossip) HeldContext(p int32) context.Context { return g.holder().HeldContext(p) }
 
-// MayHaveStarted is agent.PartitionHolder's.
+// MayHaveStarted implements agent.PartitionHolder.
 func (g *gossip) MayHaveStarted(p int32, offset int64) bool {
 	return g.holder().MayHaveStarted(p, offset)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// seedsWithin is how many seeds -for may take: more than fit.
+// seedsWithin bounds the number of seeds within -for. It is more than can run.
 const seedsWithin = 1 << 20
 
-// TestSeeds runs seeds, each a world of its own.
+// TestSeeds runs seeds, each in a separate world.
 func TestSeeds(t *testing.T) {
 	begin, n := time.Now(), *seeds
 	if *within > 0 {
@@ -43,14 +43,14 @@ func TestSeeds(t *testing.T) {
 	all.say(t)
 }
 
-// total sums what the seeds did.
+// total sums the outcomes of the seeds.
 type total struct {
 	mu sync.Mutex
 	outcome
 	seeds int
 }
 
-// outcome is what one seed did.
+// outcome counts what one seed did.
 type outcome struct {
 	simulated                                            time.Duration
 	tasks, events, kills, stops, cuts, moves, full, skew int

@@ -14,13 +14,12 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// drawSnapshots makes the snapshots of a seed frequent, and cuts them into chunks
-// of few tasks or of many.
+// drawSnapshots makes the snapshots of a seed frequent. Their chunks have few tasks or many.
 func drawSnapshots(rnd *rand.Rand) projections.SnapshotOptions {
 	return projections.SnapshotOptions{Share: 1 + rnd.IntN(4), EventBytes: 1 << (8 + rnd.IntN(10)), ChunkBytes: 1 << (9 + rnd.IntN(9))}
 }
 
-// taker counts the restores that took a snapshot.
+// taker counts the restores that used a snapshot.
 type taker struct {
 	scheduler.Tasks
 	w *world
@@ -34,8 +33,8 @@ func (t *taker) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) er
 	return load, err
 }
 
-// fromSnapshots holds what the topic of snapshots and the events after them come
-// to against a rebuild (P8). No snapshot may have been refused on the way.
+// fromSnapshots compares the state of the snapshots plus the events after them with a rebuild (P8). No snapshot may
+// have been refused.
 func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []events.Record) {
 	w.outcome.taken = int(w.taken.Load())
 	for _, n := range w.notes {
@@ -56,7 +55,7 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 	for p, r := range readers {
 		m, err := r.Snapshot()
 		if errors.Is(err, events.ErrNoSnapshot) {
-			continue // its first was cut short
+			continue // its first chunk was deleted
 		}
 		if err != nil {
 			w.t.Errorf("seed %d: the snapshot of partition %d: %v", w.seed, p, err)
@@ -84,8 +83,7 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 	}
 }
 
-// rebuild tells the digest of a partition that begins so, and goes on to the end
-// of the log.
+// rebuild passes the checker the digest of a partition that starts with begin and continues to the end of the log.
 func (w *world) rebuild(c *verify.Checker, name, by string, p int32, log []events.Record, begin func(view) error, m *events.Snapshot) {
 	id := projections.Identity{ClusterID: "c", Namespace: w.ns, Partitions: partitions, View: name}
 	s, err := projections.Open("fresh", id, projections.Options{FS: newDisk()})

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Where the header of a record batch (magic 2) has what is changed here; the
-// checksum covers everything from the attributes on.
+// The offsets of changed fields in the header of a record batch (magic 2). The checksum covers everything from the
+// attributes on.
 const (
 	batchCRCAt        = 17
 	batchAttributesAt = 21
@@ -24,10 +24,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendTime makes every topic one with LogAppendTime, or no role could correct
-// a wrong clock. kfake stamps a batch whose own attributes ask for it, as no
-// client's do, but keeps the checksum that came with it. So the batch is given
-// the instant that kfake will give it: in virtual time that is the same.
+// appendTime sets LogAppendTime for every topic, because otherwise no role could correct a wrong clock. kfake sets the
+// timestamps of a batch whose attributes ask for it, which no client does. But it keeps the client's checksum. So the
+// batch gets the timestamp that kfake will set: in virtual time both are the same.
 func appendTime(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		now := time.Now().UnixMilli()
@@ -41,7 +40,7 @@ func appendTime(c *kfake.Cluster) {
 	})
 }
 
-// stamp leaves what is no batch to the broker, which refuses it.
+// stamp ignores invalid batches, because the broker refuses them.
 func stamp(batch []byte, now int64) {
 	if len(batch) < batchHeaderBytes {
 		return

@@ -35,11 +35,11 @@ const (
 	firstPort          = 9092
 	sessionTimeout     = 4 * time.Second
 	transactionTimeout = 8 * time.Second
-	fetchMaxWait       = time.Second // most of what a seed costs is waiting in turns
-	hotBytes           = 20_000      // a few tasks in each partition: the others are in Pebble only
+	fetchMaxWait       = time.Second // most of a seed's cost is waiting
+	hotBytes           = 20_000      // a few tasks of each partition; the others are only in Pebble
 )
 
-// world is what one seed makes.
+// world is the state of one seed.
 type world struct {
 	t        *testing.T
 	seed     uint64
@@ -50,22 +50,22 @@ type world struct {
 	ns       events.Namespace
 	services *services
 	load     *load
-	every    time.Duration // between two acts of the load, on average
+	every    time.Duration // average time between two actions of the load
 	procs    []*process
 	outcome  outcome
 	storms   sync.WaitGroup
 
-	punctual        time.Time // timers that are due later fire soon
+	punctual        time.Time // timers that are due later must fire soon
 	quiet, settled  time.Time
 	left            int64
-	lags            []string // whose that is
+	lags            []string // owners of lags
 	reflects        int64
 	often           projections.SnapshotOptions
-	taken           atomic.Int64 // snapshots, by who restored
+	taken           atomic.Int64 // restores from a snapshot
 	agentsDisturbed bool
 
 	mu    sync.Mutex
-	notes []string // what happened, for who must find out why
+	notes []string // events for the report of a failure
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// note keeps a line for the report of a failure.
+// note adds a line to the report of a failure.
 func (w *world) note(who, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *world) note(who, format string, args ...any) {
 	}
 }
 
-// log takes the log lines of a process into the notes.
+// log adds the log lines of a process to the notes.
 func (w *world) log(who string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(&noteWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelInfo,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -114,12 +114,12 @@ func (n *noteWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// config reaches the broker past every fault.
+// config returns a configuration that reaches the broker without faults.
 func (w *world) config(id string) kafka.Config {
 	return kafka.Config{Brokers: w.broker.Addrs, Namespace: w.ns, ClientID: id, Dial: w.broker.Dial}
 }
 
-// prepare makes topics and definitions, and the client of the load.
+// prepare creates topics and definitions, and the client of the load.
 func (w *world) prepare(ctx context.Context) {
 	w.t.Helper()
 	admin, err := kafka.OpenAdmin(w.config("sim"))
@@ -152,7 +152,7 @@ func definitionRecord(ns events.Namespace, d *workflow.Definition) events.Record
 		Headers: events.CloudHeaders(events.TypeDefinition, "sim", d.Key())}
 }
 
-// The roles.
+// The roles of the processes.
 var (
 	schedulerRole = role{"scheduler", point.OfScheduler, func(ctx context.Context, w *world, n *instance.Instance) error {
 		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, ObserveCapacity: true})
@@ -168,7 +168,7 @@ var (
 	}}
 )
 
-// populate makes the processes. Some are static members.
+// populate creates the processes. Some are static members.
 func (w *world) populate() {
 	add := func(r role, n int) {
 		for i := range n {
@@ -181,7 +181,7 @@ func (w *world) populate() {
 	add(agentsRole, 2)
 }
 
-// runSeed is one seed: faults, then only those of services, then none, then the reckoning.
+// runSeed runs one seed: all faults, then only those of services, then none, and then the checks.
 func runSeed(t *testing.T, seed uint64) outcome {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

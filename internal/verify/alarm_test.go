@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// inPartition is a history of the partition of two in which a task belongs.
+// inPartition returns a history of the partition, one of two, that the task belongs to.
 func inPartition(t *testing.T, of string, o Options) *history {
 	o.Partitions, o.Inputs = 2, true
 	h := newHistory(t, o)
@@ -17,7 +17,7 @@ func inPartition(t *testing.T, of string, o Options) *history {
 	return h
 }
 
-// another begins another task that belongs there.
+// another starts another task of the same partition.
 func (h *history) another() *history {
 	h.state = nil
 	for i := len(h.all); ; i++ {
@@ -27,8 +27,8 @@ func (h *history) another() *history {
 	}
 }
 
-// An inbox was trimmed while it was read. Records between the part that was read and the new start are unknown:
-// that they are missing is no fault.
+// An inbox was trimmed while it was read. The records between the part that was read and the new start are unknown. It
+// is no fault that they are missing.
 func TestInboxTrimmedWhileItWasRead(t *testing.T) {
 	stray := (&events.Submission{ID: "stray", Workflow: "w", Input: []byte("{}")}).Record(ns, "test")
 	for _, tt := range []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// tasks writes tasks that end as they should, of three steps each, with their
-// inputs: what feeds a checker as `waybill verify` does.
+// tasks writes correct tasks of three steps each, with their inputs. It passes them to a checker as `waybill verify`
+// does.
 func tasks(t testing.TB, n int) (inputs, log []events.Record) {
 	h := &history{t: t, o: Options{}, c: New(Options{}), at: start0}
 	h.claim(1)
@@ -20,8 +20,8 @@ func tasks(t testing.TB, n int) (inputs, log []events.Record) {
 	return h.fed, h.all
 }
 
-// BenchmarkEvent is the cost of one event on one core: as in a log whose inboxes
-// were trimmed, and with its input. -cpu 1 counts the collector in.
+// BenchmarkEvent measures one event on one core, as in a log with trimmed inboxes, and with its input. -cpu 1 includes
+// the garbage collector.
 func BenchmarkEvent(b *testing.B) {
 	inputs, log := tasks(b, 20_000)
 	for _, tt := range []struct {
@@ -47,7 +47,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkHash is what the chain of prev costs of that: the hash of each event.
+// BenchmarkHash measures the part of that for the chain of prev: the hash of each event.
 func BenchmarkHash(b *testing.B) {
 	_, log := tasks(b, 1000)
 	b.ReportAllocs()
@@ -60,14 +60,13 @@ func BenchmarkHash(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(log)), "ns/event")
 }
 
-// What is kept of a task that has ended is small: a log of ten million events
-// has about a million of them.
+// The checker retains little of an ended task. A log of 10 million events has about a million tasks.
 func TestEndedTasksAreKeptInShort(t *testing.T) {
 	const n, mostBytes = 5000, 600
 	inputs, log := tasks(t, n)
 	var before, after runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what pools held
+	runtime.GC() // frees the contents of pools
 	runtime.ReadMemStats(&before)
 	c := New(Options{Inputs: true})
 	for i := range inputs {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// byOffset has the entries of a map, in the order of offsets.
+// byOffset has the same entries as a map, in the order of offsets.
 func TestByOffsetIsAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	is, want := newByOffset[int](), map[int64]*int{}
@@ -47,5 +47,5 @@ func TestByOffsetIsAMap(t *testing.T) {
 	}
 }
 
-// len is how many are kept.
+// len returns the number of entries.
 func (b *byOffset[T]) len() int { return b.kept }

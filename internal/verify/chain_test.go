@@ -14,8 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// settledHistories are tasks that have ended, or are held: all kinds of events are in
-// them.
+// settledHistories returns tasks that have ended or are held. Together they have all kinds of events.
 func settledHistories(t *testing.T) map[string][]events.Record {
 	t.Helper()
 	by := events.By{Who: "olga", Why: "a test", RequestID: "request"}
@@ -74,7 +73,7 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 	return all
 }
 
-// checked is what is found in events alone.
+// checked returns the faults found in events alone.
 func checked(records []events.Record) []Fault {
 	c := New(Options{})
 	for i := range records {
@@ -83,22 +82,22 @@ func checked(records []events.Record) []Fault {
 	return c.Finish(records[len(records)-1].Time).Faults
 }
 
-// names reports whether one of the faults is at an offset, or says that it may be: where
-// it was the hash of the event before that was changed, both are named.
+// names reports whether one of the faults is at an offset, or may be. If the hash of the event before was changed, the
+// fault names both events.
 func names(faults []Fault, offset int64) bool {
 	return slices.ContainsFunc(faults, func(f Fault) bool {
 		return f.Topic == topicEvents && (f.Offset == offset || f.Offset < offset && strings.Contains(f.What, fmt.Sprintf(" at events/0/%d,", offset)))
 	})
 }
 
-// with is the records with another value at one place.
+// with returns the records with another value at one index.
 func with(records []events.Record, at int, value []byte) []events.Record {
 	edited := slices.Clone(records)
 	edited[at].Value = value
 	return edited
 }
 
-// Any changed byte of any event, also of the last one of a task and of a claim, is found, and the event is named.
+// Any changed byte of any event is found, also in a task's last event and in a claim. The fault names the event.
 func TestAnyChangedByteIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	types, flips := map[string]bool{}, 0
@@ -127,7 +126,7 @@ func TestAnyChangedByteIsFound(t *testing.T) {
 	tally.Add(t, "changed bytes found", flips)
 }
 
-// A change in the middle is reported with the event that shows it, and a removed checksum is noticed.
+// A change in the middle is reported with the event that shows it. A removed checksum is detected.
 func TestWhatIsSaidOfAChange(t *testing.T) {
 	records := settledHistories(t)["processed"]
 	last := len(records) - 1

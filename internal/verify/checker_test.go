@@ -9,18 +9,17 @@ import (
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
-// whole is everything fed, with every bound.
+// whole is the options of a checker that gets all topics and has all bounds.
 var whole = Options{Ledger: true, Deadletters: true, Alerts: true, Requests: true, RecoverWithin: time.Minute,
 	LatestBy: 50 * time.Millisecond, EarliestBy: 100 * time.Millisecond, DrainWithin: time.Minute}
 
-// played is a history that a checker must let pass, or in which it must see one
-// promise broken.
+// played is a history. A checker must accept it, or find one broken guarantee in it.
 type played struct {
 	name, want string
 	play       func(h *history)
 }
 
-// holds plays histories, each for a checker that is fed everything.
+// holds plays histories, each for a new checker that gets all topics.
 func holds(t *testing.T, o Options, list []played) {
 	t.Helper()
 	tally.Add(t, "histories held against the promises", len(list))
@@ -40,8 +39,8 @@ func holds(t *testing.T, o Options, list []played) {
 	}
 }
 
-// One torn transaction breaks the promises of as many tasks as it had records. A caller that tells such faults
-// apart needs all of them.
+// One torn transaction breaks the guarantees of as many tasks as it had records. A caller that separates such faults
+// needs all of them.
 func TestFaultsAreBounded(t *testing.T) {
 	const broken = MaxFaults + 1
 	for most, want := range map[int]int{0: MaxFaults, 7: 7, broken + 1: broken} {
@@ -55,7 +54,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// Each checker finds a history that breaks its promise, and accepts histories that don't.
+// Each check finds a history that breaks its guarantee, and accepts histories that don't.
 func TestBrokenHistoriesAreCaught(t *testing.T) {
 	holds(t, whole, []played{
 		{"processed", "", func(h *history) { h.processed() }},
@@ -202,8 +201,7 @@ func TestBrokenHistoriesAreCaught(t *testing.T) {
 	})
 }
 
-// heldAndResubmitted is a task whose step c is rejected, held, and tried again
-// under a key.
+// heldAndResubmitted is a task whose step c is rejected and held, and then resubmitted with a key.
 func heldAndResubmitted(h *history, key string) {
 	h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{}).later(time.Minute)
@@ -215,8 +213,7 @@ func heldAndResubmitted(h *history, key string) {
 	h.add(&events.TaskProcessed{})
 }
 
-// backoffAndCoolDown is a step that works at its third attempt, the one past the
-// threshold.
+// backoffAndCoolDown is a step that completes at its third attempt, after the cool-down.
 func backoffAndCoolDown(h *history) {
 	h.submit().add(do("a", 1)).fails("a", events.Do, 1).waits("a", 1).add(do("a", 2)).later(time.Second)
 	h.recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 2})
@@ -228,8 +225,7 @@ func backoffAndCoolDown(h *history) {
 	h.add(do("b", 1)).completes("b", events.Do).add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})
 }
 
-// unknownTwice is a task that is undone after a completed, and b and then c may
-// have happened.
+// unknownTwice is a task that is undone after a completed, while the effects of b and c are unknown.
 func unknownTwice(h *history) {
 	h.submit().add(do("a", 1)).completes("a", events.Do).add(do("b", 1)).add(do("c", 1))
 	h.fails("c", events.Do, 1).fails("b", events.Do, 1)

@@ -10,10 +10,8 @@ import (
 
 const ns = events.Namespace(events.DefaultNamespace)
 
-// history writes what everybody writes of a task with the steps a, b and c,
-// which need nothing: the records of the inboxes, the events that follow, the
-// requests, the alerts, the ledger. Where it is told nothing else, it does so as
-// a scheduler would.
+// history writes the records of a task with the steps a, b and c: the records of inboxes, the events that follow, the
+// requests, the alerts and the ledger. The steps need nothing. By default the records are those of a scheduler.
 type history struct {
 	t       testing.TB
 	id      string // of the task
@@ -24,24 +22,23 @@ type history struct {
 	offset  int64 // of the next event
 	inputs  [events.Inboxes]int64
 	cause   events.Cause
-	topics  events.TopicIDs // that the last claim names
+	topics  events.TopicIDs // of the last claim
 	epoch   uint64          // of the last claim
-	part    int32           // the partition of all that is written
-	onError string          // of its plan; empty: it is undone
-	chain   bool            // in its plan each step needs the one before
-	mute    bool            // the next input isn't fed: it was trimmed
-	old     bool            // as a build writes that knows no sums
+	part    int32           // the partition of all records
+	onError string          // of its plan; empty: undo
+	chain   bool            // each step needs the one before it
+	mute    bool            // the next input isn't passed to the checker, because it was trimmed
+	old     bool            // events are without checksums, as older builds write them
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
 }
 
-// rule is that of every attempt: two, half a second apart, and one after a
-// cool-down.
+// rule is the retry rule of every attempt: two attempts, half a second apart, and one after a cool-down.
 var rule = events.Attempts{CompleteWithin: time.Second, MaxAttempts: 2, Backoff: time.Second / 2, Factor: 1, CoolDown: 5 * time.Second}
 
 var start0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newHistory is one of a claimed partition, and nothing more.
+// newHistory returns a history of a claimed partition without tasks.
 func newHistory(t *testing.T, o Options) *history {
 	o.Inputs = true
 	h := &history{t: t, id: "t", o: o, c: New(o), at: start0}
@@ -55,15 +52,15 @@ func (h *history) claim(epoch uint64) {
 		Fact: &events.PartitionClaimed{Owner: "test", TopicIDs: h.topics}})
 }
 
-// recreated begins an inbox again: it was deleted and created again, and is claimed with its new id. What is fed
-// of inboxes is what is there after the last of them.
+// recreated starts an inbox again: it was deleted and created again, and is claimed with its new id. The checker gets
+// the records of the last topic only.
 func (h *history) recreated(inbox events.Inbox, id string) *history {
 	h.topics[inbox], h.inputs[inbox] = id, 0
 	h.claim(h.epoch + 1)
 	return h
 }
 
-// submit submits task t, and has it accepted and started.
+// submit submits task t. The task is accepted and started.
 func (h *history) submit() *history {
 	s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}")}
 	h.input(s.Record(ns, "test"))
@@ -77,7 +74,7 @@ func (h *history) receive(s *events.Submission) {
 	h.add(&events.TaskStarted{})
 }
 
-// holding has the task held where it would be undone.
+// holding makes the task be held instead of undone.
 func (h *history) holding() *history {
 	h.onError = events.OnErrorHold
 	return h
@@ -95,7 +92,7 @@ func (h *history) plan() *events.Plan {
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
 
-// input writes a record to an inbox; what is added next comes of it.
+// input writes a record to an inbox. The events that are added next have it as their cause.
 func (h *history) input(r events.Record) *history {
 	h.t.Helper()
 	kind, ok := events.ParseInbox(r.Topic[len(ns):])
@@ -113,10 +110,10 @@ func (h *history) input(r events.Record) *history {
 	return h
 }
 
-// token is that of each attempt. Their hashes differ all the same.
+// token is the token of each attempt. Its hash differs between attempts.
 const token = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
-// empty is what all reply.
+// empty is the body of all replies.
 var empty = events.Reply{Body: []byte("{}")}
 
 func (h *history) reply(step string, k events.Kind, n int, o events.Outcome) *history {
@@ -124,7 +121,7 @@ func (h *history) reply(step string, k events.Kind, n int, o events.Outcome) *hi
 	return h.input(p.Record(ns, "agent"))
 }
 
-// recovery asks for what ends the timer that is armed in a slot.
+// recovery writes the recovery for the active timer of a slot.
 func (h *history) recovery(step string, k events.Kind, a events.Action) *history {
 	x := &events.Recovery{Task: h.id, Timer: 1, Action: a, Step: step, Kind: k}
 	if t := h.timer(step, k); t.Armed() {
@@ -149,7 +146,7 @@ func (h *history) control(x *events.Control) *history {
 	return h.input(x.Record(ns, "operator"))
 }
 
-// event makes a fact the task's next event, with the timer that it arms.
+// event makes a fact the task's next event, with the timer that it starts.
 func (h *history) event(f events.Fact) *events.Event {
 	e := &events.Event{Task: h.id, Seq: 1, At: h.at, Cause: h.cause, Epoch: h.epoch, Fact: f}
 	if h.state == nil {
@@ -159,7 +156,7 @@ func (h *history) event(f events.Fact) *events.Event {
 	switch f := f.(type) {
 	case *events.AttemptCompleted:
 		if f.Kind == events.Do && f.Output == nil {
-			f.Output = []byte("{}") // as all reply
+			f.Output = []byte("{}") // as in all replies
 		}
 	case *events.TaskStarted:
 		e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
@@ -171,11 +168,11 @@ func (h *history) event(f events.Fact) *events.Event {
 		if f.TokenHash == "" {
 			f.TokenHash = events.TokenHash(h.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, token)
 		}
-		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // that knows no other
+		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // another task has another key
 			f.Key = events.IdempotencyKey(ns, h.id, f.Step, f.Kind, 0)
 		}
 		if i, _ := h.state.Plan.Step(f.Step); f.Kind == events.Do && f.Input == nil && len(h.state.Steps[i].Input) == 0 {
-			f.Input = []byte("{}") // as all requests have
+			f.Input = []byte("{}") // as in all requests
 		}
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
 	case *events.AttemptRejected:
@@ -214,7 +211,7 @@ func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k ev
 	e.Due, e.Policy = due, h.state.Policy(i, k, timer)
 }
 
-// raw writes an event as it is.
+// raw writes an event unchanged.
 func (h *history) raw(e *events.Event) events.Record {
 	value := e.Seal(h.state)
 	if h.old {
@@ -229,8 +226,7 @@ func (h *history) raw(e *events.Event) events.Record {
 	return r
 }
 
-// add writes a fact that is the task's next, and the request or the alert that
-// go with it.
+// add writes a fact as the task's next event, with its request or alert.
 func (h *history) add(f events.Fact) *history {
 	h.t.Helper()
 	return h.write(h.event(f))
@@ -258,7 +254,7 @@ func (h *history) write(e *events.Event) *history {
 }
 
 func (h *history) request(f *events.AttemptStarted, due time.Time) {
-	if due.IsZero() { // an attempt that arms no timer has a request all the same
+	if due.IsZero() { // an attempt without a timer has a request too
 		due = h.at.Add(time.Second)
 	}
 	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
@@ -272,19 +268,19 @@ func (h *history) later(d time.Duration) *history {
 	return h
 }
 
-// do is the start of an attempt at a step.
+// do returns the start of an attempt at a step.
 func do(step string, n int) *events.AttemptStarted {
 	return &events.AttemptStarted{Kind: events.Do, Step: step, Attempt: n, Agent: "x", Operation: step, Key: key(step, events.Do)}
 }
 
-// undo is the start of an attempt at a step's undo.
+// undo returns the start of an attempt at a step's undo.
 func undo(step string, n int) *events.AttemptStarted {
 	return &events.AttemptStarted{Kind: events.Undo, Step: step, Attempt: n, Agent: "x", Operation: "u", Key: key(step, events.Undo)}
 }
 
 func key(step string, k events.Kind) string { return events.IdempotencyKey(ns, "t", step, k, 0) }
 
-// completes is a reply that completes the first attempt, and its event.
+// completes writes a reply that completes the first attempt, and its event.
 func (h *history) completes(step string, k events.Kind) *history {
 	h.t.Helper()
 	h.later(10 * time.Millisecond)
@@ -297,8 +293,7 @@ func (h *history) completes(step string, k events.Kind) *history {
 	return h
 }
 
-// fails is a reply that fails an attempt, and its event.
-// defers is a failed attempt of whose reply the event is f: the agent asked to be called a second later.
+// defers writes a failed attempt. The event of its reply is f. The agent asked to be called 1 s later.
 func (h *history) defers(f *events.AttemptFailed, effect events.Effect) *history {
 	h.t.Helper()
 	h.later(10 * time.Millisecond)
@@ -312,7 +307,7 @@ func (h *history) fails(step string, k events.Kind, n int) *history {
 	return h.reply(step, k, n, events.Failed).add(&events.AttemptFailed{Kind: k, Step: step, Attempt: n, Effect: events.EffectUnknown})
 }
 
-// waits is the wait after an attempt that failed, to its end.
+// waits writes the wait after a failed attempt, to its end.
 func (h *history) waits(step string, n int) *history {
 	h.t.Helper()
 	h.recovery(step, events.Do, events.ActionWait).add(&events.AttemptWaiting{Kind: events.Do, Step: step, Attempt: n})
@@ -320,26 +315,26 @@ func (h *history) waits(step string, n int) *history {
 	return h.recovery(step, events.Do, events.ActionRetry)
 }
 
-// twoDone is a task whose steps a and b have completed, in this order.
+// twoDone writes a task whose steps a and b have completed, in this order.
 func (h *history) twoDone() *history {
 	h.t.Helper()
 	return h.submit().add(do("a", 1)).completes("a", events.Do).add(do("b", 1)).completes("b", events.Do)
 }
 
-// undoing is the decision to undo after the rejection of step c.
+// undoing writes the decision to undo after the rejection of step c.
 func (h *history) undoing() *history {
 	h.t.Helper()
 	return h.add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected).
 		add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskUndoing{Ending: events.StateUndone})
 }
 
-// undone is a task that was undone as it has to be.
+// undone writes a task that was undone correctly.
 func (h *history) undone() *history {
 	h.t.Helper()
 	return h.twoDone().undoing().add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1)).completes("a", events.Undo).add(&events.TaskUndone{})
 }
 
-// processed is a task that ended as it should end.
+// processed writes a task that was processed correctly.
 func (h *history) processed() *history {
 	h.t.Helper()
 	return h.twoDone().add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})

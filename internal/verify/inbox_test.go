@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Comparisons with the inboxes, the dead letters and the requests.
+// The log is compared with the inboxes, the dead letters and the requests.
 func TestInputsAndWhatTheyLedTo(t *testing.T) {
 	holds(t, whole, []played{
 		{"inputs that came before the log's start aren't known", "", func(h *history) {
@@ -279,15 +279,16 @@ func TestInputsAndWhatTheyLedTo(t *testing.T) {
 	})
 }
 
-// forged is a reply to the first attempt at step a by somebody who wasn't asked.
+// forged writes a reply to the first attempt at step a with a given token.
 func (h *history) forged(token string) *history {
 	p := &events.Reply{Task: h.id, Ref: events.RequestRef{Step: "a", Kind: events.Do, Attempt: 1}, Token: token, Outcome: events.Completed, Body: empty.Body}
 	return h.input(p.Record(ns, "mallory"))
 }
 
-// consumedAgain has a submission refused, and later taken: by who claimed the partition since, or by the same owner.
+// consumedAgain writes a submission that is refused and later accepted: after a new claim of the partition, or by the
+// same owner.
 func consumedAgain(h *history, why events.Reason, after time.Duration, claims bool) {
-	h.input(events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("{")}).deadletter(events.ReasonBadJSON) // that the first claim came of
+	h.input(events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("{")}).deadletter(events.ReasonBadJSON) // the cause of the first claim
 	s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}")}
 	h.input(s.Record(ns, "test")).deadletter(why)
 	h.later(after)
@@ -300,7 +301,7 @@ func consumedAgain(h *history, why events.Reason, after time.Duration, claims bo
 	h.receive(s)
 }
 
-// deadletter writes that of the input written last.
+// deadletter writes the dead letter of the last input.
 func (h *history) deadletter(why events.Reason) {
 	r := events.Record{Topic: ns.Inbox(h.cause.Inbox), Partition: h.cause.Partition, Offset: h.cause.Offset}
 	for _, fed := range h.fed {
@@ -313,8 +314,8 @@ func (h *history) deadletter(why events.Reason) {
 	h.c.Deadletter(&d)
 }
 
-// undoLeft has an undo that is held; then an operator leaves it, or it ends
-// without having happened.
+// undoLeft writes an undo of steps b and a. If left is set, the undo of b is rejected, and an operator cancels the held
+// task and keeps what was done. Otherwise the undo of a is reported completed without having happened.
 func undoLeft(h *history, left bool) {
 	h.twoDone().undoing()
 	if !left {
@@ -330,7 +331,7 @@ func undoLeft(h *history, left bool) {
 	h.add(&events.TaskCancelled{By: events.By{RequestID: "request"}})
 }
 
-// released: an operator settles a step, and the task goes on.
+// released writes an operator's release of a step. The task continues.
 func (h *history) released(step string, as events.StepState) *history {
 	h.t.Helper()
 	x := &events.Control{Command: events.Release, Step: step, As: as, Task: h.id}
@@ -339,23 +340,21 @@ func (h *history) released(step string, as events.StepState) *history {
 	return h.add(&events.RunReleased{By: events.By{RequestID: x.RequestID}, Step: step, As: as}).add(&events.TaskResumed{})
 }
 
-// releasedByHand is a task whose step c is in error; an operator settles it.
+// releasedByHand is a task whose step c is held and released by an operator.
 func releasedByHand(h *history) {
 	h.holding().twoDone().add(do("c", 1)).later(time.Millisecond).reply("c", events.Do, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Do, Step: "c", Attempt: 1}).add(&events.TaskHeld{})
 	h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
 
-// releasedBeforeItBegan is a task whose step c could not even be asked for; an
-// operator settles it.
+// releasedBeforeItBegan is a task whose step c failed before it was requested, and is released by an operator.
 func releasedBeforeItBegan(h *history) *history {
 	h.holding().twoDone().add(&events.RunErrored{Kind: events.Do, Step: "c"}).add(&events.TaskHeld{})
 	return h.released("c", events.StepCompleted).add(&events.TaskProcessed{})
 }
 
-// releasedThenUndone is a task whose step b was settled by an operator, who did
-// it by hand, and that is undone then: c and b by their agent, of whom b's undo
-// does nothing, and a.
+// releasedThenUndone is a task whose step b was released by an operator, after manual work, and that is then undone.
+// The agent undoes b, without effect, and then a.
 func releasedThenUndone(h *history) *history {
 	h.holding().submit().add(do("a", 1)).completes("a", events.Do).add(&events.RunErrored{Kind: events.Do, Step: "b"}).add(&events.TaskHeld{})
 	h.released("b", events.StepCompleted).c.Effect(Effect{Happened, key("b", events.Do)})
@@ -365,16 +364,15 @@ func releasedThenUndone(h *history) *history {
 	return h.add(undo("a", 1)).completes("a", events.Undo)
 }
 
-// undoReleased is a task whose undo of step b was rejected and then released by
-// an operator. The undo of step a is left.
+// undoReleased is a task whose undo of step b was rejected and then released by an operator. The undo of step a
+// remains.
 func undoReleased(h *history) *history {
 	h.twoDone().undoing().add(undo("b", 1)).later(time.Millisecond).reply("b", events.Undo, 1, events.Rejected)
 	h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1}).add(&events.TaskHeld{})
 	return h.released("b", events.StepUndone)
 }
 
-// A record in the wrong partition is forwarded, once; and unreadable if it is
-// misplaced again.
+// A record in the wrong partition is forwarded once. If it is misplaced again, it is a dead letter.
 func TestForwards(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
@@ -408,8 +406,7 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// Replies of an agent that a test makes misbehave are exempt, and late replies within the tolerance are only
-// counted.
+// Replies of an agent that the test makes misbehave are exempt. Late replies within the tolerance are only counted.
 func TestLateRepliesThatAreNoFault(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -446,7 +443,7 @@ func TestTrimmedInputsAreNotKept(t *testing.T) {
 	}
 }
 
-// The checker doesn't wait for inputs that came after the inbox was read.
+// The checker doesn't wait for inputs that arrived after the inbox was read.
 func TestInputsOfLaterAreNotKept(t *testing.T) {
 	h := newHistory(t, Options{})
 	h.c.InputsRead(events.Tasks, 0, 0, 0)
@@ -460,8 +457,8 @@ func TestInputsOfLaterAreNotKept(t *testing.T) {
 	}
 }
 
-// In a running system a record may be forwarded after its target was read. Records that were consumed earlier must
-// be forwarded.
+// In a running system a record may be forwarded after its target was read. Records that were consumed earlier must be
+// forwarded.
 func TestForwardsOfASystemThatRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string

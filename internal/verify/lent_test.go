@@ -9,8 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lent hands out a record whose bytes are another's afterwards, as readers do that use
-// their memory again.
+// lent passes a borrowed record to take. Its bytes are overwritten afterwards, as by a reader that reuses its buffers.
 func lent(r *events.Record, take func(*events.Record)) {
 	own := *r
 	own.Key, own.Value, own.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), nil
@@ -32,7 +31,7 @@ func scribble(b []byte) {
 	}
 }
 
-// The checker retains no memory of a record: the result is the same if the memory is reused.
+// The checker doesn't retain the memory of a record: the result is the same if the memory is reused.
 func TestNothingOfARecordIsKept(t *testing.T) {
 	inputs, log := parts(t, 2)
 	h := &history{t: t, id: "held", c: New(Options{}), at: start0, part: 2}
@@ -64,7 +63,7 @@ func TestNothingOfARecordIsKept(t *testing.T) {
 	}
 }
 
-// withoutSome leaves out one event in seven.
+// withoutSome omits one of seven events.
 func withoutSome(log []events.Record) (some []events.Record) {
 	for i, r := range log {
 		if i%7 != 4 {
@@ -74,7 +73,7 @@ func withoutSome(log []events.Record) (some []events.Record) {
 	return some
 }
 
-// garbled makes one event in seven unreadable.
+// garbled makes one of seven events unreadable.
 func garbled(log []events.Record) []events.Record {
 	all := append([]events.Record(nil), log...)
 	for i := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// parts writes some partitions of three tasks each: one processed, one undone, one
-// open after it failed, an input of each that nobody has consumed, and unreadable.
+// parts writes partitions of three tasks each: one processed, one undone, and one open after a failure. Each has an
+// unreadable input that no scheduler has consumed.
 func parts(t *testing.T, n int) (inputs, log []events.Record) {
 	for p := range n {
 		h := &history{t: t, c: New(Options{}), at: start0, part: int32(p)}
@@ -68,7 +68,7 @@ func TestMergedIsTheWhole(t *testing.T) {
 	}
 }
 
-// A task has one partition. Its duplicate in another is found when they are merged.
+// A task belongs to one partition. A duplicate in another partition is found when the checkers are merged.
 func TestMergeFindsATaskInTwoPartitions(t *testing.T) {
 	var checkers []*Checker
 	for p := range int32(2) {
@@ -84,7 +84,7 @@ func TestMergeFindsATaskInTwoPartitions(t *testing.T) {
 	}
 }
 
-// With a time range, the tasks submitted in it are checked to their end, from any place in the log. Others are
+// With a time range, the tasks submitted in it are checked to their end, from any position in the log. Other tasks are
 // counted.
 func TestRangeOfTime(t *testing.T) {
 	h := newHistory(t, Options{})
@@ -112,7 +112,7 @@ func TestRangeOfTime(t *testing.T) {
 		name         string
 		o            Options
 		from         int
-		change       int // an event that is changed; 0: none
+		change       int // index of a changed event; 0: none
 		tasks, ended int
 		broken       []string
 	}{
@@ -150,12 +150,12 @@ func TestRangeOfTime(t *testing.T) {
 	}
 }
 
-// An input with a dead letter was consumed, and so were those before it, whether or not a later one led to an
-// event.
+// An input with a dead letter was consumed, and so were the inputs before it. It doesn't matter whether a later one led
+// to an event.
 func TestPendingBesideDeadLetters(t *testing.T) {
 	h := newHistory(t, Options{Deadletters: true})
 	h.twoDone()
-	h.reply("a", events.Do, 1, events.Completed) // again: it leads to nothing
+	h.reply("a", events.Do, 1, events.Completed) // a repetition that leads to nothing
 	r := (&events.Submission{ID: "u", Workflow: "none", Input: []byte("{}")}).Record(ns, "shop")
 	h.input(r)
 	refused := h.fed[len(h.fed)-1]
@@ -170,8 +170,8 @@ func TestPendingBesideDeadLetters(t *testing.T) {
 	}
 }
 
-// What is older than the log that was fed isn't said to wait: whether it was consumed can't be
-// told. What is newer, and led to nothing, does.
+// Inputs older than the checked part of the log aren't counted as pending, because it is unknown whether they were
+// consumed. Newer inputs that led to nothing are pending.
 func TestPendingOfARange(t *testing.T) {
 	h := newHistory(t, Options{})
 	h.twoDone().add(do("c", 1)).completes("c", events.Do).add(&events.TaskProcessed{})

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Observations besides the log.
+// Observations other than the log.
 func TestWhatWasSeen(t *testing.T) {
 	digest := func(by, sum string, crashed bool) Digest {
 		return Digest{View: "tasks", By: by, Offset: 7, Sum: sum, Crashed: crashed}
@@ -129,8 +129,7 @@ func TestWhatWasSeen(t *testing.T) {
 	})
 }
 
-// relaxed feeds what was written so far to a checker that doesn't look at the
-// time of replies.
+// relaxed passes the records written so far to a checker that ignores the times of replies.
 func relaxed(h *history) *Checker {
 	h.o.ReplyTolerance = 2 * time.Hour
 	c := New(h.o)
@@ -152,13 +151,13 @@ func relaxed(h *history) *Checker {
 	return c
 }
 
-// late is a task of which a timer fires two seconds late.
+// late is a task with a timer that fires 2 s late.
 func late(h *history) {
 	h.submit().add(do("a", 1)).later(3*time.Second).recovery("a", events.Do, events.ActionWait)
 	h.add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1}).add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1})
 }
 
-// The percentiles are those of what was added, to 1.6 %.
+// Percentiles are accurate to 1.6 %.
 func TestLateness(t *testing.T) {
 	var l lateness
 	for ms := range 1000 {
@@ -181,7 +180,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// What a report counts.
+// The counts of a report.
 func TestReport(t *testing.T) {
 	h := newHistory(t, whole)
 	h.submit().add(do("a", 1)).fails("a", events.Do, 1)
@@ -203,7 +202,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The timeline is of the first broken task, with the events around its fault.
+// The timeline shows the first broken task, with the events around its fault.
 func TestTimeline(t *testing.T) {
 	h := newHistory(t, Options{})
 	if h.processed().c.Finish(h.at).Timeline() != nil {
@@ -239,7 +238,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// A missing part is reported before what may follow from it. It belongs to no record, so there is no timeline.
+// A missing part is reported before faults that may follow from it. It has no record, so there is no timeline.
 func TestIncomplete(t *testing.T) {
 	h := newHistory(t, Options{Faults: 2})
 	c := h.processed().c

@@ -7,13 +7,13 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// chained is a plan whose step b needs a, and c needs b.
+// chained makes the plan a chain: step b needs a, and c needs b.
 func (h *history) chained() *history {
 	h.chain = true
 	return h
 }
 
-// TestCourse: a task's events are those that its plan calls for, and each decision goes on to its end.
+// TestCourse: a task's events are those that its plan requires, and each decision is complete.
 func TestCourse(t *testing.T) {
 	o := whole
 	o.Whole = true
@@ -100,7 +100,7 @@ func TestCourse(t *testing.T) {
 	})
 }
 
-// TestArms: what an event arms is the timer of the plan, and supervisors are told of the plan.
+// TestArms: an event starts the timer of the plan, and the policy for supervisors is that of the plan.
 func TestArms(t *testing.T) {
 	change := func(f events.Fact, fn func(*events.Event)) func(*history) {
 		return func(h *history) {
@@ -155,7 +155,7 @@ func TestArms(t *testing.T) {
 	})
 }
 
-// TestDeferrals: what isn't counted was nothing done, and its wait is what the agent asked for.
+// TestDeferrals: an attempt that doesn't count had no effect, and its wait is the one that the agent asked for.
 func TestDeferrals(t *testing.T) {
 	deferred := func(effect events.Effect, after time.Duration, counts bool) *events.AttemptFailed {
 		return &events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: 1, Effect: effect, RetryAfter: after, Deferred: !counts}
@@ -176,7 +176,7 @@ func TestDeferrals(t *testing.T) {
 	})
 }
 
-// TestWhatInputsSay: what an event tells is what its input says.
+// TestWhatInputsSay: an event has the data of its input.
 func TestWhatInputsSay(t *testing.T) {
 	holds(t, whole, []played{
 		{"P3: another output than the reply's", "P3", func(h *history) {

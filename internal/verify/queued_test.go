@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// queued writes a fact that the slot made possible which the last input freed.
+// queued writes an event that became possible because the last input freed a slot.
 func (h *history) queued(f events.Fact) *history {
 	h.t.Helper()
 	e := h.event(f)
@@ -15,7 +15,7 @@ func (h *history) queued(f events.Fact) *history {
 	return h.write(e)
 }
 
-// other is a reply to a task that isn't there: it leads to nothing of its own.
+// other writes a reply to a task that doesn't exist. It leads to no event of its own.
 func (h *history) other() *history {
 	h.t.Helper()
 	id := h.id
@@ -24,11 +24,11 @@ func (h *history) other() *history {
 	return h.reply("a", events.Do, 1, events.Completed)
 }
 
-// A step that waited for its agent begins by an input about any task; nothing else
-// does, and the budget, the backoff and the order are those of every attempt.
+// An input about any task may start a step that waited for its agent, and nothing else. The budget, the backoff and the
+// order are those of every attempt.
 func TestQueuedStepsAreHeldAgainstThePromises(t *testing.T) {
 	o := whole
-	o.Deadletters = false // of the reply to a task that isn't there
+	o.Deadletters = false // the reply to the missing task would need one
 	holds(t, o, []played{
 		{"a step waits for a reply of another task", "", func(h *history) {
 			h.submit().add(do("a", 1)).add(do("b", 1))

@@ -6,8 +6,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// An inbox was deleted and created again, so causes name offsets that were there before. Events of the first topic
-// aren't checked against what the second one has, and those of the second are.
+// An inbox was deleted and created again, so causes of older events have offsets of the first topic. Those events
+// aren't checked against the second topic. Later events are.
 func TestInboxThatWasRecreated(t *testing.T) {
 	o := whole
 	o.TopicIDs = events.TopicIDs{events.Tasks: "t1", events.Replies: "r2"}
@@ -15,7 +15,7 @@ func TestInboxThatWasRecreated(t *testing.T) {
 		h.topics = events.TopicIDs{events.Tasks: "t1", events.Replies: "r1"}
 		h.claim(h.epoch + 1)
 		h.submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1))
-		h.mute = true // gone with its topic
+		h.mute = true // deleted with its topic
 		return h.reply("a", events.Do, 1, events.Completed).completedBy("a")
 	}
 	holds(t, o, []played{
@@ -40,7 +40,7 @@ func TestInboxThatWasRecreated(t *testing.T) {
 	})
 }
 
-// completedBy is the completion of an attempt by the reply that was written last.
+// completedBy writes the completion of an attempt by the last reply.
 func (h *history) completedBy(step string) *history {
 	h.c.Effect(Effect{Happened, key(step, events.Do)})
 	return h.add(&events.AttemptCompleted{Kind: events.Do, Step: step, Attempt: 1})

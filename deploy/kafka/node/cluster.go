@@ -20,58 +20,50 @@ import (
 )
 
 const (
-	// startDurationMax bounds the start of one node: 2 s on an idle machine
-	// with two cores, several times that on a busy one.
+	// startDurationMax bounds the start of one node. It takes 2 s on an idle machine with two cores, and several times
+	// that on a busy one.
 	startDurationMax = 90 * time.Second
-	// stopDurationGrace is what a node gets to end by itself.
+	// stopDurationGrace is the time between SIGTERM and SIGKILL.
 	stopDurationGrace = 20 * time.Second
-	// portAttemptsMax is how many sets of ports are tried.
+	// portAttemptsMax bounds the attempts to find free ports.
 	portAttemptsMax = 20
-	// Ports are picked below the range that the kernel hands out to outgoing
-	// connections (32768 and up), so that none is taken while a node that
-	// was killed is away.
+	// Ports are below the kernel's ephemeral range (32768 and up), so that no outgoing connection gets a port while its
+	// node is down.
 	portMin, portMax = 20000, 32000
-	// readyLine is what a node logs once it serves clients: the controller
-	// has registered it and no longer fences it.
+	// readyLine is the line that a node logs once it serves clients: the controller has registered and unfenced it.
 	readyLine = "Kafka Server started"
 )
 
 //go:embed log4j2.properties
 var log4j []byte
 
-// ErrPortInUse is wrapped when a port that was asked for is taken.
+// ErrPortInUse is wrapped by errors for a requested port that is in use.
 var ErrPortInUse = errors.New("port in use")
 
-// Options says what to start. The zero value is one node with its data in a
-// temporary folder, on free ports.
+// Options configures Start. The zero value is one node on free ports with its data in a temporary directory.
 type Options struct {
-	// Nodes is how many, 1 (or 0) or 3. Each is broker and controller.
+	// Nodes is the number of nodes: 1 (or 0) or 3. Each is a broker and a controller.
 	Nodes int
-	// Dir holds the data, logs and configuration, and is reused if a cluster
-	// was started there before. Empty: a temporary folder that Stop removes.
+	// Dir holds the data, logs and configuration. If it holds a cluster already, that is started again. Empty: a
+	// temporary directory that Stop removes.
 	Dir string
-	// Port is the brokers'; the controllers' is the next one, and Listeners
-	// take those that follow. 0: the ones used before in Dir, else free ones.
+	// Port is the port of the brokers. The controllers use the next one, and Listeners those after it. 0: the ports
+	// that Dir records, or free ones.
 	Port int
 	// Overrides are broker properties that replace or complete the defaults.
 	Overrides map[string]string
-	// Listeners are further listeners, name to security protocol
-	// ("SECURE": "SASL_SSL"), each on a port of its own; Overrides configure
-	// them ("listener.name.secure.ssl.keystore.location").
+	// Listeners are additional listeners, name to security protocol ("SECURE": "SASL_SSL"). Each has its own port.
+	// Overrides configure them ("listener.name.secure.ssl.keystore.location").
 	Listeners map[string]string
-	// Advertised is what clients of a listener are told instead of its own
-	// addresses, host:port by node: those of a proxy that stands in front, say.
-	// "PLAINTEXT" is the listener of Brokers, by which the nodes find each
-	// other too.
+	// Advertised are the advertised addresses of a listener, host:port by node, instead of its own; those of a proxy,
+	// for example. "PLAINTEXT" is the listener of Brokers. The nodes also use it to connect to each other.
 	Advertised map[string][]string
-	// QuickStart is for a cluster that lives for minutes: its Java VM compiles quickly
-	// rather than well, and takes little more than half of the processor time until it
-	// serves.
+	// QuickStart is for a cluster that runs for minutes. Its JVM uses only the fast compiler, which takes little more
+	// than half of the processor time until the node serves clients.
 	QuickStart bool
 }
 
-// manifest is what must stay the same when a cluster is started again from
-// its folder: cluster.json.
+// manifest is the content of cluster.json. It must stay the same when a cluster is started again from its directory.
 type manifest struct {
 	Version     string   `json:"version"`
 	ClusterID   string   `json:"cluster_id"`
@@ -80,9 +72,8 @@ type manifest struct {
 	Directories []string `json:"directories"`
 }
 
-// Cluster is a running cluster. Nodes are counted from 0, as in Brokers; in
-// Kafka's own words the id of node i is i+1. All methods may be called from
-// several goroutines; those of one node wait for each other.
+// Cluster is a running cluster. Nodes are counted from 0, as in Brokers; Kafka's id of node i is i+1. All methods are
+// safe for concurrent use. Operations on the same node are serialized.
 type Cluster struct {
 	manifest
 	options   Options
@@ -91,20 +82,19 @@ type Cluster struct {
 	java      string
 	libs      string
 	nodes     []*nodeProcess
-	failed    chan error // the first node that ended unasked
+	failed    chan error // the first node that ended unexpectedly
 }
 
-// member is a node's process, or its absence.
+// nodeProcess holds the process of a node; nil if it was never started.
 type nodeProcess struct {
 	sync.Mutex
 	process  *process
-	stopping *process // the process that was told to end
+	stopping *process // the process that Kill or Terminate ends
 }
 
-// Start starts the nodes and returns once each serves clients. ctx bounds the
-// start only; Stop ends the cluster, and so does the end of this process.
-// Errors wrap ErrMissing if something must be installed first, and
-// ErrPortInUse if Port is taken; others quote the node's log.
+// Start starts the nodes and returns once each serves clients. ctx bounds only the start. Stop ends the cluster, and so
+// does the end of this process. Errors wrap ErrMissing if something must be installed first, and ErrPortInUse if Port
+// is in use. Other errors quote the node's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 1
@@ -152,7 +142,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.forEachNode(func(i int) error { return c.Restart(ctx, i) })
 }
 
-// each runs f for all nodes at once.
+// forEachNode runs f for all nodes concurrently.
 func (c *Cluster) forEachNode(f func(i int) error) error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
@@ -163,7 +153,7 @@ func (c *Cluster) forEachNode(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// load reads the manifest of an earlier start, or makes one.
+// load reads the manifest of an earlier start, or creates one.
 func (c *Cluster) load() error {
 	path := filepath.Join(c.dir, "cluster.json")
 	b, err := os.ReadFile(path)
@@ -201,8 +191,8 @@ func (c *Cluster) create(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// newID is a random id as Kafka writes them: 16 bytes in base64 for URLs. It
-// may not begin with a dash, which the tools would take for a flag.
+// newID returns a random id in Kafka's format: 16 bytes in base64 for URLs. It must not begin with a dash, because the
+// tools would parse it as a flag.
 func newID() string {
 	for {
 		var b [16]byte
@@ -231,7 +221,7 @@ func (c *Cluster) pickPort() (int, error) {
 	return 0, fmt.Errorf("no free ports in %d attempts: %w", portAttemptsMax, last)
 }
 
-// free returns nil if every node could listen on all its ports.
+// checkPortsFree returns nil if every node can listen on all its ports.
 func (c *Cluster) checkPortsFree(port int) error {
 	for i := range c.options.Nodes {
 		for p := range c.options.ports() {
@@ -252,14 +242,13 @@ func (c *Cluster) nodeDir(i int) string   { return filepath.Join(c.dir, "node"+s
 func (c *Cluster) propPath(i int) string  { return filepath.Join(c.nodeDir(i), "node.properties") }
 func (c *Cluster) log4jPath(i int) string { return filepath.Join(c.nodeDir(i), "log4j2.properties") }
 
-// Log is the path of the log of node i; it goes on over restarts.
+// Log returns the path of the log of node i. Restarts append to it.
 func (c *Cluster) Log(i int) string { return filepath.Join(c.nodeDir(i), "broker.log") }
 
-// compileQuickly has a Java VM use only the first of its compilers.
+// compileQuickly limits a JVM to its first compiler (C1).
 const compileQuickly = "-XX:TieredStopAtLevel=1"
 
-// prepare writes the configuration of node i and formats its data folder,
-// once.
+// prepare writes the configuration of node i, and formats its data directory if it isn't formatted yet.
 func (c *Cluster) prepare(ctx context.Context, i int) error {
 	data := filepath.Join(c.nodeDir(i), "data")
 	err := os.MkdirAll(c.nodeDir(i), 0o755)
@@ -288,11 +277,10 @@ func (c *Cluster) prepare(ctx context.Context, i int) error {
 	return nil
 }
 
-// Brokers are the bootstrap servers, host:port, by node.
+// Brokers returns the bootstrap servers, host:port, by node.
 func (c *Cluster) Brokers() []string { return c.addresses(0) }
 
-// Listener returns the addresses, by node, of one of Options.Listeners; nil
-// if there is none of that name.
+// Listener returns the addresses, by node, of one of Options.Listeners, or nil if there is no such listener.
 func (c *Cluster) Listener(name string) []string {
 	if _, ok := c.options.Listeners[name]; !ok {
 		return nil
@@ -314,11 +302,11 @@ func (c *Cluster) addresses(port int) []string {
 	return a
 }
 
-// Dir is where the cluster keeps everything.
+// Dir returns the directory of the cluster's data, logs and configuration.
 func (c *Cluster) Dir() string { return c.dir }
 
-// Restart starts node i after Kill or Terminate, with its data and its ports,
-// and returns once it serves clients. One that runs is left alone.
+// Restart starts node i after Kill or Terminate, with its data and its ports, and returns once it serves clients. It
+// does nothing if the node runs.
 func (c *Cluster) Restart(ctx context.Context, i int) error {
 	m := c.nodes[i]
 	m.Lock()
@@ -359,7 +347,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	return nil
 }
 
-// watch reports a process that ends without having been told to.
+// watch reports a process that ends unexpectedly.
 func (c *Cluster) watch(i int, m *nodeProcess, p *process) {
 	<-p.done
 	m.Lock()
@@ -370,15 +358,14 @@ func (c *Cluster) watch(i int, m *nodeProcess, p *process) {
 	select {
 	case c.failed <- fmt.Errorf("kafka node %d ended by itself (%v); its log %s says:\n%s",
 		i, p.cmd.ProcessState, c.Log(i), LogErrors(c.Log(i))):
-	default: // one is enough to know
+	default: // the first error suffices
 	}
 }
 
-// Failed delivers an error when a node has ended though nobody asked for it.
+// Failed delivers an error when a node has ended unexpectedly.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
-// do runs f on the process of node i, if it has one; ends says that f is to
-// end it.
+// withProcess runs f on the process of node i, if it has one. ends says that f ends the process.
 func (c *Cluster) withProcess(i int, ends bool, f func(p *process) error) error {
 	m := c.nodes[i]
 	m.Lock()
@@ -395,26 +382,26 @@ func (c *Cluster) withProcess(i int, ends bool, f func(p *process) error) error 
 	return nil
 }
 
-// Kill ends node i with SIGKILL and returns once it is gone.
+// Kill ends node i with SIGKILL and returns once it has ended.
 func (c *Cluster) Kill(i int) error { return c.withProcess(i, true, (*process).kill) }
 
-// Terminate ends node i in order (SIGTERM; SIGKILL after 20 s): it hands its
-// partitions over first.
+// Terminate shuts node i down with SIGTERM, or with SIGKILL after 20 s. After SIGTERM the node first moves the
+// leadership of its partitions.
 func (c *Cluster) Terminate(i int) error {
 	return c.withProcess(i, true, func(p *process) error { return p.terminate(stopDurationGrace) })
 }
 
-// Pause stops node i with SIGSTOP and returns once it stands still: its
-// connections stay open and nothing answers.
+// Pause stops node i with SIGSTOP and returns once all of its threads are stopped. Its connections stay open, but it
+// doesn't answer.
 func (c *Cluster) Pause(i int) error { return c.withProcess(i, false, (*process).pause) }
 
-// Continue lets node i go on after Pause.
+// Continue resumes node i after Pause.
 func (c *Cluster) Continue(i int) error {
 	return c.withProcess(i, false, func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
-// Stop ends all nodes: in order if their data is kept, at once if it was
-// temporary, and then removes it.
+// Stop ends all nodes. If their data is kept, it terminates them. If it is temporary, it kills them and removes the
+// data.
 func (c *Cluster) Stop() error {
 	if !c.temporary {
 		return c.forEachNode(c.Terminate)

@@ -1,7 +1,5 @@
-// Package node runs Apache Kafka brokers as child processes: one node, or a
-// cluster of three, from the jars that Maven Central publishes. It is what
-// `go run ./deploy/kafka` starts for people and what the tests start for
-// themselves.
+// Package node runs Apache Kafka brokers as child processes: one node, or a cluster of three, from the jars that Maven
+// Central publishes. `go run ./deploy/kafka` and the tests use it.
 //
 //	cluster, err := node.Start(ctx, node.Options{Nodes: 3, Overrides: node.TestOverrides()})
 //	...
@@ -10,19 +8,17 @@
 //	cluster.Kill(0)          // SIGKILL
 //	cluster.Restart(ctx, 0)  // same data, same port
 //
-// Needed on the machine: Linux, a Java 17 or newer, and, the first time only,
-// Maven to fetch 46 jars (44 MB) into the user's cache folder.
+// It requires Linux and Java 17 or newer. The first start also requires Maven, to fetch 46 jars (44 MB) into the user's
+// cache directory.
 //
 // # Children never outlive their parent
 //
-// Every JVM asks the kernel for SIGKILL at the death of the thread that
-// started it, so one thread starts them all and lives as long as the process
-// (see onSpawnThread). Each is in a process group of its own, so that Ctrl-C in a
-// terminal reaches the parent only and the parent decides how they end.
+// The kernel sends every JVM a SIGKILL when the thread that started it ends. So one thread starts all of them and lives
+// as long as the process (see onSpawnThread). Each JVM is in its own process group, so Ctrl-C in a terminal reaches
+// only the parent, and the parent decides how the JVMs end.
 //
-// # What is not promised
+// # Limits
 //
-// Kafka does not fsync on produce: a node that is killed loses nothing that
-// it acknowledged, a machine that loses power can. Brokers listen on loopback
-// addresses without authentication. This is for tests and for trying out.
+// Kafka does not fsync on produce. A killed node loses no acknowledged record, but a power failure can lose some.
+// Brokers listen on loopback addresses without authentication. The package is for tests and evaluation only.
 package node

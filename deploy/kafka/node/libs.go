@@ -14,26 +14,24 @@ import (
 	"syscall"
 )
 
-// Version is the release of Apache Kafka that this package runs. pom.xml
-// names it too; a test compares them.
+// Version is the release of Apache Kafka that this package runs. pom.xml has it too; a test compares them.
 const Version = "4.3.1"
 
-// LibsEnv names the environment variable that says in which folder the jars
-// are, or are to be put.
+// LibsEnv names the environment variable with the directory of the jars. Libs fetches them into it if it has none.
 const LibsEnv = "WAYBILL_KAFKA_LIBS"
 
-// javaVersionMin is the oldest Java that the broker's classes run on.
+// javaVersionMin is the oldest Java version that can run the broker.
 const javaVersionMin = 17
 
 //go:embed pom.xml
 var pom []byte
 
-// ErrMissing is wrapped by errors that say that what has to be on the machine
-// is not there: a program, a new enough one, or jars that can't be fetched.
+// ErrMissing is wrapped by errors for missing prerequisites: a program, a new enough version of it, or jars that can't
+// be fetched.
 var ErrMissing = errors.New("missing")
 
-// Available reports whether a broker could be started here: nil, or an error
-// that wraps ErrMissing and says what to install. It downloads nothing.
+// Available returns nil if a broker can be started here. Otherwise its error wraps ErrMissing and says what to install.
+// It downloads nothing.
 func Available(ctx context.Context) error {
 	if _, err := java(ctx); err != nil {
 		return err
@@ -49,10 +47,9 @@ func Available(ctx context.Context) error {
 	return err
 }
 
-// Libs returns the folder that holds the broker's jars, and fetches them with
-// Maven if they are not there yet: into $WAYBILL_KAFKA_LIBS, or else into
-// waybill/kafka-<Version> in the user's cache folder. Processes that ask at
-// once wait for one download. ctx ends the download.
+// Libs returns the directory of the broker's jars. If it doesn't exist yet, Libs fetches the jars with Maven, into
+// $WAYBILL_KAFKA_LIBS or waybill/kafka-<Version> in the user's cache directory. Concurrent calls, also of several
+// processes, share one download. ctx ends the download.
 func Libs(ctx context.Context) (string, error) {
 	dir, err := libsDir()
 	if err != nil {
@@ -72,7 +69,7 @@ func Libs(ctx context.Context) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("kafka jars: lock %s: %w", lock.Name(), err)
 	}
-	if hasBrokerJar(dir) { // another process was faster
+	if hasBrokerJar(dir) { // another process has fetched them meanwhile
 		return dir, nil
 	}
 	return dir, download(ctx, dir)
@@ -89,8 +86,8 @@ func libsDir() (string, error) {
 	return filepath.Join(cache, "waybill", "kafka-"+Version), nil
 }
 
-// complete reports whether dir holds the broker. The folder appears by one
-// rename, so the main jar stands for all of them.
+// hasBrokerJar reports whether dir has the broker's jars. It checks only the main jar: a rename creates the directory
+// with all of them.
 func hasBrokerJar(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "kafka_2.13-"+Version+".jar"))
 	return err == nil
@@ -120,8 +117,8 @@ func download(ctx context.Context, dir string) (err error) {
 	if !hasBrokerJar(libs) {
 		return fmt.Errorf("kafka jars: %s ended well, but %s has no kafka_2.13-%s.jar", cmd, libs, Version)
 	}
-	// A folder that is there but is not complete was made by hand, if it is
-	// empty: Rename replaces an empty folder and refuses any other.
+	// Rename replaces an empty directory and refuses any other. One that exists without the main jar was not created by
+	// Libs.
 	if err := os.Rename(libs, dir); err != nil {
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("kafka jars: %s holds something else than Kafka %s: remove it, or set %s to another folder",
@@ -141,7 +138,7 @@ func maven() (string, error) {
 	return mvn, nil
 }
 
-// java returns the java to run: of JAVA_HOME if it is set, else of PATH.
+// java returns the path of the java command: from JAVA_HOME if it is set, otherwise from PATH.
 func java(ctx context.Context) (string, error) {
 	const install = "install a JDK %d or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
 	path := "java"
@@ -166,8 +163,8 @@ func java(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// javaMajor reads the major version from what `java -version` prints:
-// `openjdk version "17.0.15" 2025-04-15`, or `"1.8.0_292"` before Java 9.
+// javaMajor parses the major version in the output of `java -version`: `openjdk version "17.0.15" 2025-04-15`, or
+// `"1.8.0_292"` before Java 9.
 func javaMajor(out string) (int, bool) {
 	_, rest, ok := strings.Cut(out, `version "`)
 	if !ok {

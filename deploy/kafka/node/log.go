@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// logErrorLinesMax is how much of a log an error quotes.
+// logErrorLinesMax bounds the log lines that an error quotes.
 const logErrorLinesMax = 12
 
-// Complaint returns what a log says went wrong: its last lines of level ERROR
-// or FATAL and those that name an exception, else simply its last lines.
+// LogErrors returns the last lines of a log that have level ERROR or FATAL or name an exception. If there are none, it
+// returns the last lines.
 func LogErrors(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -21,8 +21,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-// parentEnv makes the test binary a process that starts a node and waits to
-// be killed.
+// parentEnv names the environment variable that makes the test binary start a node and wait to be killed.
 const parentEnv = "WAYBILL_NODE_TEST_PARENT"
 
 const testDurationMax = 60 * time.Second
@@ -59,7 +58,7 @@ func answers(addr string) bool {
 	return conn.Close() == nil
 }
 
-// A node's children must not outlive a parent that got no chance to end them.
+// TestKilledParentLeavesNoNode checks that a node ends when its parent is killed.
 func TestKilledParentLeavesNoNode(t *testing.T) {
 	kafkatest.NeedKafka(t)
 	exe, err := os.Executable()
@@ -93,7 +92,7 @@ func TestKilledParentLeavesNoNode(t *testing.T) {
 	awaitGone(t, children[0])
 }
 
-// childrenOf lists the processes whose parent is pid.
+// childrenOf returns the processes whose parent is pid.
 func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -117,9 +116,8 @@ func childrenOf(t *testing.T, pid int) []int {
 	return children
 }
 
-// awaitGone waits until no thread is left of a process that is nobody's child
-// here. What remains until init reaps it is a zombie, and it is one already
-// while its other threads still end.
+// awaitGone waits until a process that is not a child of this one has no threads left. Until init reaps the process it
+// is a zombie, but it is in that state already while other threads are still ending.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	ctx := timeout(t)
@@ -206,10 +204,10 @@ func TestNodeThatEndsByItselfIsReported(t *testing.T) {
 	}
 }
 
-// apiVersionsRequest is ApiVersions v0, framed: the least that a broker answers.
+// apiVersionsRequest is a framed ApiVersions v0 request, the smallest request that a broker answers.
 var apiVersionsRequest = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff}
 
-// ask sends one request and returns whether an answer came within wait.
+// ask sends one request and reports whether an answer arrived within wait.
 func ask(t *testing.T, conn net.Conn, wait time.Duration) bool {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
@@ -269,11 +267,11 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A property that Kafka refuses must show in the error, not only in a log.
+// TestStartFailureSaysWhatKafkaSays checks that the error of Start quotes Kafka's reason for refusing a property.
 func TestStartFailureSaysWhatKafkaSays(t *testing.T) {
 	kafkatest.NeedKafka(t)
 	for property, value := range map[string]string{
-		"log.retention.ms":      "soon",               // refused when the folder is formatted
+		"log.retention.ms":      "soon",               // refused when the directory is formatted
 		"authorizer.class.name": "no.such.Authorizer", // refused when the node starts
 	} {
 		_, err := node.Start(timeout(t), node.Options{Dir: t.TempDir(), Overrides: map[string]string{property: value}})
@@ -331,8 +329,8 @@ func wantMissing(t *testing.T, advice string) {
 	}
 }
 
-// A listener with SASL beside the plain one, as tests of client settings need
-// it: it must listen, and refuse a client that does not authenticate.
+// TestFurtherListener checks an additional listener with SASL, which tests of client settings use. It must listen, and
+// refuse unauthenticated clients.
 func TestFurtherListener(t *testing.T) {
 	c := kafkatest.KafkaCluster(t, node.Options{
 		Listeners: map[string]string{"SECURE": "SASL_PLAINTEXT"},

@@ -14,22 +14,20 @@ import (
 	"time"
 )
 
-// stopDurationMax is how long a process may take to be seen stopped by
-// SIGSTOP.
+// stopDurationMax bounds the wait until a process is stopped after SIGSTOP.
 const stopDurationMax = 5 * time.Second
 
-// process is one child: started, watched, reaped.
+// process is one child process. A goroutine waits for it to end and reaps it.
 type process struct {
 	cmd   *exec.Cmd
 	log   *os.File
-	ready chan struct{} // closed when the log shows the line that was waited for
+	ready chan struct{} // closed when the log shows readyLine
 	done  chan struct{} // closed once it is reaped
 }
 
-// onSpawnThread runs start on the one thread that may start children. The kernel
-// sends a child its parent-death signal when the thread that started it ends,
-// not the process; Go ends threads as it likes, except one that a goroutine
-// is locked to, and that goroutine never returns.
+// onSpawnThread runs start on the one thread that starts children. The kernel sends a child its parent-death signal
+// when the thread that started it ends, even if the process lives on. The Go runtime may end any thread except one to
+// which a goroutine is locked, and that goroutine never returns.
 var onSpawnThread = sync.OnceValue(func() func(start func() error) error {
 	type request struct {
 		start func() error
@@ -49,8 +47,8 @@ var onSpawnThread = sync.OnceValue(func() func(start func() error) error {
 	}
 })
 
-// startProcess starts path, appends what it prints to the file logPath, and
-// closes ready at the first line that contains readyLine.
+// startProcess starts path, appends its output to the file logPath, and closes ready at the first line that contains
+// readyLine.
 func startProcess(dir, logPath, readyLine, path string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -65,8 +63,7 @@ func startProcess(dir, logPath, readyLine, path string, args ...string) (*proces
 		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), log.Close())
 	}
 	go func() {
-		// How it ended is in ProcessState; the log is this goroutine's to
-		// close, and a log that can't be closed has nobody left to read it.
+		// ProcessState has the exit status. A close error of the log can't be reported to anyone.
 		_ = p.cmd.Wait()
 		_ = log.Close()
 		close(p.done)
@@ -74,8 +71,7 @@ func startProcess(dir, logPath, readyLine, path string, args ...string) (*proces
 	return p, nil
 }
 
-// signal sends sig to the process and whatever it started. One that is gone
-// already is no error.
+// signal sends sig to the process group of the process. It returns nil if the process has ended.
 func (p *process) signal(sig syscall.Signal) error {
 	select {
 	case <-p.done:
@@ -88,7 +84,7 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// kill ends the process with SIGKILL and waits until it is gone.
+// kill ends the process with SIGKILL and waits for its end.
 func (p *process) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
@@ -97,9 +93,9 @@ func (p *process) kill() error {
 	return nil
 }
 
-// terminate asks the process to end, and kills it if it has not after grace.
+// terminate sends SIGTERM, and kills the process if it hasn't ended after grace.
 func (p *process) terminate(grace time.Duration) error {
-	// A stopped process sees SIGTERM only once it goes on.
+	// A stopped process handles SIGTERM only after SIGCONT.
 	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(syscall.SIGCONT)); err != nil {
 		return err
 	}
@@ -111,8 +107,8 @@ func (p *process) terminate(grace time.Duration) error {
 	}
 }
 
-// pause stops the process with SIGSTOP and returns once every thread of it
-// stands still: a signal that was sent is not yet a process that stopped.
+// pause sends SIGSTOP and returns once all threads of the process are stopped: they don't stop at the moment of the
+// signal.
 func (p *process) pause() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -143,12 +139,12 @@ func stopped(pid int) (bool, error) {
 	for _, path := range stats {
 		b, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // the thread ended meanwhile
+			continue // the thread has ended
 		}
 		if err != nil {
 			return false, err
 		}
-		// "pid (name) S ...": the name may hold anything, so from the end.
+		// The format is "pid (name) S ...". The name may contain any character, so search from the end.
 		if i := bytes.LastIndexByte(b, ')'); i < 0 || !bytes.HasPrefix(b[i+1:], []byte(" T")) {
 			return false, nil
 		}
@@ -156,13 +152,12 @@ func stopped(pid int) (bool, error) {
 	return len(stats) > 0, nil
 }
 
-// lineWatch copies what is written to it and closes seen at the first line
-// that contains want.
+// lineWatch copies its input to another writer, and closes seen at the first line that contains want.
 type lineWatch struct {
 	to   io.Writer
 	want []byte
 	seen chan struct{}
-	line []byte // the unfinished last line, while want was not seen
+	line []byte // the incomplete last line, until want is seen
 }
 
 func (w *lineWatch) Write(b []byte) (int, error) {

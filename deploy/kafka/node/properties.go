@@ -9,20 +9,18 @@ import (
 	"strings"
 )
 
-// host is the loopback address of the node with index i. Each has its own,
-// so that all of a cluster share one set of port numbers, and a test can cut
-// one node off by its address.
+// host returns the loopback address of the node with index i. Each node has its own address, so that all nodes use the
+// same ports, and a test can block one node by its address.
 func host(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
 
-// The layout of a cluster's ports: the base is the brokers', the next the
-// controllers', and Options.Listeners follow in the order of their names.
+// ports returns the number of ports of a node. The first is the broker's, the next the controller's, and those of
+// Options.Listeners follow in the order of their names.
 func (o *Options) ports() int { return 2 + len(o.Listeners) }
 
-// clientListener is the listener that there always is, for clients and for the
-// other nodes.
+// clientListener is the listener that every node has, for clients and for the other nodes.
 const clientListener = "PLAINTEXT"
 
-// advertised is what clients of a listener of node i are told.
+// advertised returns the advertised address of a listener of node i.
 func (o *Options) advertised(name string, i int, own string) string {
 	if addrs := o.Advertised[name]; addrs != nil {
 		own = addrs[i]
@@ -34,8 +32,7 @@ func (m *manifest) address(i, port int) string {
 	return net.JoinHostPort(host(i), strconv.Itoa(m.Port+port))
 }
 
-// voters is the first controller quorum, as StorageTool wants it:
-// id@host:port:directory id, for each node.
+// voters returns the initial controller quorum in the format of StorageTool: id@host:port:directory id, for each node.
 func (m *manifest) voters() string {
 	v := make([]string, m.Nodes)
 	for i := range v {
@@ -44,7 +41,7 @@ func (m *manifest) voters() string {
 	return strings.Join(v, ",")
 }
 
-// properties is the configuration of the node with index i.
+// properties returns the configuration of the node with index i.
 func (m *manifest) properties(i int, o *Options, data string) map[string]string {
 	bootstrap := make([]string, m.Nodes)
 	for j := range bootstrap {
@@ -88,9 +85,8 @@ func (m *manifest) properties(i int, o *Options, data string) map[string]string 
 	return p
 }
 
-// TestOverrides is what makes a broker quick where tests wait for it: few
-// partitions of the internal topics, short sessions, abandoned transactions
-// and deleted files looked for every second. Each call returns a new map.
+// TestOverrides returns broker properties for tests. Internal topics have few partitions, sessions are short, and the
+// broker looks for abandoned transactions and deleted files every second. Each call returns a new map.
 func TestOverrides() map[string]string {
 	return map[string]string{
 		"offsets.topic.num.partitions":                                "4",
@@ -106,7 +102,7 @@ func TestOverrides() map[string]string {
 	}
 }
 
-// encode writes properties as java.util.Properties reads them, sorted.
+// encode returns properties, sorted, in the format of java.util.Properties.
 func encode(p map[string]string) []byte {
 	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
 	var b strings.Builder

@@ -19,44 +19,40 @@ import (
 )
 
 const (
-	// DefaultListen is where `up` lets other clients in.
+	// DefaultListen is the address at which `waybill up` accepts clients of other processes.
 	DefaultListen = "127.0.0.1:9092"
 
 	lockFile         = "LOCK"
 	minSessionPeriod = time.Second
-	// clusterIDPrefix the id of each log, by which it is told from others: stores of another
-	// are refused, and consoles of another system. Logs of before have it for their id.
+	// clusterIDPrefix begins the cluster id of each log. The id identifies the log: a store or a console of a different
+	// cluster is rejected. Logs of older builds have the prefix alone as their id.
 	clusterIDPrefix = "waybill-embedded"
 
-	// noFetchSession is the epoch of a fetch that neither has nor wants a session.
+	// noFetchSession is the session epoch of a fetch without a session (KIP-227).
 	noFetchSession = -1
 )
 
-// Options say what Start starts.
+// Options configures Start.
 type Options struct {
-	// DataDir holds the log, created if need be; empty: memory.
+	// DataDir holds the log. Start creates it if it doesn't exist. Empty: the log is in memory.
 	DataDir string
-	// Listen is a loopback address for clients outside the process, port 0 for
-	// any (see Broker.Addr); empty: none may come in.
+	// Listen is a loopback address for clients of other processes. Port 0 selects a free port (see Broker.Addr). Empty:
+	// only this process can connect.
 	Listen string
-	// Advertise is what clients are told instead of Listen, "host:port": a
-	// proxy that stands in front, say. Empty: Listen.
+	// Advertise is the "host:port" in metadata responses, such as that of a proxy. Empty: Listen.
 	Advertise string
-	// Sync has every write on disk before it is acknowledged: a power cut then
-	// loses nothing, at a tenth of the transactions (measured: 850/s).
+	// Sync syncs every write to disk before it is acknowledged, so a power failure loses nothing. It reduces throughput
+	// to about a tenth (measured: 850 transactions/s).
 	Sync bool
-	// Partitions of topics that a client creates by using them; 0:
-	// events.DefaultPartitions.
+	// Partitions is the partition count of auto-created topics. 0: events.DefaultPartitions.
 	Partitions int32
-	// WriteFailed is told why a write to DataDir failed, at once and then at most
-	// every 10 s: clients are only told UNKNOWN_SERVER_ERROR, and the broker goes on, as
-	// the disk may be mended, or have room again. It is called by the goroutine that
-	// wrote, and mustn't call the broker. nil: nobody is told.
+	// WriteFailed receives the error of a failed write to DataDir: the first one immediately, then at most one every 10
+	// s. Clients receive only UNKNOWN_SERVER_ERROR. The broker continues, because the disk may be fixed or get free
+	// space. The writing goroutine calls WriteFailed, so it must not call the broker. nil: not called.
 	WriteFailed func(error)
 }
 
-// Broker is a broker in this process. Its methods may be called by many
-// goroutines.
+// Broker is a broker in this process. Its methods are safe for concurrent use.
 type Broker struct {
 	cluster  *Cluster
 	listener *gatedListener
@@ -66,9 +62,8 @@ type Broker struct {
 	closing  sync.Once
 }
 
-// Start starts a broker. Broker.Config leads to it at once; clients outside
-// the process wait until Open. A data directory that another process uses, or
-// an address that is taken, is an error.
+// Start starts a broker. Clients with Broker.Config can connect immediately; clients of other processes wait until
+// Open. It fails if another process uses the data directory or the address.
 func Start(o Options) (_ *Broker, err error) {
 	b := &Broker{faults: &faultLog{writeFailed: o.WriteFailed}}
 	clean := true
@@ -77,9 +72,9 @@ func Start(o Options) (_ *Broker, err error) {
 			return
 		}
 		if clean && b.lock != nil {
-			err = errors.Join(err, b.lock.Truncate(0)) // as it was: nobody was killed here
+			err = errors.Join(err, b.lock.Truncate(0)) // as before: this start left nothing to roll back
 		}
-		// What a client is told of a write that failed doesn't say why.
+		// The error that a client receives doesn't say why a write failed.
 		err = errors.Join(fmt.Errorf("start the embedded broker: %w", err), b.faults.writeError(), b.release())
 	}()
 	if o.DataDir != "" {
@@ -105,11 +100,10 @@ func Start(o Options) (_ *Broker, err error) {
 	}
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID(clusterIDPrefix + "-" + uuid.NewString()), // of a new log: one that is there has its own
+		kfake.ClusterID(clusterIDPrefix + "-" + uuid.NewString()), // for a new log; an existing log keeps its id
 		kfake.GroupMinSessionTimeout(minSessionPeriod),
 		kfake.DefaultNumPartitions(int(o.Partitions)),
-		// Other clients may write to new topics by name; Waybill's own never
-		// ask for it.
+		// Clients of other processes may create topics by writing to them. Waybill's own clients never request it.
 		kfake.AllowAutoTopicCreation(),
 		kfake.WithLogger(b.faults),
 	}
@@ -135,30 +129,29 @@ func Start(o Options) (_ *Broker, err error) {
 	return b, nil
 }
 
-// Config leads to the broker from within the process, past its address, from
-// the first moment. The namespace and the client id are the caller's to set.
+// Config returns the configuration of clients in this process. They connect through memory, also before Open. The
+// caller sets the namespace and the client id.
 func (b *Broker) Config() kafka.Config {
 	return kafka.Config{Brokers: []string{b.addr}, Dial: b.listener.dial, OneBroker: true}
 }
 
-// Addr is where other clients find the broker, "host:port", as it tells them; without an address
-// to listen on, a name that leads nowhere.
+// Addr returns the "host:port" that the broker advertises. Without a listen address, it is a placeholder that can't be
+// dialed.
 func (b *Broker) Addr() string { return b.addr }
 
-// Open lets clients outside the process in. Not before the namespace's topics
-// exist: a client that writes to a topic creates it, and with a partition count
-// that is not the namespace's.
+// Open accepts clients of other processes. Create the namespace's topics first: a client that writes to a missing topic
+// creates it with the default partition count.
 func (b *Broker) Open() { b.listener.open() }
 
-// Close writes everything to disk and ends the broker with its connections.
-// The error is what could not be written, also earlier.
+// Close writes everything to disk, ends the broker and closes its connections. It returns the errors of all writes that
+// failed for good, including earlier ones.
 func (b *Broker) Close() error {
 	var err error
 	b.closing.Do(func() {
 		b.cluster.Close()
 		err = b.faults.err()
 		if err == nil && b.lock != nil {
-			err = b.lock.Truncate(0) // nothing is left to roll back
+			err = b.lock.Truncate(0) // a clean shutdown leaves nothing to roll back
 		}
 		if err = errors.Join(err, b.release()); err != nil {
 			err = fmt.Errorf("close the embedded broker: %w", err)
@@ -173,16 +166,15 @@ func (b *Broker) release() error {
 		err = b.listener.Close()
 	}
 	if b.lock != nil {
-		// The kernel unlocks with the descriptor; the file stays, for a removed
-		// one could be locked by two processes at once.
+		// Closing the descriptor unlocks the file. The file stays: if it were removed, two processes could each lock a
+		// file of that name.
 		err = errors.Join(err, b.lock.Close())
 	}
 	return err
 }
 
-// lockDir takes a data directory for this process, for as long as it lives. The
-// lock file names the process until it has closed the broker: clean says that
-// the one before did.
+// lockDir locks a data directory until f is closed. The lock file holds the pid until Close empties it. clean reports
+// that the previous process closed the broker.
 func lockDir(dir string) (f *os.File, clean bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, unusableDir(err)
@@ -198,7 +190,7 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 		}
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder, _ := os.ReadFile(f.Name()) // only to say more
+		holder, _ := os.ReadFile(f.Name()) // only for the error message
 		return nil, false, closeFile(f, fmt.Errorf("data directory %s is in use by another process (%s); stop it, or give another --data-dir",
 			dir, strings.TrimSpace(string(holder))))
 	}
@@ -218,21 +210,21 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 	return f, clean, nil
 }
 
-// lockWait is for a process that was killed a moment ago: the kernel takes some time to close its files.
+// lockWait bounds the wait for the lock of a process that was just killed: the kernel needs some time to close its
+// files.
 const (
 	lockWait          = time.Second
 	lockRetryInterval = 20 * time.Millisecond
 )
 
-// unusableDir is of a directory that can't be made or written to, which often is another user's.
+// unusableDir wraps the error of a directory that can't be created or written. It often belongs to another user.
 func unusableDir(err error) error {
 	return fmt.Errorf("data directory: %w; give --data-dir one that this user may write to", err)
 }
 
 func closeFile(f *os.File, err error) error { return errors.Join(err, f.Close()) }
 
-// listenLoopback binds the address at once, so that a port that is taken is
-// told at the start.
+// listenLoopback binds the address, so that Start reports a port that is in use.
 func listenLoopback(address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil

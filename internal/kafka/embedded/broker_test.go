@@ -59,7 +59,7 @@ func openAdmin(t *testing.T, cfg kafka.Config) *kafka.Admin {
 	return a
 }
 
-// client is one of no role: it does what only a test does.
+// client returns a plain franz-go client, for requests that only tests send.
 func client(t *testing.T, cfg kafka.Config, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cfg.Brokers...), kgo.Dialer(cfg.Dial))...)
@@ -68,8 +68,8 @@ func client(t *testing.T, cfg kafka.Config, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// The namespace can be created from within before anybody outside can create
-// a topic by writing to it.
+// TestOutsideClientsWaitUntilTheDoorIsOpen checks that this process can create the namespace's topics before any other
+// client can create one by writing to it.
 func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 	e, inside := start(t, embedded.Options{Listen: "127.0.0.1:0", Partitions: 3})
 	ctx := bounded(t)
@@ -124,7 +124,7 @@ func before(ctx context.Context, t *testing.T, o embedded.Options) {
 		}
 		must(t, tx.EndTransaction(ctx, end))
 	}
-	// One that is open when the broker ends.
+	// A transaction that is open when the broker closes.
 	must(t, tx.BeginTransaction())
 	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte("open")}).FirstErr())
 	must(t, a.DeleteRecordsBefore(ctx, testNS.Events(), map[int32]int64{1: 2}))
@@ -153,7 +153,7 @@ func after(ctx context.Context, t *testing.T, o embedded.Options) {
 	if got, _ := offsets.Lookup(testNS.Events(), 1); got.At != 4 || got.Metadata != "w1:AQE" {
 		t.Errorf("group offset %+v", got)
 	}
-	// 3 records and a marker each, and the open one at 12.
+	// Three transactions of 3 records and a marker each; the open one begins at 12.
 	ends, err := a.CommittedEndOffsets(ctx, testNS.Events())
 	must(t, err)
 	if ends[1] != 12 {
@@ -202,9 +202,9 @@ func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// kfake goes by the attributes of the batch, not by the topic's setting: the
-// time of a record is its writer's. When this fails, broker time is broker
-// time on the embedded broker too, and its doc can say so.
+// TestTheEmbeddedBrokerKeepsTheWritersTime checks that kfake uses the timestamp type of the batch, not of the topic, so
+// that a record keeps its writer's time. If this test fails, the embedded broker supports broker time, and doc.go must
+// say so.
 func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	a, ctx := openAdmin(t, cfg), bounded(t)
@@ -276,7 +276,8 @@ func BenchmarkEmbedded(b *testing.B) {
 	}
 }
 
-// A proxy that stands in front is what clients are led to, those inside are not.
+// TestAdvertisedAddress checks that clients receive the advertised address in metadata. Clients inside the process
+// connect all the same.
 func TestAdvertisedAddress(t *testing.T) {
 	_, cfg := start(t, embedded.Options{Listen: "127.0.0.1:0", Advertise: "proxy.example:1234"})
 	brokers, err := kadm.NewClient(client(t, cfg)).ListBrokers(bounded(t))
@@ -286,7 +287,7 @@ func TestAdvertisedAddress(t *testing.T) {
 	}
 }
 
-// A log has an id, which goes with it, and no other has it.
+// TestLogsHaveIDs checks that each log has its own cluster id, and keeps it after a restart.
 func TestLogsHaveIDs(t *testing.T) {
 	idOf := func(dir string) string {
 		t.Helper()
@@ -304,7 +305,7 @@ func TestLogsHaveIDs(t *testing.T) {
 	}
 	before := filepath.Join(t.TempDir(), "copy")
 	must(t, os.CopyFS(before, os.DirFS(one)))
-	meta := filepath.Join(before, "meta.json") // as builds before wrote it
+	meta := filepath.Join(before, "meta.json") // as older builds wrote it
 	text, err := os.ReadFile(meta)
 	must(t, err)
 	must(t, os.WriteFile(meta, []byte(strings.Replace(string(text), first, "waybill-embedded", 1)), 0o600))

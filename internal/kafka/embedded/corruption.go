@@ -19,27 +19,27 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// How kfake keeps a log: partitions/<topic>-<partition>/<first offset>.dat holds record
-// batches one after another, as they were written.
+// The layout of kfake's log: partitions/<topic>-<partition>/<first offset>.dat holds record batches in the order in
+// which they were written.
 const (
 	partitionsDir = "partitions"
 	segmentSuffix = ".dat"
-	batchMagic    = 2 // kfake keeps no others
+	batchMagic    = 2 // the only version that kfake writes
 
-	// corruptionsTold bounds what is told of: one sector may hold many partitions.
+	// corruptionsTold bounds the corruptions that an error lists: a bad disk sector may affect many partitions.
 	corruptionsTold = 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// corruption is where the log of a partition isn't as it was written.
+// corruption is the position of the first unreadable batch in a partition's log.
 type corruption struct {
 	partition string // "<topic>-<partition>"
 	file      string
-	at        int64    // bytes
-	offset    int64    // of the first record that can't be read
-	later     []string // the files after it
-	keys      []string // of its records, as far as they can be read: of events, the ids of tasks
+	at        int64    // byte position in file
+	offset    int64    // first unreadable offset
+	later     []string // later segment files of the partition
+	keys      []string // keys of the batch's records, as far as they are readable; for events, task ids
 }
 
 func (d corruption) String() string {
@@ -47,7 +47,7 @@ func (d corruption) String() string {
 	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
 }
 
-// corruptionError says where the log is corrupt. Nothing was changed.
+// corruptionError lists the corrupt places of the log. No file was changed.
 type corruptionError struct {
 	found []corruption
 	more  int
@@ -70,10 +70,10 @@ func (e *corruptionError) Error() string {
 	return b.String()
 }
 
-// checkLog looks through the log before kfake reads it, for kfake cuts a partition off
-// at the first batch that it can't read, with all that follows, and says nothing. That
-// is right for what a kill left of the last write, and for nothing else: one corrupt byte
-// would take every event after it. clean says that no process was killed here.
+// checkLog checks the log before kfake reads it. kfake silently truncates a partition at the first batch that it can't
+// read. That is right only for a partial write at the end, which a kill leaves. Anywhere else, one corrupt byte would
+// remove every later record. clean reports that the previous process closed the broker, so that no write can be
+// partial.
 func checkLog(dir string, clean bool) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -110,7 +110,7 @@ func checkLog(dir string, clean bool) error {
 	return e
 }
 
-// checkPartition finds the first corruption of a partition's log; nil: there is none.
+// checkPartition returns the first corruption of a partition's log, or nil.
 func checkPartition(dir string, clean bool) (*corruption, error) {
 	segments, err := segmentsOf(dir)
 	if err != nil {
@@ -144,10 +144,10 @@ func checkPartition(dir string, clean bool) (*corruption, error) {
 
 type segment struct {
 	path string
-	base int64 // its first offset
+	base int64 // first offset
 }
 
-// segmentsOf lists the files of a partition in their order.
+// segmentsOf returns the segment files of a partition in offset order.
 func segmentsOf(dir string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -164,22 +164,22 @@ func segmentsOf(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// readable reads a segment batch by batch. at is where the first stands that isn't as it was
-// written, and offset its first record's; at is -1 if all are. Where offsets go back, the one
-// before has another than it had, if it left some out: nothing sums up a batch's offset.
+// readable checks a segment batch by batch. It returns the byte position of the first corrupt batch and that batch's
+// first offset, or -1 and the next offset. A batch's checksum doesn't cover its base offset. If offsets decrease after
+// a batch that skipped some, that batch is reported as corrupt: its base offset must be wrong.
 func readable(path string, base int64) (at, offset int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only, so no write error is lost
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
 	in, sum := bufio.NewReaderSize(f, 1<<20), crc32.New(castagnoli)
 	offset = base
-	leapAt, leapOffset := int64(-1), int64(0) // of the batch before, if it left offsets out
+	leapAt, leapOffset := int64(-1), int64(0) // the previous batch if it skipped offsets; -1: it didn't
 	for at < info.Size() {
 		raw, err := in.Peek(kafka.BatchHeaderBytes)
 		if errors.Is(err, io.EOF) {
@@ -214,13 +214,14 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	return -1, offset, nil
 }
 
-// plausible reports whether a head can be that of a batch from an offset on, in so many bytes.
+// plausible reports whether head can be the header of a batch at or after offset, with left bytes remaining in the
+// file.
 func plausible(head kafka.BatchHeader, offset, left int64) bool {
 	return head.Magic == batchMagic && head.Size >= kafka.BatchHeaderBytes && head.Size <= left && head.First >= offset
 }
 
-// nothingFollows reports whether there is no whole batch after what can't be read: then it
-// is what a kill left of the last write.
+// nothingFollows reports whether no whole batch follows the unreadable bytes. Then they are the partial last write of a
+// killed process.
 func nothingFollows(path string, at, offset int64) (bool, error) {
 	all, err := os.ReadFile(path)
 	if err != nil {
@@ -235,8 +236,8 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	return true, nil
 }
 
-// keysAt are the keys of the batch that isn't as it was written, as far as they can be read:
-// they say whose it is, and may be what was changed.
+// keysAt returns the readable keys of the corrupt batch at byte position at. They identify the affected tasks, but a
+// key itself may be corrupt.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
 	if err != nil || int64(len(all)) < at+kafka.BatchHeaderBytes {

@@ -18,7 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// batchesOf are where the batches of a segment begin, and where the last one ends.
+// batchesOf returns the start of each batch of a segment, and the end of the last one.
 func batchesOf(log []byte) (at []int) {
 	for pos := 0; ; pos += 12 + int(binary.BigEndian.Uint32(log[pos+8:])) {
 		at = append(at, pos)
@@ -28,10 +28,9 @@ func batchesOf(log []byte) (at []int) {
 	}
 }
 
-// A log of which a byte was changed is not served, not cut off, and not touched: it is said
-// where it is corrupt, and what to do. What a kill leaves of the last write is none of that.
-// Without a look kfake starts on each of these with what is before the corruption, and nothing
-// is left of the rest.
+// TestCorruptLog checks that Start refuses a corrupt log without changing it, and that the error names the position and
+// the fix. A partial write at the end, left by a kill, is not corruption. Without checkLog, kfake starts on each of
+// these logs and silently removes everything from the corruption on.
 func TestCorruptLog(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	whole := t.TempDir()
@@ -57,8 +56,8 @@ func TestCorruptLog(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(log []byte, at []int) []byte
-		left   [2]int // values, of a log that was closed, and of one whose broker was killed; -1: it is refused
-		offset int    // where it is refused
+		left   [2]int // number of values left in a log that was closed, and in one whose broker was killed; -1: Start refuses it
+		offset int    // offset at which Start refuses it
 		whose  string
 	}{
 		{"nothing", func(log []byte, _ []int) []byte { return log }, [2]int{4, 4}, 0, ""},
@@ -103,7 +102,7 @@ func TestCorruptLog(t *testing.T) {
 	}
 }
 
-// sums says what is in the files of a directory, but for who has it.
+// sums returns the checksums of a directory's files, without the pid in the lock file.
 func sums(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -121,7 +120,7 @@ func sums(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// A corruption in one of several files names those that come after it, too.
+// TestCorruptionBeforeOtherFiles checks that the error also names the later segment files.
 func TestCorruptionBeforeOtherFiles(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
@@ -143,7 +142,7 @@ func TestCorruptionBeforeOtherFiles(t *testing.T) {
 	log, err := os.ReadFile(files[0])
 	must(t, err)
 	must(t, os.WriteFile(files[0], log[:len(log)-1], 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "LOCK"), []byte("pid 1\n"), 0o644)) // killed, even
+	must(t, os.WriteFile(filepath.Join(dir, "LOCK"), []byte("pid 1\n"), 0o644)) // even if the previous process was killed
 	_, err = embedded.Start(embedded.Options{DataDir: dir})
 	if err == nil || !strings.Contains(err.Error(), "&& rm "+strings.Join(files[1:], " ")) {
 		t.Errorf("%v", err)

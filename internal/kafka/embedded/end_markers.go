@@ -81,11 +81,11 @@ func writeEndMarker(dir string) error {
 func abortMarker(offset int64) []byte {
 	const (
 		transactional, control = 1 << 4, 1 << 5
-		crcAt, summed          = 17, 21 // bytes of a batch
-		lengthOf               = 12     // ... that its length doesn't count
+		crcAt, summed          = 17, 21 // byte positions in a batch
+		lengthOf               = 12     // bytes of a batch that its length field doesn't count
 	)
 	record := kmsg.Record{Key: []byte{0, 0, 0, 0}, Value: []byte{0, 0, 0, 0, 0, 0}} // version 0, abort; version 0, epoch 0
-	record.Length = int32(len(record.AppendTo(nil)) - 1)                            // of which the length takes one
+	record.Length = int32(len(record.AppendTo(nil)) - 1)                            // without the one byte of the length itself
 	b := kmsg.RecordBatch{FirstOffset: offset, Magic: batchMagic, Attributes: transactional | control, ProducerID: -1, ProducerEpoch: -1,
 		FirstSequence: -1, NumRecords: 1, Records: record.AppendTo(nil)}
 	raw := b.AppendTo(nil)

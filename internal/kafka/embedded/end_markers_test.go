@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// A partition goes on where it ended, though all of it was trimmed: after an end in order, and in a directory
-// that an older build left without a batch.
+// TestTrimmedPartitionGoesOnWhereItEnded checks that a partition keeps its end offset although all of its records were
+// trimmed: after a clean shutdown, and in a directory without a batch, as an older build left it.
 func TestTrimmedPartitionGoesOnWhereItEnded(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	topic := testNS.Inbox(events.Tasks)
@@ -59,7 +59,7 @@ func TestTrimmedPartitionGoesOnWhereItEnded(t *testing.T) {
 		t.Errorf("read %v, want the record at 4", got)
 	}
 	must(t, e.Close())
-	_, cfg = start(t, o) // which looks through what stands there
+	_, cfg = start(t, o) // Start checks the marker that writeEndMarker wrote
 	if at := write(cfg); at != 5 {
 		t.Errorf("after one more the next offset is %d, want 5", at)
 	}

@@ -12,18 +12,19 @@ import (
 
 const (
 	faultLogMax = 10
-	// A disk that is full fails thousands of writes in a second.
+	// writeFailedInterval is the minimum time between two calls of WriteFailed. A full disk fails thousands of writes
+	// per second.
 	writeFailedInterval = 10 * time.Second
 )
 
-// faultLog keeps the errors that kfake can only log: what could not be written at its
-// end, and why a client's write was refused.
+// faultLog collects errors that kfake reports only in its log: writes that failed at shutdown, and the cause of a
+// refused client write.
 type faultLog struct {
-	writeFailed func(error) // of a write that failed; may be nil
+	writeFailed func(error) // called for a failed write; may be nil
 
 	mu           sync.Mutex
 	errs         []error
-	lastWriteErr error // the last write that did
+	lastWriteErr error // error of the last failed write
 	reportedAt   time.Time
 }
 
@@ -43,7 +44,7 @@ func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
 	}
 }
 
-// failedWrite is the error of a file among what is logged, which names the file.
+// writeErrorIn returns the file error among the arguments of a log line, or nil. It includes the file's path.
 func writeErrorIn(args []any) error {
 	for _, a := range args {
 		var file *fs.PathError
@@ -68,7 +69,7 @@ func (l *faultLog) recordWriteError(err error) {
 	}
 }
 
-// write is the last write that failed; nil: none did.
+// writeError returns the error of the last failed write, or nil.
 func (l *faultLog) writeError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +79,7 @@ func (l *faultLog) writeError() error {
 	return fmt.Errorf("the embedded broker can't write: %w; make room on that disk, or mend it", l.lastWriteErr)
 }
 
-// err is what could not be written for good.
+// err returns the errors that kfake logged at level error, at most faultLogMax: data that was not written for good.
 func (l *faultLog) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

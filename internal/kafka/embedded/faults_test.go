@@ -15,8 +15,8 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// Clients are told no more than UNKNOWN_SERVER_ERROR of a disk that refuses a write: who
-// started the broker is told what, and where, and not a thousand times.
+// TestDiskThatRefusesWrites checks that WriteFailed receives the cause and the path of a failed write, and only once in
+// a burst of them. Clients receive only UNKNOWN_SERVER_ERROR.
 func TestDiskThatRefusesWrites(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir, told := t.TempDir(), make(chan error, 2)
@@ -25,7 +25,7 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 	must(t, err)
 	write(ctx, t, cfg, topic, "before", true)
 	write(ctx, t, cfg, topic, "open at the kill", false)
-	// A directory can't be written to, whoever asks.
+	// Writing to a directory fails for every user, also for root.
 	nowhere := filepath.Join("partitions", topic+"-1", "0.idx")
 	must(t, os.MkdirAll(filepath.Join(dir, nowhere), 0o755))
 	image := killed(t, dir)

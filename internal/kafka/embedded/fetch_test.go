@@ -12,17 +12,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// A client that had a fetch session before a restart is not answered from one
-// that another client has since. Bug found by the chaos tests, with brokers that
-// are restarted: a scheduler read one of its four inboxes, and nothing of the
-// others until it was started again (-faults "brokers restarted,kills,an agent
-// away" -duration 15s -period 3s, seeds 1 and 6).
+// TestFetchSessionsDontOutliveTheBroker checks that a fetch session from before a restart is not answered from another
+// client's new session, which would stall the partitions of the first client.
 func TestFetchSessionsDontOutliveTheBroker(t *testing.T) {
 	ctx, dir := bounded(t), t.TempDir()
 	mine, other := testNS.Events(), testNS.Definitions()
 	fetch := func(cfg kafka.Config, session, epoch int32, topics ...string) *kmsg.FetchResponse {
 		t.Helper()
-		cl := client(t, cfg, kgo.MaxVersions(kversion.V2_8_0())) // before topics had ids
+		cl := client(t, cfg, kgo.MaxVersions(kversion.V2_8_0())) // before topics had ids (KIP-516)
 		req := kmsg.NewPtrFetchRequest()
 		req.SessionID, req.SessionEpoch = session, epoch
 		for _, name := range topics {
@@ -47,7 +44,7 @@ func TestFetchSessionsDontOutliveTheBroker(t *testing.T) {
 	_, cfg = start(t, embedded.Options{DataDir: dir})
 	must(t, kerr.ErrorForCode(fetch(cfg, 0, 0, other).ErrorCode))
 	if before.SessionID == 0 {
-		return // it had none, and asks for all that it wants
+		return // without a session, a client names all partitions in each fetch
 	}
 	if after := fetch(cfg, before.SessionID, 1); after.ErrorCode == 0 {
 		t.Errorf("session %d of the broker before is answered: %d topics", before.SessionID, len(after.Topics))

@@ -123,7 +123,7 @@ func (w *joinWatchdog) closeOverdue() {
 			continue
 		}
 		if w.clearPending(c, r.corr) {
-			_ = c.Conn.Close() // the client finds out
+			_ = c.Conn.Close() // the client gets an error and joins again
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 type watchedConn struct {
 	net.Conn
 	watchdog *joinWatchdog
-	pending  *pendingJoin // guarded by of.mu
+	pending  *pendingJoin // guarded by watchdog.mu
 
 	// One goroutine reads.
 	frame []byte // the part of the current request that was read

@@ -20,7 +20,7 @@ const (
 	waitersSession = time.Second
 )
 
-// waitingMember is a member of a group whose every request the test sends.
+// waitingMember is a group member; the test sends each of its requests.
 type waitingMember struct {
 	t          *testing.T
 	ctx        context.Context
@@ -43,7 +43,7 @@ func newWaitingMember(t *testing.T, cfg kafka.Config) *waitingMember {
 	return m
 }
 
-// join returns when the group has come together.
+// join returns when the broker answers, which is after the rebalance.
 func (m *waitingMember) join() error {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Group, req.ProtocolType, req.MemberID = waitersGroup, "consumer", m.id
@@ -85,7 +85,7 @@ func (m *waitingMember) heartbeat() error {
 	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
-// awaitRebalance beats until the answer says that somebody wants to join.
+// awaitRebalance sends heartbeats until one is answered with REBALANCE_IN_PROGRESS.
 func (m *waitingMember) awaitRebalance() {
 	m.t.Helper()
 	beat := time.NewTicker(waitersSession / 100)
@@ -99,7 +99,7 @@ func (m *waitingMember) awaitRebalance() {
 	}
 }
 
-// both joins two members, of whom the first leads.
+// bothJoin joins two members. The first is the group leader.
 func bothJoin(t *testing.T, one, two *waitingMember) {
 	t.Helper()
 	must(t, one.join())
@@ -116,15 +116,15 @@ func bothJoin(t *testing.T, one, two *waitingMember) {
 	must(t, two.sync())
 }
 
-// A member that waits longer than its session is told that it is out. It was not,
-// and stood still until its client gave up: for 70 s.
+// TestWhoIsOutWhileItWaitsIsTold checks that a member whose session expires during JoinGroup gets UNKNOWN_MEMBER_ID.
+// With kfake alone it waits until its client's timeout of 70 s.
 func TestWhoIsOutWhileItWaitsIsTold(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	one, two := newWaitingMember(t, cfg), newWaitingMember(t, cfg)
 	bothJoin(t, one, two)
 	told := make(chan error, 1)
 	go func() { told <- one.join() }()
-	for { // the other lives, and doesn't join
+	for { // the other member sends heartbeats, but doesn't join
 		select {
 		case err := <-told:
 			if !errors.Is(err, kerr.UnknownMemberID) {
@@ -141,8 +141,8 @@ func TestWhoIsOutWhileItWaitsIsTold(t *testing.T) {
 	}
 }
 
-// A member whose connection ends while it waits is no member any more. It was one
-// for ever, and had partitions.
+// TestWhoGoesWhileItWaitsIsOut checks that a member leaves the group when its connection ends during JoinGroup. With
+// kfake alone it stays a member with partitions.
 func TestWhoGoesWhileItWaitsIsOut(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	one, two := newWaitingMember(t, cfg), newWaitingMember(t, cfg)
@@ -151,8 +151,8 @@ func TestWhoGoesWhileItWaitsIsOut(t *testing.T) {
 	go two.join() //nolint:errcheck // it ends with its client
 	one.awaitRebalance()
 	two.cl.Close()
-	// The broker finds out that it has gone: nothing shows when. One's session
-	// must not end meanwhile.
+	// The broker notices the closed connection at a time that the test can't observe. The session of the first member
+	// must not expire meanwhile.
 	beat := time.NewTicker(waitersSession / 10)
 	defer beat.Stop()
 	for range 5 {
@@ -178,6 +178,6 @@ func TestWhoGoesWhileItWaitsIsOut(t *testing.T) {
 		if g := groups[waitersGroup]; g.State == "Stable" && len(g.Members) == 1 && g.Members[0].MemberID == one.id {
 			return
 		}
-		<-beat.C // a member has no other way to learn of its group
+		<-beat.C // a member must poll its group
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// A directory whose process was killed a moment ago isn't refused: it is waited for until the kernel has closed its
-// files.
+// TestLockWaitsForADyingProcess checks that lockDir waits for the kernel to close the files of a process that was just
+// killed.
 func TestLockWaitsForADyingProcess(t *testing.T) {
 	dir := t.TempDir()
 	dying, _, err := lockDir(dir)
@@ -22,7 +22,7 @@ func TestLockWaitsForADyingProcess(t *testing.T) {
 			}
 			locked <- err
 		}()
-		synctest.Wait() // it has tried
+		synctest.Wait() // the first attempt has failed
 		if err := dying.Close(); err != nil {
 			t.Error(err)
 		}

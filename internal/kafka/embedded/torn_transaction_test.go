@@ -13,10 +13,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 )
 
-// What was open at a kill stays rolled back, also after a second kill, and what
-// its producer commits afterwards is there. Bugs found by kills of `waybill up`
-// under load: events that nobody had believed in were in the log a second time,
-// and committed ones were passed over by readers.
+// TestKilledInATransaction checks that a transaction that is open at a kill stays aborted, also after a second kill,
+// and that later commits of its producer are readable. Without abort markers, aborted events reappear as duplicates,
+// and readers skip committed ones.
 func TestKilledInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
@@ -43,7 +42,7 @@ func TestKilledInATransaction(t *testing.T) {
 	must(t, err)
 	must(t, third.Close())
 
-	// A clean end leaves nothing to do.
+	// After a clean shutdown, no marker is written.
 	_, cfg = start(t, embedded.Options{DataDir: dir})
 	again, err := openAdmin(t, cfg).EndOffsets(ctx, topic)
 	must(t, err)
@@ -53,7 +52,7 @@ func TestKilledInATransaction(t *testing.T) {
 	wantValues(ctx, t, cfg, topic, "before", "after", "last")
 }
 
-// killed is the data directory as a kill of its broker would leave it now.
+// killed returns a copy of the data directory, as a kill of its broker would leave it now.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	image := t.TempDir()
@@ -73,8 +72,8 @@ func wantValues(ctx context.Context, t *testing.T, cfg kafka.Config, topic strin
 	}
 }
 
-// What was open when the broker was closed in an orderly way is rolled back when
-// its producer comes anew, and readers go on behind it.
+// TestClosedInATransaction checks a transaction that is open at a clean shutdown. It is aborted when its producer
+// starts again, and readers then read past it.
 func TestClosedInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
@@ -102,7 +101,8 @@ func TestClosedInATransaction(t *testing.T) {
 	wantValues(ctx, t, cfg, topic, "before", "after")
 }
 
-// write is a transaction of a producer that is always the same.
+// write writes one record in a transaction, with the same transactional id in each call. end commits it; otherwise it
+// stays open.
 func write(ctx context.Context, t *testing.T, cfg kafka.Config, topic, value string, end bool) {
 	t.Helper()
 	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -1,6 +1,5 @@
-// Package kafkametrics counts for Prometheus what the clients of internal/kafka
-// do. It is apart from them so that a program that only talks to Kafka links no
-// Prometheus.
+// Package kafkametrics exports Prometheus metrics of the clients of internal/kafka. It is separate from them so that a
+// program that only uses Kafka doesn't link Prometheus.
 package kafkametrics
 
 import (
@@ -13,16 +12,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// Hook is for kafka.Config.Hooks: it counts what the clients of a process send
-// and receive, by broker and topic, under the prefix waybill_kafka. One hook
-// serves all clients, each of which may come and go.
+// Hook returns a hook for kafka.Config.Hooks. It counts what the clients of a process send and receive, by broker and
+// topic, with the prefix waybill_kafka. One hook serves all clients, which may open and close at any time.
 func Hook(r *prometheus.Registry) kafka.Hook {
 	return &sharedMetrics{Metrics: kprom.NewMetrics("waybill_kafka", kprom.Registry(r))}
 }
 
-// sharedMetrics is kprom's hook for any number of clients: its own registers
-// the same names again for each, and takes them away with the first that is
-// closed. The gauges of what is buffered are those of the first client.
+// sharedMetrics is kprom's hook for any number of clients. kprom's own hook would register the same names for each
+// client, and remove them with the first that closes. The gauges of buffered records are those of the first client.
 type sharedMetrics struct {
 	*kprom.Metrics
 	once sync.Once
@@ -33,5 +30,5 @@ func (m *sharedMetrics) OnNewClient(client *kgo.Client) {
 	m.once.Do(func() { m.Metrics.OnNewClient(client) })
 }
 
-// OnClientClosed keeps them.
+// OnClientClosed does nothing: the metrics remain registered.
 func (m *sharedMetrics) OnClientClosed(*kgo.Client) {}
