@@ -87,6 +87,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 		}
 
 		b.SetTopic(t, replies, "max.message.bytes", "1000000")
+		b.AwaitRecordSize(t, replies, s.partitions, 200_000)
 		submit("larger", 120_000, 0)
 		s.waybill(t, exitOK, "task", "wait", "larger", "--timeout", "2m")
 		awaitDeadletters(t.Context(), t, s, func(dead []events.Record) bool { return len(dead) == 1 })

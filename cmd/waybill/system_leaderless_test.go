@@ -184,8 +184,9 @@ func (s *system) listsTheRest(t *testing.T, console *consoleClient, led []string
 // stateful starts a console, a scheduler and a supervisor.
 func (s *system) stateful(t *testing.T, dir string) (started []*process) {
 	t.Helper()
-	for _, args := range [][]string{{"console", "--listen", "127.0.0.1:0", "--allow-loopback-operator"}, {"scheduler"}, {"supervisor"}} {
-		started = append(started, s.start(t, append(args, "--data-dir", filepath.Join(dir, args[0]), "--session-timeout", shortSession)...))
+	for _, args := range [][]string{{"console", "--listen", "127.0.0.1:0", "--allow-loopback-operator"}, {"scheduler", "--session-timeout", shortSession},
+		{"supervisor", "--session-timeout", shortSession}} {
+		started = append(started, s.start(t, append(args, "--data-dir", filepath.Join(dir, args[0]))...))
 	}
 	return started
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
+// attemptsOfKilled is more than a busy machine takes for a step while schedulers are killed: each attempt has 3 s.
+const attemptsOfKilled = 50
+
 // TestTimelinesAfterKilledSchedulers kills schedulers ten times under load, amid transactions. For every task, a
 // console then shows what kcat reads as committed: the timeline, the state, and why the task is in that state.
 func TestTimelinesAfterKilledSchedulers(t *testing.T) {
@@ -20,7 +23,7 @@ func TestTimelinesAfterKilledSchedulers(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()
 		const tasks, kills = 1100, 10
-		s := onBroker(t, b, quickWorkflow(t, "quick", "undo", httpAttempts))
+		s := onBroker(t, b, quickWorkflow(t, "quick", "undo", attemptsOfKilled))
 		shop := openShop(t, nil)
 		orders := demo.Orders(tasks, 11, false)
 		scheduler := func() *process { return s.start(t, "scheduler", "--session-timeout", shortSession) }

@@ -431,7 +431,7 @@ func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	}
 	select {
 	case err := <-failed:
-		if !contains(err, "was forgotten") {
+		if !contains(err, "the group forgot member") {
 			t.Errorf("the membership ended by %v", err)
 		}
 	default:

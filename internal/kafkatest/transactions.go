@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -92,5 +93,31 @@ func (b *Broker) KeepOffsetsUnstable(t testing.TB, id, group, topic string, p in
 	}
 	if err != nil {
 		t.Fatalf("move the offset of group %s in a transaction: %v", group, err)
+	}
+}
+
+// AwaitRecordSize returns once each partition of a topic accepts a record of so many bytes: brokers apply a change of
+// max.message.bytes after they have confirmed it. The records are rolled back, so no reader of committed ones gets them.
+func (b *Broker) AwaitRecordSize(t testing.TB, topic string, partitions int32, bytes int) {
+	t.Helper()
+	for p := range partitions {
+		for tries := 0; ; tries++ {
+			cl := b.Client(t, kgo.TransactionalID(fmt.Sprintf("size-%s-%d-%d", topic, p, tries)), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+				kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(2*bytes)))
+			if err := cl.BeginTransaction(); err != nil {
+				t.Fatalf("begin a transaction: %v", err)
+			}
+			err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: p, Value: make([]byte, bytes)}).FirstErr()
+			if ended := cl.EndTransaction(t.Context(), kgo.TryAbort); ended != nil {
+				t.Fatalf("roll back a transaction: %v", ended)
+			}
+			cl.Close()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, kerr.MessageTooLarge) {
+				t.Fatalf("write %d bytes to %s: %v", bytes, topic, err)
+			}
+		}
 	}
 }
