@@ -208,7 +208,7 @@ func TestBoundOfRandomAgents(t *testing.T) {
 	tally.Add(t, "random agents whose window is found", modelledAgents)
 }
 
-// An agent of which nothing is known is given far more at once than it can do in time.
+// An unknown agent is given far more at once than it can do in time.
 // None of it times out, and the agent is kept busy.
 func TestFirstBurstFloodsNobody(t *testing.T) {
 	for n := range modelledAgents {
@@ -229,7 +229,7 @@ func TestFirstBurstFloodsNobody(t *testing.T) {
 	}
 }
 
-// An agent may do any number at once, each of which takes most of its time: what it is given
+// An agent may run any number of calls at once. Each call takes most of its time. What it is given
 // doubles each time.
 func TestSlowCallsAreNoWantOfCapacity(t *testing.T) {
 	for _, share := range []float64{0.3, 0.5, 0.7} {
