@@ -92,6 +92,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 		s.waybill(t, exitOK, "task", "wait", "larger", "--timeout", "2m")
 		awaitDeadletters(t.Context(), t, s, func(dead []events.Record) bool { return len(dead) == 1 })
 		b.SetTopic(t, replyTo, "max.message.bytes", "1000000")
+		b.AwaitRecordSize(t, replyTo, 1, 200_000)
 		s.waybill(t, exitOK, "deadletters", "redrive", "--since", "1h", "--execute")
 		toldOf(t, s, replyTo, "larger")
 	})
