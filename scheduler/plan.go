@@ -69,7 +69,10 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, Agent: s.Agent, Operation: s.Operation, Attempts: attempts(def.Effective(i))}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
+		if steps[i].StepKind.CallsAgent() {
+			steps[i].Attempts = attempts(def.Effective(i))
+		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])
 		}
