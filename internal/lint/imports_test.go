@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/sources":            {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
+	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/console":            {"events", "projections", "internal/index", "internal/replay"},
 	"internal/index":              {"events", "projections", "internal/watchdog"},
 	"internal/golden":             {"events"},
