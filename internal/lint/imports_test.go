@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/sources":            {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
+	"internal/redrive":            {"internal/text", "events"},
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":               {},
