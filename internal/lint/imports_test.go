@@ -31,6 +31,8 @@ var mayImport = map[string][]string{
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
+	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
+	"internal/text":               {},
 	"internal/console":            {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
 	"internal/consoleapi":         {"events"},
 	"internal/index":              {"events", "projections", "internal/watchdog"},
