@@ -36,7 +36,8 @@ var described = map[string]fieldSchema{
 	"output":                      {text: "Any JSON, as it was given."},
 	"reply_to":                    {typ: "string", text: "A topic outside the namespace that is told of the task's statuses."},
 	"priority":                    {typ: "integer", text: "Of the task among others; a larger one first."},
-	"labels":                      {typ: "object", values: "string", text: "The submitter's own marks, at most 32."},
+	"labels":                      {typ: "object", values: "string", text: "The submission's labels, at most 32."},
+	"computed_labels":             {typ: "object", values: "string", text: "The labels that the definition computed when the task was received, without those of the submission; at most 32."},
 	"complete_by":                 {typ: "string", pattern: instantPattern, text: "The instant by which it must have finished."},
 	"digest":                      {typ: "string", text: "Identifies the order in the submission, without complete_by: another order under the same id is refused. Member order, white space, escapes and the form of numbers make no difference; every digit does."},
 	"traceparent":                 {typ: "string", text: "W3C Trace Context, passed on untouched."},
@@ -122,7 +123,7 @@ var described = map[string]fieldSchema{
 }
 
 // freeform are the members whose content a schema doesn't restrict.
-var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
+var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
 	TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.
