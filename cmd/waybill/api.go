@@ -44,6 +44,8 @@ type apiClient struct {
 	token      string
 	discovered bool           // found rather than named: if it can't answer, the log is read
 	system     console.System // the expected system; empty fields are unknown
+	http       *http.Client   // nil: apiHTTP
+	local      *localConsole  // the console in this process; nil: it is another one
 }
 
 // namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
@@ -87,28 +89,73 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	return &apiClient{base: base, discovered: true, system: of}
 }
 
-// consoleOrLog answers by a console or from the log. A console that --api names is the only source. Without
-// one, a local console is queried, and read reads the log if there is none or it can't answer (shouldReadLog).
-func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
-	c, err := a.namedConsole()
-	if err != nil {
+// queryFlags select what answers a query.
+type queryFlags struct {
+	api     apiFlags
+	dataDir string
+	file    string
+}
+
+func (q *queryFlags) flags(cmd *cobra.Command) {
+	q.api.flags(cmd)
+	cmd.Flags().StringVar(&q.dataDir, "data-dir", "", "without a console: keep the index in this directory, so that the next query reads only new events (default: a temporary directory)")
+	commandLineOnly(cmd.Flags(), "data-dir") // the environment's may be that of a role
+}
+
+func (q *queryFlags) fileFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.file, "file", "", fileUsage)
+}
+
+// query answers by a console: by the one that --api names, else by one on this machine, else by one in this process,
+// which indexes the log. The last one also answers if a console that was found can't (shouldReadLog). indexed says
+// what it indexes. With --file it indexes the file.
+func (q *queryFlags) query(cmd *cobra.Command, t *tool, indexed func(partitions int32) indexOptions, ask func(*apiClient) error) error {
+	c, err := q.api.namedConsole()
+	switch {
+	case err != nil:
 		return err
-	}
-	if c != nil {
+	case c != nil && q.file != "":
+		return usage("--file and --api can't be combined")
+	case q.file != "" && q.dataDir != "":
+		return usage("--file and --data-dir can't be combined")
+	case c != nil:
 		t.expectSystem(cmd, c)
 		return ask(c)
+	case q.file != "":
+		s, err := openFileSource(q.file, cmd.InOrStdin(), cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return askLocalConsole(cmd.Context(), s, indexed, "", ask)
 	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if c := a.findLocalConsole(cmd.Context(), l); c != nil {
+	if c := q.api.findLocalConsole(cmd.Context(), l); c != nil {
 		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
 			return err
 		}
 	}
-	return read(l)
+	return askLocalConsole(cmd.Context(), logSource{l}, indexed, q.dataDir, ask)
+}
+
+// What a query needs of the index.
+func noIndex(int32) indexOptions { return indexOptions{} }
+
+func indexAll(partitions int32) (o indexOptions) {
+	for p := range partitions {
+		o.partitions = append(o.partitions, p)
+	}
+	return o
+}
+
+func indexTask(id string) func(int32) indexOptions {
+	return func(partitions int32) indexOptions {
+		return indexOptions{partitions: []int32{events.Partition([]byte(id), partitions)}}
+	}
 }
 
 // refuseConsole returns an error if --api names a console, for a command that no console can answer.
@@ -185,7 +232,7 @@ func (c *apiClient) send(ctx context.Context, path string, query url.Values, hea
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := apiHTTP.Do(r)
+	resp, err := cmp.Or(c.http, apiHTTP).Do(r)
 	if err != nil {
 		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
 	}
@@ -200,10 +247,14 @@ func (c *apiClient) send(ctx context.Context, path string, query url.Values, hea
 type apiRefusal struct {
 	console.Problem
 	status int
+	source indexSource // of the console in this process; nil: it was another
 }
 
 func (e *apiRefusal) Error() string {
-	if what, is := e.NoTask(); is {
+	switch what, is := e.NoTask(); {
+	case is && e.source != nil:
+		return what + e.source.missing(what)
+	case is:
 		return what + "; " + whereToLook(what)
 	}
 	return e.Title + ": " + e.Detail
@@ -229,6 +280,10 @@ func (c *apiClient) readRefusal(status int, body io.Reader) error {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		code = exitUnreachable
 	}
+	if c.local != nil {
+		e.source = c.local.source
+		return exit(code, "%w", e)
+	}
 	return exit(code, "%s: %w", c.base, e)
 }
 
@@ -236,9 +291,6 @@ func (c *apiClient) readRefusal(status int, body io.Reader) error {
 func decode(into any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
 }
-
-// errPartialAnswer is returned if the console has only a part of the answer and the log has all.
-var errPartialAnswer = errors.New("the console has only a part of the answer")
 
 // incompletePartitions lists partitions for which a console's list is incomplete.
 type incompletePartitions []console.Incomplete
@@ -281,9 +333,6 @@ func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	if !c.discovered || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
 		return false
 	}
-	if errors.Is(err, errPartialAnswer) {
-		return true
-	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
 	return true
 }
@@ -291,8 +340,13 @@ func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 // taskPath returns the path of a task's resource, with a suffix.
 func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
 
-// atLogEnd asks for an answer as of the log's current end or later.
-func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
+// atLogEnd asks for an answer as of the log's current end or later. A console in this process has just read it.
+func (c *apiClient) atLogEnd() url.Values {
+	if c.local != nil && !c.local.follow {
+		return url.Values{}
+	}
+	return url.Values{"min_offset": {"end"}}
+}
 
 // consoleTask is a console's view of a task.
 type consoleTask struct {
@@ -313,6 +367,6 @@ func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 
 // task requests the view of one task.
 func (c *apiClient) task(ctx context.Context, id string) (v consoleTask, err error) {
-	err = c.get(ctx, taskPath(id, ""), atLogEnd(), decode(&v))
+	err = c.get(ctx, taskPath(id, ""), c.atLogEnd(), decode(&v))
 	return v, err
 }

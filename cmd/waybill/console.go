@@ -244,7 +244,7 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	}
 	return &consoleServer{console.New(console.Config{
 		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
-		Index: index, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		Index: index, Log: log, Cluster: &consoleCluster{kafkaCluster{n.Admin, n.Kafka.Namespace}, n, definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -13,14 +14,21 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// consoleCluster implements console.Cluster: it answers from Kafka's groups and topics.
+// kafkaCluster is the part of console.Cluster that answers from Kafka's groups and topics.
+type kafkaCluster struct {
+	admin     *kafka.Admin
+	namespace events.Namespace
+}
+
+// consoleCluster implements console.Cluster. It also has the definitions.
 type consoleCluster struct {
+	kafkaCluster
 	n           *instance.Instance
 	definitions *scheduler.CompiledDefinitions
 }
 
-func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
-	topics, _, err := c.n.Admin.RequestTopics(ctx)
+func (c *kafkaCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +40,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		}
 		circuit := circuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
+			circuits, err := c.admin.Circuits(ctx, c.namespace.AgentGroup(name), c.namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
@@ -60,21 +68,21 @@ func worstCircuit(shown map[int32]string) string {
 	return worst
 }
 
-func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
-	return agentState(ctx, c.n.Admin, c.n.Kafka.Namespace, name)
+func (c *kafkaCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return agentState(ctx, c.admin, c.namespace, name)
 }
 
-func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
-	ns := c.n.Kafka.Namespace
-	group, err := c.n.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
+func (c *kafkaCluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.namespace
+	group, err := c.admin.DescribeGroup(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	lags, err := c.n.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	lags, err := c.admin.GroupLag(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	restores, err := c.n.Admin.RestoreProgress(ctx)
+	restores, err := c.admin.RestoreProgress(ctx)
 	if err != nil {
 		return nil, err
 	}

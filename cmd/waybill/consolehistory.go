@@ -20,7 +20,7 @@ import (
 
 // history requests the events of a task, and the head of the export that holds them.
 func (c *apiClient) history(ctx context.Context, id string) (records []events.Record, head replay.Head, err error) {
-	err = c.get(ctx, taskPath(id, "/export"), atLogEnd(), func(body io.Reader) error {
+	err = c.get(ctx, taskPath(id, "/export"), c.atLogEnd(), func(body io.Reader) error {
 		r, err := replay.NewReader(body)
 		if err != nil {
 			return err

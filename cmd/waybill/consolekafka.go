@@ -15,10 +15,18 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// consoleLog implements console.Log: it reads the topics of the log, and writes submissions and controls.
+// kafkaLog is the part of console.Log that reads the topics of the log.
+type kafkaLog struct {
+	cfg        kafka.Config
+	admin      *kafka.Admin
+	reader     *kafka.Restorer
+	partitions int32
+}
+
+// consoleLog implements console.Log. It also writes submissions and controls.
 type consoleLog struct {
+	kafkaLog
 	n       *instance.Instance
-	reader  *kafka.Restorer
 	answers *controlAnswers
 }
 
@@ -27,7 +35,7 @@ func openConsoleLog(ctx context.Context, n *instance.Instance) (*consoleLog, err
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleLog{n: n, reader: reader, answers: &controlAnswers{n: n, waiting: map[string][]chan *events.Answer{}}}
+	l := &consoleLog{kafkaLog: kafkaLog{n.Kafka, n.Admin, reader, n.Partitions}, n: n, answers: &controlAnswers{n: n, waiting: map[string][]chan *events.Answer{}}}
 	if err := l.answers.start(ctx); err != nil {
 		reader.Close()
 		return nil, fmt.Errorf("follow the answers of schedulers: %w", err)
@@ -40,8 +48,8 @@ func (l *consoleLog) close() {
 	l.reader.Close()
 }
 
-func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
-	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
+func (l *kafkaLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
+	records, err = l.reader.ReadAt(ctx, l.cfg.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
 		corruption = append(corruption, console.Corruption{From: d.Offset, Next: d.Next, Err: d})
 	})
 	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
@@ -50,38 +58,38 @@ func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (reco
 	return records, corruption, err
 }
 
-func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.KnownEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+func (l *kafkaLog) Ends(ctx context.Context) (map[int32]int64, error) {
+	return l.admin.KnownEndOffsets(ctx, l.cfg.Namespace.Events())
 }
 
-func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.KnownCommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+func (l *kafkaLog) Settled(ctx context.Context) (map[int32]int64, error) {
+	return l.admin.KnownCommittedEndOffsets(ctx, l.cfg.Namespace.Events())
 }
 
-func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
+func (l *kafkaLog) Follow(from map[int32]int64) (console.Stream, error) {
 	at := maps.Clone(from)
 	for p, offset := range at {
 		if offset == console.FromEnd {
 			at[p] = kafka.TailEnd
 		}
 	}
-	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), at)
+	t, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Events(), at)
 	if err != nil {
 		return nil, err // an untyped nil: not a nil *Tail in an interface
 	}
 	return t, nil
 }
 
-func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+func (l *kafkaLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	return l.readSince(ctx, l.cfg.Namespace.Alerts(), since, fn)
 }
 
-func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+func (l *kafkaLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	return l.readSince(ctx, l.cfg.Namespace.Deadletters(), since, fn)
 }
 
 // readSince reads a topic. It skips partitions without a leader, and returns them.
-func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *kafkaLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
@@ -93,8 +101,8 @@ func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Tim
 	return unread, err
 }
 
-func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
-	return findPendingSubmission(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+func (l *kafkaLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
+	return findPendingSubmission(ctx, l.admin, l.reader, l.cfg.Namespace, l.partitions, id)
 }
 
 func (l *consoleLog) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }

@@ -145,6 +145,18 @@ type readPosition struct {
 func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
+	return l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
+		for i := range rs {
+			if err := fn(&rs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readBatches is read with a function that receives several records of one partition, and a progress bar.
+func (l *logbook) readBatches(ctx context.Context, topic string, in kafka.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]readPosition, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
@@ -160,16 +172,16 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallTimeout)
-		youngest := time.Time{} // a fetch has records of one partition
+		p, youngest := rs[0].Partition, time.Time{} // a fetch has records of one partition
 		for i := range rs {
 			youngest = later(rs[i].Time, youngest)
-			if err := fn(&rs[i]); err != nil {
-				return err
-			}
+		}
+		if err := fn(rs); err != nil {
+			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		last[rs[0].Partition] = later(youngest, last[rs[0].Partition])
+		last[p] = later(youngest, last[p])
 		return nil
 	}, bar.set)
 	if err != nil {

@@ -158,9 +158,6 @@ func (c *call) noTask(id string, p int32) error {
 		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
 		return e
 	}
-	if c.cfg.History {
-		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
-	}
 	select {
 	case c.waitingLookupSlots <- struct{}{}:
 		defer func() { <-c.waitingLookupSlots }()
@@ -172,7 +169,9 @@ func (c *call) noTask(id string, p int32) error {
 	case err != nil:
 		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
 	case w != nil:
-		return notFound("%s", w.Describe(id))
+		p := notFound("%s", w.Describe(id))
+		p.Waiting = w
+		return p
 	}
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
@@ -279,8 +278,8 @@ func (c *call) why() (any, error) {
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
-		if c.cfg.History {
-			break // they are elsewhere, if anywhere: nothing is known of them
+		if c.cfg.Cluster == nil {
+			break // nothing is known of agents
 		}
 		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
 			return nil, unavailable("agent %s: %v", name, err)

@@ -16,6 +16,8 @@ type Problem struct {
 	Instance string `json:"instance,omitempty"`
 	// Incomplete is what the answer would lack, if that is the problem.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
+	// Waiting is the submission of a task that isn't there yet.
+	Waiting *Waiting `json:"waiting,omitempty"`
 
 	retryAfter int // seconds; 0: none
 	challenge  bool

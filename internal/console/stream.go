@@ -128,13 +128,20 @@ const UnreadableEvent = replay.UnreadableType
 
 // Unreadable says of a record that can't be used, such as one that is no event, where it is in the events, and why.
 type Unreadable struct {
+	Seq       uint64 `json:"seq,omitempty"` // of its headers; 0: they have none
+	At        string `json:"at,omitempty"`  // timestamp of the record; empty: it is lost
 	Partition int32  `json:"partition"`
 	Offset    string `json:"offset"`
 	Error     string `json:"error"`
 }
 
 func unreadableOf(r *events.Record, why error) *Unreadable {
-	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	u := &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	_, u.Seq, _ = events.EventName(r) // 0 if the headers have none
+	if !r.Time.IsZero() {
+		u.At = r.Time.UTC().Format(events.TimeLayout)
+	}
+	return u
 }
 
 // appendUnreadable writes of a record that is no event where it is, and why, with an id to go on after: who
