@@ -297,14 +297,6 @@ func (f *taskFold) onUnreadable(ids ...string) func(*kafka.CorruptError) {
 	}
 }
 
-// dropLeftOut removes the tasks that are left out.
-func (f *taskFold) dropLeftOut(left *leftOut) {
-	for i := range left.tasks {
-		delete(f.tasks, left.tasks[i].Task)
-		delete(f.unreadable, left.tasks[i].Task)
-	}
-}
-
 // warn prints what could not be read.
 func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
