@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -114,36 +114,28 @@ func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string
 			fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", all, int64(all)+left, what)
 			return nil
 		case next == "":
-			return exit(exitUnreachable, "the console at %s has %d more %s, but no page with them", c.base, left, what)
+			return exit(exitUnreachable, "the console at %s has %d more %s, but no page with them", c.URL(), left, what)
 		case l.max > 0:
 			q.Set("limit", strconv.Itoa(min(noticePageSize, l.max-all)))
 		}
-		if err := c.nextPage(q, next); err != nil {
+		if err := c.NextPage(q, next); err != nil {
 			return err
 		}
 	}
 }
 
-// alertPage is the console's response to GET /alerts.
-type alertPage struct {
-	Alerts        []alert              `json:"alerts"`
-	Left          int64                `json:"left_off"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
 // ask prints the alerts that a console returns.
 func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
-	maps.Copy(q, c.atLogEnd())
+	q.Set("min_offset", consoleapi.LogEnd)
 	if o.open {
 		q.Set("open", "true")
 	}
 	var all []alert
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
-		var page alertPage
-		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
+		var page consoleapi.AlertPage
+		err := c.Get(cmd.Context(), "/alerts", q, &page)
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
 		}

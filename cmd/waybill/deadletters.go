@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // deadletter is a dead letter as commands print it.
@@ -75,14 +76,6 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 	return o.query(cmd, &o.tool, noIndex, func(c *apiClient) error { return o.ask(cmd, c, from) })
 }
 
-// deadletterPage is the console's response to GET /deadletters.
-type deadletterPage struct {
-	Deadletters   []deadletter         `json:"deadletters"`
-	Left          int64                `json:"left_off"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
 // ask prints the dead letters that a console returns.
 func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
@@ -92,8 +85,8 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	var all []deadletter
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
-		var page deadletterPage
-		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
+		var page consoleapi.DeadletterPage
+		err := c.Get(cmd.Context(), "/deadletters", q, &page)
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
 		}

@@ -108,7 +108,7 @@ func (s *fileSource) index(ctx context.Context, l *indexLog, ps []int32) error {
 	return err
 }
 
-func (s *fileSource) ports() (console.Log, console.Cluster) { return fileLog{s}, nil }
+func (s *fileSource) ports(*localConsole) (console.Log, console.Cluster) { return fileLog{s}, nil }
 
 // fileLog is the log of a console of a file. The file has events only.
 type fileLog struct{ s *fileSource }

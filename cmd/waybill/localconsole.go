@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
@@ -44,7 +44,7 @@ type indexSource interface {
 	// applied all events that there are.
 	open(ctx context.Context, c *localConsole, ps []int32) (log index.Log, applied <-chan struct{}, err error)
 	// ports are what the console needs. There is no cluster if nothing is known of agents.
-	ports() (console.Log, console.Cluster)
+	ports(c *localConsole) (console.Log, console.Cluster)
 	// history reads the events again, to find what corruption may have lost.
 	history() eventSource
 	// missing says what to do if a task isn't there.
@@ -77,10 +77,26 @@ func askLocalConsole(ctx context.Context, of indexSource, indexed func(partition
 			return err
 		}
 	}
-	log, cluster := of.ports()
+	log, cluster := of.ports(c)
 	c.console = console.New(console.Config{ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
 		Index: &lossyIndex{c.index, &c.lost}, Log: log, Cluster: cluster})
-	return ask(&apiClient{base: "http://localhost", local: c, http: &http.Client{Transport: handlerTransport{c.console}}})
+	client, err := consoleapi.New(consoleapi.Config{URL: "http://localhost", Transport: handlerTransport{c.console}, ReconnectFor: stallTimeout, Explain: c.explain})
+	if err != nil {
+		return err
+	}
+	return ask(&apiClient{Client: client, local: c})
+}
+
+// explain gives an error of the console its exit code. It doesn't name the console.
+func (c *localConsole) explain(err error) error {
+	p, is := errors.AsType[*consoleapi.Problem](err)
+	if !is {
+		return err
+	}
+	if what, missing := p.NoTask(); missing {
+		return exit(exitNotFound, "%w", &missingTaskError{p, what + c.source.missing(what)})
+	}
+	return withExitCode(p.Status, p)
 }
 
 // openStore opens the store in a data directory, or in a temporary one.
@@ -189,9 +205,9 @@ func (s logSource) open(ctx context.Context, c *localConsole, ps []int32) (index
 	return l, l.applied, nil
 }
 
-func (s logSource) ports() (console.Log, console.Cluster) {
+func (s logSource) ports(c *localConsole) (console.Log, console.Cluster) {
 	log := kafkaLog{cfg: s.cfg, admin: s.admin, reader: s.reader, partitions: s.partitions}
-	return &localLog{log, s.logbook}, &localCluster{kafkaCluster{s.admin, s.cfg.Namespace}}
+	return &localLog{log, s.logbook, c}, &localCluster{kafkaCluster{s.admin, s.cfg.Namespace}}
 }
 
 func (logSource) missing(id string) string { return "; " + whereToLook(id) }
@@ -203,7 +219,8 @@ func (s logSource) history() eventSource {
 // localLog is the log of a local console.
 type localLog struct {
 	kafkaLog
-	l *logbook
+	l       *logbook
+	console *localConsole
 }
 
 // errReadOnly is the error of commands to a local console, which are never sent.
@@ -215,8 +232,18 @@ func (*localLog) Control(context.Context, *events.Control, events.Record) (*even
 	return nil, errReadOnly
 }
 
-// Ends are where the committed events end: an index that follows the log gets there.
-func (l *localLog) Ends(ctx context.Context) (map[int32]int64, error) { return l.Settled(ctx) }
+// Ends are where the committed events end, or, of an index that doesn't follow the log, where the log ended when it was
+// read.
+func (l *localLog) Ends(ctx context.Context) (map[int32]int64, error) {
+	if l.console.follow {
+		return l.Settled(ctx)
+	}
+	ends := map[int32]int64{}
+	for p, at := range l.console.index.Progress() {
+		ends[p] = at.Next
+	}
+	return ends, nil
+}
 
 // Alerts also reports records that aren't alerts.
 func (l *localLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // tableLimit is the default of --limit in a table.
@@ -113,7 +114,7 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 		return err
 	}
 	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
-		v, err := c.task(cmd.Context(), id)
+		v, err := c.Task(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 }
 
 // printTask prints a task as a console returned it.
-func (t *tool) printTask(cmd *cobra.Command, v consoleTask) error {
+func (t *tool) printTask(cmd *cobra.Command, v consoleapi.Task) error {
 	warnConsoleTasks(cmd.ErrOrStderr(), v)
 	return t.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
@@ -206,14 +207,14 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	ctx, cancel := waitContext(whole, o.timeout)
 	defer cancel()
 	cmd.SetContext(ctx)
-	var v consoleTask
+	var v consoleapi.Task
 	indexed := func(partitions int32) indexOptions {
 		x := indexTask(id)(partitions)
 		x.follow = true
 		return x
 	}
 	err = o.query(cmd, &o.tool, indexed, func(c *apiClient) (err error) {
-		v, err = (&taskWait{console: c, id: id, note: cmd.ErrOrStderr()}).wait(ctx)
+		v, err = (&taskWait{console: c, id: id}).wait(ctx)
 		return err
 	})
 	switch {

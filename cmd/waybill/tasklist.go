@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,11 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
-
-// listPageSize is the page size of task lists when a console answers.
-const listPageSize = 1000
 
 type taskListOptions struct {
 	tool
@@ -116,7 +112,7 @@ func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 // filter returns the filter expression for a console.
 func (o *taskListOptions) filter(from time.Time) string {
 	var terms []string
-	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
+	add := func(name, value string) { terms = append(terms, consoleapi.Term(name, value)) }
 	if len(o.states) > 0 {
 		add("state", strings.Join(o.states, ","))
 	}
@@ -141,27 +137,12 @@ func (o *taskListOptions) filter(from time.Time) string {
 	return strings.Join(terms, " ")
 }
 
-// summaries is one page of a console's task list.
-type summaries struct {
-	Tasks         []events.SummaryView `json:"tasks"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
 // ask prints the list that a console returns.
 func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := c.atLogEnd()
-	q.Set("filter", o.filter(from))
-	var missing incompletePartitions
-	list, more, err := o.pages(cmd.Context(), c, q, &missing)
+	list, more, partial, err := o.list(cmd, c, from)
 	if err != nil {
 		return err
 	}
-	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
-	if err != nil {
-		return err
-	}
-	list = slices.DeleteFunc(list, func(v events.SummaryView) bool { return left.contains(v.ID) })
 	if more {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
 	}
@@ -171,7 +152,26 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 	} else {
 		err = o.printTasks(cmd, c, list)
 	}
-	return cmp.Or(err, missing.partialError(), left.partialError())
+	return cmp.Or(err, partial)
+}
+
+// list returns the list of a console, up to --limit, and whether there are more tasks. partial says what the list
+// lacks.
+func (o *taskListOptions) list(cmd *cobra.Command, c *apiClient, from time.Time) (list []events.SummaryView, more bool, partial, err error) {
+	var missing incompletePartitions
+	more, err = c.Tasks(cmd.Context(), o.filter(from), o.max, func(page *consoleapi.TaskPage) error {
+		list = append(list, page.Tasks...)
+		return missing.add(c, page.Incomplete)
+	})
+	if err != nil {
+		return nil, false, nil, err
+	}
+	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	if err != nil {
+		return nil, false, nil, err
+	}
+	list = slices.DeleteFunc(list, func(v events.SummaryView) bool { return left.contains(v.ID) })
+	return list, more, cmp.Or(missing.partialError(), left.partialError()), nil
 }
 
 // printTasks prints the full view of each task of a list as JSON.
@@ -213,41 +213,15 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 const concurrentTaskQueries = 8
 
 // tasks requests the full view of each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleTask, error) {
-	whole := make([]consoleTask, len(list))
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleapi.Task, error) {
+	whole := make([]consoleapi.Task, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentTaskQueries)
 	for i := range list {
 		g.Go(func() (err error) {
-			whole[i], err = c.task(ctx, list[i].ID)
+			whole[i], err = c.Task(ctx, list[i].ID)
 			return err
 		})
 	}
 	return whole, g.Wait()
-}
-
-// pages requests pages up to --limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *incompletePartitions) (list []events.SummaryView, more bool, err error) {
-	for {
-		size := listPageSize
-		if o.max > 0 {
-			size = min(size, o.max-len(list))
-		}
-		q.Set("page_size", strconv.Itoa(size))
-		var page summaries
-		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
-			return nil, false, err
-		}
-		if err := missing.add(c, page.Incomplete); err != nil {
-			return nil, false, err
-		}
-		list = append(list, page.Tasks...)
-		if err := c.nextPage(q, page.NextPageToken); err != nil {
-			return nil, false, err
-		}
-		q.Del("min_offset")
-		if more = page.NextPageToken != ""; !more || o.max > 0 && len(list) >= o.max {
-			return list, more, nil
-		}
-	}
 }

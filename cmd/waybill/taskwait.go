@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // waitingInterval is the pause between requests for a task whose submission no scheduler has consumed yet.
@@ -20,11 +20,10 @@ const waitingInterval = 200 * time.Millisecond
 type taskWait struct {
 	console *apiClient
 	id      string
-	note    io.Writer
 }
 
 // wait returns the task once it has ended, is held, or can't be read.
-func (w *taskWait) wait(ctx context.Context) (v consoleTask, err error) {
+func (w *taskWait) wait(ctx context.Context) (v consoleapi.Task, err error) {
 	if v, err = w.await(ctx); err != nil {
 		return v, err
 	}
@@ -33,20 +32,16 @@ func (w *taskWait) wait(ctx context.Context) (v consoleTask, err error) {
 		if err != nil {
 			return v, err
 		}
-		h := &consoleHistory{console: w.console, note: w.note, last: next - 1}
-		ended := false
-		err = h.follow(ctx, w.id, func(line timelineLine) error {
-			ended = endsWait(line.Type)
-			return nil
-		}, func() bool { return ended })
+		last := next - 1
+		err = w.console.FollowTask(ctx, w.id, last, func(e consoleapi.TaskEvent) (bool, error) {
+			last, err = strconv.ParseInt(e.Offset, 10, 64)
+			return endsWait(e.Type), err
+		})
 		if err != nil {
 			return v, err
 		}
-		q := w.console.atLogEnd()
-		if h.last >= next {
-			q.Set("min_offset", strconv.FormatInt(h.last+1, 10))
-		}
-		if err := w.console.get(ctx, taskPath(w.id, ""), q, decode(&v)); err != nil {
+		v = consoleapi.Task{}
+		if err := w.console.Get(ctx, consoleapi.TaskPath(w.id), url.Values{"min_offset": {strconv.FormatInt(last+1, 10)}}, &v); err != nil {
 			return v, err
 		}
 	}
@@ -63,14 +58,14 @@ func endsWait(eventType string) bool {
 }
 
 // await returns the task, once a scheduler has consumed its submission.
-func (w *taskWait) await(ctx context.Context) (consoleTask, error) {
+func (w *taskWait) await(ctx context.Context) (consoleapi.Task, error) {
 	for {
-		v, err := w.console.task(ctx, w.id)
-		var refusal *apiRefusal
-		if !errors.As(err, &refusal) || refusal.status != http.StatusNotFound {
+		v, err := w.console.Task(ctx, w.id)
+		p, missing := noSuchTask(err)
+		switch {
+		case !missing:
 			return v, err
-		}
-		if refusal.Waiting == nil {
+		case !p.Waiting:
 			return w.consumed(ctx, err)
 		}
 		select {
@@ -83,28 +78,34 @@ func (w *taskWait) await(ctx context.Context) (consoleTask, error) {
 
 // consumed returns a task that wasn't found, and whose submission doesn't wait. It may have been consumed since, or
 // refused.
-func (w *taskWait) consumed(ctx context.Context, missing error) (consoleTask, error) {
+func (w *taskWait) consumed(ctx context.Context, missing error) (consoleapi.Task, error) {
 	refused, err := w.console.refusal(ctx, w.id)
 	if err != nil {
-		return consoleTask{}, err
+		return consoleapi.Task{}, err
 	}
-	v, err := w.console.task(ctx, w.id)
-	var again *apiRefusal
-	switch {
-	case !errors.As(err, &again) || again.status != http.StatusNotFound:
+	v, err := w.console.Task(ctx, w.id)
+	switch _, again := noSuchTask(err); {
+	case !again:
 		return v, err
 	case refused != "":
+		w.console.discovered = false // the answer is complete
 		return v, exit(exitRefused, "the submission of %q was refused: %s", w.id, refused)
 	}
 	return v, missing
+}
+
+// noSuchTask returns a console's problem if it is that there is no such task.
+func noSuchTask(err error) (*consoleapi.Problem, bool) {
+	p, is := errors.AsType[*consoleapi.Problem](err)
+	return p, is && p.Status == http.StatusNotFound
 }
 
 // refusal returns why the newest submission of a task was refused; empty: none was.
 func (c *apiClient) refusal(ctx context.Context, id string) (string, error) {
 	q := url.Values{"since": {time.UnixMilli(0).UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(noticePageSize)}}
 	for {
-		var page deadletterPage
-		if err := c.get(ctx, "/deadletters", q, decode(&page)); err != nil {
+		var page consoleapi.DeadletterPage
+		if err := c.Get(ctx, "/deadletters", q, &page); err != nil {
 			return "", err
 		}
 		for _, d := range page.Deadletters {
@@ -115,7 +116,7 @@ func (c *apiClient) refusal(ctx context.Context, id string) (string, error) {
 		if page.NextPageToken == "" {
 			return "", nil
 		}
-		if err := c.nextPage(q, page.NextPageToken); err != nil {
+		if err := c.NextPage(q, page.NextPageToken); err != nil {
 			return "", err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -69,11 +70,8 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 
 // ask prints the timeline that a console returns, and follows it.
 func (t *timeline) ask(cmd *cobra.Command, c *apiClient) error {
-	var answer struct {
-		Lines      []events.Line        `json:"lines"`
-		Unreadable []console.Unreadable `json:"unreadable"`
-	}
-	if err := c.get(cmd.Context(), taskPath(t.id, "/timeline"), c.atLogEnd(), decode(&answer)); err != nil {
+	answer, err := c.Timeline(cmd.Context(), t.id)
+	if err != nil {
 		return err
 	}
 	lines := make([]timelineLine, 0, len(answer.Lines)+len(answer.Unreadable))
@@ -93,11 +91,21 @@ func (t *timeline) ask(cmd *cobra.Command, c *apiClient) error {
 		return err
 	}
 	c.discovered = false // no other source may begin again
-	h := &consoleHistory{console: c, note: t.note, last: lines[len(lines)-1].offset()}
-	return h.follow(cmd.Context(), t.id, func(line timelineLine) error {
-		t.addLine(line)
-		return t.show(cmd.OutOrStdout())
-	}, func() bool { return t.ended })
+	return t.follow(cmd.Context(), c, lines[len(lines)-1].offset(), cmd.OutOrStdout())
+}
+
+// follow prints the events after an offset, until the task has ended or is held.
+func (t *timeline) follow(ctx context.Context, c *apiClient, after int64, out io.Writer) error {
+	if t.ended {
+		return nil
+	}
+	return c.FollowTask(ctx, t.id, after, func(e consoleapi.TaskEvent) (bool, error) {
+		if e.Error != "" {
+			t.warnUnreadable(&consoleapi.Unreadable{Partition: e.Partition, Offset: e.Offset, Error: e.Error})
+		}
+		t.addLine(timelineLine(e))
+		return t.ended, t.show(out)
+	})
 }
 
 // timeline is a timeline that is printed, and optionally followed.
@@ -123,7 +131,7 @@ func (l *timelineLine) offset() int64 {
 }
 
 // warnUnreadable warns of a record that isn't an event.
-func (t *timeline) warnUnreadable(u *console.Unreadable) {
+func (t *timeline) warnUnreadable(u *consoleapi.Unreadable) {
 	fmt.Fprintf(t.note, "waybill: offset %s of partition %d of the events isn't an event: %s\n", printable(u.Offset), u.Partition, printable(u.Error))
 }
 

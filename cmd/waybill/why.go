@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
@@ -52,7 +53,7 @@ func runTaskWhy(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	}
 	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
 		w := &replay.Why{}
-		if err := c.get(cmd.Context(), taskPath(id, "/why"), c.atLogEnd(), decode(w)); err != nil {
+		if err := c.Get(cmd.Context(), consoleapi.TaskPath(id)+"/why", consoleapi.AtLogEnd(), w); err != nil {
 			return err
 		}
 		return o.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })

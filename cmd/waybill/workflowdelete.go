@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 // openNamed bounds the open tasks that are listed if a definition can't be deleted.
@@ -64,7 +64,10 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	if err := refuseIfUsed(cmd, l, name, version); err != nil {
 		return err
 	}
-	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return deleteDefinition(ctx, l.cfg, name, version) })
+	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return registry.Delete(ctx, l.cfg, name, version) })
+	if errors.Is(err, registry.ErrNotFound) {
+		return exit(exitNotFound, "there is no definition %s/%d; `waybill workflow list` shows those in the log", name, version)
+	}
 	if err != nil {
 		return err
 	}
@@ -91,16 +94,8 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 				o.states = append(o.states, string(s))
 			}
 		}
-		var missing incompletePartitions
-		open, _, err := o.pages(cmd.Context(), c, url.Values{"filter": {o.filter(time.Time{})}}, &missing)
-		if err != nil {
-			return err
-		}
-		left, err := c.findLeftOut(cmd.Context(), l.note, func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, time.Time{}) })
-		if err != nil {
-			return err
-		}
-		if err := cmp.Or(missing.partialError(), left.partialError()); err != nil || len(open) == 0 {
+		open, _, partial, err := o.list(cmd, c, time.Time{})
+		if err := cmp.Or(err, partial); err != nil || len(open) == 0 {
 			return err
 		}
 		var ids []string
@@ -110,16 +105,5 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 		slices.Sort(ids)
 		return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
 			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
-	})
-}
-
-// deleteDefinition writes a tombstone for a definition.
-func deleteDefinition(ctx context.Context, cfg kafka.Config, name string, version int) error {
-	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
-		key := events.DefinitionKey(name, version)
-		if u := findVersions(all, name, version); u.first == nil {
-			return nil, exit(exitNotFound, "there is no definition %s; `waybill workflow list` shows those in the log", key)
-		}
-		return []events.Record{definitionRecord(cfg.Namespace, key, nil)}, nil
 	})
 }

@@ -76,10 +76,10 @@ const FromEnd = -1
 
 // Waiting is a submission that no scheduler has consumed yet.
 type Waiting struct {
-	Topic     string `json:"topic"`
-	Partition int32  `json:"partition"`
-	Offset    int64  `json:"offset,string"`
-	Before    int64  `json:"before"` // number of unconsumed submissions before it in its partition
+	Topic     string
+	Partition int32
+	Offset    int64
+	Before    int64 // number of unconsumed submissions before it in its partition
 }
 
 // Describe returns a message for users.
