@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/index"
+	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -108,7 +109,9 @@ func (s *fileSource) index(ctx context.Context, l *indexLog, ps []int32) error {
 	return err
 }
 
-func (s *fileSource) ports(*localConsole) (console.Log, console.Cluster) { return fileLog{s}, nil }
+func (s *fileSource) ports(*localConsole) (console.Log, console.Cluster) {
+	return fileLog{s}, fileCluster{}
+}
 
 // fileLog is the log of a console of a file. The file has events only.
 type fileLog struct{ s *fileSource }
@@ -156,3 +159,16 @@ func (fileLog) Alerts(context.Context, time.Time, func(*events.Record)) ([]int32
 func (fileLog) Deadletters(context.Context, time.Time, func(*events.Record)) ([]int32, error) {
 	return nil, nil
 }
+
+// fileCluster is the cluster of a console of a file: nothing is known of it.
+type fileCluster struct{}
+
+func (fileCluster) Agents(context.Context) ([]console.AgentView, error) { return nil, nil }
+
+func (fileCluster) Agent(context.Context, string) (replay.AgentState, error) {
+	return replay.AgentState{}, console.ErrUnknownAgent
+}
+
+func (fileCluster) Scheduling(context.Context) (map[int32]console.Scheduling, error) { return nil, nil }
+func (fileCluster) Workflows() []console.Workflow                                    { return nil }
+func (fileCluster) ReadWorkflows(context.Context) error                              { return nil }

@@ -43,7 +43,7 @@ type indexSource interface {
 	// open starts to read partitions, each from the index's StartOffset. applied is closed when the index has
 	// applied all events that there are.
 	open(ctx context.Context, c *localConsole, ps []int32) (log index.Log, applied <-chan struct{}, err error)
-	// ports are what the console needs. There is no cluster if nothing is known of agents.
+	// ports are what the console needs.
 	ports(c *localConsole) (console.Log, console.Cluster)
 	// history reads the events again, to find what corruption may have lost.
 	history() eventSource

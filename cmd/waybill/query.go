@@ -39,7 +39,6 @@ type logbook struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	partitions int32
-	history    bool            // an imported namespace, which is read-only
 	note       io.Writer       // output for notes and progress
 	reported   map[string]bool // partitions for which warnOpenTransaction has warned
 	corruption sync.Mutex
@@ -74,17 +73,9 @@ func (l *logbook) readFormat(ctx context.Context) error {
 	}
 	return l.askBrokers(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
-		l.partitions, l.history = format.Partitions, format.History
+		l.partitions = format.Partitions
 		return err
 	})
-}
-
-// writable returns an error for an imported namespace, in which no role runs.
-func (l *logbook) writable() error {
-	if l.history {
-		return exit(exitRefused, "the namespace %s is an imported history and read-only: no scheduler runs there", l.cfg.Namespace)
-	}
-	return nil
 }
 
 func (l *logbook) close() {

@@ -259,10 +259,10 @@ func (c *call) why() (any, error) {
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
-		if c.cfg.Cluster == nil {
-			break // nothing is known of agents
-		}
-		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
+		switch a, err := c.cfg.Cluster.Agent(c.r.Context(), name); {
+		case err == nil:
+			agents[name] = a
+		case !errors.Is(err, ErrUnknownAgent):
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}

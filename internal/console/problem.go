@@ -15,7 +15,6 @@ var (
 	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found")
 	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed")
 	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
-	readOnly          = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only")
 	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
 	notJSON           = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
 	wrongHost         = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console")

@@ -190,8 +190,7 @@ func (s *stream) endStream(err error) (any, error) {
 	return nil, nil
 }
 
-// taskEvents streams the events of a task from its first one until it has ended; of an imported history, the
-// existing ones. Ids are offsets. An unreadable record is reported in its place.
+// taskEvents streams the events of a task from its first one until it has ended. Ids are offsets. An unreadable record is reported in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
 	if text := c.r.Header.Get(consoleapi.LastEventID); text != "" {
@@ -210,8 +209,6 @@ func (c *call) taskEvents() (any, error) {
 	case h.ended, isTaskEnd(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return nil, nil
-	case c.cfg.History:
-		return nil, readOnly("the namespace %s was created by `waybill import`: task %q gets no further events", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
@@ -243,7 +240,7 @@ func (c *call) taskEvents() (any, error) {
 			return s.endStream(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over || h.ended || c.cfg.History {
+	if err := s.send(text.Bytes()); err != nil || over || h.ended {
 		return s.endStream(err)
 	}
 	return s.endStream(s.follow(ctx, from, take))
