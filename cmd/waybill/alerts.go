@@ -37,9 +37,9 @@ func newAlerts() *cobra.Command {
 		Long: `Show alerts, newest first. An alert says that a task is held, or that a definition or a reply_to topic
 can't be used. Look here for what needs a person; --open shows only the tasks that are still held.
 
-A console answers if one runs. Otherwise alerts are read from their topic, which keeps them for 30 days,
-and with --open from the events. --follow shows alerts in the order of the log, and new ones as they
-arrive, until interrupted.`,
+A console answers if one runs. Otherwise the log is indexed for this query. --follow reads the topic of
+alerts, which keeps them for 30 days: it shows alerts in the order of the log, and new ones as they arrive,
+until interrupted.`,
 		Example: `  waybill alerts --open
   waybill alerts --follow -o jsonl`,
 		Args: noArguments,

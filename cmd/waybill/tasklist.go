@@ -36,9 +36,11 @@ func newTaskList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List tasks, newest first",
-		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. A console
-answers if one runs. Otherwise, and for json and jsonl, the tasks are read from the log. With --api URL the
-console answers json and jsonl too, task by task.
+		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. As json and
+jsonl each task is shown whole.
+
+A console answers if one runs. Otherwise the log is indexed for this query, or the file of --file. With
+--data-dir the index stays, and the next query reads only new events.
 
 A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
 exit code is then 7, and likewise if a partition can't be read.`,
