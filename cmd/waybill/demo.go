@@ -93,17 +93,18 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 		return err
 	}
 	dir := o.keep
+	var cleanup []func()
 	if dir == "" {
 		d, remove, err := temporaryDir()
 		if err != nil {
 			return err
 		}
 		defer remove()
-		dir = d
+		dir, cleanup = d, append(cleanup, remove)
 	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
 		return usage("--data-dir %s already holds a log; the demo needs an empty directory", dir)
 	}
-	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
+	r := &demoRun{o: *o, dir: dir, cleanup: cleanup, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
 		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
 	return r.run(cmd.Context())
 }
@@ -112,6 +113,7 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 type demoRun struct {
 	o         demoOptions
 	dir       string
+	cleanup   []func() // of dir, if the process ends because a disk failed
 	out, note io.Writer
 	sys       *local
 	checker   *demoChecker
@@ -124,7 +126,7 @@ func (r *demoRun) run(whole context.Context) error {
 	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
 	log := quietLog(r.note)
-	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
+	o := localOptions{dataDir: r.dir, cleanup: r.cleanup, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
 		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
 		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.checker.checkRecords}
 	var err error

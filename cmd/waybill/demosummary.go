@@ -138,7 +138,7 @@ func (r *demoRun) storedPlaces(partition int32, id string) (_ []projections.Plac
 		return nil, err
 	}
 	defer v.Close()
-	return v.Timeline(id)
+	return v.Timeline(id), nil
 }
 
 // printTimeline prints a timeline as a table.

@@ -44,6 +44,7 @@ type localOptions struct {
 	observe     func([]events.Record) // receives the records that the index reads; may be nil
 	console     *consoleFlags         // nil: none
 	anyPort     bool                  // use any port if the console's is taken
+	cleanup     []func()              // what else to do before the process ends because a disk failed
 }
 
 // noBreaker disables circuit breakers. The demo's services fail for certain cards only; an open circuit would
@@ -89,7 +90,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 		return fmt.Errorf("create the topics: %w", err)
 	}
 	l.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.dataDir, "state"), Metrics: o.metrics, Log: o.log,
-		Session: o.session, Transaction: o.transaction, OwnClock: true})
+		Session: o.session, Transaction: o.transaction, OwnClock: true, EndProcess: endProcess(append(o.cleanup, l.closeBroker)...)})
 	if err != nil {
 		return err
 	}
@@ -173,6 +174,12 @@ func (l *local) close() error {
 	}
 	l.Instance.Close()
 	return errors.Join(err, l.broker.Close())
+}
+
+// closeBroker closes the broker before the process ends because a disk failed. A broker that is killed may tear a
+// transaction.
+func (l *local) closeBroker() {
+	_ = l.broker.Close() // the failed disk is reported; it may be the broker's, too
 }
 
 // temporaryDir creates a folder that is removed when the process ends.

@@ -28,7 +28,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -91,6 +93,32 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
 	return codeOf(err)
+}
+
+// endCleanupMax bounds the cleanup before the process ends.
+const endCleanupMax = 5 * time.Second
+
+// ending is held from the first failure of a disk until the process has ended, so that only one is reported.
+var ending sync.Mutex
+
+// endProcess returns a function that ends the process because a disk failed, after a bounded cleanup.
+func endProcess(cleanup ...func()) func(error) {
+	return func(err error) {
+		ending.Lock()
+		cleaned := make(chan struct{})
+		go func() {
+			for _, f := range cleanup {
+				f()
+			}
+			close(cleaned)
+		}()
+		select {
+		case <-cleaned:
+		case <-time.After(endCleanupMax):
+		}
+		fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+		os.Exit(exitOther)
+	}
 }
 
 // errSilent is wrapped by errors that were already printed.
