@@ -82,7 +82,7 @@ var kafkaMutations = []mutation{
 		"internal/instance", "TestLongRestoresAreShown"),
 	one("restore-of-a-dead-member", "internal/kafka.RestoreProgress.RestoredBy",
 		`Member != member || r.Next`, `Next`,
-		"cmd/waybill", "TestSchedulingOfPartitions"),
+		"internal/console/onkafka", "TestSchedulingOfPartitions"),
 	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
 		{"internal/kafka.Worker.options", `(l.balancer),`, `(l.balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
