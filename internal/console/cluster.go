@@ -12,25 +12,22 @@ import (
 
 // WorkflowView is a version of a workflow, with counts of its tasks.
 type WorkflowView struct {
-	Workflow string                     `json:"workflow"`
-	Version  int                        `json:"version"`
-	Steps    []string                   `json:"steps"`
-	Agents   []string                   `json:"agents"`
-	Tasks    map[events.TaskState]int64 `json:"tasks"` // by state
+	Workflow string                     `json:"workflow" jsonschema:"The name of the workflow."`
+	Version  int                        `json:"version" jsonschema:"The version."`
+	Steps    []string                   `json:"steps" jsonschema:"The steps, in the order of the definition."`
+	Agents   []string                   `json:"agents" jsonschema:"The agents that the steps use."`
+	Tasks    map[events.TaskState]int64 `json:"tasks" jsonschema:"The number of tasks by state."`
 }
 
 type workflowList struct {
-	Workflows  []WorkflowView `json:"workflows"`
-	AsOf       []events.AsOf  `json:"as_of"`
-	Incomplete []Incomplete   `json:"incomplete"`
+	Workflows  []WorkflowView `json:"workflows" jsonschema:"The workflow versions."`
+	AsOf       []events.AsOf  `json:"as_of" jsonschema:"The part of each partition that the counts reflect."`
+	Incomplete []Incomplete   `json:"incomplete" jsonschema:"What the counts lack. Empty: nothing."`
 }
 
 // workflows lists the applied versions with their tasks. A version that has tasks is listed even if it was
 // deleted.
-func (c *call) workflows() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) workflows(*noParameters) (*workflowList, error) {
 	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
 	of := func(name string, version int) *WorkflowView {
 		key := name + "/" + strconv.Itoa(version)
@@ -104,26 +101,21 @@ func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next 
 
 // AgentView is an agent.
 type AgentView struct {
-	Agent      string `json:"agent"`
-	Partitions int32  `json:"partitions"` // of its request topic
-	Members    int    `json:"members"`    // processes that read its requests
-	Lag        int64  `json:"lag"`        // offsets: requests that aren't finished, taken or not, and the markers between
-	InFlight   int64  `json:"in_flight"`  // tasks with a running attempt of this agent, according to events
-	// Circuit is the worst circuit of all downstreams of all members: closed, half-open or open, as their commits
-	// report it. It is unknown if none reports it: members that haven't worked yet, or that aren't Waybill's.
-	Circuit string `json:"circuit"`
+	Agent      string `json:"agent" jsonschema:"The name of the agent."`
+	Partitions int32  `json:"partitions" jsonschema:"The number of partitions of its request topic."`
+	Members    int    `json:"members" jsonschema:"The number of processes that read its requests."`
+	Lag        int64  `json:"lag" jsonschema:"The number of offsets of its request topic that its members haven't committed: unfinished requests and transaction markers."`
+	InFlight   int64  `json:"in_flight" jsonschema:"The number of tasks with a running attempt of this agent, according to events."`
+	Circuit    string `json:"circuit" enum:"closed,half-open,open,unknown" jsonschema:"The worst circuit of all downstreams of all members, as their commits report it. unknown: none reports it. Members that haven't worked yet don't, nor do those that aren't Waybill's."`
 }
 
 type agentList struct {
-	Agents     []AgentView   `json:"agents"`
-	AsOf       []events.AsOf `json:"as_of"`      // of in_flight
-	Incomplete []Incomplete  `json:"incomplete"` // likewise
+	Agents     []AgentView   `json:"agents" jsonschema:"The agents."`
+	AsOf       []events.AsOf `json:"as_of" jsonschema:"The part of each partition that in_flight reflects."`
+	Incomplete []Incomplete  `json:"incomplete" jsonschema:"What in_flight lacks. Empty: nothing."`
 }
 
-func (c *call) agents() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) agents(*noParameters) (*agentList, error) {
 	list, err := c.cfg.Cluster.Agents(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the agents: %v", err)
@@ -147,34 +139,27 @@ func (c *call) agents() (any, error) {
 
 // PartitionView is a partition.
 type PartitionView struct {
-	Partition int32   `json:"partition"`
-	Owner     *string `json:"owner"` // according to the latest claim
-	Epoch     uint64  `json:"epoch"`
-	// Scheduler is the member to which Kafka has assigned the partition; null: none. It isn't the owner until it
-	// has written something. SchedulerRestored is how much it has read of what it must read before it acts, from 0
-	// to 1.
-	Scheduler         *string  `json:"scheduler"`
-	SchedulerRestored *float64 `json:"scheduler_restored"`
+	Partition         int32    `json:"partition" jsonschema:"The number of the partition."`
+	Owner             *string  `json:"owner" jsonschema:"The scheduler that owns the partition, according to its last claim. null: none has claimed it."`
+	Epoch             uint64   `json:"epoch" jsonschema:"The epoch of the last claim."`
+	Scheduler         *string  `json:"scheduler" jsonschema:"The scheduler to which Kafka has assigned the partition. null: none. It owns the partition once it has written to it."`
+	SchedulerRestored *float64 `json:"scheduler_restored" jsonschema:"How much that scheduler has read of what it must read before it acts, from 0 to 1."`
 
-	Lag       int64   `json:"lag"`   // inputs that the scheduler hasn't consumed
-	Tasks     int64   `json:"tasks"` // ever
-	OpenTasks int64   `json:"open_tasks"`
-	OldestDue *string `json:"oldest_due"` // the earliest armed timer
-	// Restored is how much of the partition the index has read, from 0 to 1.
-	Restored float64     `json:"restored"`
-	AsOf     events.AsOf `json:"as_of"`
-	End      string      `json:"end"` // where events of the partition end
+	Lag       int64       `json:"lag" jsonschema:"The number of inputs that no scheduler has consumed."`
+	Tasks     int64       `json:"tasks" jsonschema:"The number of tasks, open and ended."`
+	OpenTasks int64       `json:"open_tasks" jsonschema:"The number of open tasks."`
+	OldestDue *string     `json:"oldest_due" format:"date-time" jsonschema:"When the earliest timer is due. null: no timer is armed."`
+	Restored  float64     `json:"restored" jsonschema:"How much of the partition the console has read, from 0 to 1."`
+	AsOf      events.AsOf `json:"as_of" jsonschema:"The part of the partition that the answer reflects."`
+	End       string      `json:"end" jsonschema:"The end of the partition of waybill.events, as a string."`
 }
 
 type partitionList struct {
-	Partitions []PartitionView `json:"partitions"`
-	Incomplete []Incomplete    `json:"incomplete"`
+	Partitions []PartitionView `json:"partitions" jsonschema:"The partitions."`
+	Incomplete []Incomplete    `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
 }
 
-func (c *call) partitions() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) partitions(*noParameters) (*partitionList, error) {
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the schedulers: %v", err)

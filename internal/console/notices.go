@@ -40,18 +40,16 @@ func (c *call) releaseSlots() {
 // AlertView is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
 // event; otherwise they are those of the record in the topic of alerts.
 type AlertView struct {
-	At        *string `json:"at"`
-	Task      string  `json:"task,omitempty"`
-	Seq       uint64  `json:"seq,omitempty"`
-	Code      string  `json:"code"`
-	Step      string  `json:"step,omitempty"`
-	Message   string  `json:"message"`
-	Partition int32   `json:"partition"`
-	Offset    string  `json:"offset"`
-	// EndedAt is when the hold ended, and EndedBy the type of the event that ended it. Absent: the task is still
-	// held, or no end is known.
-	EndedAt *string `json:"ended_at,omitempty"`
-	EndedBy string  `json:"ended_by,omitempty"`
+	At        *string `json:"at" format:"date-time" jsonschema:"When the alert was raised."`
+	Task      string  `json:"task,omitempty" jsonschema:"The held task. Absent: the alert is not about a task."`
+	Seq       uint64  `json:"seq,omitempty" jsonschema:"The seq of the event that the alert belongs to. Absent: it belongs to no event, and its end isn't known."`
+	Code      string  `json:"code" jsonschema:"The code of the alert."`
+	Step      string  `json:"step,omitempty" jsonschema:"The held step. Absent: none."`
+	Message   string  `json:"message" jsonschema:"What is wrong, for people."`
+	Partition int32   `json:"partition" jsonschema:"The partition of the event. Without seq, that of the record in waybill.alerts."`
+	Offset    string  `json:"offset" jsonschema:"The offset of the event, as a string. Without seq, that of the record in waybill.alerts."`
+	EndedAt   *string `json:"ended_at,omitempty" format:"date-time" jsonschema:"When the hold ended. Absent: the task is still held, or the end isn't known."`
+	EndedBy   string  `json:"ended_by,omitempty" jsonschema:"The type of the event that ended the hold."`
 }
 
 // ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
@@ -74,28 +72,32 @@ func (v *AlertView) bytes() int {
 }
 
 type alertList struct {
-	Alerts []AlertView `json:"alerts"`
-	Left   int64       `json:"left_off"` // how many more there are
-	// NextPageToken continues the list; empty: there is no more.
-	NextPageToken string        `json:"next_page_token"`
-	AsOf          []events.AsOf `json:"as_of"`
-	Incomplete    []Incomplete  `json:"incomplete"`
+	Alerts        []AlertView   `json:"alerts" jsonschema:"The alerts, the newest first."`
+	Left          int64         `json:"left_off" jsonschema:"The number of alerts after this page."`
+	NextPageToken string        `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
+	AsOf          []events.AsOf `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
+	Incomplete    []Incomplete  `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
+}
+
+type alertsRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: open alerts of any age, and others of the last 24 hours."`
+	noticesRequest
+	Open bool `query:"open" jsonschema:"true: only alerts of tasks that are still held."`
+	listRequest
 }
 
 // alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
-func (c *call) alerts() (any, error) {
-	if err := c.checkParams("since", "limit", "open", "page_token", "min_offset"); err != nil {
-		return nil, err
+func (c *call) alerts(in *alertsRequest) (*alertList, error) {
+	open := ""
+	if in.Open {
+		open = "open"
 	}
-	asked, err := c.window("open")
+	asked, err := c.window(&in.noticesRequest, in.Since, open)
 	if err != nil {
 		return nil, err
 	}
-	q, err := c.alertQuery(asked)
-	if err != nil {
-		return nil, err
-	}
-	floor, leaderless, err := c.minOffsets()
+	q := alertQuery(in, asked)
+	floor, leaderless, err := c.minOffsets(in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -125,27 +127,19 @@ func (c *call) alerts() (any, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(held.AsOf), lacks}, nil
+	return &alertList{list, left, next, asOf(held.AsOf), lacks}, nil
 }
 
-// alertQuery parses open. Without since, open alerts of any age are listed.
-func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
-	q = projections.AlertQuery{PastSince: asked.since, Limit: asked.limit}
+// alertQuery is the query of the index. Without since, open alerts of any age are listed.
+func alertQuery(in *alertsRequest, asked *window) projections.AlertQuery {
+	q := projections.AlertQuery{PastSince: asked.since, Limit: asked.limit, OpenOnly: in.Open}
 	if asked.after != nil {
 		q.After = asked.after.alertPlace()
 	}
-	values := c.r.URL.Query()
-	if values.Get("since") != "" {
+	if in.Since != "" {
 		q.OpenSince = asked.since
 	}
-	switch text := values.Get("open"); text {
-	case "", "false":
-	case "true":
-		q.OpenOnly = true
-	default:
-		return q, badRequest("open %q: true or false", printable(text))
-	}
-	return q, nil
+	return q
 }
 
 // alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
@@ -171,18 +165,18 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 // DeadletterView is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
 // or else base64, according to Encoding.
 type DeadletterView struct {
-	At        *string           `json:"at"`
-	Reason    string            `json:"reason"`
-	Detail    string            `json:"detail"`
-	Origin    string            `json:"origin"` // topic/partition/offset
-	Key       string            `json:"key"`
-	Size      int64             `json:"size"` // of the original, in bytes
-	SHA256    string            `json:"sha256"`
-	Partition int32             `json:"partition"`
-	Offset    string            `json:"offset"`
-	Headers   map[string]string `json:"headers"`
-	Encoding  string            `json:"encoding"` // utf8 or base64
-	Value     string            `json:"value"`
+	At        *string           `json:"at" format:"date-time" jsonschema:"When the record was rejected."`
+	Reason    string            `json:"reason" jsonschema:"The reason, as a code."`
+	Detail    string            `json:"detail" jsonschema:"What is wrong with the record, for people."`
+	Origin    string            `json:"origin" jsonschema:"Where the record was: TOPIC/PARTITION/OFFSET."`
+	Key       string            `json:"key" jsonschema:"The key of the record."`
+	Size      int64             `json:"size" jsonschema:"The size of the record's value, in bytes."`
+	SHA256    string            `json:"sha256" jsonschema:"The SHA-256 of the record's value."`
+	Partition int32             `json:"partition" jsonschema:"The partition of waybill.deadletters."`
+	Offset    string            `json:"offset" jsonschema:"The offset in waybill.deadletters, as a string."`
+	Headers   map[string]string `json:"headers" jsonschema:"The headers of the dead letter."`
+	Encoding  string            `json:"encoding" enum:"utf8,base64" jsonschema:"How value has the bytes: as they are (utf8), or encoded (base64)."`
+	Value     string            `json:"value" jsonschema:"The record's value. A large one is cut."`
 }
 
 func (d *DeadletterView) bytes() int {
@@ -194,23 +188,26 @@ func (d *DeadletterView) bytes() int {
 }
 
 type deadletterList struct {
-	Deadletters   []DeadletterView `json:"deadletters"`
-	Left          int64            `json:"left_off"`
-	NextPageToken string           `json:"next_page_token"`
-	Incomplete    []Incomplete     `json:"incomplete"` // of partitions of the topic of dead letters
+	Deadletters   []DeadletterView `json:"deadletters" jsonschema:"The dead letters, the newest first."`
+	Left          int64            `json:"left_off" jsonschema:"The number of dead letters after this page."`
+	NextPageToken string           `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
+	Incomplete    []Incomplete     `json:"incomplete" jsonschema:"What the list lacks, by partitions of waybill.deadletters. Empty: nothing."`
 }
 
-func (c *call) deadletters() (any, error) {
-	if err := c.checkParams("since", "limit", "reason", "page_token"); err != nil {
-		return nil, err
-	}
-	asked, err := c.window("reason")
+type deadlettersRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: 24h."`
+	noticesRequest
+	Reason string `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
+}
+
+func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
+	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason)
 	if err != nil {
 		return nil, err
 	}
 	var reasons []string
-	if text := c.r.URL.Query().Get("reason"); text != "" {
-		reasons = strings.Split(text, ",")
+	if in.Reason != "" {
+		reasons = strings.Split(in.Reason, ",")
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
@@ -234,7 +231,7 @@ func (c *call) deadletters() (any, error) {
 	for i, p := range leaderless {
 		lacks[i] = Incomplete{p, NoLeader, 0}
 	}
-	return deadletterList{list, left, next, lacks}, nil
+	return &deadletterList{list, left, next, lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.
