@@ -182,6 +182,7 @@ type call struct {
 	w            http.ResponseWriter
 	r            *http.Request
 	who          caller
+	status       int  // of the answer
 	readingTopic bool // it holds a topicReadSlots slot until it is answered
 }
 
@@ -193,24 +194,15 @@ func (c *Console) roleError(who caller, role Role) error {
 	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
-// created is an answer about something new, which has its own status and location.
-type created interface {
-	status() int
-	location() string
-}
-
 // write writes an answer. A client that receives it too slowly is cut off (timeouts.write).
-func (c *Console) write(w http.ResponseWriter, answer any) {
-	status, kind := http.StatusOK, "application/json"
+func (c *Console) write(w http.ResponseWriter, status int, answer any) {
+	kind := "application/json"
 	var lines []byte
 	switch a := answer.(type) {
 	case eventStream:
 		return // it was sent
 	case jsonLines:
 		kind, lines = "application/jsonl", a
-	case created:
-		status = a.status()
-		w.Header().Set("Location", a.location())
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
@@ -241,7 +233,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
 		// answer without a word would be taken for a good one, if anybody took it.
-		unavailable("the request was cancelled before it was answered").write(w, r)
+		writeProblem(w, r, unavailable("the request was cancelled before it was answered"))
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		p = unavailable("no answer within %s: %v", c.timeouts.answer, err)
@@ -251,7 +243,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Status >= http.StatusInternalServerError && c.cfg.Failed != nil {
 		c.cfg.Failed(r, err)
 	}
-	p.write(w, r)
+	writeProblem(w, r, p)
 }
 
 // checkWritable rejects writes to an imported namespace, which has no scheduler.

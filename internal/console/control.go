@@ -11,27 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // indexedWithin bounds the wait for the index to apply a write, and for the workflow definitions. A write that
 // takes longer is answered without as_of.
 const indexedWithin = 5 * time.Second
-
-// submitResult is the answer to a submission.
-type submitResult struct {
-	ID    string           `json:"id" jsonschema:"The task's id."`
-	State events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: no scheduler has accepted the submission yet."`
-	AsOf  *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the task. null: no scheduler has accepted the submission yet."`
-}
-
-func (r *submitResult) status() int {
-	if r.State == "" {
-		return http.StatusAccepted
-	}
-	return http.StatusCreated
-}
-
-func (r *submitResult) location() string { return api + TaskPath(r.ID) }
 
 type submitRequest struct{ Body submission }
 
@@ -57,6 +42,8 @@ func (c *call) submit(request *submitRequest) (*submitResult, error) {
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
 	}
+	c.w.Header().Set("Location", api+TaskPath(id))
+	c.status = http.StatusAccepted
 	answer := &submitResult{ID: id}
 	s := c.awaitIndexed(id, p, 1)
 	if s == nil {
@@ -67,6 +54,7 @@ func (c *call) submit(request *submitRequest) (*submitResult, error) {
 	} else if !same {
 		return nil, refused("a task %q with another body exists already; its state is %s", printable(id), s.State)
 	}
+	c.status = http.StatusCreated
 	answer.State, answer.AsOf = s.State, s.asOf
 	return answer, nil
 }
@@ -154,60 +142,25 @@ func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
 	}
 }
 
-// commandRequest is an operator's command. B is its body, which has a commandBody.
+// commandRequest is an operator's command. B is its body.
 type commandRequest[B any] struct {
 	taskPath
 	Body B
 }
 
-// commandBody has the fields of all commands.
-type commandBody struct {
-	Reason    string `json:"reason" jsonschema:"Why. It is written to the log."`
-	RequestID string `json:"request_id,omitempty" jsonschema:"A repeated command with the same id has no second effect and gets the same answer. Absent: the console makes an id."`
+func (c *call) cancel(r *commandRequest[consoleapi.CancelCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Cancel, Keep: r.Body.Keep})
 }
 
-// Bodies of commands.
-type (
-	cancelCommand struct {
-		commandBody
-		Keep bool `json:"keep,omitempty" jsonschema:"true: don't undo the completed steps."`
-	}
-	resubmitCommand struct {
-		commandBody
-		Step string `json:"step,omitempty" jsonschema:"Resubmit only if this step is held."`
-	}
-	undoCommand    struct{ commandBody }
-	releaseCommand struct {
-		commandBody
-		Step   string           `json:"step" jsonschema:"The held step."`
-		As     events.StepState `json:"as" enum:"completed,undone" jsonschema:"What the step's state becomes."`
-		Output json.RawMessage  `json:"output,omitempty" jsonschema:"The step's output, which later steps read: any JSON. With as completed it is required, and null if the step has none."`
-	}
-)
-
-// commandResult is the answer to an operator's command.
-type commandResult struct {
-	Task      string           `json:"task" jsonschema:"The task's id."`
-	Command   events.Command   `json:"command" jsonschema:"The command."`
-	RequestID string           `json:"request_id" jsonschema:"The id of the command."`
-	Seq       uint64           `json:"seq" jsonschema:"The seq of the event that the command led to."`
-	State     events.TaskState `json:"state" jsonschema:"The state of the task after that event."`
-	AsOf      *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the event. null: the index hasn't applied the event yet."`
+func (c *call) resubmit(r *commandRequest[consoleapi.ResubmitCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Resubmit, Step: r.Body.Step})
 }
 
-func (c *call) cancel(r *commandRequest[cancelCommand]) (*commandResult, error) {
-	return c.control(r.Task, &r.Body.commandBody, &events.Control{Command: events.Cancel, Keep: r.Body.Keep})
+func (c *call) undo(r *commandRequest[consoleapi.UndoCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask})
 }
 
-func (c *call) resubmit(r *commandRequest[resubmitCommand]) (*commandResult, error) {
-	return c.control(r.Task, &r.Body.commandBody, &events.Control{Command: events.Resubmit, Step: r.Body.Step})
-}
-
-func (c *call) undo(r *commandRequest[undoCommand]) (*commandResult, error) {
-	return c.control(r.Task, &r.Body.commandBody, &events.Control{Command: events.UndoTask})
-}
-
-func (c *call) release(r *commandRequest[releaseCommand]) (*commandResult, error) {
+func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*commandResult, error) {
 	b := &r.Body
 	if b.As != events.StepCompleted && b.As != events.StepUndone || b.Step == "" {
 		return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
@@ -215,11 +168,11 @@ func (c *call) release(r *commandRequest[releaseCommand]) (*commandResult, error
 	if b.As == events.StepCompleted && b.Output == nil {
 		return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
 	}
-	return c.control(r.Task, &b.commandBody, &events.Control{Command: events.Release, Step: b.Step, As: b.As, Output: b.Output})
+	return c.control(r.Task, &b.CommandBody, &events.Control{Command: events.Release, Step: b.Step, As: b.As, Output: b.Output})
 }
 
 // control sends a command and waits for the scheduler's answer.
-func (c *call) control(task taskID, b *commandBody, x *events.Control) (*commandResult, error) {
+func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control) (*commandResult, error) {
 	if b.Reason == "" {
 		return nil, badRequest(`"reason" is missing: it is written to the log`)
 	}
@@ -260,7 +213,7 @@ func (c *call) control(task taskID, b *commandBody, x *events.Control) (*command
 }
 
 // operatorOf is who sends a command: the name of the token, or without tokens a local user.
-func (c *call) operatorOf(b *commandBody) events.By {
+func (c *call) operatorOf(b *consoleapi.CommandBody) events.By {
 	by := events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
 	if c.cfg.Tokens == nil {
 		by.Who, by.Claimed = "", c.who.name

@@ -145,7 +145,7 @@ const waitingLookupsMax = 2
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
 		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
 	if c.cfg.History {
@@ -202,12 +202,6 @@ func (p *unreadableRecord) String() string {
 	return fmt.Sprintf("%s: %v", events.Origin(p.record), p.why)
 }
 
-// taskView is a task.
-type taskView struct {
-	events.TaskView
-	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
-}
-
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
 func (c *call) task(in *taskRequest) (*taskView, error) {
@@ -224,14 +218,6 @@ func (c *call) task(in *taskRequest) (*taskView, error) {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}
 	return v, nil
-}
-
-// timelineView is the timeline of a task.
-type timelineView struct {
-	Task       string        `json:"task" jsonschema:"The task's id."`
-	Lines      []events.Line `json:"lines" jsonschema:"The events."`
-	Unreadable []Unreadable  `json:"unreadable" jsonschema:"The records of the task that can't be read."`
-	AsOf       events.AsOf   `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 
 func (c *call) timeline(in *taskRequest) (*timelineView, error) {

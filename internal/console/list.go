@@ -14,14 +14,6 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 )
 
-// taskList is a page of tasks.
-type taskList struct {
-	Tasks         []events.SummaryView `json:"tasks" jsonschema:"The tasks, the newest first."`
-	NextPageToken string               `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
-	AsOf          []events.AsOf        `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
-	Incomplete    []Incomplete         `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
-}
-
 type tasksRequest struct {
 	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
 	PageSize  pageSize `query:"page_size" jsonschema:"The maximum number of tasks on the page."`
@@ -52,7 +44,7 @@ func (c *call) tasks(in *tasksRequest) (*taskList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &taskList{make([]events.SummaryView, len(listed.Tasks)), p.next(listed.Next), asOf(listed.AsOf), lacks}
+	l := &taskList{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
 	for i := range listed.Tasks {
 		l.Tasks[i] = listed.Tasks[i].View()
 	}
@@ -158,7 +150,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
 	return err

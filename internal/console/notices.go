@@ -37,21 +37,6 @@ func (c *call) releaseSlots() {
 	}
 }
 
-// AlertView is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
-// event; otherwise they are those of the record in the topic of alerts.
-type AlertView struct {
-	At        *string `json:"at" format:"date-time" jsonschema:"When the alert was raised."`
-	Task      string  `json:"task,omitempty" jsonschema:"The held task. Absent: the alert is not about a task."`
-	Seq       uint64  `json:"seq,omitempty" jsonschema:"The seq of the event that the alert belongs to. Absent: it belongs to no event, and its end isn't known."`
-	Code      string  `json:"code" jsonschema:"The code of the alert."`
-	Step      string  `json:"step,omitempty" jsonschema:"The held step. Absent: none."`
-	Message   string  `json:"message" jsonschema:"What is wrong, for people."`
-	Partition int32   `json:"partition" jsonschema:"The partition of the event. Without seq, that of the record in waybill.alerts."`
-	Offset    string  `json:"offset" jsonschema:"The offset of the event, as a string. Without seq, that of the record in waybill.alerts."`
-	EndedAt   *string `json:"ended_at,omitempty" format:"date-time" jsonschema:"When the hold ended. Absent: the task is still held, or the end isn't known."`
-	EndedBy   string  `json:"ended_by,omitempty" jsonschema:"The type of the event that ended the hold."`
-}
-
 // ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
 func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 	if a.At.IsZero() {
@@ -67,16 +52,8 @@ func viewHold(a *projections.Alert) AlertView {
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
-func (v *AlertView) bytes() int {
+func alertBytes(v *AlertView) int {
 	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
-}
-
-type alertList struct {
-	Alerts        []AlertView   `json:"alerts" jsonschema:"The alerts, the newest first."`
-	Left          int64         `json:"left_off" jsonschema:"The number of alerts after this page."`
-	NextPageToken string        `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
-	AsOf          []events.AsOf `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
-	Incomplete    []Incomplete  `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
 }
 
 type alertsRequest struct {
@@ -112,7 +89,7 @@ func (c *call) alerts(in *alertsRequest) (*alertList, error) {
 	found := newest[AlertView]{window: asked}
 	for i := range held.Alerts {
 		v := viewHold(&held.Alerts[i])
-		found.add(placeOfHold(&held.Alerts[i]), v.bytes(), v)
+		found.add(placeOfHold(&held.Alerts[i]), alertBytes(&v), v)
 	}
 	found.seen = held.Count
 	if !q.OpenOnly {
@@ -127,7 +104,7 @@ func (c *call) alerts(in *alertsRequest) (*alertList, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return &alertList{list, left, next, asOf(held.AsOf), lacks}, nil
+	return &alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
 }
 
 // alertQuery is the query of the index. Without since, open alerts of any age are listed.
@@ -154,7 +131,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
-		found.add(placeOfAlert(&v), v.bytes(), v)
+		found.add(placeOfAlert(&v), alertBytes(&v), v)
 	})
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
@@ -162,36 +139,12 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 	return leaderless, nil
 }
 
-// DeadletterView is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
-// or else base64, according to Encoding.
-type DeadletterView struct {
-	At        *string           `json:"at" format:"date-time" jsonschema:"When the record was rejected."`
-	Reason    string            `json:"reason" jsonschema:"The reason, as a code."`
-	Detail    string            `json:"detail" jsonschema:"What is wrong with the record, for people."`
-	Origin    string            `json:"origin" jsonschema:"Where the record was: TOPIC/PARTITION/OFFSET."`
-	Key       string            `json:"key" jsonschema:"The key of the record."`
-	Size      int64             `json:"size" jsonschema:"The size of the record's value, in bytes."`
-	SHA256    string            `json:"sha256" jsonschema:"The SHA-256 of the record's value."`
-	Partition int32             `json:"partition" jsonschema:"The partition of waybill.deadletters."`
-	Offset    string            `json:"offset" jsonschema:"The offset in waybill.deadletters, as a string."`
-	Headers   map[string]string `json:"headers" jsonschema:"The headers of the dead letter."`
-	Encoding  string            `json:"encoding" enum:"utf8,base64" jsonschema:"How value has the bytes: as they are (utf8), or encoded (base64)."`
-	Value     string            `json:"value" jsonschema:"The record's value. A large one is cut."`
-}
-
-func (d *DeadletterView) bytes() int {
+func deadletterBytes(d *DeadletterView) int {
 	n := noticeBaseBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
 	for name, value := range d.Headers {
 		n += jsonBytes(name, value) + len(`"":"",`)
 	}
 	return n
-}
-
-type deadletterList struct {
-	Deadletters   []DeadletterView `json:"deadletters" jsonschema:"The dead letters, the newest first."`
-	Left          int64            `json:"left_off" jsonschema:"The number of dead letters after this page."`
-	NextPageToken string           `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
-	Incomplete    []Incomplete     `json:"incomplete" jsonschema:"What the list lacks, by partitions of waybill.deadletters. Empty: nothing."`
 }
 
 type deadlettersRequest struct {
@@ -220,7 +173,7 @@ func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
 	found := newest[DeadletterView]{window: asked}
 	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
-			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
+			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
 		}
 	})
 	if err != nil {
@@ -229,9 +182,9 @@ func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
 	list, left, next := found.page()
 	lacks := make([]Incomplete, len(leaderless))
 	for i, p := range leaderless {
-		lacks[i] = Incomplete{p, NoLeader, 0}
+		lacks[i] = Incomplete{Partition: p, Why: NoLeader}
 	}
-	return &deadletterList{list, left, next, lacks}, nil
+	return &deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.

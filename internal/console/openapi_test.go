@@ -16,6 +16,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // document is the OpenAPI document as clients read it. It is safe for concurrent use.
@@ -102,7 +103,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		switch route.request {
 		case reflect.TypeFor[submitRequest]():
 			body = `{"id":"new-1","workflow":"order","input":{}}`
-		case reflect.TypeFor[commandRequest[releaseCommand]]():
+		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
 			body = `{"reason":"a test","step":"charge","as":"undone"}`
 		default:
 			body = `{"reason":"a test"}`

@@ -45,9 +45,6 @@ type (
 	pageSize    int
 )
 
-// logEnd, as min_offset, is the end of the log at the time of the request.
-const logEnd = "end"
-
 const (
 	pageDefault = 50
 	pageMax     = 1000

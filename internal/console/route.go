@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // route is an operation of the API: how it is served, and what the OpenAPI document says of it. Its declaration in
@@ -26,7 +28,7 @@ type answerStatus struct {
 	meaning string
 }
 
-const api = "/api/v1"
+const api = consoleapi.Prefix
 
 // getRoute declares a route that reads. In has the parameters as fields. Out is the answer: a value that becomes JSON,
 // jsonLines, or eventStream.
@@ -103,13 +105,13 @@ func (c *Console) handler(route route) http.Handler {
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
-		asked := &call{Console: c, w: w, r: r, who: who}
+		asked := &call{Console: c, w: w, r: r, who: who, status: http.StatusOK}
 		defer asked.releaseSlots()
 		answer, err := route.serve(asked)
 		if err != nil {
 			c.fail(w, r, err)
 			return
 		}
-		c.write(w, answer)
+		c.write(w, asked.status, answer)
 	})
 }

@@ -2,21 +2,9 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"strings"
 )
 
 const openAPIPath = api + "/openapi.json"
-
-// TaskPath is the path of a task below the API's own. PathEscape keeps dots, so the ids "." and ".." would be
-// relative path segments.
-func TaskPath(id string) string {
-	name := url.PathEscape(id)
-	if id == "." || id == ".." {
-		name = strings.ReplaceAll(id, ".", "%2E")
-	}
-	return "/tasks/" + name
-}
 
 // routes are all operations.
 var routes = []route{

@@ -11,41 +11,42 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
 // described says what a struct of the API is. Tags describe its fields.
 var described = map[reflect.Type]string{
-	reflect.TypeFor[events.AsOf]():        "What an answer reflects: everything of the partition below the offset.",
-	reflect.TypeFor[events.Error]():       "Why an attempt, a step or a task failed.",
-	reflect.TypeFor[events.Line]():        "An event of a task.",
-	reflect.TypeFor[events.StepView]():    "A step of a task.",
-	reflect.TypeFor[events.SummaryView](): "A task in a list.",
-	reflect.TypeFor[events.UndoView]():    "The undo of a step.",
-	reflect.TypeFor[replay.Why]():         "Why a task doesn't advance.",
-	reflect.TypeFor[replay.StepWhy]():     "Why a step doesn't advance.",
-	reflect.TypeFor[taskView]():           "A task.",
-	reflect.TypeFor[taskList]():           "A page of tasks. It can be short or empty and still have a next page, because the work for a page is bounded.",
-	reflect.TypeFor[timelineView]():       "The events of a task, in the order of the log.",
-	reflect.TypeFor[submitResult]():       "The answer to a submission.",
-	reflect.TypeFor[commandResult]():      "The answer to a command.",
-	reflect.TypeFor[cancelCommand]():      "Cancels a task.",
-	reflect.TypeFor[resubmitCommand]():    "Runs a held step again.",
-	reflect.TypeFor[undoCommand]():        "Undoes a task's completed steps.",
-	reflect.TypeFor[releaseCommand]():     "Records that a held step was completed or undone by hand.",
-	reflect.TypeFor[WorkflowView]():       "A version of a workflow. A version that was deleted is listed as long as it has tasks.",
-	reflect.TypeFor[workflowList]():       "All workflow versions, by name and version.",
-	reflect.TypeFor[AgentView]():          "An agent that has a request topic.",
-	reflect.TypeFor[agentList]():          "All agents, by name.",
-	reflect.TypeFor[PartitionView]():      "A partition of the namespace.",
-	reflect.TypeFor[partitionList]():      "The partitions that this console reads.",
-	reflect.TypeFor[AlertView]():          "An alert. With a seq it belongs to an event of a task; otherwise it is about a definition or a topic.",
-	reflect.TypeFor[alertList]():          "A page of alerts.",
-	reflect.TypeFor[DeadletterView]():     "A record that could not be used.",
-	reflect.TypeFor[deadletterList]():     "A page of dead letters.",
-	reflect.TypeFor[Incomplete]():         "A partition of which an answer lacks something, and why.",
-	reflect.TypeFor[Unreadable]():         "A record of a task that is not an event, or is corrupt.",
-	reflect.TypeFor[Problem]():            "An error as in RFC 9457.",
+	reflect.TypeFor[events.AsOf]():                "What an answer reflects: everything of the partition below the offset.",
+	reflect.TypeFor[events.Error]():               "Why an attempt, a step or a task failed.",
+	reflect.TypeFor[events.Line]():                "An event of a task.",
+	reflect.TypeFor[events.StepView]():            "A step of a task.",
+	reflect.TypeFor[events.SummaryView]():         "A task in a list.",
+	reflect.TypeFor[events.UndoView]():            "The undo of a step.",
+	reflect.TypeFor[replay.Why]():                 "Why a task doesn't advance.",
+	reflect.TypeFor[replay.StepWhy]():             "Why a step doesn't advance.",
+	reflect.TypeFor[consoleapi.Task]():            "A task.",
+	reflect.TypeFor[consoleapi.TaskPage]():        "A page of tasks. It can be short or empty and still have a next page, because the work for a page is bounded.",
+	reflect.TypeFor[consoleapi.Timeline]():        "The events of a task, in the order of the log.",
+	reflect.TypeFor[consoleapi.Submitted]():       "The answer to a submission.",
+	reflect.TypeFor[consoleapi.CommandResult]():   "The answer to a command.",
+	reflect.TypeFor[consoleapi.CancelCommand]():   "Cancels a task.",
+	reflect.TypeFor[consoleapi.ResubmitCommand](): "Runs a held step again.",
+	reflect.TypeFor[consoleapi.UndoCommand]():     "Undoes a task's completed steps.",
+	reflect.TypeFor[consoleapi.ReleaseCommand]():  "Records that a held step was completed or undone by hand.",
+	reflect.TypeFor[consoleapi.Workflow]():        "A version of a workflow. A version that was deleted is listed as long as it has tasks.",
+	reflect.TypeFor[consoleapi.WorkflowList]():    "All workflow versions, by name and version.",
+	reflect.TypeFor[consoleapi.Agent]():           "An agent that has a request topic.",
+	reflect.TypeFor[consoleapi.AgentList]():       "All agents, by name.",
+	reflect.TypeFor[consoleapi.Partition]():       "A partition of the namespace.",
+	reflect.TypeFor[consoleapi.PartitionList]():   "The partitions that this console reads.",
+	reflect.TypeFor[consoleapi.Alert]():           "An alert. With a seq it belongs to an event of a task; otherwise it is about a definition or a topic.",
+	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
+	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
+	reflect.TypeFor[consoleapi.DeadletterPage]():  "A page of dead letters.",
+	reflect.TypeFor[consoleapi.Incomplete]():      "A partition of which an answer lacks something, and why.",
+	reflect.TypeFor[consoleapi.Unreadable]():      "A record of a task that is not an event, or is corrupt.",
+	reflect.TypeFor[consoleapi.Problem]():         "An error as in RFC 9457.",
 }
 
 // paramSchemas are the schemas of the types of parameters.
@@ -72,7 +73,7 @@ func newSchemas() *schemas {
 	addEnum(s, "The state of a task.", events.TaskStates)
 	addEnum(s, "The state of a step, or of its undo.", events.StepStates)
 	addEnum(s, "Whether an attempt is one of the step's operation or of its undo.", []events.Kind{events.Do, events.Undo})
-	addEnum(s, "A command to a task.", []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release})
+	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")
 	s.enums["Submission"] = submissionSchema()

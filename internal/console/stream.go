@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 const (
@@ -23,7 +23,6 @@ const (
 	streamBeatEvery  = 15 * time.Second
 	// streamWriteWithin bounds how long a client may take to receive what was sent.
 	streamWriteWithin = 30 * time.Second
-	lastEventID       = "Last-Event-ID"
 )
 
 // stream is an answer in Server-Sent Events.
@@ -123,16 +122,6 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// UnreadableEvent names the event of a stream that tells of a record of the task that is no event.
-const UnreadableEvent = replay.UnreadableType
-
-// Unreadable says of a record that can't be used, such as one that is no event, where it is in the events, and why.
-type Unreadable struct {
-	Partition int32  `json:"partition" jsonschema:"The partition of waybill.events."`
-	Offset    string `json:"offset" jsonschema:"The offset of the record, as a string."`
-	Error     string `json:"error" jsonschema:"Why the record can't be read."`
-}
-
 func unreadableOf(r *events.Record, why error) *Unreadable {
 	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
 }
@@ -207,7 +196,7 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	after := int64(-1)
 	if text := in.LastEventID; text != "" {
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return none, badRequest("%s %q: an id that this stream gave", lastEventID, printable(text))
+			return none, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, printable(text))
 		}
 	}
 	h, err := c.history(&in.taskRequest)
@@ -291,7 +280,7 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 			from[p] = FromEnd
 		}
 	}
-	text, name := in.LastEventID, lastEventID
+	text, name := in.LastEventID, consoleapi.LastEventID
 	if text == "" {
 		text, name = in.After, "after"
 	}
