@@ -389,7 +389,7 @@ var readerMutations = []mutation{
 	one("waited-for-what-is-polled", "internal/index.Index.AwaitOffset",
 		`Next >= offset`, `End >= offset`,
 		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
-	one("who-may-command", "internal/console.Console.serve",
+	one("who-may-command", "internal/console.Console.handler",
 		`< route.role`, `< Viewer`,
 		"internal/console", "TestTokens"),
 	one("whose-page-is-asked", "internal/console.Console.checkHost",
