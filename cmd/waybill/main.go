@@ -18,7 +18,7 @@
 // eventSource (eventsource.go): the log, a file, or a console.
 //
 // internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
-// console.go. demo and up run all roles on an embedded broker (local.go).
+// console.go. demo and up run all roles on an embedded broker (internal/local).
 package main
 
 import (
@@ -30,9 +30,10 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 // The exit codes.
@@ -95,30 +96,14 @@ func run(args []string) int {
 	return codeOf(err)
 }
 
-// endCleanupMax bounds the cleanup before the process ends.
-const endCleanupMax = 5 * time.Second
-
 // ending is held from the first failure of a disk until the process has ended, so that only one is reported.
 var ending sync.Mutex
 
-// endProcess returns a function that ends the process because a disk failed, after a bounded cleanup.
-func endProcess(cleanup ...func()) func(error) {
-	return func(err error) {
-		ending.Lock()
-		cleaned := make(chan struct{})
-		go func() {
-			for _, f := range cleanup {
-				f()
-			}
-			close(cleaned)
-		}()
-		select {
-		case <-cleaned:
-		case <-time.After(endCleanupMax):
-		}
-		fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
-		os.Exit(exitOther)
-	}
+// endProcess ends the process because a disk failed.
+func endProcess(err error) {
+	ending.Lock()
+	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+	os.Exit(exitOther)
 }
 
 // errSilent is wrapped by errors that were already printed.
@@ -134,6 +119,8 @@ func codeOf(err error) int {
 		return exitUsage // a fault of the flag that gives the address
 	case unreachable(err):
 		return exitUnreachable
+	case errors.Is(err, registry.ErrConflict):
+		return exitRefused
 	}
 	return exitOther
 }

@@ -110,7 +110,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
 	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads,
-		EndProcess: endProcess()})
+		EndProcess: endProcess})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
