@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // ServeOption changes how Serve runs an agent.
@@ -67,7 +68,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	for _, o := range options {
 		o(&s)
 	}
-	clock := kafka.NewClock()
+	clock := brokerclock.NewClock()
 	kcfg.Clock = clock
 	ns := kcfg.Namespace
 	session := kafka.SessionConfig{Config: kcfg, Group: ns.AgentGroup(agentName), Topic: ns.Requests(agentName)}

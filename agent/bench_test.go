@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // benchSession returns polls with a fixed number of requests, and acknowledges replies at once.
@@ -36,7 +36,7 @@ func (*benchSession) Close(context.Context) error               { return nil }
 func BenchmarkRequest(b *testing.B) {
 	const poll = 500
 	s := &benchSession{polls: make(chan []events.Record), done: make(chan struct{}, poll)}
-	clock := kafka.NewClock()
+	clock := brokerclock.NewClock()
 	cfg := Config{Source: "bench", Concurrency: poll, Clock: clock.Now,
 		Open: func(context.Context) (Session, error) { return s, nil }}
 	ctx, cancel := context.WithCancel(b.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // kafkaConfig returns the configuration of an agent with a real session.
 func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
-	clock := kafka.NewClock()
+	clock := brokerclock.NewClock()
 	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
 		Open: func(ctx context.Context) (agent.Session, error) {
 			return kafka.OpenSession(ctx, kafka.SessionConfig{Config: kafka.Config{Brokers: brokers, Namespace: ns, Clock: clock},

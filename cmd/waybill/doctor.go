@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 // progressInterval is the time over which the doctor measures progress. It exceeds the commit interval of every
@@ -152,15 +152,9 @@ func (d *doctor) examine(ctx context.Context) (c *observation, err error) {
 
 // definitions records the usable workflows, and returns the agents that they name.
 func (d *doctor) definitions(ctx context.Context, c *observation) (agents []string, err error) {
-	if _, there, err := d.admin.TopicPartitions(ctx, d.ns.Definitions()); err != nil || !there {
-		return nil, err
-	}
-	usable, err := usableDefinitions(ctx, d.admin, d.ns)
-	if err != nil {
-		return nil, err
-	}
-	c.workflows = slices.Sorted(maps.Keys(usable))
-	return agentsOf(usable), nil
+	applied, err := registry.ListIfCreated(ctx, d.admin, d.ns)
+	c.workflows = registry.Usable(applied)
+	return registry.Agents(applied), err
 }
 
 // readRecent passes the records that were written to a topic since an instant to fn. It skips partitions

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -94,7 +95,7 @@ func (l *local) prepare(ctx context.Context, o localOptions) error {
 		return err
 	}
 	for _, d := range o.definitions {
-		if err := applyDefinition(ctx, l.Kafka, d); err != nil {
+		if _, err := registry.Apply(ctx, l.Kafka, d); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 // The exit codes.
@@ -106,6 +108,8 @@ func codeOf(err error) int {
 		return exitUsage // a fault of the flag that gives the address
 	case unreachable(err):
 		return exitUnreachable
+	case errors.Is(err, registry.ErrConflict):
+		return exitRefused
 	}
 	return exitOther
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -196,16 +197,12 @@ func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 // first use. A failure to read the log is a fatalPlanError.
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
-	there := sync.OnceValues(func() (map[string]storedDefinition, error) {
-		list, err := l.keptDefinitions(ctx)
+	inLog := sync.OnceValues(func() ([]registry.Definition, error) {
+		list, err := l.allDefinitions(ctx)
 		if err != nil {
 			return nil, &fatalPlanError{err}
 		}
-		byKey := map[string]storedDefinition{}
-		for _, d := range list {
-			byKey[d.Workflow+"/"+strconv.Itoa(d.Version)] = d
-		}
-		return byKey, nil
+		return list, nil
 	})
 	known := map[string]*workflow.Program{}
 	return func(name string, version int) (*workflow.Program, error) {
@@ -220,13 +217,13 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 		case known[key] != nil:
 			return known[key], nil
 		}
-		all, err := there()
+		all, err := inLog()
 		if err != nil {
 			return nil, err
 		}
-		d, has := all[key]
+		d := registry.Find(all, key)
 		switch {
-		case !has:
+		case d == nil:
 			return nil, fmt.Errorf("no definition %s in the log; name its file with --old", key)
 		case d.Definition == nil:
 			return nil, fmt.Errorf("the definition %s in the log can't be used: %s", key, d.Fault)

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 func newTopics() *cobra.Command {
@@ -52,11 +53,11 @@ whether existing topics are good enough.`,
 				return err
 			}
 			defer admin.Close()
-			named, err := agentsOfDefinitions(cmd.Context(), admin, events.Namespace(conn.namespace))
+			applied, err := registry.ListIfCreated(cmd.Context(), admin, events.Namespace(conn.namespace))
 			if err != nil {
 				return err
 			}
-			for _, agent := range named {
+			for _, agent := range registry.Agents(applied) {
 				want.Agents[agent] = agentPartitions
 			}
 			report, err := admin.CreateTopics(cmd.Context(), want)
@@ -124,11 +125,11 @@ than it should be.`,
 				return err
 			}
 			defer admin.Close()
-			agents, err := agentsOfDefinitions(cmd.Context(), admin, events.Namespace(conn.namespace))
+			applied, err := registry.ListIfCreated(cmd.Context(), admin, events.Namespace(conn.namespace))
 			if err != nil {
 				return err
 			}
-			findings, err := admin.CheckTopics(cmd.Context(), agents...)
+			findings, err := admin.CheckTopics(cmd.Context(), registry.Agents(applied)...)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -134,7 +135,7 @@ func (o *upOptions) local() (localOptions, error) {
 		if err != nil {
 			return lo, exit(exitUsage, "--workflow: %w", err)
 		}
-		d, err := parseDefinition(file, src)
+		d, err := registry.Parse(file, src)
 		if err != nil {
 			return lo, exit(exitUsage, "%w", err)
 		}

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -77,31 +77,13 @@ func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
-		return parseDefinition("stdin", src)
+		return registry.Parse("stdin", src)
 	}
 	src, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	return parseDefinition(file, src)
-}
-
-// parseDefinition parses a definition and checks that its plan isn't too large: a scheduler would refuse each
-// of its tasks.
-func parseDefinition(file string, src []byte) (*workflow.Definition, error) {
-	d, err := workflow.ParseYAML(file, src)
-	if err != nil {
-		return nil, err
-	}
-	p, err := workflow.Compile(d)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if n := scheduler.PlanOf(p).Bytes(); n > scheduler.MaxPlanBytes {
-		return nil, fmt.Errorf("%s: the plan of %s, which each of its tasks would hold, has %d bytes; at most %d (%d KiB): "+
-			"give steps shorter names or fewer needs, or split the workflow", file, d.Key(), n, scheduler.MaxPlanBytes, scheduler.MaxPlanBytes>>10)
-	}
-	return d, nil
+	return registry.Parse(file, src)
 }
 
 // appliedDefinition is the result for one definition as it is printed.
@@ -143,17 +125,16 @@ func runApply(cmd *cobra.Command, t *tool, files []string) error {
 	}
 	defer l.close()
 	ctx := cmd.Context()
-	there, err := l.definitions(ctx)
-	if err != nil {
-		return err
-	}
 	var list []appliedDefinition
 	for _, d := range definitions {
 		result := "applied"
-		if slices.ContainsFunc(there, func(s storedDefinition) bool { return s.Workflow == d.Name && s.Version == d.Version }) {
-			result = "unchanged"
-		}
-		err := l.askBrokers(ctx, func(ctx context.Context) error { return applyDefinition(ctx, l.cfg, d) })
+		err := l.askBrokers(ctx, func(ctx context.Context) error {
+			existed, err := registry.Apply(ctx, l.cfg, d)
+			if existed {
+				result = "unchanged"
+			}
+			return err
+		})
 		if err != nil && len(list) > 0 {
 			return errors.Join(err, t.printApplied(cmd.OutOrStdout(), list))
 		}
@@ -171,60 +152,24 @@ func (t *tool) printApplied(out io.Writer, list []appliedDefinition) error {
 	})
 }
 
-// storedDefinition is a definition in the log. If this build can't use it, Definition is null and Fault says
-// why.
-type storedDefinition struct {
-	Workflow   string               `json:"workflow"`
-	Version    int                  `json:"version"`
-	AppliedAt  *string              `json:"applied_at"`
-	Fault      string               `json:"fault,omitempty"`
-	Definition *workflow.Definition `json:"definition"`
+// definitions returns the definitions in the log, without deleted ones.
+func (l *logbook) definitions(ctx context.Context) ([]registry.Definition, error) {
+	return l.listDefinitions(ctx, registry.List)
 }
 
-// definitions returns the definitions in the log by name and version, without deleted ones.
-func (l *logbook) definitions(ctx context.Context) ([]storedDefinition, error) {
-	return l.storedDefinitions(ctx, false)
+// allDefinitions also returns deleted definitions that tasks still use.
+func (l *logbook) allDefinitions(ctx context.Context) ([]registry.Definition, error) {
+	return l.listDefinitions(ctx, registry.ListAll)
 }
 
-// keptDefinitions also returns deleted definitions whose body schedulers keep for tasks that began with it.
-func (l *logbook) keptDefinitions(ctx context.Context) ([]storedDefinition, error) {
-	return l.storedDefinitions(ctx, true)
-}
+type listDefinitions func(context.Context, *kafka.Admin, events.Namespace) ([]registry.Definition, error)
 
-func (l *logbook) storedDefinitions(ctx context.Context, deleted bool) ([]storedDefinition, error) {
-	last := map[string]events.Record{}
-	err := l.askBrokers(ctx, func(ctx context.Context) error {
-		clear(last)
-		return l.admin.ReadCompacted(ctx, l.cfg.Namespace.Definitions(), func(r events.Record) error {
-			last[string(r.Key)] = r
-			return nil
-		})
+func (l *logbook) listDefinitions(ctx context.Context, read listDefinitions) (list []registry.Definition, err error) {
+	err = l.askBrokers(ctx, func(ctx context.Context) error {
+		list, err = read(ctx, l.admin, l.cfg.Namespace)
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the definitions: %w", err)
-	}
-	var list []storedDefinition
-	for key, r := range last {
-		of, kept, is := events.ParseDefinitionKey(key)
-		if !is || kept && (!deleted || len(last[of].Value) > 0) { // the format record, or a copy that isn't wanted
-			continue
-		}
-		name, version, _ := strings.Cut(of, "/")
-		if n, err := strconv.Atoi(version); err == nil && len(r.Value) > 0 { // otherwise it was deleted
-			s := storedDefinition{Workflow: name, Version: n, AppliedAt: events.InstantText(r.Time)}
-			if s.Definition, err = workflow.ParseJSON(r.Value); err != nil {
-				s.Fault, s.Definition = err.Error(), nil
-			}
-			list = append(list, s)
-		}
-	}
-	slices.SortFunc(list, func(a, b storedDefinition) int {
-		if c := strings.Compare(a.Workflow, b.Workflow); c != 0 {
-			return c
-		}
-		return a.Version - b.Version
-	})
-	return list, nil
+	return list, err
 }
 
 func newWorkflowList() *cobra.Command {
@@ -255,7 +200,7 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 	if err != nil {
 		return err
 	}
-	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s storedDefinition) []string {
+	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s registry.Definition) []string {
 		steps, agents := "-", "-"
 		if s.Definition != nil {
 			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
@@ -306,18 +251,16 @@ func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Defi
 		return nil, err
 	}
 	defer l.close()
-	list, err := l.keptDefinitions(cmd.Context())
+	list, err := l.allDefinitions(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
-	name, version, _ := strings.Cut(what, "/")
-	for _, s := range slices.Backward(list) {
-		if s.Workflow == name && (version == "" || version == strconv.Itoa(s.Version)) {
-			if s.Definition == nil {
-				return nil, fmt.Errorf("%s/%d can't be used: %s", s.Workflow, s.Version, s.Fault)
-			}
-			return s.Definition, nil
-		}
+	switch d := registry.Find(list, what); {
+	case d == nil:
+		return nil, exit(exitNotFound, "no file and no workflow %q; `waybill workflow list` shows those in the log", what)
+	case d.Definition == nil:
+		return nil, fmt.Errorf("%s can't be used: %s", d.Key(), d.Fault)
+	default:
+		return d.Definition, nil
 	}
-	return nil, exit(exitNotFound, "no file and no workflow %q; `waybill workflow list` shows those in the log", what)
 }

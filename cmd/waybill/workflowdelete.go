@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 )
 
 // openNamed bounds the open tasks that are listed if a definition can't be deleted.
@@ -61,7 +62,10 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	if err := refuseIfUsed(cmd.Context(), l, name, version); err != nil {
 		return err
 	}
-	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return deleteDefinition(ctx, l.cfg, name, version) })
+	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return registry.Delete(ctx, l.cfg, name, version) })
+	if errors.Is(err, registry.ErrNotFound) {
+		return exit(exitNotFound, "there is no definition %s/%d; `waybill workflow list` shows those in the log", name, version)
+	}
 	if err != nil {
 		return err
 	}
@@ -101,15 +105,4 @@ func refuseIfUsed(ctx context.Context, l *logbook, name string, version int) err
 	slices.Sort(open)
 	return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
 		len(open), name, version, strings.Join(open[:min(len(open), openNamed)], ", "), name, version)
-}
-
-// deleteDefinition writes a tombstone for a definition.
-func deleteDefinition(ctx context.Context, cfg kafka.Config, name string, version int) error {
-	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
-		key := events.DefinitionKey(name, version)
-		if u := findVersions(all, name, version); u.first == nil {
-			return nil, exit(exitNotFound, "there is no definition %s; `waybill workflow list` shows those in the log", key)
-		}
-		return []events.Record{definitionRecord(cfg.Namespace, key, nil)}, nil
-	})
 }

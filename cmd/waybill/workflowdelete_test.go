@@ -5,10 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // TestDeletedDefinitionComesBackAsItWas: a definition is deleted only if no open task uses it. While a copy is kept, it
@@ -26,7 +29,7 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 			}
 		}
 		d, other := versionOf(t, 1), versionOf(t, 2)
-		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+		if _, err := registry.Apply(t.Context(), cfg, d); err != nil {
 			t.Fatal(err)
 		}
 		waybill(exitUsage, "--yes", "workflow", "delete", "race/1")
@@ -37,16 +40,16 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		waybill(exitRefused, "1 open tasks have pay/1 (good-7)", "workflow", "delete", "pay/1", "--yes")
 		waybill(exitOK, "deleted", "workflow", "delete", "race/1", "--yes")
 		waybill(exitNotFound, "no definition race/1", "workflow", "delete", "race/1", "--yes")
-		produce(t, cfg, definitionRecord(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
+		produce(t, cfg, registry.Record(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does
 		// Its tasks can still be forked with it, and it can be shown.
 		waybill(exitOK, "flowchart", "workflow", "graph", "race/1", "--format", "mermaid")
 		waybill(exitUsage, "belongs to workflow pay, but the definition to race", "replay", "fork", "good-7", "--workflow", "race/1")
 		waybill(exitNotFound, "race/2", "replay", "fork", "good-7", "--workflow", "race/2")
 		waybill(exitOK, "race/1", "replay", "plan", "--workflow", "race/1")
-		if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and its tasks still use its other body") {
+		if _, err := registry.Apply(t.Context(), cfg, other); codeOf(err) != exitRefused || !strings.Contains(err.Error(), "was deleted, and its tasks still use its other body") {
 			t.Errorf("another body: %v", err)
 		}
-		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+		if _, err := registry.Apply(t.Context(), cfg, d); err != nil {
 			t.Errorf("the same body: %v", err)
 		}
 		waybill(exitOK, "race", "workflow", "list")
@@ -85,11 +88,11 @@ func TestTombstoneFromOutside(t *testing.T) {
 			})
 		}
 		d := versionOf(t, 1)
-		if err := applyDefinition(t.Context(), cfg, d); err != nil {
+		if _, err := registry.Apply(t.Context(), cfg, d); err != nil {
 			t.Fatal(err)
 		}
 		first := s.start(t, "scheduler", "--session-timeout", shortSession)
-		produce(t, cfg, definitionRecord(cfg.Namespace, d.Key(), nil))
+		produce(t, cfg, registry.Record(cfg.Namespace, d.Key(), nil))
 		until("a copy", cfg.Namespace.Definitions(), func(r *events.Record) bool {
 			return string(r.Key) == events.KeptDefinition(d.Key()) && string(r.Value) == string(d.Stored())
 		})
@@ -98,4 +101,15 @@ func TestTombstoneFromOutside(t *testing.T) {
 		s.start(t, "scheduler", "--session-timeout", shortSession)
 		refused("two")
 	})
+}
+
+// versionOf returns a definition of race/1 with one of several bodies.
+func versionOf(t *testing.T, body int) *workflow.Definition {
+	t.Helper()
+	d, err := workflow.New("race", 1).CompleteWithin(time.Duration(body) * time.Minute).AttemptWithin(10 * time.Second).
+		Step(workflow.Step{ID: "a", Agent: "payments", Operation: "do"}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -38,7 +39,7 @@ type Instance struct {
 	Name       string // of this process, in owners and ce_source
 	DataDir    string // empty: a temporary folder, if a role needs a store
 	History    bool   // the namespace was imported: nothing may be written to it
-	Clock      *kafka.Clock
+	Clock      *brokerclock.Clock
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
 
@@ -130,9 +131,9 @@ func CheckReachable(ctx context.Context, admin *kafka.Admin) error {
 
 // Open connects. It fails if the topics don't match their format record.
 func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
-	clock := kafka.NewClock()
+	clock := brokerclock.NewClock()
 	if c.Seams.Now != nil {
-		clock = kafka.NewClockWith(c.Seams.Now)
+		clock = brokerclock.NewClockWith(c.Seams.Now)
 	}
 	n := &Instance{Kafka: cfg, DataDir: c.DataDir, Clock: clock, config: c, metrics: c.Metrics, log: c.Log}
 	if !c.OwnClock {

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -54,7 +55,7 @@ type Metrics struct {
 	storesDropped      *prometheus.CounterVec
 	stalled            *prometheus.GaugeVec
 	timersArmed        *prometheus.GaugeVec
-	clock              atomic.Pointer[kafka.Clock]
+	clock              atomic.Pointer[brokerclock.Clock]
 	agents             agentGauges
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
@@ -200,7 +201,7 @@ func TestClockOffsetIsMeasured(t *testing.T) {
 		t.Errorf("%v s before the clock is known", got)
 	}
 	now := time.Now()
-	clock := kafka.NewClockWith(func() time.Time { return now })
+	clock := brokerclock.NewClockWith(func() time.Time { return now })
 	clock.Observe(now.Add(-3*time.Second), now)
 	m.clock.Store(clock)
 	if got := m.clockOffset(); got != 3 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -15,7 +16,7 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const busy, quick = 500 * time.Millisecond, 10 * time.Millisecond
 		r := newRequests(t, kafkatest.Virtual(t), 1)
-		clock := kafka.NewClock()
+		clock := brokerclock.NewClock()
 		s := r.open(func(c *kafka.SessionConfig) { c.Clock = clock })
 		r.write(0, 0, 1)
 		r.poll(s, 1) // from here on, the session knows the end of the log

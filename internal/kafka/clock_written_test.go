@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -21,7 +22,7 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cfg := s.worker("one")
-				cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
+				cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 				l := openWorker(t, cfg)
 				untilAssigned(t, l, testPartitions)
 				submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
@@ -53,9 +54,11 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 	const wrong = time.Hour
 	each(t, func(t *testing.T, s *site) {
-		clock := func() *kafka.Clock { return kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) }) }
+		clock := func() *brokerclock.Clock {
+			return brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
+		}
 		reply := events.Record{Topic: s.inboxes[0], Partition: -1, Key: []byte("k"), Value: []byte("{}")}
-		told := func(t *testing.T, c *kafka.Clock, send func() error) {
+		told := func(t *testing.T, c *brokerclock.Clock, send func() error) {
 			t.Helper()
 			for deadline := time.Now().Add(30 * time.Second); !c.Fresh(); {
 				if err := send(); err != nil || time.Now().After(deadline) {
@@ -100,7 +103,7 @@ func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
 			cfg := s.worker("one")
-			cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
+			cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
@@ -121,7 +124,7 @@ func TestNoRecordTellsNoTime(t *testing.T) {
 		t.Run(wrong.String(), func(t *testing.T) {
 			s := embedded(t)
 			cfg := s.worker("one")
-			cfg.Clock = kafka.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
+			cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
 			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))

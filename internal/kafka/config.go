@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // Config says how to reach the cluster, and names the namespace. It is a value, and what it points to is only read, so
@@ -32,7 +33,7 @@ type Config struct {
 	// setting, and fails.
 	Reached bool
 	// Clock is corrected with records read at the log's tail; nil: there is none.
-	Clock *Clock
+	Clock *brokerclock.Clock
 	// OneBroker: the cluster is one broker and remains so. See Worker.options for what that allows.
 	OneBroker bool
 	// Hooks observe the client (metrics).

@@ -12,10 +12,9 @@
 //	Tail         reads new records from an offset on, without a group
 //	Definitions  follows the definitions topic to its current end
 //	Producer     records outside of transactions: submissions, recoveries
-//	Clock        broker time
 //
-// Two packages below it are separate, so that a program that imports the public package links neither:
-// embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
+// Package brokerclock below it estimates broker time. Two others are separate so that a program that imports the
+// public package links neither: embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
 //
 // # Files
 //
@@ -34,7 +33,6 @@
 //	quarantine.go, corruption.go       what can't be read, for the broker's disk has changed it
 //	leaderless.go                  the error of leaderless partitions
 //	tracker.go                     which requests of a partition are finished
-//	clock_tail.go, clock_written.go  sources of broker time for Clock
 //
 // # An agent's request
 //
@@ -55,7 +53,6 @@
 //     metadata can list them.
 //   - A reply that was not sent at its context's deadline is never written.
 //   - ReadToEndNow returns after all records that were committed at its call were seen.
-//   - Clock.Now goes back only from a time that was wrong by more than a second.
 //
 // # What is not guaranteed
 //

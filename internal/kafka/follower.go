@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 const (
@@ -99,7 +100,7 @@ type Follower struct {
 	cfg        FollowerConfig
 	client     *kgo.Client
 	balancer   *Balancer
-	tail       tailClock
+	tail       *brokerclock.Tail
 	life       context.Context // ends with Close
 	cancelLife context.CancelFunc
 	woken      chan struct{}
@@ -145,7 +146,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	}
 	f.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
 	f.balancer.onAdded = f.forgetPartitions
-	f.tail.attach(cfg.Config)
+	f.tail = brokerclock.NewTail(cfg.Clock, cfg.Namespace)
 	f.life, f.cancelLife = context.WithCancel(context.Background())
 	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
 	if err != nil {
@@ -223,7 +224,7 @@ func (f *Follower) options() []kgo.Opt {
 // client, because the fetcher fetches, and drops the progress of earlier assignments.
 func (f *Follower) forgetPartitions(client *kgo.Client, added []int32) {
 	client.PauseFetchTopics(f.cfg.Topics...)
-	f.tail.forget(added)
+	f.tail.Forget(added)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, stands := range f.progress {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // Poll returns at most MaxPollRecords committed records of assigned partitions. It returns (nil, nil) after
@@ -81,7 +82,7 @@ func (f *Follower) requestPartitions(now time.Time) (left bool) {
 			f.fetcher.queueRequest(r, now)
 		}
 	}
-	f.fetcher.sendRequests(f.cfg.processNow)
+	f.fetcher.sendRequests(f.cfg.Clock.ProcessNow)
 	return left
 }
 
@@ -304,7 +305,7 @@ func (f *Follower) collectPartition(r *partitionReader) {
 	n := min(len(r.records), f.cfg.MaxPollRecords-len(f.polled))
 	f.polled = append(f.polled, r.records[:n]...)
 	if n > 0 && n == len(r.records) && len(r.batches.rest) == 0 {
-		f.tail.observeLast(f.cfg.Config, &r.records[n-1], tailEnd{r.end, r.sent}, r.came)
+		f.tail.ObserveLast(&r.records[n-1], brokerclock.LogEnd{Offset: r.end, Asked: r.sent}, r.came)
 	}
 	r.records = r.records[n:]
 	f.updateProgress(r, func(stand *partitionProgress) { stand.position = r.position() })

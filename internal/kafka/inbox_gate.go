@@ -30,6 +30,11 @@ func (c gatedClient) Resume(in inboxgate.Inbox) {
 	c.client().ResumeFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
 }
 
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
 // inbox returns the partition in the form of package inboxgate.
 func (at topicPartition) inbox() inboxgate.Inbox {
 	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}

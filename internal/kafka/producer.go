@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 type Producer struct {
 	cl        *kgo.Client
 	cfg       Config
-	written   writtenClock
+	written   *brokerclock.Writes
 	recreated recreatedTopics
 	// slots bounds the number of buffered records. With the client's own bound, the produce call would block on the
 	// record's context, and a context that ends could fail other callers' records: see Send.
@@ -70,7 +71,7 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open producer: %w", err)
 	}
-	p := &Producer{cl: cl, cfg: c, slots: make(chan struct{}, producerBufferRecords)}
+	p := &Producer{cl: cl, cfg: c, written: brokerclock.NewWrites(c.Clock, c.Namespace, cl), slots: make(chan struct{}, producerBufferRecords)}
 	life, end := context.WithCancel(context.Background())
 	p.end = end
 	p.splitter = splitter{produce: p.produce, life: life, topics: map[string]*splitTopic{},
@@ -158,13 +159,13 @@ func (p *Producer) produce(s *pendingRecord) {
 		p.complete(s, nil, fmt.Errorf("write to %s: not attempted: it was deleted and recreated; try again", topic))
 		return
 	}
-	sent := p.cfg.processNow()
+	sent := p.cfg.Clock.ProcessNow()
 	p.cl.TryProduce(context.Background(), toKgo(&s.record), func(kr *kgo.Record, err error) {
 		if isRecreated(err) {
 			p.recreated.forget(p.cl, topic, number)
 		}
 		if err == nil {
-			p.written.observeWrite(p.cfg, p.cl, kr, sent)
+			p.written.Observe(kr, sent)
 		}
 		p.complete(s, kr, err)
 	})

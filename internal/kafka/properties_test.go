@@ -29,6 +29,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // pki is a temporary certificate authority. Its certificate for 127.0.0.1 is both the broker's and the client's.
@@ -261,7 +262,7 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 // TestWithTakesEveryField checks that With doesn't ignore a field: its setting would have no effect.
 func TestWithTakesEveryField(t *testing.T) {
 	full := Config{Brokers: []string{"b"}, Namespace: "n.", ClientID: "c", TLS: &tls.Config{}, SASL: make([]sasl.Mechanism, 1),
-		Dial: (&net.Dialer{}).DialContext, Clock: NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true, Reached: true}
+		Dial: (&net.Dialer{}).DialContext, Clock: brokerclock.NewClock(), Hooks: make([]kgo.Hook, 1), OneBroker: true, Reached: true}
 	for name, merged := range map[string]Config{"patch": Config{}.With(full), "base": full.With(Config{})} {
 		v := reflect.ValueOf(merged)
 		for i := range v.NumField() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 const (
@@ -85,8 +86,8 @@ type SessionConfig struct {
 type Session struct {
 	cl          *kgo.Client
 	cfg         SessionConfig
-	tail        tailClock
-	written     writtenClock
+	tail        *brokerclock.Tail
+	written     *brokerclock.Writes
 	quarantines quarantines  // used by Poll's goroutine only
 	missing     missingTopic // likewise
 	topicID     string       // id of the topic that the session reads
@@ -144,16 +145,17 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	}
 	cfg.Reached = true
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
-		commitNow: make(chan struct{}, 1)}
-	s.replies.now, s.replies.narrow = cfg.processNow, narrowTopics{}
+		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
+	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, narrowTopics{}
 	s.replies.maxBytes = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
-	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.observeWrite(cfg.Config, s.cl, r, sent) }
+	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).options(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	s.replies.cl = s.cl
+	s.written = brokerclock.NewWrites(cfg.Clock, cfg.Namespace, s.cl)
 	s.gate = inboxgate.New(gatedClient{func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
@@ -183,7 +185,7 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 
 func (s *Session) options() []kgo.Opt {
 	opts := append(produceOptions(),
-		kgo.WithHooks(s.tail.attach(s.cfg.Config)),
+		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
@@ -234,7 +236,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.tail.observe(s.cfg.Config, fetches)
+		s.tail.Observe(fetches)
 		if records := s.registerRecords(fetches.Records()); len(records) > 0 {
 			s.missing = missingTopic{}
 			return records, nil
@@ -469,7 +471,7 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	if len(ps) == 0 {
 		return
 	}
-	s.tail.forget(ps)
+	s.tail.Forget(ps)
 	came := make(map[int32]*ownedPartition, len(ps))
 	s.mu.Lock()
 	for _, p := range ps {

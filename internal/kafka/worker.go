@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 // The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
@@ -198,7 +199,7 @@ type Worker struct {
 	session        *kgo.GroupTransactSession
 	balancer       *Balancer
 	poller         poller
-	tail           tailClock
+	tail           *brokerclock.Tail
 	pendingOffsets pendingOffsets
 	positions      positions
 	cancelLife     context.CancelFunc // ends every wait of the client
@@ -251,7 +252,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	cfg.Reached = true
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: narrowTopics{}, quarantines: quarantines{}, pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+		narrow: narrowTopics{}, quarantines: quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = newWorkerGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
 		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
@@ -260,7 +261,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	l.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
 	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
-		l.tail.forget(added)
+		l.tail.Forget(added)
 		l.pendingOffsets.add(added)
 		l.gate.pauseAssigned(added)
 	}
@@ -289,7 +290,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 func (l *Worker) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(l.balancer, l.tail.attach(l.cfg.Config)),
+		kgo.WithHooks(l.balancer, l.tail),
 		kgo.MetadataMinAge(workerMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 

@@ -80,7 +80,7 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		return false, l.rollBack(ctx, "a partition went since its records were polled")
 	}
 	began := time.Now()
-	sent := l.cfg.processNow()
+	sent := l.cfg.Clock.ProcessNow()
 	if err := l.session.Begin(); err != nil {
 		return false, l.fail("begin a transaction", err)
 	}
@@ -298,6 +298,16 @@ func (o *output) startWave(n int) (done chan struct{}) {
 		close(o.done)
 	}
 	return o.done
+}
+
+// clockWasRight reports whether the clock was right when the output of a transaction was decided (see
+// brokerclock.Clock.WasRight).
+func (l *Worker) clockWasRight(ctx context.Context, written []*kgo.Record, sent time.Time) (bool, error) {
+	clock := l.cfg.Clock
+	if clock == nil || len(written) == 0 || !l.cfg.Namespace.Owns(written[0].Topic) {
+		return true, nil
+	}
+	return clock.WasRight(ctx, l.session.Client(), l.decidedBy, written[0].Topic, written[0].Partition, sent)
 }
 
 // produce writes the output and waits for its acknowledgement. refused: one record can't be written. err: the producer

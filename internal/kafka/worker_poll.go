@@ -85,7 +85,7 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 		l.failure = fmt.Errorf("worker %q: poll: %w", l.cfg.Owner, err)
 		return nil, l.failure
 	}
-	l.tail.observe(l.cfg.Config, fetches)
+	l.tail.Observe(fetches)
 	if l.polled == 0 && l.cfg.Clock != nil {
 		l.decidedBy = l.cfg.Clock.Offset()
 	}

@@ -1,4 +1,4 @@
-package kafka
+package brokerclock
 
 import (
 	"testing"
@@ -15,18 +15,17 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	const hour = time.Hour
 	late := time.Duration(0) // how far the process's clock has advanced
 	process := func() time.Time { return time.Now().Add(late) }
-	cfg := Config{Namespace: "waybill.", Clock: NewClockWith(process)}
-	tail := new(tailClock).attach(cfg)
+	tail := NewTail(NewClockWith(process), "waybill.")
 	poll := func(topic string, partition int32, offset, highWatermark int64, age time.Duration) {
 		t.Helper()
 		r := &kgo.Record{Topic: topic, Partition: partition, Offset: offset, Timestamp: process().Add(-age)}
-		tail.observe(cfg, kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic,
+		tail.Observe(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic,
 			Partitions: []kgo.FetchPartition{{Partition: partition, HighWatermark: highWatermark, Records: []*kgo.Record{r}}}}}}})
 	}
 	is := func(want time.Duration, what string) {
 		t.Helper()
 		// A wall clock that is being adjusted differs from the monotonic clock by microseconds.
-		if got := cfg.Clock.Offset(); got < want-time.Second || got > want+time.Minute {
+		if got := tail.clock.Offset(); got < want-time.Second || got > want+time.Minute {
 			t.Errorf("%s: offset %v, want %v", what, got, want)
 		}
 	}
@@ -45,14 +44,14 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	is(hour, "a record that came while the client was there")
 	poll("waybill.events", 0, 151, 152, 0)
 	is(0, "one that came sooner")
-	cfg.Clock = NewClockWith(process)
-	tail.forget([]int32{0})
+	tail.clock = NewClockWith(process)
+	tail.Forget([]int32{0})
 	poll("waybill.events", 0, 170, 171, hour)
 	is(0, "a partition that was another's meanwhile")
 	poll("waybill.events", 0, 171, 172, hour)
 	is(hour, "the first that comes after")
 
-	cfg.Clock = NewClockWith(process)
+	tail.clock = NewClockWith(process)
 	poll("waybill.events", 2, 0, 1, hour)
 	late += tailAgeMax + time.Millisecond
 	poll("waybill.events", 2, 1, 2, hour)
@@ -66,7 +65,7 @@ func TestOldTailTellsNoTime(t *testing.T) {
 	fetched := func(took time.Duration) {
 		tail.OnBrokerE2E(kgo.BrokerMetadata{NodeID: 1}, int16(kmsg.Fetch), kgo.BrokerE2E{ReadWait: took})
 	}
-	cfg.Clock = NewClockWith(process)
+	tail.clock = NewClockWith(process)
 	fetched(2 * tailAgeMax)
 	poll("waybill.events", 3, 0, 1, 0)
 	fetched(time.Millisecond)

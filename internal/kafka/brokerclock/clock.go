@@ -1,4 +1,4 @@
-package kafka
+package brokerclock
 
 import (
 	"sync"
@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	clockWindow  = time.Minute
-	clockBuckets = 12
-	clockBucket  = clockWindow / clockBuckets
+	windowLength = time.Minute
+	bucketCount  = 12
+	bucketLength = windowLength / bucketCount
 )
 
 // Clock estimates broker time: the process's clock, corrected by the smallest difference to LogAppendTime that it
@@ -72,18 +72,18 @@ func (c *Clock) correctIfImpossible(appendTime, from, to time.Time) {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.window.now(c.processNow()); now.After(c.last) || c.last.Sub(now) > clockErrorMax {
+	if now := c.window.now(c.processNow()); now.After(c.last) || c.last.Sub(now) > errorMax {
 		c.last = now
 	}
 	return c.last
 }
 
-// processNow returns the process's clock, which the Clock is based on.
-func (c Config) processNow() time.Time {
-	if c.Clock == nil {
+// ProcessNow returns the process's clock, which c is based on; time.Now if c is nil.
+func (c *Clock) ProcessNow() time.Time {
+	if c == nil {
 		return time.Now()
 	}
-	return c.Clock.processNow()
+	return c.processNow()
 }
 
 // Offset returns how far the process's clock is ahead of the broker's, including the fastest delivery; 0 before the
@@ -102,13 +102,13 @@ func (c *Clock) difference(appendTime, local time.Time) time.Duration {
 	return c.window.difference(appendTime, local)
 }
 
-// offsetWindow keeps the smallest differences of the last minute, one per bucket of clockBucket, so that its size
+// offsetWindow keeps the smallest differences of the last minute, one per bucket of bucketLength, so that its size
 // doesn't depend on the number of records. It does no I/O.
 type offsetWindow struct {
 	// start is the origin of the buckets. Its monotonic reading, if it has one, makes the window independent of changes
 	// of the wall clock.
 	start   time.Time
-	buckets [clockBuckets]offsetBucket
+	buckets [bucketCount]offsetBucket
 	// current is the present correction. It is kept while the window is empty: after a quiet minute the last correction
 	// is a better estimate than none.
 	current   time.Duration
@@ -141,8 +141,8 @@ func (w *offsetWindow) observe(appendTime, local time.Time) {
 }
 
 func (w *offsetWindow) addSample(difference time.Duration, local time.Time) {
-	number := int64(w.elapsed(local)/clockBucket) + 1
-	b := &w.buckets[number%clockBuckets]
+	number := int64(w.elapsed(local)/bucketLength) + 1
+	b := &w.buckets[number%bucketCount]
 	switch {
 	case b.number < number:
 		*b = offsetBucket{number, difference}
@@ -159,7 +159,7 @@ func (w *offsetWindow) addSample(difference time.Duration, local time.Time) {
 func (w *offsetWindow) least(number int64) time.Duration {
 	least, found := w.current, false
 	for _, b := range w.buckets {
-		if b.number > 0 && b.number > number-clockBuckets && (!found || b.least < least) {
+		if b.number > 0 && b.number > number-bucketCount && (!found || b.least < least) {
 			least, found = b.least, true
 		}
 	}
@@ -170,7 +170,7 @@ func (w *offsetWindow) offset(local time.Time) time.Duration {
 	if !w.hasSample {
 		return 0
 	}
-	if number := int64(w.elapsed(local)/clockBucket) + 1; number != w.currentBucket {
+	if number := int64(w.elapsed(local)/bucketLength) + 1; number != w.currentBucket {
 		w.current, w.currentBucket = w.least(number), number
 	}
 	return w.current

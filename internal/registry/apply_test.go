@@ -1,6 +1,7 @@
-package main
+package registry
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -21,6 +22,13 @@ func versionOf(t *testing.T, body int) *workflow.Definition {
 		t.Fatal(err)
 	}
 	return d
+}
+
+func createTopics(t *testing.T, admin *kafka.Admin) {
+	t.Helper()
+	if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // bodies returns the bodies of that version in the log, in the order of the log.
@@ -48,12 +56,12 @@ func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []strin
 func TestAppliedAtOnce(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
-		createTopics(t, cfg)
 		admin, err := kafka.OpenAdmin(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
+		createTopics(t, admin)
 		const atOnce = 8
 		definitions, errs := make([]*workflow.Definition, atOnce), make([]error, atOnce)
 		for i := range definitions {
@@ -61,7 +69,7 @@ func TestAppliedAtOnce(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for i := range definitions {
-			all.Go(func() { errs[i] = applyDefinition(t.Context(), cfg, definitions[i]) })
+			all.Go(func() { _, errs[i] = Apply(t.Context(), cfg, definitions[i]) })
 		}
 		all.Wait()
 		counts := ""
@@ -71,7 +79,7 @@ func TestAppliedAtOnce(t *testing.T) {
 				t.Error("two bodies are applied")
 			case err == nil:
 				counts = string(definitions[i].JSON())
-			case codeOf(err) != exitRefused:
+			case !errors.Is(err, ErrConflict):
 				t.Error(err)
 			}
 		}
@@ -90,21 +98,21 @@ func TestAppliedAtOnce(t *testing.T) {
 func TestAppliedAgainWhereTwoBodiesAre(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
-	createTopics(t, cfg)
 	admin, err := kafka.OpenAdmin(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer admin.Close()
+	createTopics(t, admin)
 	first, other := versionOf(t, 1), versionOf(t, 2)
 	for _, d := range []*workflow.Definition{first, other} {
-		produce(t, cfg, events.Record{Topic: cfg.Namespace.Definitions(), Key: []byte(d.Key()), Value: d.Stored()})
+		b.Produce(t, events.Record{Topic: cfg.Namespace.Definitions(), Key: []byte(d.Key()), Value: d.Stored()})
 	}
-	if err := applyDefinition(t.Context(), cfg, other); codeOf(err) != exitRefused {
+	if _, err := Apply(t.Context(), cfg, other); !errors.Is(err, ErrConflict) {
 		t.Errorf("the one that came later: %v", err)
 	}
 	for range 2 {
-		if err := applyDefinition(t.Context(), cfg, first); err != nil {
+		if _, err := Apply(t.Context(), cfg, first); err != nil {
 			t.Errorf("the first: %v", err)
 		}
 		if got, want := bodies(t, admin, cfg.Namespace), fmt.Sprint([]string{string(first.JSON()), string(other.JSON()), string(first.JSON())}); fmt.Sprint(got) != want {

@@ -1,4 +1,4 @@
-package kafka
+package brokerclock
 
 import (
 	"sync"
@@ -18,44 +18,49 @@ const (
 	tailAgeMax   = time.Second
 )
 
-// tailClock corrects a Clock with records that one client reads at the tail of its partitions. Elsewhere a record's age
+// Tail corrects a Clock with records that one client reads at the tail of its partitions. Elsewhere a record's age
 // is the reader's lag, not a difference of clocks.
 //
 // Not every last record of a log is suitable: it may be a day old when a process starts, and a process that was stopped
 // or disconnected finds what was written meanwhile. So only those records count that the log didn't have when its end
 // was last returned, by an answer to a fetch sent a moment before. They are no older than that fetch. tailAgeExact is
 // short because an overloaded agent would otherwise count the time that requests wait for a fetch and in its client as
-// a difference of clocks, and reply too late. If records are too rare for this, writes set the clock (writtenClock).
+// a difference of clocks, and reply too late. If records are too rare for this, writes set the clock (Writes).
 //
 // For fetches of the client it is a hook of the client. Code that sends its own fetches passes the time of its request.
-type tailClock struct {
+type Tail struct {
+	clock     *Clock // nil: there is no clock to correct
+	namespace events.Namespace
+
 	mu      sync.Mutex
-	process func() time.Time // nil: there is no clock to correct
-	logEnds map[topicPartition]tailEnd
+	logEnds map[topicPartition]LogEnd
 	// fetchSent is, by node, when the last answered fetch was sent.
 	fetchSent map[int32]time.Time
 }
 
-// tailEnd is the high watermark of a log, and the earliest time at which it can have been requested.
-type tailEnd struct {
-	offset int64
-	asked  time.Time
+type topicPartition struct {
+	topic     string
+	partition int32
 }
 
-// attach sets the clock that it corrects, and returns t.
-func (t *tailClock) attach(c Config) *tailClock {
-	if c.Clock != nil {
-		t.process, t.logEnds, t.fetchSent = c.Clock.processNow, map[topicPartition]tailEnd{}, map[int32]time.Time{}
-	}
-	return t
+// LogEnd is the high watermark of a log, and the earliest time at which it can have been requested.
+type LogEnd struct {
+	Offset int64
+	Asked  time.Time
+}
+
+// NewTail returns a Tail that corrects a clock with records of a namespace's topics: only they have LogAppendTime. With
+// a nil clock it does nothing.
+func NewTail(c *Clock, ns events.Namespace) *Tail {
+	return &Tail{clock: c, namespace: ns, logEnds: map[topicPartition]LogEnd{}, fetchSent: map[int32]time.Time{}}
 }
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
-func (t *tailClock) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
-	if t.process == nil || key != int16(kmsg.Fetch) {
+func (t *Tail) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if t.clock == nil || key != int16(kmsg.Fetch) {
 		return
 	}
-	sent := t.process().Add(-e2e.DurationE2E())
+	sent := t.clock.processNow().Add(-e2e.DurationE2E())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.fetchSent[node.NodeID] = sent; e2e.Err() != nil {
@@ -64,11 +69,11 @@ func (t *tailClock) OnBrokerE2E(node kgo.BrokerMetadata, key int16, e2e kgo.Brok
 }
 
 // earliestRequest returns the earliest time at which the answers of a poll can have been requested. Answers don't name
-// their node, so it is the oldest fetch of all nodes. A node without a fetch for clockWindow doesn't count.
-func (t *tailClock) earliestRequest(local time.Time) time.Time {
+// their node, so it is the oldest fetch of all nodes. A node without a fetch for windowLength doesn't count.
+func (t *Tail) earliestRequest(local time.Time) time.Time {
 	first := local
 	for node, sent := range t.fetchSent {
-		if local.Sub(sent) > clockWindow {
+		if local.Sub(sent) > windowLength {
 			delete(t.fetchSent, node)
 		} else if sent.Before(first) {
 			first = sent
@@ -77,17 +82,12 @@ func (t *tailClock) earliestRequest(local time.Time) time.Time {
 	return first
 }
 
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-// observe corrects the clock of c with the records of a poll. Only the namespace's topics have LogAppendTime.
-func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
-	if t.process == nil {
+// Observe corrects the clock with the records of a poll.
+func (t *Tail) Observe(fetches kgo.Fetches) {
+	if t.clock == nil {
 		return
 	}
-	local := t.process()
+	local := t.clock.processNow()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	asked := t.earliestRequest(local)
@@ -96,43 +96,43 @@ func (t *tailClock) observe(c Config, fetches kgo.Fetches) {
 		for n > 0 && fp.Records[n-1].Attrs.IsControl() {
 			n-- // a marker's timestamp is its coordinator's
 		}
-		if n == 0 || !c.Namespace.Owns(fp.Topic) {
+		if n == 0 || !t.namespace.Owns(fp.Topic) {
 			return
 		}
 		last := fp.Records[n-1]
-		t.observeRecord(c, topicPartition{fp.Topic, fp.Partition}, last.Offset, last.Timestamp, tailEnd{fp.HighWatermark, asked}, local)
+		t.observeRecord(topicPartition{fp.Topic, fp.Partition}, last.Offset, last.Timestamp, LogEnd{fp.HighWatermark, asked}, local)
 	})
 }
 
-// observeLast corrects the clock of c with the last record of an answer that arrived at local.
-func (t *tailClock) observeLast(c Config, last *events.Record, end tailEnd, local time.Time) {
-	if t.process == nil || !c.Namespace.Owns(last.Topic) {
+// ObserveLast corrects the clock with the last record of an answer that arrived at local.
+func (t *Tail) ObserveLast(last *events.Record, end LogEnd, local time.Time) {
+	if t.clock == nil || !t.namespace.Owns(last.Topic) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.observeRecord(c, topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
+	t.observeRecord(topicPartition{last.Topic, last.Partition}, last.Offset, last.Time, end, local)
 }
 
 // observeRecord corrects the clock with a partition's last record and updates its log end. The caller holds t.mu.
-func (t *tailClock) observeRecord(c Config, at topicPartition, offset int64, written time.Time, told tailEnd, local time.Time) {
+func (t *Tail) observeRecord(at topicPartition, offset int64, written time.Time, told LogEnd, local time.Time) {
 	end, here := t.logEnds[at]
-	t.logEnds[at] = tailEnd{max(end.offset, told.offset), told.asked}
+	t.logEnds[at] = LogEnd{max(end.Offset, told.Offset), told.Asked}
 	// The record must be the log's last, or be followed by a transaction marker only.
-	if !here || offset < end.offset || offset+2 < told.offset {
+	if !here || offset < end.Offset || offset+2 < told.Offset {
 		return
 	}
-	switch age := local.Sub(end.asked); {
+	switch age := local.Sub(end.Asked); {
 	case age <= tailAgeExact:
-		c.Clock.Observe(written, local)
+		t.clock.Observe(written, local)
 	case age <= tailAgeMax:
-		c.Clock.correctIfImpossible(written, end.asked, local)
+		t.clock.correctIfImpossible(written, end.Asked, local)
 	}
 }
 
-// forget removes the log ends of newly assigned partitions: the client didn't read them while another member owned
+// Forget removes the log ends of newly assigned partitions: the client didn't read them while another member owned
 // them.
-func (t *tailClock) forget(ps []int32) {
+func (t *Tail) Forget(ps []int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range ps {

@@ -1,4 +1,4 @@
-package kafka
+package brokerclock
 
 import (
 	"sync"
@@ -32,10 +32,10 @@ func TestClockIsOffByTheFastestDeliveryOfTheWindow(t *testing.T) {
 			// The window is between 55 and 60 s long, because it consists of whole buckets.
 			atMost, atLeast := delay, delay
 			for _, s := range samples {
-				if elapsed-s.at <= clockWindow-clockBucket {
+				if elapsed-s.at <= windowLength-bucketLength {
 					atMost = min(atMost, s.delay)
 				}
-				if elapsed-s.at <= clockWindow {
+				if elapsed-s.at <= windowLength {
 					atLeast = min(atLeast, s.delay)
 				}
 			}
@@ -117,7 +117,7 @@ func TestClockThatWasWrongIsSet(t *testing.T) {
 		if got, want := c.Now(), time.Now(); !got.Equal(want) || !c.Fresh() {
 			t.Errorf("%v, want %v; fresh: %v", got, want, c.Fresh())
 		}
-		time.Sleep(time.Minute + clockBucket)
+		time.Sleep(time.Minute + bucketLength)
 		if c.Fresh() || c.Offset() != time.Hour {
 			t.Errorf("after a quiet minute: fresh %v, offset %v", c.Fresh(), c.Offset())
 		}
@@ -138,7 +138,7 @@ func TestClockIsSetOnlyWhereItCanNotBeRight(t *testing.T) {
 		local := time.UnixMilli(1_700_000_000_000)
 		c := NewClockWith(func() time.Time { return local })
 		c.Observe(local.Add(-test.known), local)
-		local = local.Add(2 * clockWindow)
+		local = local.Add(2 * windowLength)
 		sent := local
 		local = local.Add(slow)
 		c.observeInterval(sent.Add(-test.ahead), sent, local)
