@@ -77,6 +77,7 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 		return Ask{Action: Action(p.OnError)}
 	case TimerWaiting:
 		return p.retry(now)
+	case TimerAttempt, TimerFailed:
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {

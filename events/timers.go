@@ -149,8 +149,9 @@ func (s StepState) TimerKind() TimerKind {
 		return TimerAttempt
 	case StepWaiting:
 		return TimerWaiting
+	default:
+		return TimerFailed
 	}
-	return TimerFailed
 }
 
 // Recovery returns the recovery to ask for when the timer is due.

@@ -105,6 +105,7 @@ func (d *decider) advance() {
 		d.advanceSteps()
 	case events.StateUndoing:
 		d.advanceUndo()
+	default: // nothing starts
 	}
 }
 
@@ -403,6 +404,7 @@ func (d *decider) advanceUndo() {
 			case events.StepPending: // resubmitted
 				d.startAttempt(i, events.Undo)
 				return
+			default: // it has ended
 			}
 		}
 	}

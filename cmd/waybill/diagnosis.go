@@ -216,6 +216,7 @@ func positionSymptoms(found []kafka.PositionFinding) (list []symptom) {
 				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
 		case kafka.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		case kafka.PositionRolledBack: // a running worker finds and reports it
 		}
 	}
 	if len(foreign) > 0 {

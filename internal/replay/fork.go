@@ -170,12 +170,14 @@ func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoc
 // trackEvent records what an event of either course means for timers and agents.
 func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
-	switch f := e.Fact.(type) {
-	case *events.TaskReceived:
+	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		s.asked = f.CompleteBy
-	case *events.TaskStarted:
+	}
+	switch a := e.Fact.About(); {
+	case a.OfStep():
+	case a.Verb == events.VerbStarted:
 		s.startedAt = e.At
-	case *events.TaskResumed:
+	case a.Verb == events.VerbResumed:
 		s.startedAt, s.asked = e.At, time.Time{} // a resubmitted task has its whole time again
 	}
 	switch a := e.Fact.About(); {

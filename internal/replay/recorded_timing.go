@@ -74,8 +74,7 @@ func (c *recordedTiming) add(e *events.Event, hash string) {
 	}
 	c.recordDisarmed(e)
 	c.recordStarts(e)
-	switch e.Fact.(type) {
-	case *events.TaskHeld, *events.TaskUndoing:
+	if verb := e.Fact.About().Verb; verb == events.VerbHeld || verb == events.VerbUndoing {
 		c.findWaiting() // steps that could have started in the same decision
 		c.recordWaiting(e)
 	}
@@ -202,6 +201,7 @@ func allowsStarts(f events.Fact) bool {
 		return !a.OfStep()
 	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbReleased:
 		return true
+	default:
+		return false
 	}
-	return false
 }
