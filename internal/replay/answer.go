@@ -56,8 +56,8 @@ func newRecording() *recording {
 }
 
 // addEvent records an event. An operator's release says nothing about an agent.
-func (r *recording) addEvent(e *events.Event, hash string) {
-	r.course.add(e, hash)
+func (r *recording) addEvent(e *events.Event, of *events.Record) {
+	r.course.add(e, of)
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
 	}
