@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -122,18 +123,10 @@ func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string
 		case l.max > 0:
 			q.Set("limit", strconv.Itoa(min(noticePageSize, l.max-all)))
 		}
-		if err := c.nextPage(q, next); err != nil {
+		if err := c.NextPage(q, next); err != nil {
 			return err
 		}
 	}
-}
-
-// alertPage is the console's response to GET /alerts.
-type alertPage struct {
-	Alerts        []alert              `json:"alerts"`
-	Left          int64                `json:"left_off"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
 }
 
 // askConsole prints the alerts that a console returns.
@@ -146,8 +139,8 @@ func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.T
 	var all []alert
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
-		var page alertPage
-		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
+		var page consoleapi.AlertPage
+		err := c.Get(cmd.Context(), "/alerts", q, &page)
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
 		}

@@ -30,34 +30,18 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		if err != nil {
 			return nil, err
 		}
-		circuit := circuitUnknown
+		circuit := agent.CircuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
 			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
-			circuit = worstCircuit(circuits)
+			circuit = agent.WorstCircuit(circuits)
 		}
 		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
 	}
 	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
 	return list, nil
-}
-
-// circuitUnknown is the circuit of an agent whose members don't report one.
-const circuitUnknown = "unknown"
-
-// worstCircuit returns the worst circuit state that members report, by partition.
-func worstCircuit(shown map[int32]string) string {
-	worst := circuitUnknown
-	for _, state := range []string{agent.CircuitClosed, agent.CircuitHalfOpen, agent.CircuitOpen} {
-		for _, s := range shown {
-			if s == state {
-				worst = state
-			}
-		}
-	}
-	return worst
 }
 
 func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
@@ -94,19 +78,11 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgre
 	for _, m := range members {
 		for _, p := range m.Partitions[inboxes[0]] {
 			s := of[p]
-			s.Scheduler, s.Restored = cmp.Or(m.Owner, m.ID), restoredBy(m.ID, restores[p])
+			s.Scheduler, s.Restored = cmp.Or(m.Owner, m.ID), restores[p].RestoredBy(m.ID)
 			of[p] = s
 		}
 	}
 	return of
-}
-
-// restoredBy returns the fraction of a partition that a member has restored; 1 if it reports no restore.
-func restoredBy(member string, r kafka.RestoreProgress) float64 {
-	if r.Member != member || r.Next >= r.End {
-		return 1
-	}
-	return float64(r.Next) / float64(r.End)
 }
 
 func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {

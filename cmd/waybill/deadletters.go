@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -87,13 +88,8 @@ func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from ti
 	var all []deadletter
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
-		var page struct {
-			Deadletters   []deadletter         `json:"deadletters"`
-			Left          int64                `json:"left_off"`
-			NextPageToken string               `json:"next_page_token"`
-			Incomplete    []console.Incomplete `json:"incomplete"`
-		}
-		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
+		var page consoleapi.DeadletterPage
+		err := c.Get(cmd.Context(), "/deadletters", q, &page)
 		if err == nil && c.discovered && o.max == 0 && page.NextPageToken != "" {
 			err = errPartialAnswer // the console would read the topic for each page; reading the log reads it once
 		}

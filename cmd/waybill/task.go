@@ -133,7 +133,7 @@ func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) erro
 
 // askConsole prints the task that a console returns.
 func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string) error {
-	v, err := c.task(cmd.Context(), id)
+	v, err := c.Task(cmd.Context(), id)
 	if err != nil {
 		return err
 	}

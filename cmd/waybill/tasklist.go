@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
-
-// listPageSize is the page size of task lists when a console answers.
-const listPageSize = 1000
 
 type taskListOptions struct {
 	tool
@@ -186,7 +182,7 @@ func hasStepInError(t *events.Task, step string) bool {
 // filter returns the filter expression for a console.
 func (o *taskListOptions) filter(from time.Time) string {
 	var terms []string
-	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
+	add := func(name, value string) { terms = append(terms, consoleapi.Term(name, value)) }
 	if len(o.states) > 0 {
 		add("state", strings.Join(o.states, ","))
 	}
@@ -211,19 +207,14 @@ func (o *taskListOptions) filter(from time.Time) string {
 	return strings.Join(terms, " ")
 }
 
-// summaries is one page of a console's task list.
-type summaries struct {
-	Tasks         []events.SummaryView `json:"tasks"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
 // askConsole prints the list that a console returns.
 func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := atLogEnd()
-	q.Set("filter", o.filter(from))
+	var list []events.SummaryView
 	var missing incompletePartitions
-	list, more, err := o.pages(cmd.Context(), c, q, &missing)
+	more, err := c.Tasks(cmd.Context(), o.filter(from), o.max, func(page *consoleapi.TaskPage) error {
+		list = append(list, page.Tasks...)
+		return missing.add(c, page.Incomplete)
+	})
 	if err != nil {
 		return err
 	}
@@ -272,41 +263,15 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 const concurrentTaskQueries = 8
 
 // tasks requests the full view of each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleTask, error) {
-	whole := make([]consoleTask, len(list))
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleapi.Task, error) {
+	whole := make([]consoleapi.Task, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentTaskQueries)
 	for i := range list {
 		g.Go(func() (err error) {
-			whole[i], err = c.task(ctx, list[i].ID)
+			whole[i], err = c.Task(ctx, list[i].ID)
 			return err
 		})
 	}
 	return whole, g.Wait()
-}
-
-// pages requests pages up to --limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *incompletePartitions) (list []events.SummaryView, more bool, err error) {
-	for {
-		size := listPageSize
-		if o.max > 0 {
-			size = min(size, o.max-len(list))
-		}
-		q.Set("page_size", strconv.Itoa(size))
-		var page summaries
-		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
-			return nil, false, err
-		}
-		if err := missing.add(c, page.Incomplete); err != nil {
-			return nil, false, err
-		}
-		list = append(list, page.Tasks...)
-		if err := c.nextPage(q, page.NextPageToken); err != nil {
-			return nil, false, err
-		}
-		q.Del("min_offset")
-		if more = page.NextPageToken != ""; !more || o.max > 0 && len(list) >= o.max {
-			return list, more, nil
-		}
-	}
 }

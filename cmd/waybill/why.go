@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
@@ -98,7 +99,7 @@ func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) er
 		return err
 	}
 	w := &replay.Why{}
-	if err := c.get(cmd.Context(), taskPath(id, "/why"), atLogEnd(), decode(w)); err != nil {
+	if err := c.Get(cmd.Context(), consoleapi.TaskPath(id)+"/why", consoleapi.AtLogEnd(), w); err != nil {
 		return err
 	}
 	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })

@@ -271,7 +271,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
 		// answer without a word would be taken for a good one, if anybody took it.
-		unavailable("the request was cancelled before it was answered").write(w, r)
+		writeProblem(w, r, unavailable("the request was cancelled before it was answered"))
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		p = unavailable("no answer within %s: %v", c.timeouts.answer, err)
@@ -281,7 +281,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Status >= http.StatusInternalServerError && c.cfg.Failed != nil {
 		c.cfg.Failed(r, err)
 	}
-	p.write(w, r)
+	writeProblem(w, r, p)
 }
 
 // checkWritable rejects writes to an imported namespace, which has no scheduler.

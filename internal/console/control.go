@@ -19,13 +19,6 @@ import (
 // takes longer is answered without as_of.
 const indexedWithin = 5 * time.Second
 
-// submitResult is the answer to a submission.
-type submitResult struct {
-	ID    string           `json:"id"`
-	State events.TaskState `json:"state,omitempty"` // absent: no scheduler has consumed it yet
-	AsOf  *events.AsOf     `json:"as_of"`           // null: likewise
-}
-
 // submit writes a submission in the format of `waybill.tasks`. Repeating it changes nothing: the id is the
 // idempotency key.
 func (c *call) submit() (any, error) {
@@ -166,26 +159,6 @@ func (c *call) body(most int64) ([]byte, error) {
 		return nil, badRequest("the body is not valid JSON: %v", err)
 	}
 	return raw, nil
-}
-
-// command is the body of an operator's command.
-type command struct {
-	Reason    string          `json:"reason"`
-	RequestID string          `json:"request_id"`
-	Keep      bool            `json:"keep"`
-	Step      string          `json:"step"`
-	As        string          `json:"as"`
-	Output    json.RawMessage `json:"output"`
-}
-
-// commandResult is the answer to an operator's command.
-type commandResult struct {
-	Task      string           `json:"task"`
-	Command   events.Command   `json:"command"`
-	RequestID string           `json:"request_id"`
-	Seq       uint64           `json:"seq"` // of the resulting event
-	State     events.TaskState `json:"state"`
-	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't applied it yet
 }
 
 func (c *call) cancel() (any, error) {

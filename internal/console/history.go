@@ -68,9 +68,6 @@ func (c *call) minOffset(p int32) (int64, error) {
 	return offset, nil
 }
 
-// logEnd, as min_offset, is the end of the log at the time of the request.
-const logEnd = "end"
-
 // ends returns the current ends of the partitions of events, as far as brokers report them.
 func (c *call) ends() (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
@@ -155,7 +152,7 @@ const waitingLookupsMax = 2
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
 		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
 	if c.cfg.History {
@@ -213,13 +210,6 @@ func (p *unreadableRecord) String() string {
 	return fmt.Sprintf("%s: %v", events.Origin(p.record), p.why)
 }
 
-// taskView is a task.
-type taskView struct {
-	events.TaskView
-	// Unreadable is the record of its history that can't be used: it is shown as it was before that. nil: none.
-	Unreadable *Unreadable `json:"unreadable,omitempty"`
-}
-
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
 func (c *call) task() (any, error) {
@@ -236,15 +226,6 @@ func (c *call) task() (any, error) {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}
 	return v, nil
-}
-
-// timelineView is the timeline of a task.
-type timelineView struct {
-	Task  string        `json:"task"`
-	Lines []events.Line `json:"lines"`
-	// Unreadable are the records of the task that are no events, or can't be read, in the order of the log.
-	Unreadable []Unreadable `json:"unreadable"`
-	AsOf       events.AsOf  `json:"as_of"`
 }
 
 func (c *call) timeline() (any, error) {

@@ -15,16 +15,6 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 )
 
-// taskList is a page of tasks.
-type taskList struct {
-	Tasks []events.SummaryView `json:"tasks"`
-	// NextPageToken continues the list; empty: there is no more. A page can be short or empty without being the
-	// last: the work for a page is bounded.
-	NextPageToken string        `json:"next_page_token"`
-	AsOf          []events.AsOf `json:"as_of"`
-	Incomplete    []Incomplete  `json:"incomplete"`
-}
-
 // tasks returns a page of the tasks that match a filter, the newest first.
 func (c *call) tasks() (any, error) {
 	if err := c.checkParams("filter", "page_size", "page_token", "min_offset"); err != nil {
@@ -51,7 +41,7 @@ func (c *call) tasks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &taskList{make([]events.SummaryView, len(listed.Tasks)), p.next(listed.Next), asOf(listed.AsOf), lacks}
+	l := &taskList{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
 	for i := range listed.Tasks {
 		l.Tasks[i] = listed.Tasks[i].View()
 	}
@@ -182,7 +172,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
 	return err

@@ -37,23 +37,6 @@ func (c *call) releaseSlots() {
 	}
 }
 
-// AlertView is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
-// event; otherwise they are those of the record in the topic of alerts.
-type AlertView struct {
-	At        *string `json:"at"`
-	Task      string  `json:"task,omitempty"`
-	Seq       uint64  `json:"seq,omitempty"`
-	Code      string  `json:"code"`
-	Step      string  `json:"step,omitempty"`
-	Message   string  `json:"message"`
-	Partition int32   `json:"partition"`
-	Offset    string  `json:"offset"`
-	// EndedAt is when the hold ended, and EndedBy the type of the event that ended it. Absent: the task is still
-	// held, or no end is known.
-	EndedAt *string `json:"ended_at,omitempty"`
-	EndedBy string  `json:"ended_by,omitempty"`
-}
-
 // ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
 func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 	if a.At.IsZero() {
@@ -69,17 +52,8 @@ func viewHold(a *projections.Alert) AlertView {
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
-func (v *AlertView) bytes() int {
+func alertBytes(v *AlertView) int {
 	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
-}
-
-type alertList struct {
-	Alerts []AlertView `json:"alerts"`
-	Left   int64       `json:"left_off"` // how many more there are
-	// NextPageToken continues the list; empty: there is no more.
-	NextPageToken string        `json:"next_page_token"`
-	AsOf          []events.AsOf `json:"as_of"`
-	Incomplete    []Incomplete  `json:"incomplete"`
 }
 
 // alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
@@ -110,7 +84,7 @@ func (c *call) alerts() (any, error) {
 	found := newest[AlertView]{window: asked}
 	for i := range held.Alerts {
 		v := viewHold(&held.Alerts[i])
-		found.add(placeOfHold(&held.Alerts[i]), v.bytes(), v)
+		found.add(placeOfHold(&held.Alerts[i]), alertBytes(&v), v)
 	}
 	found.seen = held.Count
 	if !q.OpenOnly {
@@ -125,7 +99,7 @@ func (c *call) alerts() (any, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(held.AsOf), lacks}, nil
+	return alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
 }
 
 // alertQuery parses open. Without since, open alerts of any age are listed.
@@ -160,7 +134,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
-		found.add(placeOfAlert(&v), v.bytes(), v)
+		found.add(placeOfAlert(&v), alertBytes(&v), v)
 	})
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
@@ -168,36 +142,12 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 	return leaderless, nil
 }
 
-// DeadletterView is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
-// or else base64, according to Encoding.
-type DeadletterView struct {
-	At        *string           `json:"at"`
-	Reason    string            `json:"reason"`
-	Detail    string            `json:"detail"`
-	Origin    string            `json:"origin"` // topic/partition/offset
-	Key       string            `json:"key"`
-	Size      int64             `json:"size"` // of the original, in bytes
-	SHA256    string            `json:"sha256"`
-	Partition int32             `json:"partition"`
-	Offset    string            `json:"offset"`
-	Headers   map[string]string `json:"headers"`
-	Encoding  string            `json:"encoding"` // utf8 or base64
-	Value     string            `json:"value"`
-}
-
-func (d *DeadletterView) bytes() int {
+func deadletterBytes(d *DeadletterView) int {
 	n := noticeBaseBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
 	for name, value := range d.Headers {
 		n += jsonBytes(name, value) + len(`"":"",`)
 	}
 	return n
-}
-
-type deadletterList struct {
-	Deadletters   []DeadletterView `json:"deadletters"`
-	Left          int64            `json:"left_off"`
-	NextPageToken string           `json:"next_page_token"`
-	Incomplete    []Incomplete     `json:"incomplete"` // of partitions of the topic of dead letters
 }
 
 func (c *call) deadletters() (any, error) {
@@ -223,7 +173,7 @@ func (c *call) deadletters() (any, error) {
 	found := newest[DeadletterView]{window: asked}
 	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
-			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
+			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
 		}
 	})
 	if err != nil {
@@ -232,9 +182,9 @@ func (c *call) deadletters() (any, error) {
 	list, left, next := found.page()
 	lacks := make([]Incomplete, len(leaderless))
 	for i, p := range leaderless {
-		lacks[i] = Incomplete{p, NoLeader, 0}
+		lacks[i] = Incomplete{Partition: p, Why: NoLeader}
 	}
-	return deadletterList{list, left, next, lacks}, nil
+	return deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.

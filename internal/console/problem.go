@@ -4,31 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
+	"strconv"
 )
-
-// Problem is an error according to RFC 9457.
-type Problem struct {
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail"`
-	Instance string `json:"instance,omitempty"`
-	// Incomplete is what the answer would lack, if that is the problem.
-	Incomplete []Incomplete `json:"incomplete,omitempty"`
-
-	retryAfter int // seconds; 0: none
-	challenge  bool
-}
-
-func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
-
-// noTaskAdvice is added for HTTP clients if a task doesn't exist.
-const noTaskAdvice = "; " + api + "/tasks lists those that are, " + api + "/deadletters what was refused"
-
-// NoTask reports whether the problem is that the task doesn't exist. what is the detail without noTaskAdvice,
-// since tools give their own.
-func (p *Problem) NoTask() (what string, is bool) { return strings.CutSuffix(p.Detail, noTaskAdvice) }
 
 // The kinds of problem, by the last part of their type.
 var (
@@ -58,27 +35,22 @@ const problemTypes = "urn:waybill:problem:"
 // problemOf defines a kind of problem. It returns a constructor that takes the detail.
 func problemOf(status int, name, title string) func(format string, args ...any) *Problem {
 	return func(format string, args ...any) *Problem {
-		p := &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
-		if status == http.StatusServiceUnavailable {
-			p.retryAfter = 1
-		}
-		if status == http.StatusTooManyRequests {
-			p.retryAfter = int(failuresWithin.Seconds())
-		}
-		p.challenge = status == http.StatusUnauthorized
-		return p
+		return &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
 	}
 }
 
-func (p *Problem) write(w http.ResponseWriter, r *http.Request) {
+// writeProblem answers a request with a problem.
+func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	said := *p
 	said.Instance = r.URL.EscapedPath()
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
-	if p.retryAfter > 0 {
-		h.Set("Retry-After", fmt.Sprint(p.retryAfter))
-	}
-	if p.challenge {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", strconv.Itoa(int(failuresWithin.Seconds())))
+	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="waybill"`)
 	}
 	w.WriteHeader(p.Status)

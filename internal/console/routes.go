@@ -2,8 +2,8 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"strings"
+
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // route is an operation of the API.
@@ -15,19 +15,9 @@ type route struct {
 }
 
 const (
-	api         = "/api/v1"
+	api         = consoleapi.Prefix
 	openAPIPath = api + "/openapi.json"
 )
-
-// TaskPath is the path of a task below the API's own. PathEscape keeps dots, so the ids "." and ".." would be
-// relative path segments.
-func TaskPath(id string) string {
-	name := url.PathEscape(id)
-	if id == "." || id == ".." {
-		name = strings.ReplaceAll(id, ".", "%2E")
-	}
-	return "/tasks/" + name
-}
 
 // routes are all operations. A test compares them with the OpenAPI document.
 var routes = []route{

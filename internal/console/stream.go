@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 const (
@@ -23,7 +23,6 @@ const (
 	streamBeatEvery  = 15 * time.Second
 	// streamWriteWithin bounds how long a client may take to receive what was sent.
 	streamWriteWithin = 30 * time.Second
-	lastEventID       = "Last-Event-ID"
 )
 
 // stream is an answer in Server-Sent Events.
@@ -123,16 +122,6 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// UnreadableEvent names the event of a stream that tells of a record of the task that is no event.
-const UnreadableEvent = replay.UnreadableType
-
-// Unreadable says of a record that can't be used, such as one that is no event, where it is in the events, and why.
-type Unreadable struct {
-	Partition int32  `json:"partition"`
-	Offset    string `json:"offset"`
-	Error     string `json:"error"`
-}
-
 func unreadableOf(r *events.Record, why error) *Unreadable {
 	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
 }
@@ -200,10 +189,10 @@ func (s *stream) endStream(err error) (any, error) {
 // existing ones. Ids are offsets. An unreadable record is reported in its place.
 func (c *call) taskEvents() (any, error) {
 	after := int64(-1)
-	if text := c.r.Header.Get(lastEventID); text != "" {
+	if text := c.r.Header.Get(consoleapi.LastEventID); text != "" {
 		var err error
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return nil, badRequest("%s %q: an id that this stream gave", lastEventID, printable(text))
+			return nil, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, printable(text))
 		}
 	}
 	h, err := c.history()
@@ -285,7 +274,7 @@ func (c *call) events() (any, error) {
 			from[p] = FromEnd
 		}
 	}
-	text, name := c.r.Header.Get(lastEventID), lastEventID
+	text, name := c.r.Header.Get(consoleapi.LastEventID), consoleapi.LastEventID
 	if text == "" {
 		text, name = c.r.URL.Query().Get("after"), "after"
 	}

@@ -212,7 +212,7 @@ func TestTaskStreamOfAHistory(t *testing.T) {
 		if status != http.StatusOK || n != task.Seq {
 			t.Errorf("%d, %d events of %d", status, n, task.Seq)
 		}
-		r := ask(t, s, http.MethodGet, path, "", lastEventID+": "+last)
+		r := ask(t, s, http.MethodGet, path, "", "Last-Event-ID"+": "+last)
 		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
 			t.Error(p.Detail)
 		}

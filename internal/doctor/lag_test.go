@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"testing"
@@ -29,12 +29,12 @@ func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(reader.Close)
-		d := doctor{admin, reader, ns}
+		c := Collector{Admin: admin, Reader: reader, Namespace: ns}
 		lag := func(want int64) {
 			t.Helper()
-			g, err := d.group(t.Context(), group, []string{topic}, 0)
-			if err != nil || g.lag != want {
-				t.Errorf("lag %d, %v; want %d", g.lag, err, want)
+			g, err := c.group(t.Context(), group, []string{topic}, 0)
+			if err != nil || g.Lag != want {
+				t.Errorf("lag %d, %v; want %d", g.Lag, err, want)
 			}
 		}
 		lag(0)
