@@ -326,7 +326,7 @@ func appendRecord(ctx context.Context, cfg kafka.Config, r events.Record) (time.
 		return time.Time{}, err
 	}
 	defer producer.Close()
-	written, err := produceRecord(ctx, producer, r)
+	written, err := producer.SendOne(ctx, r)
 	return written.Time, err
 }
 

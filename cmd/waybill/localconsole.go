@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -108,7 +109,12 @@ func (c *localConsole) openStore(id projections.Identity, dataDir string) (err e
 		c.temporary = true
 	}
 	id.View = projections.ViewTimelines
-	c.store, err = projections.Open(filepath.Join(c.dir, id.View), id, projections.Options{})
+	c.store, err = projections.Open(filepath.Join(c.dir, id.View), id, projections.Options{Fatal: func(err error) {
+		if c.temporary {
+			_ = os.RemoveAll(c.dir) // the disk may be full
+		}
+		endProcess(err)
+	}})
 	return err
 }
 
@@ -121,7 +127,7 @@ func (c *localConsole) buildIndex(ctx context.Context, ps []int32) error {
 	}
 	ended := make(chan error, 1)
 	c.indexing.Go(func() { ended <- c.index.Run(ctx, log, "", nil) })
-	c.indexing.Go(func() { _ = c.store.Run(ctx) }) // the index returns why a store failed
+	c.indexing.Go(func() { c.store.Run(ctx) })
 	select {
 	case <-applied:
 		return nil
@@ -206,8 +212,8 @@ func (s logSource) open(ctx context.Context, c *localConsole, ps []int32) (index
 }
 
 func (s logSource) ports(c *localConsole) (console.Log, console.Cluster) {
-	log := kafkaLog{cfg: s.cfg, admin: s.admin, reader: s.reader, partitions: s.partitions}
-	return &localLog{log, s.logbook, c}, &localCluster{kafkaCluster{s.admin, s.cfg.Namespace}}
+	log := onkafka.Reader{Config: s.cfg, Admin: s.admin, Restorer: s.reader, Partitions: s.partitions}
+	return &localLog{log, s.logbook, c}, &localCluster{onkafka.Groups{Admin: s.admin, Namespace: s.cfg.Namespace}}
 }
 
 func (logSource) missing(id string) string { return "; " + whereToLook(id) }
@@ -218,7 +224,7 @@ func (s logSource) history() eventSource {
 
 // localLog is the log of a local console.
 type localLog struct {
-	kafkaLog
+	onkafka.Reader
 	l       *logbook
 	console *localConsole
 }
@@ -247,7 +253,7 @@ func (l *localLog) Ends(ctx context.Context) (map[int32]int64, error) {
 
 // Alerts also reports records that aren't alerts.
 func (l *localLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error) {
-	return l.kafkaLog.Alerts(ctx, since, func(r *events.Record) {
+	return l.Reader.Alerts(ctx, since, func(r *events.Record) {
 		if _, ok := l.l.readAlert(r); ok {
 			fn(r)
 		}
@@ -255,7 +261,7 @@ func (l *localLog) Alerts(ctx context.Context, since time.Time, fn func(*events.
 }
 
 // localCluster is the cluster of a local console, which has no definitions.
-type localCluster struct{ kafkaCluster }
+type localCluster struct{ onkafka.Groups }
 
 func (*localCluster) Workflows() []console.Workflow       { return nil }
 func (*localCluster) ReadWorkflows(context.Context) error { return nil }

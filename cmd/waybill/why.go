@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -58,23 +55,6 @@ func runTaskWhy(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 		}
 		return o.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 	})
-}
-
-// agentState returns the members and the lag of an agent's consumer group.
-func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
-	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
-	if err != nil {
-		return a, err
-	}
-	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
-	if err != nil {
-		return a, err
-	}
-	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
-	for _, lag := range a.Lags {
-		a.Lag += lag
-	}
-	return a, nil
 }
 
 // whyTable prints an explanation.

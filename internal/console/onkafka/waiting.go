@@ -1,4 +1,4 @@
-package main
+package onkafka
 
 import (
 	"context"
@@ -10,23 +10,23 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// submissionSearchMax bounds the records that are read to find a submission.
-const submissionSearchMax = 200_000
+// searchMax bounds the records that are read to find a submission.
+const searchMax = 200_000
 
-// errSearchDone ends a read that found its record or reached submissionSearchMax.
+// errSearchDone ends a read that found its record or reached searchMax.
 var errSearchDone = errors.New("enough was read")
 
-// submissionSearch looks for a task's submission among those that no scheduler has consumed.
-type submissionSearch struct {
+// search looks for a task's submission among those that no scheduler has consumed.
+type search struct {
 	topic, id string
 	looked    int // records read so far
 	found     *console.Waiting
 }
 
-// findPendingSubmission returns the submission of a task that no scheduler has consumed, or nil. It is in the
+// FindWaiting returns the submission of a task that no scheduler has consumed, or nil. It is in the
 // task's own partition, unless a foreign client used another partitioner.
-func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
-	look := &submissionSearch{topic: ns.Inbox(events.Tasks), id: id}
+func FindWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
+	look := &search{topic: ns.Inbox(events.Tasks), id: id}
 	ends, err := admin.KnownEndOffsets(ctx, look.topic)
 	if err != nil {
 		return nil, err
@@ -59,12 +59,12 @@ func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafk
 }
 
 // searchPartition searches one partition.
-func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
+func (l *search) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
 	before := int64(0)
 	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Corrupt: func(*kafka.CorruptError) {}}
 	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
-			if l.looked++; l.looked > submissionSearchMax {
+			if l.looked++; l.looked > searchMax {
 				return errSearchDone
 			}
 			if isSubmissionOf(&rs[i], l.id) {
@@ -79,7 +79,7 @@ func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Re
 	case !errors.Is(err, errSearchDone):
 		return err
 	case l.found == nil:
-		return fmt.Errorf("it isn't among the first %d pending submissions, and the search ends there", submissionSearchMax)
+		return fmt.Errorf("it isn't among the first %d pending submissions, and the search ends there", searchMax)
 	}
 	return nil
 }

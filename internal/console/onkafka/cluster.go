@@ -1,4 +1,4 @@
-package main
+package onkafka
 
 import (
 	"cmp"
@@ -14,21 +14,26 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// kafkaCluster is the part of console.Cluster that answers from Kafka's groups and topics.
-type kafkaCluster struct {
-	admin     *kafka.Admin
-	namespace events.Namespace
+// Groups is the part of console.Cluster that answers from Kafka's groups and topics.
+type Groups struct {
+	Admin     *kafka.Admin
+	Namespace events.Namespace
 }
 
-// consoleCluster implements console.Cluster. It also has the definitions.
-type consoleCluster struct {
-	kafkaCluster
-	n           *instance.Instance
+// Cluster implements console.Cluster for a running instance. It also has the definitions.
+type Cluster struct {
+	Groups
+	instance    *instance.Instance
 	definitions *scheduler.CompiledDefinitions
 }
 
-func (c *kafkaCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
-	topics, _, err := c.admin.RequestTopics(ctx)
+// NewCluster returns the cluster of an instance.
+func NewCluster(n *instance.Instance, definitions *scheduler.CompiledDefinitions) *Cluster {
+	return &Cluster{Groups{n.Admin, n.Kafka.Namespace}, n, definitions}
+}
+
+func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +45,7 @@ func (c *kafkaCluster) Agents(ctx context.Context) ([]console.AgentView, error) 
 		}
 		circuit := agent.CircuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.admin.Circuits(ctx, c.namespace.AgentGroup(name), c.namespace.Requests(name))
+			circuits, err := c.Admin.Circuits(ctx, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
@@ -52,21 +57,38 @@ func (c *kafkaCluster) Agents(ctx context.Context) ([]console.AgentView, error) 
 	return list, nil
 }
 
-func (c *kafkaCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
-	return agentState(ctx, c.admin, c.namespace, name)
+func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return AgentState(ctx, c.Admin, c.Namespace, name)
 }
 
-func (c *kafkaCluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
-	ns := c.namespace
-	group, err := c.admin.DescribeGroup(ctx, ns.SchedulerGroup())
+// AgentState returns the members and the lag of an agent's consumer group.
+func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
+	if err != nil {
+		return a, err
+	}
+	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
+	for _, lag := range a.Lags {
+		a.Lag += lag
+	}
+	return a, nil
+}
+
+func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.Namespace
+	group, err := c.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	lags, err := c.admin.GroupLag(ctx, ns.SchedulerGroup())
+	lags, err := c.Admin.GroupLag(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	restores, err := c.admin.RestoreProgress(ctx)
+	restores, err := c.Admin.RestoreProgress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +115,12 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgre
 	return of
 }
 
-func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {
-	_, err := c.n.Catalog(ctx)
+func (c *Cluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.instance.Catalog(ctx)
 	return err
 }
 
-func (c *consoleCluster) Workflows() []console.Workflow {
+func (c *Cluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, d := range c.definitions.All() {
 		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
