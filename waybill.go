@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // DefaultClientID is the client id of a Config without one.
@@ -96,10 +97,10 @@ func (c Config) kafkaConfig() (kafka.Config, error) {
 var ErrNotFound = errors.New("no such task")
 
 // ErrClosed is wrapped by errors of calls on a closed Client.
-var ErrClosed = errors.New("the client is closed")
+var ErrClosed = logclient.ErrClosed
 
 // ErrUnreachable is wrapped by errors of calls that no broker answered.
-var ErrUnreachable = errors.New("Kafka is unreachable")
+var ErrUnreachable = logclient.ErrUnreachable
 
 // RefusedError says that a scheduler refused a submission or a command. It had no effect.
 type RefusedError struct {
@@ -111,6 +112,4 @@ type RefusedError struct {
 	State State
 }
 
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("task %q: refused: %s", e.Task, e.Reason)
-}
+func (e *RefusedError) Error() string { return (*logclient.RefusedError)(e).Error() }

@@ -238,7 +238,7 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	if err != nil {
 		return nil, err
 	}
-	log, err := openConsoleLog(ctx, n)
+	log, err := openConsoleLog(n)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 // (.golangci.yml) checks imports of libraries and between roles. A folder that isn't listed is an error, so
 // that its imports are decided here.
 var mayImport = map[string][]string{
-	"":                            {"internal/kafka", "events", "agent", "workflow"},
+	"":                            {"internal/consoleapi", "internal/kafka", "internal/logclient", "events", "agent", "workflow"},
 	"events":                      {},
 	"workflow":                    {"events"},
 	"projections":                 {"events"},
@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":               {},
+	"internal/logclient":          {"events", "internal/kafka"},
 	"internal/console":            {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
 	"internal/consoleapi":         {"events"},
 	"internal/index":              {"events", "projections", "internal/watchdog"},

@@ -1,10 +1,12 @@
-package waybill
+package logclient
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -57,4 +59,28 @@ func ownerOf(ns events.Namespace, r *events.Record, before string) string {
 		return owner
 	}
 	return before
+}
+
+// ReadTask folds a task from its partition, which it reads from its start.
+func ReadTask(ctx context.Context, log Log, ns events.Namespace, partitions int32, id string) (t events.TaskView, found bool, err error) {
+	p := events.Partition([]byte(id), partitions)
+	s, owner := taskFold{}, ""
+	next, err := log.Read(ctx, ns.Events(), p, 0, time.Time{}, func(rs []events.Record) error {
+		for i := range rs {
+			if string(rs[i].Key) == id {
+				s.apply(&rs[i])
+			}
+			owner = ownerOf(ns, &rs[i], owner)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return t, false, err
+	case s.err != nil:
+		return t, false, s.err
+	case s.task == nil:
+		return t, false, nil
+	}
+	return s.task.View(owner, p, next), true, nil
 }

@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"container/list"
@@ -43,7 +43,7 @@ const (
 	concurrentReadsMax = 8
 )
 
-// waiter is the one reader of the log behind all calls of Wait.
+// Waiter is the one reader of the log behind all calls of Wait.
 //
 // It tracks the tasks that were submitted or waited for, and folds their events. It
 // reads only partitions with a waiting call, each from the offset where it stopped. The
@@ -53,10 +53,10 @@ const (
 //
 // Folded events are bounded in bytes. A task that was evicted is read again from its first
 // event on.
-type waiter struct {
+type Waiter struct {
 	ns             events.Namespace
 	partitionCount int32
-	log            eventLog
+	log            Log
 	ctx            context.Context
 	cancel         context.CancelFunc
 	wake           chan struct{} // makes readLoop poll now
@@ -131,12 +131,12 @@ type trackedTask struct {
 type pendingWait struct {
 	callers int
 	done    chan struct{} // closed once task and err are set
-	task    Task
+	task    events.TaskView
 	err     error
 }
 
-func newWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log eventLog) *waiter {
-	w := &waiter{ns: ns, partitionCount: partitions, log: log, wake: make(chan struct{}, 1), readSlots: make(chan struct{}, concurrentReadsMax),
+func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log) *Waiter {
+	w := &Waiter{ns: ns, partitionCount: partitions, log: log, wake: make(chan struct{}, 1), readSlots: make(chan struct{}, concurrentReadsMax),
 		partitions: make([]partitionReader, partitions), tasks: map[string]*trackedTask{}, idleBytesMax: idleTasksBytesMax}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for p := range w.partitions {
@@ -145,12 +145,12 @@ func newWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log 
 	return w
 }
 
-func (w *waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
+func (w *Waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
 
-// recordPosition is called before an order is written: the events of a new task come after the
+// RecordPosition is called before an order is written: the events of a new task come after the
 // partition's present offset. Nothing else changes until the order is acknowledged, because an order
 // that wasn't written says nothing about an existing task with its id.
-func (w *waiter) recordPosition(id string) {
+func (w *Waiter) RecordPosition(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.track(id); !t.searched && t.task == nil {
@@ -158,8 +158,8 @@ func (w *waiter) recordPosition(id string) {
 	}
 }
 
-// recordAcknowledged keeps which order was written, and where: a dead letter names that offset.
-func (w *waiter) recordAcknowledged(id, digest string, r *events.Record) {
+// RecordAcknowledged keeps which order was written, and where: a dead letter names that offset.
+func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.track(id)
@@ -168,7 +168,7 @@ func (w *waiter) recordAcknowledged(id, digest string, r *events.Record) {
 }
 
 // track finds a task or adds it. It forgets the oldest tasks without a waiting call past trackedMax.
-func (w *waiter) track(id string) *trackedTask {
+func (w *Waiter) track(id string) *trackedTask {
 	if t := w.tasks[id]; t != nil {
 		return t
 	}
@@ -192,7 +192,7 @@ func (w *waiter) track(id string) *trackedTask {
 }
 
 // applyRecord folds a record into its task.
-func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
+func (w *Waiter) applyRecord(t *trackedTask, r *events.Record) {
 	before := t.bytes
 	t.apply(r)
 	if t.task != nil {
@@ -207,7 +207,7 @@ func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
 
 // updateIdleBytes adds a task to the idle ones, or removes it, as it has folded events and no
 // waiting call.
-func (w *waiter) updateIdleBytes(t *trackedTask) {
+func (w *Waiter) updateIdleBytes(t *trackedTask) {
 	bytes := t.bytes
 	if t.pending != nil {
 		bytes = 0
@@ -224,23 +224,23 @@ func (w *waiter) updateIdleBytes(t *trackedTask) {
 }
 
 // evictIdle evicts idle tasks, the longest idle first, until they fit into idleBytesMax.
-func (w *waiter) evictIdle() {
+func (w *Waiter) evictIdle() {
 	for w.idleBytes > w.idleBytesMax {
 		w.evict(w.idle.Front().Value.(*trackedTask))
 	}
 }
 
 // evict drops the folded events of a task. A later Wait reads them again.
-func (w *waiter) evict(t *trackedTask) {
+func (w *Waiter) evict(t *trackedTask) {
 	t.evicted, t.taskFold = true, taskFold{startMissing: true}
 	w.updateIdleBytes(t)
 }
 
-// wait blocks until the task has ended or is held.
-func (w *waiter) wait(ctx context.Context, id string) (Task, error) {
+// Wait blocks until the task has ended or is held.
+func (w *Waiter) Wait(ctx context.Context, id string) (events.TaskView, error) {
 	t, v, err := w.startWait(id)
 	if err != nil {
-		return Task{}, err
+		return events.TaskView{}, err
 	}
 	defer w.endWait(t, v)
 	select {
@@ -252,11 +252,11 @@ func (w *waiter) wait(ctx context.Context, id string) (Task, error) {
 	case <-v.done:
 		return v.task, v.err
 	default:
-		return Task{}, w.timeoutError(t, ctx.Err())
+		return events.TaskView{}, w.timeoutError(t, ctx.Err())
 	}
 }
 
-func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
+func (w *Waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -293,14 +293,14 @@ func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 }
 
 // wakeReader makes readLoop poll now.
-func (w *waiter) wakeReader() {
+func (w *Waiter) wakeReader() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *waiter) endWait(t *trackedTask, v *pendingWait) {
+func (w *Waiter) endWait(t *trackedTask, v *pendingWait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if v.callers--; v.callers == 0 && t.pending == v {
@@ -308,7 +308,7 @@ func (w *waiter) endWait(t *trackedTask, v *pendingWait) {
 	}
 }
 
-func (w *waiter) stopWaiting(t *trackedTask) {
+func (w *Waiter) stopWaiting(t *trackedTask) {
 	t.pending = nil
 	w.waiting--
 	delete(w.partitions[t.partition].waiting, t)
@@ -316,7 +316,7 @@ func (w *waiter) stopWaiting(t *trackedTask) {
 	w.evictIdle()
 }
 
-func (w *waiter) timeoutError(t *trackedTask, err error) error {
+func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := "no event of it was found; check that a scheduler runs"
@@ -338,7 +338,7 @@ func (w *waiter) timeoutError(t *trackedTask, err error) error {
 // resolve completes the calls that wait for a task, if it has a result. The log was read as of
 // the instant asOf or later. A hold or a refusal counts only if it was read after the last call
 // began: an older one may be over by now.
-func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
+func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	v := t.pending
 	if v == nil {
 		return
@@ -351,7 +351,7 @@ func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 			Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
-	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.lastJoined)):
+	case t.task != nil && (t.task.State.Terminal() || t.task.State == events.StateError && asOf.After(t.lastJoined)):
 		v.task = t.task.Clone().View(w.partitions[t.partition].owner, t.partition, w.partitions[t.partition].next)
 	default:
 		return
@@ -360,8 +360,8 @@ func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 	w.stopWaiting(t)
 }
 
-// close ends the reader and all waiting calls, which return ErrClosed.
-func (w *waiter) close() {
+// Close ends the reader and all waiting calls, which return ErrClosed.
+func (w *Waiter) Close() {
 	w.mu.Lock()
 	w.closed = true
 	w.failAll(ErrClosed)
@@ -371,13 +371,13 @@ func (w *waiter) close() {
 }
 
 // failAll ends all waiting calls with an error.
-func (w *waiter) failAll(err error) {
+func (w *Waiter) failAll(err error) {
 	for p := range w.partitions {
 		w.failPartition(&w.partitions[p], err)
 	}
 }
 
-func (w *waiter) failPartition(part *partitionReader, err error) {
+func (w *Waiter) failPartition(part *partitionReader, err error) {
 	for t := range part.waiting {
 		t.pending.err = err
 		close(t.pending.done)
