@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
@@ -33,6 +34,8 @@ type Client struct {
 	reader     *kafka.Restorer
 	producer   *kafka.Producer
 	log        *logclient.KafkaLog
+	console    *consoleapi.Client // nil: Config.Console names none
+	lookup     logclient.Lookup   // at the console; nil likewise
 	waiter     *logclient.Waiter
 
 	closing     context.Context // done when Close has flushed
@@ -49,6 +52,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: kcfg, source: string(kcfg.Namespace) + "client/" + kcfg.ClientID}
+	if c.console, err = cfg.Console.client(); err != nil {
+		return nil, err
+	}
 	c.closing, c.cancelCalls = context.WithCancel(context.Background())
 	if err := c.open(ctx); err != nil {
 		return nil, fmt.Errorf("waybill: open: %w", errors.Join(err, c.Close()))
@@ -77,6 +83,14 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.console != nil {
+		cluster, err := c.admin.ClusterID(ctx)
+		if err != nil {
+			return err
+		}
+		c.console.Expect(consoleapi.System{ClusterID: cluster, Namespace: c.cfg.Namespace})
+		c.lookup = logclient.ConsoleLookup(c.console)
+	}
 	if c.reader, err = kafka.OpenRestorer(c.cfg, nil); err != nil {
 		return err
 	}
@@ -84,7 +98,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return err
 	}
 	c.log = &logclient.KafkaLog{Namespace: c.cfg.Namespace, Admin: c.admin, Reader: c.reader}
-	c.waiter = logclient.NewWaiter(c.cfg.Namespace, c.partitions, ends, c.log)
+	c.waiter = logclient.NewWaiter(c.cfg.Namespace, c.partitions, ends, c.log, c.lookup)
 	return nil
 }
 
@@ -211,6 +225,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if refused, is := errors.AsType[*logclient.RefusedError](err); is {
 		err = (*RefusedError)(refused)
 	}
+	err = consoleError(err)
 	if err != nil {
 		return t, fmt.Errorf("waybill: wait for task %q: %w", id, err)
 	}
@@ -235,6 +250,9 @@ func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (c *Client) get(ctx context.Context, id string) (Task, error) {
+	if c.console != nil {
+		return c.lookUp(ctx, id)
+	}
 	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
 	t, found, err := logclient.ReadTask(ctx, c.log, c.cfg.Namespace, c.partitions, id)
@@ -245,6 +263,22 @@ func (c *Client) get(ctx context.Context, id string) (Task, error) {
 		return Task{}, fmt.Errorf("%w in namespace %q", ErrNotFound, c.cfg.Namespace)
 	}
 	return t, nil
+}
+
+// lookUp gets a task from the console.
+func (c *Client) lookUp(ctx context.Context, id string) (t Task, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		found, _, err := c.lookup(ctx, id, false)
+		switch {
+		case err != nil:
+			return err
+		case found == nil:
+			return fmt.Errorf("%w in namespace %q", ErrNotFound, c.cfg.Namespace)
+		}
+		t = *found
+		return nil
+	})
+	return t, err
 }
 
 // untilClosed returns a context that is also done when the client is closed.
@@ -299,6 +333,9 @@ func (c *Client) Close() error {
 		}
 		if c.reader != nil {
 			c.reader.Close()
+		}
+		if c.console != nil {
+			c.console.Close()
 		}
 		if c.admin != nil {
 			c.admin.Close()

@@ -32,6 +32,9 @@ type Config struct {
 	// Java tools (bootstrap.servers, security.protocol, sasl.mechanism ...).
 	// Fields of Config take precedence over the file.
 	PropertiesFile string
+	// Console answers queries: List, Timeline, Follow, Get, and Wait for tasks that the client didn't
+	// submit. Without it, Get and such a Wait read the log, and the others fail.
+	Console Console
 }
 
 // SASL names a user. Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
@@ -77,6 +80,9 @@ func (c Config) kafkaConfig() (kafka.Config, error) {
 		if file, err = kafka.ParseProperties(c.PropertiesFile); err != nil {
 			fault("PropertiesFile: %w", err)
 		}
+	}
+	if _, err := c.Console.client(); err != nil {
+		fault("Console: %w", err)
 	}
 	cfg := file.With(own)
 	if len(cfg.Brokers) == 0 {

@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":               {},
-	"internal/logclient":          {"events", "internal/kafka"},
+	"internal/logclient":          {"events", "internal/consoleapi", "internal/kafka"},
 	"internal/console":            {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
 	"internal/consoleapi":         {"events"},
 	"internal/index":              {"events", "projections", "internal/watchdog"},

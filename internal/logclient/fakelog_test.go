@@ -21,7 +21,9 @@ type fakeLog struct {
 	fault func(what string) error
 	// afterEnds, if set, is called after each EndOffsets.
 	afterEnds  func()
+	lookup     Lookup         // of the Waiter; nil: none
 	leaderless map[int32]bool // partitions whose end is unknown
+	lookups    int            // calls of lookUp
 	endsCalls  int            // calls of EndOffsets
 	reads      []string       // "<topic>/<partition> from <offset>"
 	noDelay    bool           // read doesn't sleep
@@ -126,6 +128,37 @@ func (b *fakeLog) append(topic string, p int32, r events.Record) {
 		r.Time = time.Now()
 	}
 	b.partitions[topic][p] = append(b.partitions[topic][p], r)
+}
+
+// lookUp is a Lookup that takes some time.
+func (b *fakeLog) lookUp(ctx context.Context, id string, withDigest bool) (*events.TaskView, string, error) {
+	b.mu.Lock()
+	fault := b.fault
+	b.lookups++
+	b.mu.Unlock()
+	if fault != nil {
+		if err := fault("lookup"); err != nil {
+			return nil, "", err
+		}
+	}
+	p := events.Partition([]byte(id), int32(len(b.partitions[testNamespace.Events()])))
+	b.mu.Lock()
+	s := taskFold{}
+	for _, r := range b.partitions[testNamespace.Events()][p] {
+		if string(r.Key) == id {
+			s.apply(&r)
+		}
+	}
+	b.mu.Unlock()
+	time.Sleep(time.Duration(len(id)) * time.Millisecond) // the answer is on its way
+	if s.task == nil || s.err != nil {
+		return nil, "", s.err
+	}
+	v, digest := s.task.View("s1/0", p, 0), ""
+	if withDigest {
+		digest = s.task.Digest
+	}
+	return &v, digest, ctx.Err()
 }
 
 // historyWriter appends the events of a task.

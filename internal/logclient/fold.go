@@ -16,8 +16,10 @@ type taskFold struct {
 	task *events.Task
 	// startMissing: an event was read whose predecessors were not.
 	startMissing bool
-	err          error // what can't be understood; nothing is folded after it
-	bytes        int   // of the events that were folded: about what the task takes
+	// endMissed: such an event may have ended the task.
+	endMissed bool
+	err       error // what can't be understood; nothing is folded after it
+	bytes     int   // of the events that were folded: about what the task takes
 }
 
 // apply folds one of the task's records. A record that was folded before changes
@@ -35,6 +37,7 @@ func (s *taskFold) apply(r *events.Record) {
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
 		s.startMissing = true
+		s.endMissed = s.endMissed || mayEnd(e.Fact)
 	default:
 		if s.task, err = events.FoldEvent(s.task, e, &own); err != nil {
 			s.err = fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)
@@ -42,6 +45,15 @@ func (s *taskFold) apply(r *events.Record) {
 		}
 		s.bytes += len(own.Value)
 	}
+}
+
+// mayEnd reports whether an event ends a task or holds it.
+func mayEnd(f events.Fact) bool {
+	switch f.(type) {
+	case *events.TaskProcessed, *events.TaskUndone, *events.TaskCancelled, *events.TaskHeld:
+		return true
+	}
+	return false
 }
 
 // checkComplete is called once the log was read from its start: a missing first event is an error then.

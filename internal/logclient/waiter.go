@@ -57,11 +57,13 @@ type Waiter struct {
 	ns             events.Namespace
 	partitionCount int32
 	log            Log
+	lookup         Lookup // nil: the log is searched
 	ctx            context.Context
 	cancel         context.CancelFunc
 	wake           chan struct{} // makes readLoop poll now
 	jobs           sync.WaitGroup
 	readSlots      chan struct{} // bounds concurrent reads
+	lookupSlots    chan struct{} // bounds concurrent lookups
 
 	mu         sync.Mutex
 	running    bool // readLoop was started
@@ -130,13 +132,17 @@ type trackedTask struct {
 // pendingWait is shared by all calls of Wait for one task.
 type pendingWait struct {
 	callers int
+	lookup  lookupState
 	done    chan struct{} // closed once task and err are set
 	task    events.TaskView
 	err     error
 }
 
-func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log) *Waiter {
-	w := &Waiter{ns: ns, partitionCount: partitions, log: log, wake: make(chan struct{}, 1), readSlots: make(chan struct{}, concurrentReadsMax),
+// NewWaiter returns a Waiter. ends are the ends of the events: tasks that are submitted from now on have no earlier
+// event. Other tasks are looked up, or without lookup searched in the log.
+func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log, lookup Lookup) *Waiter {
+	w := &Waiter{ns: ns, partitionCount: partitions, log: log, lookup: lookup, wake: make(chan struct{}, 1),
+		readSlots: make(chan struct{}, concurrentReadsMax), lookupSlots: make(chan struct{}, concurrentLookupsMax),
 		partitions: make([]partitionReader, partitions), tasks: map[string]*trackedTask{}, idleBytesMax: idleTasksBytesMax}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for p := range w.partitions {
@@ -164,6 +170,9 @@ func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
 	defer w.mu.Unlock()
 	t := w.track(id)
 	t.submittedDigest, t.refusal, t.consumedAt = digest, nil, time.Time{}
+	if v := t.pending; v != nil && v.lookup.digest == "" { // what was looked up may be the task of another order
+		v.lookup.done, v.lookup.task = false, nil
+	}
 	t.submission = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
 }
 
@@ -327,7 +336,14 @@ func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 	} else if w.refusalsErr != nil {
 		seen += " (the dead letters could not be read, so it may have been refused: " + w.refusalsErr.Error() + ")"
 	}
-	for _, trouble := range []error{w.endsErr, w.partitions[t.partition].readErr} {
+	troubles := []error{w.endsErr, w.partitions[t.partition].readErr}
+	if v := t.pending; v != nil {
+		troubles = append(troubles, v.lookup.err)
+		if v.lookup.task != nil && t.task == nil {
+			seen = "it is " + string(v.lookup.task.State)
+		}
+	}
+	for _, trouble := range troubles {
 		if trouble != nil {
 			err = errors.Join(err, trouble)
 		}
@@ -347,17 +363,24 @@ func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	case t.err != nil:
 		v.err = t.err
 	case t.task != nil && t.submittedDigest != "" && t.task.Digest != t.submittedDigest:
-		v.err = &RefusedError{Task: t.id, State: t.task.State,
-			Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
+		v.err = conflictError(t.id, t.task.State)
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
 	case t.task != nil && (t.task.State.Terminal() || t.task.State == events.StateError && asOf.After(t.lastJoined)):
 		v.task = t.task.Clone().View(w.partitions[t.partition].owner, t.partition, w.partitions[t.partition].next)
 	default:
-		return
+		var over bool
+		if v.task, over, v.err = v.lookup.result(t); !over {
+			return
+		}
 	}
 	close(v.done)
 	w.stopWaiting(t)
+}
+
+// conflictError refuses an order whose id another order has.
+func conflictError(id string, s events.TaskState) *RefusedError {
+	return &RefusedError{Task: id, State: s, Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
 }
 
 // Close ends the reader and all waiting calls, which return ErrClosed.

@@ -76,7 +76,10 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 		if part.reading || len(part.waiting) == 0 {
 			continue
 		}
-		l := part.planSearch(started)
+		l := part.planSearch(started, w.lookup != nil)
+		for _, t := range l.lookups {
+			w.startLookup(t, started)
+		}
 		silent, unknown = silent || l.silent, unknown || l.consumptionUnknown
 		end, known := ends[int32(p)]
 		switch {
@@ -116,13 +119,15 @@ type searchPlan struct {
 	// tasks are those whose first event is to be found. If one is due, all that may become due
 	// are included, because they share the read.
 	tasks map[string]*trackedTask
+	// lookups are the tasks that must be looked up instead.
+	lookups []*trackedTask
 	// silent: a submitted task has had no event for silentAfter.
 	silent bool
 	// consumptionUnknown: for such a task it isn't known either whether schedulers have consumed it.
 	consumptionUnknown bool
 }
 
-func (p *partitionReader) planSearch(now time.Time) searchPlan {
+func (p *partitionReader) planSearch(now time.Time, lookups bool) searchPlan {
 	l := searchPlan{tasks: map[string]*trackedTask{}}
 	due := false
 	for t := range p.waiting {
@@ -131,13 +136,17 @@ func (p *partitionReader) planSearch(now time.Time) searchPlan {
 		}
 		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
 		l.silent = l.silent || quiet && written
-		if t.searched && !t.startMissing {
+		if t.searched && !t.startMissing && !lookups {
 			continue
 		}
 		l.consumptionUnknown = l.consumptionUnknown || quiet && written && t.consumedAt.IsZero()
 		l.tasks[t.id] = t
 		over := quiet && (!written || !t.consumedAt.IsZero() && now.Sub(t.consumedAt) > silentAfter)
-		due = due || !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
+		missing := !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
+		if lookups && t.lookupDue(now, missing) {
+			l.lookups = append(l.lookups, t)
+		}
+		due = due || missing && !lookups
 	}
 	if !due {
 		l.tasks = nil
