@@ -237,6 +237,7 @@ func init() {
 		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
 			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
 	}
+	kinds = append(kinds, stepKindFacts...)
 	for i, k := range kinds {
 		k.number = i
 		facts[k.name] = k

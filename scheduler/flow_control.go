@@ -346,6 +346,9 @@ func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 
 // setRun updates one run.
 func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
+	if !t.Plan.StepKindOf(i, k).CallsAgent() {
+		return
+	}
 	agent, _ := t.Plan.Agent(i, k)
 	a := f.agent(agent)
 	if a == nil {
@@ -419,7 +422,7 @@ func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
 // agentRunOf derives a run from its task. is reports whether the run is outstanding, queued or backing off. It is
 // called far more often than a run changes, so it returns a value instead of allocating.
 func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
-	if !t.Open() {
+	if !t.Open() || !t.Plan.StepKindOf(i, k).CallsAgent() {
 		return p, false
 	}
 	r := t.Run(i, k)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 )
@@ -66,7 +65,7 @@ In a namespace that 'waybill import' created, a console is read-only.`,
 				return err
 			}
 			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
-				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"), nil)
+				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"))
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "console  %s\n", url)
 				}
@@ -107,7 +106,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 
 // start listens, starts the index, and serves until ctx ends. It returns the console's URL. With anyPort it
 // takes a free port if the default one is in use.
-func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
+func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool) (string, error) {
 	tokens, err := o.check()
 	if err != nil {
 		return "", err
@@ -117,7 +116,7 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 		return "", err
 	}
 	url := o.scheme() + "://" + reachableAddr(listener.Addr())
-	c, err := o.open(ctx, n, tokens, observe)
+	c, err := o.open(ctx, n, tokens)
 	if err == nil && o.cert != "" {
 		listener, err = o.listenTLS(ctx, n, listener)
 	}
@@ -229,12 +228,12 @@ type consoleServer struct {
 	log *consoleLog
 }
 
-func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
+func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens) (*consoleServer, error) {
 	definitions, err := n.Catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	index, err := n.StartIndex(ctx, observe)
+	index, err := n.StartIndex(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

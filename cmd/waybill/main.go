@@ -18,7 +18,7 @@
 // eventSource (eventsource.go): the log, a file, or a console.
 //
 // internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
-// console.go. demo and up run all roles on an embedded broker (local.go).
+// console.go. demo and up run all roles on an embedded broker (internal/local).
 package main
 
 import (

@@ -10,7 +10,6 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/redrive"
-	"github.com/waybill-run/waybill/internal/text"
 )
 
 type redriveOptions struct {
@@ -94,7 +93,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
-		return exit(exitRefused, "%d of the %s can't be written again; WHY says the reason of each", n, text.Count(len(list), "named dead letter"))
+		return exit(exitRefused, "%d of %d named dead letters can't be written again; WHY says the reason of each", n, len(list))
 	}
 	return err
 }

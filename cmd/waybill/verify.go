@@ -16,7 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -164,16 +164,14 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	if o.file != "" || o.brokers != nil {
 		return nil, usage("verify checks one log: --data-dir, --file or --brokers")
 	}
-	dir := kafkaDir(o.dataDir)
-	if _, err := os.Stat(dir); err != nil {
+	if _, err := os.Stat(local.LogDir(o.dataDir)); err != nil {
 		return nil, exit(exitUsage, "--data-dir %s: not the directory of a `waybill up`: %w", o.dataDir, err)
 	}
-	broker, err := embedded.Start(embedded.Options{DataDir: dir, Listen: "127.0.0.1:0"})
+	broker, err := local.OpenLog(o.dataDir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	broker.Open()
 	o.connection = connection{brokers: []string{broker.Addr()}, namespace: o.namespace} // other connection settings are for other brokers
 	return o.verifyLog(cmd, options)
 }

@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/sources":            {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
+	"internal/local":              {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/registry", "projections", "agent", "events", "workflow"},
 	"internal/redrive":            {"internal/text", "events"},
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/chaos":              {everything},
 	"internal/chaos/point":        {"internal/instance", "scheduler", "supervisor", "agent", "events"},
 	"internal/bench":              {everything},
-	"internal/demo":               {"events", "workflow", "agent", "internal/verify"},
+	"internal/demo":               {"events", "workflow", "agent", "internal/verify", "internal/text"},
 }
 
 const everything = "*"

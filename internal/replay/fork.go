@@ -209,14 +209,19 @@ func (s *sandbox) switchToFork() {
 }
 
 // migrate applies the fork's definition to the task. Steps with known ids keep their state, new ones are pending,
-// and others are dropped. Armed timers follow the new rules, counted from their original start.
+// and others are dropped. A step that was under way as another kind starts again. Armed timers follow the new rules, counted from their original start.
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
 	def := s.fork.Program.Definition()
 	steps := make([]*events.Step, len(plan.Steps))
 	for i := range steps {
 		steps[i] = &events.Step{Run: events.Run{State: events.StepPending}}
-		if was, ok := t.Plan.Step(plan.Steps[i].ID); ok {
+		was, ok := t.Plan.Step(plan.Steps[i].ID)
+		if ok && t.Plan.Steps[was].StepKind != plan.Steps[i].StepKind && isUnderWay(t.Steps[was].State) {
+			s.forget(plan.Steps[i].ID)
+			ok = false
+		}
+		if ok {
 			steps[i] = t.OwnStep(was)
 			if plan.Steps[i].Undo == nil {
 				steps[i].Undo = nil
@@ -238,6 +243,16 @@ func (s *sandbox) migrate() {
 		}
 	}
 	s.setTokens()
+}
+
+func isUnderWay(s events.StepState) bool {
+	return s == events.StepRunning || s == events.StepFailed || s == events.StepWaiting
+}
+
+// forget drops the timer and the attempts of a step's operation.
+func (s *sandbox) forget(step string) {
+	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool { return a.Slot == events.Slot{Step: step, Kind: events.Do} })
+	maps.DeleteFunc(s.running, func(ref events.RequestRef, _ time.Time) bool { return ref.Step == step && ref.Kind == events.Do })
 }
 
 // sandboxToken is the token of all attempts in a sandbox, where replies can't be forged.
@@ -325,7 +340,7 @@ func (s *sandbox) hasPending() bool {
 	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
 	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
-		return !recorded
+		return !recorded && a.Policy.Timer != events.TimerStep
 	})
 	return len(s.answers) > 0 || len(s.timers.Armed) > 0
 }

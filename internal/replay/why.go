@@ -89,7 +89,7 @@ func (s *Since) Add(r *events.Record) {
 	switch a := e.Fact.About(); {
 	case a.Verb == events.VerbHeld:
 		s.held = e.At
-	case a.Phase == events.PhaseStarted || a.Phase == events.PhaseWaiting:
+	case a.Phase.Begins() || a.Phase == events.PhaseWaiting:
 		s.begins(a.Slot(), e.At)
 	}
 }
@@ -212,13 +212,14 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	}
 	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
 	s.Agent, _ = t.Plan.Agent(i, kind)
-	if from, could := couldStart(t, i, now); could {
+	stepKind := t.Plan.StepKindOf(i, kind)
+	if from, could := couldStart(t, i, now); could && stepKind.CallsAgent() {
 		s.queued(run, from, agents)
 		return s, true
 	}
 	switch run.State {
 	case events.StepRunning: // StartedAt is when the first attempt began
-		s.running(t, run, agents, now)
+		explainRunning[stepKind](&s, t, run, agents, now)
 		s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
 		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), events.InstantText(run.Timer.Due), run.Error
@@ -240,6 +241,9 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		}
 		missing, from := needs(t, i)
 		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, events.InstantText(from), "the end of "+strings.Join(missing, ", ")
+		if len(missing) == 0 {
+			s.Reason, s.Moves = ReasonQueue, "a scheduler that starts it"
+		}
 	default:
 		return s, false
 	}
@@ -300,6 +304,11 @@ func late(timer events.Timer, now time.Time) string {
 	return ""
 }
 
+// explainRunning explains a running step, by its kind. The file of a kind adds its own.
+var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
+	events.CallStep: (*StepWhy).running,
+}
+
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
@@ -344,7 +353,7 @@ func AgentsOf(t *events.Task) []string {
 			if run == nil || run.State != events.StepRunning {
 				continue
 			}
-			if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+			if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -364,7 +373,7 @@ func AgentsAwaited(t *events.Task, now time.Time) []string {
 		if _, could := couldStart(t, i, now); !could && (run == nil || run.State != events.StepRunning) {
 			continue
 		}
-		if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+		if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
