@@ -61,7 +61,7 @@ func (c *Client) sendCommand(ctx context.Context, x *events.Control) (*events.An
 	if err != nil {
 		return nil, err
 	}
-	answer, _, err := logclient.SendCommand(ctx, c.log, c.cfg.Namespace, logclient.Write(c.producer), x, r)
+	answer, _, err := logclient.SendCommand(ctx, c.log, c.cfg.Namespace, c.producer.SendOne, x, r)
 	if err != nil {
 		return nil, c.withCause(ctx, err)
 	}

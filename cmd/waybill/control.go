@@ -238,7 +238,7 @@ func (l *logbook) sendCommand(ctx context.Context, x *events.Control, r events.R
 	}
 	defer producer.Close()
 	log := &logclient.KafkaLog{Namespace: l.cfg.Namespace, Admin: l.admin, Reader: l.reader}
-	return logclient.SendCommand(ctx, log, l.cfg.Namespace, logclient.Write(producer), x, r)
+	return logclient.SendCommand(ctx, log, l.cfg.Namespace, producer.SendOne, x, r)
 }
 
 // confirm asks for confirmation on a terminal.

@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/local":              {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/registry", "projections", "agent", "events", "workflow"},
 	"internal/redrive":            {"internal/text", "events"},
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
+	"internal/console/onkafka":    {"internal/console", "internal/instance", "internal/kafka", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
 	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":               {},
 	"internal/logclient":          {"events", "internal/consoleapi", "internal/kafka"},

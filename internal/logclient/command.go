@@ -8,31 +8,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// WriteFunc appends a record, and returns it as acknowledged, with its time.
+// WriteFunc appends a record, and returns it as acknowledged, with its time (kafka.Producer.SendOne).
 type WriteFunc func(context.Context, events.Record) (events.Record, error)
-
-// Producer appends records (kafka.Producer).
-type Producer interface {
-	SendAsync(ctx context.Context, r events.Record, done func(events.Record, error))
-}
-
-// Write returns a WriteFunc of a producer. It returns as soon as ctx is done; the record may still be written then.
-func Write(p Producer) WriteFunc {
-	return func(ctx context.Context, r events.Record) (events.Record, error) {
-		type ack struct {
-			r   events.Record
-			err error
-		}
-		acks := make(chan ack, 1)
-		p.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r, err} })
-		select {
-		case a := <-acks:
-			return a.r, a.err
-		case <-ctx.Done():
-			return events.Record{}, ctx.Err()
-		}
-	}
-}
 
 // CommandRecord returns a command's record, or an error if schedulers can't use it: it decodes it as they do.
 func CommandRecord(ns events.Namespace, source string, x *events.Control) (events.Record, error) {

@@ -82,7 +82,7 @@ var kafkaMutations = []mutation{
 		"internal/instance", "TestLongRestoresAreShown"),
 	one("restore-of-a-dead-member", "internal/kafka.RestoreProgress.RestoredBy",
 		`Member != member || r.Next`, `Next`,
-		"cmd/waybill", "TestSchedulingOfPartitions"),
+		"internal/console/onkafka", "TestSchedulingOfPartitions"),
 	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
 		{"internal/kafka.Worker.options", `(l.balancer),`, `(l.balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
@@ -389,7 +389,7 @@ var readerMutations = []mutation{
 	one("waited-for-what-is-polled", "internal/index.Index.AwaitOffset",
 		`Next >= offset`, `End >= offset`,
 		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
-	one("who-may-command", "internal/console.Console.serve",
+	one("who-may-command", "internal/console.Console.handler",
 		`< route.role`, `< Viewer`,
 		"internal/console", "TestTokens"),
 	one("whose-page-is-asked", "internal/console.Console.checkHost",

@@ -1,4 +1,4 @@
-package main
+package onkafka
 
 import (
 	"context"
@@ -15,23 +15,25 @@ import (
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
-// consoleLog implements console.Log: it reads the topics of the log, and writes submissions and controls.
-type consoleLog struct {
+// Log implements console.Log: it reads the topics of the log, and writes submissions and controls.
+type Log struct {
 	n      *instance.Instance
 	reader *kafka.Restorer
 }
 
-func openConsoleLog(n *instance.Instance) (*consoleLog, error) {
+// OpenLog opens the log of a running instance.
+func OpenLog(n *instance.Instance) (*Log, error) {
 	reader, err := kafka.OpenRestorer(n.Kafka, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &consoleLog{n: n, reader: reader}, nil
+	return &Log{n: n, reader: reader}, nil
 }
 
-func (l *consoleLog) close() { l.reader.Close() }
+// Close closes its clients.
+func (l *Log) Close() { l.reader.Close() }
 
-func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
+func (l *Log) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
 	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
 		corruption = append(corruption, console.Corruption{From: d.Offset, Next: d.Next, Err: d})
 	})
@@ -41,15 +43,15 @@ func (l *consoleLog) ReadAt(ctx context.Context, p int32, offsets []int64) (reco
 	return records, corruption, err
 }
 
-func (l *consoleLog) Ends(ctx context.Context) (map[int32]int64, error) {
+func (l *Log) Ends(ctx context.Context) (map[int32]int64, error) {
 	return l.n.Admin.KnownEndOffsets(ctx, l.n.Kafka.Namespace.Events())
 }
 
-func (l *consoleLog) Settled(ctx context.Context) (map[int32]int64, error) {
+func (l *Log) Settled(ctx context.Context) (map[int32]int64, error) {
 	return l.n.Admin.KnownCommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
 }
 
-func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
+func (l *Log) Follow(from map[int32]int64) (console.Stream, error) {
 	at := maps.Clone(from)
 	for p, offset := range at {
 		if offset == console.FromEnd {
@@ -63,16 +65,16 @@ func (l *consoleLog) Follow(from map[int32]int64) (console.Stream, error) {
 	return t, nil
 }
 
-func (l *consoleLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *Log) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	return l.readSince(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
 }
 
-func (l *consoleLog) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *Log) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
 }
 
 // readSince reads a topic. It skips partitions without a leader, and returns them.
-func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *Log) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
 	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
@@ -84,11 +86,11 @@ func (l *consoleLog) readSince(ctx context.Context, topic string, since time.Tim
 	return unread, err
 }
 
-func (l *consoleLog) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
-	return findPendingSubmission(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+func (l *Log) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
+	return FindWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
 }
 
-func (l *consoleLog) Submit(ctx context.Context, r events.Record) error {
+func (l *Log) Submit(ctx context.Context, r events.Record) error {
 	_, err := l.write(ctx, r)
 	return err
 }
@@ -99,10 +101,10 @@ const writeTimeout = 5 * time.Second
 
 // write appends a record to an inbox. Without an acknowledgement it returns console.ErrNotAcknowledged. The record
 // may still be appended later: the client retries for DefaultDeliveryTimeout.
-func (l *consoleLog) write(ctx context.Context, r events.Record) (events.Record, error) {
+func (l *Log) write(ctx context.Context, r events.Record) (events.Record, error) {
 	within, giveUp := context.WithTimeout(ctx, writeTimeout)
 	defer giveUp()
-	written, err := logclient.Write(l.n.Producer)(within, r)
+	written, err := l.n.Producer.SendOne(within, r)
 	switch {
 	case err == nil:
 		return written, nil
@@ -116,7 +118,7 @@ func (l *consoleLog) write(ctx context.Context, r events.Record) (events.Record,
 }
 
 // leaderlessError returns an error if the partition of a record has no leader, else nil.
-func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) error {
+func (l *Log) leaderlessError(ctx context.Context, r *events.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, leaderCheckTimeout)
 	defer cancel()
 	unled, err := l.n.Admin.LeaderlessPartitions(ctx)
@@ -130,7 +132,7 @@ func (l *consoleLog) leaderlessError(ctx context.Context, r *events.Record) erro
 // leaderCheckTimeout bounds the request that finds out why a record wasn't written.
 const leaderCheckTimeout = time.Second
 
-func (l *consoleLog) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
+func (l *Log) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
 	log := &logclient.KafkaLog{Namespace: l.n.Kafka.Namespace, Admin: l.n.Admin, Reader: l.reader}
 	answer, written, err := logclient.SendCommand(ctx, log, l.n.Kafka.Namespace, l.write, x, r)
 	if err != nil && !written && !errors.Is(err, console.ErrNotAcknowledged) {
