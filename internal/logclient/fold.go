@@ -1,7 +1,6 @@
 package logclient
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +27,8 @@ func (s *taskFold) apply(r *events.Record) {
 	if s.err != nil {
 		return
 	}
-	own := *r
-	own.Value = bytes.Clone(r.Value) // the record's value aliases its whole batch
-	e, err := events.ReadEvent(&own)
+	own := r.WithOwnValue()
+	e, err := events.ReadEvent(own)
 	switch {
 	case err != nil:
 		s.err = fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)
@@ -39,10 +37,12 @@ func (s *taskFold) apply(r *events.Record) {
 		s.startMissing = true
 		s.endMissed = s.endMissed || mayEnd(e.Fact)
 	default:
-		if s.task, err = events.FoldEvent(s.task, e, &own); err != nil {
+		f := events.Fold{Task: s.task}
+		if err := f.Apply(e, own); err != nil {
 			s.err = fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)
 			return
 		}
+		s.task = f.Task
 		s.bytes += len(own.Value)
 	}
 }
