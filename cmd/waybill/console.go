@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
@@ -225,7 +226,7 @@ func reachableAddr(addr net.Addr) string {
 // consoleServer is a console and the connections that it closes.
 type consoleServer struct {
 	*console.Console
-	log *consoleLog
+	log *onkafka.Log
 }
 
 func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens) (*consoleServer, error) {
@@ -237,13 +238,13 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	if err != nil {
 		return nil, err
 	}
-	log, err := openConsoleLog(ctx, n)
+	log, err := onkafka.OpenLog(n)
 	if err != nil {
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
 		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
-		Index: index, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		Index: index, Log: log, Cluster: &onkafka.Cluster{Instance: n, Definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil
@@ -251,5 +252,5 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 
 func (c *consoleServer) close() {
 	c.Close()
-	c.log.close()
+	c.log.Close()
 }

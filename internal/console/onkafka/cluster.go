@@ -1,4 +1,4 @@
-package main
+package onkafka
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -13,14 +14,14 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// consoleCluster implements console.Cluster: it answers from Kafka's groups and topics.
-type consoleCluster struct {
-	n           *instance.Instance
-	definitions *scheduler.CompiledDefinitions
+// Cluster implements console.Cluster: it answers from Kafka's groups and topics.
+type Cluster struct {
+	Instance    *instance.Instance
+	Definitions *scheduler.CompiledDefinitions
 }
 
-func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error) {
-	topics, _, err := c.n.Admin.RequestTopics(ctx)
+func (c *Cluster) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.Instance.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +33,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		}
 		circuit := agent.CircuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
+			circuits, err := c.Instance.Admin.Circuits(ctx, c.Instance.Kafka.Namespace.AgentGroup(name), c.Instance.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
@@ -44,21 +45,38 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 	return list, nil
 }
 
-func (c *consoleCluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
-	return agentState(ctx, c.n.Admin, c.n.Kafka.Namespace, name)
+func (c *Cluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return AgentState(ctx, c.Instance.Admin, c.Instance.Kafka.Namespace, name)
 }
 
-func (c *consoleCluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
-	ns := c.n.Kafka.Namespace
-	group, err := c.n.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
+// AgentState returns the members and the lag of an agent's consumer group.
+func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
+	if err != nil {
+		return a, err
+	}
+	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
+	for _, lag := range a.Lags {
+		a.Lag += lag
+	}
+	return a, nil
+}
+
+func (c *Cluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.Instance.Kafka.Namespace
+	group, err := c.Instance.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	lags, err := c.n.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	lags, err := c.Instance.Admin.GroupLag(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	restores, err := c.n.Admin.RestoreProgress(ctx)
+	restores, err := c.Instance.Admin.RestoreProgress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +103,14 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgre
 	return of
 }
 
-func (c *consoleCluster) ReadWorkflows(ctx context.Context) error {
-	_, err := c.n.Catalog(ctx)
+func (c *Cluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.Instance.Catalog(ctx)
 	return err
 }
 
-func (c *consoleCluster) Workflows() []console.Workflow {
+func (c *Cluster) Workflows() []console.Workflow {
 	var list []console.Workflow
-	for _, d := range c.definitions.All() {
+	for _, d := range c.Definitions.All() {
 		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
 		for i := range d.Steps {
 			w.Steps[i] = d.Steps[i].ID
