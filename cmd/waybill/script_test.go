@@ -90,7 +90,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide, "deletetopic": cmdDeleteTopic},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide, "deletetopic": cmdDeleteTopic, "count": cmdCount},
 	})
 }
 

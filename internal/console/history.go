@@ -170,11 +170,12 @@ func (c *call) noTask(id string, p int32) error {
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
 // be it fails.
 func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err error) {
+	var f events.Fold
 	for i := range h.records {
 		r := &h.records[i]
 		err := h.lost[r.Offset]
 		if err == nil {
-			if task, _, err = events.FoldRecord(task, r); err == nil {
+			if _, err = f.Add(r); err == nil {
 				continue
 			}
 			err = errors.Unwrap(err)
@@ -182,10 +183,10 @@ func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err e
 		unreadable = &unreadableRecord{r, err}
 		break
 	}
-	if task == nil {
+	if f.Task == nil {
 		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), unreadable, api+TaskPath(h.id))
 	}
-	return task, unreadable, nil
+	return f.Task, unreadable, nil
 }
 
 // unreadableRecord is the first record of a task that can't be folded, and why.
