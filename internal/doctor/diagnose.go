@@ -37,9 +37,6 @@ func Diagnose(o *Observation) []Finding {
 	}
 	list = append(list, topicFindings(o.Topics)...)
 	list = append(list, positionFindings(o.Positions)...)
-	if o.History {
-		return append(list, Finding{"namespace", Note, "its events were imported and are read-only: no role runs here but a console", ""})
-	}
 	list = append(list, workflowFinding(o.Workflows),
 		unstableFinding(schedulerFinding(o.Scheduler, o.Restoring), o.Unstable),
 		roleFinding("supervisor", o.Supervisor, "nothing times out or is tried again", "waybill supervisor"))
@@ -142,6 +139,7 @@ func positionFindings(found []kafka.PositionFinding) (list []Finding) {
 				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
 		case kafka.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		case kafka.PositionRolledBack: // a running worker finds and reports it
 		}
 	}
 	if len(foreign) > 0 {
