@@ -3,8 +3,6 @@ package workflow
 import (
 	"fmt"
 	"time"
-
-	"github.com/waybill-run/waybill/events"
 )
 
 // The bounds of a definition. Exceeding one is a fault that names the bound.
@@ -17,7 +15,6 @@ const (
 	MaxVersion         = 1_000_000_000
 	MaxAttempts        = 1000
 	MaxFactor          = 100
-	MaxLabels          = events.MaxLabels
 
 	MinDuration = Duration(time.Millisecond)
 	MaxDuration = Duration(10 * 365 * 24 * time.Hour)
@@ -51,7 +48,7 @@ type Definition struct {
 	OnError  string   `json:"on_error"`
 	Defaults Defaults `json:"defaults"`
 	// Labels are computed when a task is received, and added to those of its submission; of the same name, the
-	// submission's counts. A value is text that may contain expressions, which can't name steps. At most MaxLabels.
+	// submission's counts. A value is text that may contain expressions, which can't name steps. At most events.MaxLabels.
 	Labels map[string]string `json:"labels"`
 	// Steps are in the order of the file.
 	Steps []Step `json:"steps"`

@@ -35,8 +35,8 @@ func (w *writer) labels(labels map[string]string) {
 }
 
 func checkLabels(f *faults, labels map[string]string) {
-	if n := len(labels); n > MaxLabels {
-		f.add("labels", fmt.Sprintf("%d labels, the limit is %d", n, MaxLabels), "remove some")
+	if n := len(labels); n > events.MaxLabels {
+		f.add("labels", fmt.Sprintf("%d labels, the limit is %d", n, events.MaxLabels), "remove some")
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if name == "" || len(name) > events.MaxNameBytes {
