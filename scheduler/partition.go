@@ -110,7 +110,7 @@ func (w *worker) dropPartition(p *partition) {
 	delete(w.health.flows, p.id)
 	delete(w.refusedInRow, p.id)
 	w.tooLarge.removePartition(p.id)
-	w.cfg.Listener.lost(p.id)
+	w.cfg.Listener.Lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {
 			<-p.loading // the load writes to the same store; its context has ended
@@ -124,7 +124,7 @@ func (w *worker) dropPartition(p *partition) {
 // next save returns the error.
 func (w *worker) saveAndClose(v Tasks) {
 	if err := v.Save(); err != nil {
-		w.cfg.Listener.storeFailed(err)
+		w.cfg.Listener.StoreFailed(err)
 		v.Discard()
 		return
 	}

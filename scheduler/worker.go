@@ -85,9 +85,9 @@ func (w *worker) close(cancel context.CancelFunc) {
 	for _, p := range w.partitions {
 		w.dropPartition(p)
 	}
-	w.cfg.Listener.agents(w.owner, w.agentFlows)
+	w.cfg.Listener.Agents(w.owner, w.agentFlows())
 	if w.admissionClosed {
-		w.cfg.Listener.admission(w.owner, true, 0, nil)
+		w.cfg.Listener.Admission(w.owner, true, 0, nil)
 	}
 	w.background.Wait()
 	for {
@@ -164,7 +164,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
 		// The worker continues without snapshots for a while.
-		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
+		w.cfg.Listener.RecordRefused(w.cfg.Namespace.Snapshots(), refused)
 		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
 		return tx.rollback()
 	case errors.As(err, &refused):
@@ -178,7 +178,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 		return tx.rollback()
 	}
 	tx.committed = true
-	w.cfg.Listener.commitTook(len(tx.out), time.Since(start))
+	w.cfg.Listener.CommitTook(len(tx.out), time.Since(start))
 	tx.accept()
 	return w.save(time.Now())
 }
@@ -207,7 +207,7 @@ func (w *worker) save(now time.Time) error {
 	}
 	if due {
 		w.savedAt = now
-		w.cfg.Listener.agents(w.owner, w.agentFlows)
+		w.cfg.Listener.Agents(w.owner, w.agentFlows())
 	}
 	return nil
 }

@@ -128,6 +128,7 @@ func (s *schemas) reach(t reflect.Type) {
 		for _, f := range jsonFields(t) {
 			s.reach(f.Type)
 		}
+	default: // it has no components
 	}
 }
 
