@@ -42,7 +42,6 @@
 // # Files
 //
 // waybill.go has the configuration and the errors, task.go orders and tasks,
-// client.go and cancel.go the client, serve.go the agent. eventlog.go reads the
-// log, fold.go folds a task's events, and waiter.go and waiter_read.go are the one
-// reader behind all calls of Wait.
+// client.go and cancel.go the client, serve.go the agent. internal/logclient waits
+// for tasks and sends commands.
 package waybill

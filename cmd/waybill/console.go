@@ -238,7 +238,7 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	if err != nil {
 		return nil, err
 	}
-	log, err := onkafka.OpenLog(ctx, n)
+	log, err := onkafka.OpenLog(n)
 	if err != nil {
 		return nil, err
 	}

@@ -86,22 +86,24 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	d := &demoCommand{o: *o, end: endProcess, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr()}
 	dir := o.keep
 	if dir == "" {
-		d, err := os.MkdirTemp("", "waybill-demo-")
-		if err != nil {
+		var err error
+		if dir, err = os.MkdirTemp("", "waybill-demo-"); err != nil {
 			return err
 		}
-		defer func() {
-			_ = os.RemoveAll(d) // best effort: the system cleans its temporary folder
-		}()
-		dir = d
+		remove := func() { _ = os.RemoveAll(dir) } // best effort: the system cleans its temporary folder
+		defer remove()
+		d.end = func(err error) {
+			remove()
+			endProcess(err)
+		}
 	} else if _, err := os.Stat(local.LogDir(dir)); err == nil {
 		return usage("--data-dir %s already holds a log; the demo needs an empty directory", dir)
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w; give a directory that can be created and written to", err)
 	}
-	d := &demoCommand{o: *o, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr()}
 	return d.run(cmd.Context(), dir)
 }
 
@@ -109,6 +111,7 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 type demoCommand struct {
 	demo.Run
 	o         demoOptions
+	end       func(error) // ends the process after a disk failed
 	out, note io.Writer
 	timeline  []events.Line // the timeline of an order
 }
@@ -142,8 +145,9 @@ func (d *demoCommand) runSystem(whole context.Context, dir string) error {
 	definition := demo.Workflow()
 	sys, err := local.Start(ctx, local.Options{DataDir: dir, Partitions: events.DefaultPartitions, Definitions: []*workflow.Definition{definition},
 		Agents: d.World.Handlers(), Concurrency: demoConcurrency, Metrics: instance.NewMetrics(),
-		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true},
-		Log:       slog.New(slog.NewTextHandler(d.note, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Scheduler:  instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true},
+		EndProcess: d.end,
+		Log:        slog.New(slog.NewTextHandler(d.note, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) {
 			_, err := n.StartIndex(ctx, d.Observer.Observe)
 			return "", err

@@ -144,7 +144,7 @@ func (o *upOptions) local() (local.Options, error) {
 	if err != nil {
 		return local.Options{}, err
 	}
-	lo := local.Options{DataDir: o.dataDir, Listen: o.listen, Concurrency: demoConcurrency, Log: log, Metrics: instance.NewMetrics(),
+	lo := local.Options{DataDir: o.dataDir, Listen: o.listen, Concurrency: demoConcurrency, Log: log, Metrics: instance.NewMetrics(), EndProcess: endProcess,
 		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}}
 	if o.demo {
 		lo.Definitions = append(lo.Definitions, workflow.Order())

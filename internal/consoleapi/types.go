@@ -30,11 +30,6 @@ func TaskPath(id string) string {
 	return "/tasks/" + name
 }
 
-// Term writes a term of a filter of tasks. It quotes the value.
-func Term(name, value string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name+":"+value) + `"`
-}
-
 // Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
 type Task struct {
 	events.TaskView

@@ -31,6 +31,8 @@ type Options struct {
 	Scheduler   instance.SchedulerOptions
 	Log         *slog.Logger
 	Metrics     *instance.Metrics
+	// EndProcess ends the process after a disk failed and the broker was closed; see instance.Config.
+	EndProcess func(error)
 	// StartIndex starts the index, alone or within a console, and returns the console's URL; empty: none.
 	StartIndex func(context.Context, *instance.Instance) (console string, err error)
 }
@@ -96,7 +98,8 @@ func (s *System) prepare(ctx context.Context) error {
 	if _, err := admin.CreateTopics(ctx, topics); err != nil {
 		return fmt.Errorf("create the topics: %w", err)
 	}
-	s.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.DataDir, "state"), Metrics: o.Metrics, Log: o.Log, OwnClock: true})
+	s.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.DataDir, "state"), Metrics: o.Metrics, Log: o.Log, OwnClock: true,
+		EndProcess: s.endProcess})
 	if err != nil {
 		return err
 	}
@@ -155,6 +158,24 @@ func (s *System) AwaitJoined(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// brokerCloseMax bounds the close of the broker, whose disk may have failed, too.
+const brokerCloseMax = 5 * time.Second
+
+// endProcess closes the broker before the process ends because a disk failed. A broker that is killed may tear a
+// transaction.
+func (s *System) endProcess(err error) {
+	closed := make(chan error, 1)
+	go func() { closed <- s.Broker.Close() }()
+	select {
+	case <-closed: // its error is of the same disk
+	case <-time.After(brokerCloseMax):
+	}
+	if s.options.EndProcess != nil {
+		s.options.EndProcess(err)
+	}
+	panic(err)
 }
 
 // Close stops the instance and the broker.

@@ -54,5 +54,5 @@ func (s *System) storedPlaces(partition int32, id string) (_ []projections.Place
 		return nil, err
 	}
 	defer v.Close()
-	return v.Timeline(id)
+	return v.Timeline(id), nil
 }

@@ -274,10 +274,9 @@ var workerMutations = []mutation{
 		`tx.committed`, `tx.arena != nil`,
 		"scheduler", "TestArenaIsNotReusedAfterRollback"),
 	one("rolled-back-is-forgotten", "scheduler.worker.commit",
-		`:
-		return tx.rollback()`, `:
-		tx.accept()
-		return nil`,
+		`!committed:
+		tx.rollback()`, `!committed:
+		tx.accept()`,
 		"scheduler", "TestAbortDropsTheSpeculativeState"),
 	one("state-of-an-assignment-before", "scheduler.worker.reconcile",
 		`!= p.generation`, `== 0`,
@@ -287,15 +286,10 @@ var workerMutations = []mutation{
 // readerMutations break readers of the log, and agents.
 var readerMutations = []mutation{
 	{name: "offset-in-the-batch", pkg: "projections", fail: []string{"TestOffsetAndDataAreInOneBatch"}, edits: []edit{
-		{"projections.view.save", `b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
+		{"projections.view.save", `b.set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state))
 	})`,
-			`nil
-	})
-	if err == nil {
-		_, err = v.s.write(func(b *pebble.Batch) error {
-			return b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
-		})
-	}`},
+			`})
+	v.s.write(func(b batch) { b.set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state)) })`},
 	}},
 	one("chunk-of-a-rollback", "projections.Tasks.Snapshot",
 		`s.pending = nil`, `v.SnapshotWritten()`,
@@ -359,9 +353,12 @@ var readerMutations = []mutation{
 	one("page-goes-on-a-task-late", "projections.lister.page",
 		`at.justBefore()`, `at`,
 		"projections", "TestListAgreesWithTheFold"),
-	one("values-that-are-lost", "projections.disk.Open",
-		`d.s.fail(d.s.corrupt(err))`, `_ = d.s.corrupt(err)`,
-		"projections", "TestCorruptValuesStopAnOpenStore"),
+	one("corruption-without-its-advice", "projections.Store.diskError",
+		`pebble.IsCorruptionError(err)`, `false`,
+		"projections", "TestCorruptValuesEndTheProcess"),
+	one("write-that-failed-is-ignored", "projections.file.Write",
+		`f.s.check(err)`, `_ = err`,
+		"projections", "TestDiskErrorEndsTheProcess"),
 	one("values-not-looked-for", "projections.Store.open",
 		`(lock); err != nil`, `(lock); err != nil && lock == nil`,
 		"projections", "TestLostFilesAreNoticed"),

@@ -12,34 +12,26 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // Log implements console.Log: it reads the topics of the log, and writes submissions and controls.
 type Log struct {
-	n       *instance.Instance
-	reader  *kafka.Restorer
-	answers *controlAnswers
+	n      *instance.Instance
+	reader *kafka.Restorer
 }
 
-// OpenLog opens the log of a running instance. It follows the answers of schedulers until Close.
-func OpenLog(ctx context.Context, n *instance.Instance) (*Log, error) {
+// OpenLog opens the log of a running instance.
+func OpenLog(n *instance.Instance) (*Log, error) {
 	reader, err := kafka.OpenRestorer(n.Kafka, nil)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{n: n, reader: reader, answers: &controlAnswers{n: n, waiting: map[string][]chan *events.Answer{}}}
-	if err := l.answers.start(ctx); err != nil {
-		reader.Close()
-		return nil, fmt.Errorf("follow the answers of schedulers: %w", err)
-	}
-	return l, nil
+	return &Log{n: n, reader: reader}, nil
 }
 
-// Close stops following.
-func (l *Log) Close() {
-	l.answers.close()
-	l.reader.Close()
-}
+// Close closes its clients.
+func (l *Log) Close() { l.reader.Close() }
 
 func (l *Log) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
 	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
@@ -98,7 +90,10 @@ func (l *Log) Waiting(ctx context.Context, id string) (*console.Waiting, error) 
 	return FindWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
 }
 
-func (l *Log) Submit(ctx context.Context, r events.Record) error { return l.write(ctx, r) }
+func (l *Log) Submit(ctx context.Context, r events.Record) error {
+	_, err := l.write(ctx, r)
+	return err
+}
 
 // writeTimeout bounds the wait for the acknowledgement of a record. A client waits for the response, and may
 // send the same record again.
@@ -106,20 +101,20 @@ const writeTimeout = 5 * time.Second
 
 // write appends a record to an inbox. Without an acknowledgement it returns console.ErrNotAcknowledged. The record
 // may still be appended later: the client retries for DefaultDeliveryTimeout.
-func (l *Log) write(ctx context.Context, r events.Record) error {
+func (l *Log) write(ctx context.Context, r events.Record) (events.Record, error) {
 	within, giveUp := context.WithTimeout(ctx, writeTimeout)
 	defer giveUp()
-	_, err := l.n.Producer.SendOne(within, r)
+	written, err := l.n.Producer.SendOne(within, r)
 	switch {
 	case err == nil:
-		return nil
+		return written, nil
 	case within.Err() == nil || ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
+		return r, fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 	}
 	if unled := l.leaderlessError(ctx, &r); unled != nil {
-		return fmt.Errorf("%w within %s: %w", console.ErrNotAcknowledged, writeTimeout, unled)
+		return r, fmt.Errorf("%w within %s: %w", console.ErrNotAcknowledged, writeTimeout, unled)
 	}
-	return fmt.Errorf("%w within %s", console.ErrNotAcknowledged, writeTimeout)
+	return r, fmt.Errorf("%w within %s", console.ErrNotAcknowledged, writeTimeout)
 }
 
 // leaderlessError returns an error if the partition of a record has no leader, else nil.
@@ -138,15 +133,10 @@ func (l *Log) leaderlessError(ctx context.Context, r *events.Record) error {
 const leaderCheckTimeout = time.Second
 
 func (l *Log) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
-	answer, stop := l.answers.await(x)
-	defer stop()
-	if err := l.write(ctx, r); err != nil {
-		return nil, err
+	log := &logclient.KafkaLog{Namespace: l.n.Kafka.Namespace, Admin: l.n.Admin, Reader: l.reader}
+	answer, written, err := logclient.SendCommand(ctx, log, l.n.Kafka.Namespace, l.write, x, r)
+	if err != nil && !written && !errors.Is(err, console.ErrNotAcknowledged) {
+		err = fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
 	}
-	select {
-	case a := <-answer:
-		return a, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return answer, err
 }

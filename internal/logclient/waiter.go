@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"container/list"
@@ -43,7 +43,7 @@ const (
 	concurrentReadsMax = 8
 )
 
-// waiter is the one reader of the log behind all calls of Wait.
+// Waiter is the one reader of the log behind all calls of Wait.
 //
 // It tracks the tasks that were submitted or waited for, and folds their events. It
 // reads only partitions with a waiting call, each from the offset where it stopped. The
@@ -53,15 +53,17 @@ const (
 //
 // Folded events are bounded in bytes. A task that was evicted is read again from its first
 // event on.
-type waiter struct {
+type Waiter struct {
 	ns             events.Namespace
 	partitionCount int32
-	log            eventLog
+	log            Log
+	lookup         Lookup // nil: the log is searched
 	ctx            context.Context
 	cancel         context.CancelFunc
 	wake           chan struct{} // makes readLoop poll now
 	jobs           sync.WaitGroup
 	readSlots      chan struct{} // bounds concurrent reads
+	lookupSlots    chan struct{} // bounds concurrent lookups
 
 	mu         sync.Mutex
 	running    bool // readLoop was started
@@ -130,13 +132,17 @@ type trackedTask struct {
 // pendingWait is shared by all calls of Wait for one task.
 type pendingWait struct {
 	callers int
+	lookup  lookupState
 	done    chan struct{} // closed once task and err are set
-	task    Task
+	task    events.TaskView
 	err     error
 }
 
-func newWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log eventLog) *waiter {
-	w := &waiter{ns: ns, partitionCount: partitions, log: log, wake: make(chan struct{}, 1), readSlots: make(chan struct{}, concurrentReadsMax),
+// NewWaiter returns a Waiter. ends are the ends of the events: tasks that are submitted from now on have no earlier
+// event. Other tasks are looked up, or without lookup searched in the log.
+func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log, lookup Lookup) *Waiter {
+	w := &Waiter{ns: ns, partitionCount: partitions, log: log, lookup: lookup, wake: make(chan struct{}, 1),
+		readSlots: make(chan struct{}, concurrentReadsMax), lookupSlots: make(chan struct{}, concurrentLookupsMax),
 		partitions: make([]partitionReader, partitions), tasks: map[string]*trackedTask{}, idleBytesMax: idleTasksBytesMax}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for p := range w.partitions {
@@ -145,12 +151,12 @@ func newWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log 
 	return w
 }
 
-func (w *waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
+func (w *Waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
 
-// recordPosition is called before an order is written: the events of a new task come after the
+// RecordPosition is called before an order is written: the events of a new task come after the
 // partition's present offset. Nothing else changes until the order is acknowledged, because an order
 // that wasn't written says nothing about an existing task with its id.
-func (w *waiter) recordPosition(id string) {
+func (w *Waiter) RecordPosition(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.track(id); !t.searched && t.task == nil {
@@ -158,17 +164,20 @@ func (w *waiter) recordPosition(id string) {
 	}
 }
 
-// recordAcknowledged keeps which order was written, and where: a dead letter names that offset.
-func (w *waiter) recordAcknowledged(id, digest string, r *events.Record) {
+// RecordAcknowledged keeps which order was written, and where: a dead letter names that offset.
+func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.track(id)
 	t.submittedDigest, t.refusal, t.consumedAt = digest, nil, time.Time{}
+	if v := t.pending; v != nil && v.lookup.digest == "" { // what was looked up may be the task of another order
+		v.lookup.done, v.lookup.task = false, nil
+	}
 	t.submission = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
 }
 
 // track finds a task or adds it. It forgets the oldest tasks without a waiting call past trackedMax.
-func (w *waiter) track(id string) *trackedTask {
+func (w *Waiter) track(id string) *trackedTask {
 	if t := w.tasks[id]; t != nil {
 		return t
 	}
@@ -192,7 +201,7 @@ func (w *waiter) track(id string) *trackedTask {
 }
 
 // applyRecord folds a record into its task.
-func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
+func (w *Waiter) applyRecord(t *trackedTask, r *events.Record) {
 	before := t.bytes
 	t.apply(r)
 	if t.task != nil {
@@ -207,7 +216,7 @@ func (w *waiter) applyRecord(t *trackedTask, r *events.Record) {
 
 // updateIdleBytes adds a task to the idle ones, or removes it, as it has folded events and no
 // waiting call.
-func (w *waiter) updateIdleBytes(t *trackedTask) {
+func (w *Waiter) updateIdleBytes(t *trackedTask) {
 	bytes := t.bytes
 	if t.pending != nil {
 		bytes = 0
@@ -224,23 +233,23 @@ func (w *waiter) updateIdleBytes(t *trackedTask) {
 }
 
 // evictIdle evicts idle tasks, the longest idle first, until they fit into idleBytesMax.
-func (w *waiter) evictIdle() {
+func (w *Waiter) evictIdle() {
 	for w.idleBytes > w.idleBytesMax {
 		w.evict(w.idle.Front().Value.(*trackedTask))
 	}
 }
 
 // evict drops the folded events of a task. A later Wait reads them again.
-func (w *waiter) evict(t *trackedTask) {
+func (w *Waiter) evict(t *trackedTask) {
 	t.evicted, t.taskFold = true, taskFold{startMissing: true}
 	w.updateIdleBytes(t)
 }
 
-// wait blocks until the task has ended or is held.
-func (w *waiter) wait(ctx context.Context, id string) (Task, error) {
+// Wait blocks until the task has ended or is held.
+func (w *Waiter) Wait(ctx context.Context, id string) (events.TaskView, error) {
 	t, v, err := w.startWait(id)
 	if err != nil {
-		return Task{}, err
+		return events.TaskView{}, err
 	}
 	defer w.endWait(t, v)
 	select {
@@ -252,11 +261,11 @@ func (w *waiter) wait(ctx context.Context, id string) (Task, error) {
 	case <-v.done:
 		return v.task, v.err
 	default:
-		return Task{}, w.timeoutError(t, ctx.Err())
+		return events.TaskView{}, w.timeoutError(t, ctx.Err())
 	}
 }
 
-func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
+func (w *Waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -293,14 +302,14 @@ func (w *waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 }
 
 // wakeReader makes readLoop poll now.
-func (w *waiter) wakeReader() {
+func (w *Waiter) wakeReader() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *waiter) endWait(t *trackedTask, v *pendingWait) {
+func (w *Waiter) endWait(t *trackedTask, v *pendingWait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if v.callers--; v.callers == 0 && t.pending == v {
@@ -308,7 +317,7 @@ func (w *waiter) endWait(t *trackedTask, v *pendingWait) {
 	}
 }
 
-func (w *waiter) stopWaiting(t *trackedTask) {
+func (w *Waiter) stopWaiting(t *trackedTask) {
 	t.pending = nil
 	w.waiting--
 	delete(w.partitions[t.partition].waiting, t)
@@ -316,7 +325,7 @@ func (w *waiter) stopWaiting(t *trackedTask) {
 	w.evictIdle()
 }
 
-func (w *waiter) timeoutError(t *trackedTask, err error) error {
+func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := "no event of it was found; check that a scheduler runs"
@@ -327,7 +336,14 @@ func (w *waiter) timeoutError(t *trackedTask, err error) error {
 	} else if w.refusalsErr != nil {
 		seen += " (the dead letters could not be read, so it may have been refused: " + w.refusalsErr.Error() + ")"
 	}
-	for _, trouble := range []error{w.endsErr, w.partitions[t.partition].readErr} {
+	troubles := []error{w.endsErr, w.partitions[t.partition].readErr}
+	if v := t.pending; v != nil {
+		troubles = append(troubles, v.lookup.err)
+		if v.lookup.task != nil && t.task == nil {
+			seen = "it is " + string(v.lookup.task.State)
+		}
+	}
+	for _, trouble := range troubles {
 		if trouble != nil {
 			err = errors.Join(err, trouble)
 		}
@@ -338,7 +354,7 @@ func (w *waiter) timeoutError(t *trackedTask, err error) error {
 // resolve completes the calls that wait for a task, if it has a result. The log was read as of
 // the instant asOf or later. A hold or a refusal counts only if it was read after the last call
 // began: an older one may be over by now.
-func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
+func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	v := t.pending
 	if v == nil {
 		return
@@ -347,21 +363,28 @@ func (w *waiter) resolve(t *trackedTask, asOf time.Time) {
 	case t.err != nil:
 		v.err = t.err
 	case t.task != nil && t.submittedDigest != "" && t.task.Digest != t.submittedDigest:
-		v.err = &RefusedError{Task: t.id, State: t.task.State,
-			Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
+		v.err = conflictError(t.id, t.task.State)
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
-	case t.task != nil && (t.task.State.Terminal() || t.task.State == Held && asOf.After(t.lastJoined)):
+	case t.task != nil && (t.task.State.Terminal() || t.task.State == events.StateError && asOf.After(t.lastJoined)):
 		v.task = t.task.Clone().View(w.partitions[t.partition].owner, t.partition, w.partitions[t.partition].next)
 	default:
-		return
+		var over bool
+		if v.task, over, v.err = v.lookup.result(t); !over {
+			return
+		}
 	}
 	close(v.done)
 	w.stopWaiting(t)
 }
 
-// close ends the reader and all waiting calls, which return ErrClosed.
-func (w *waiter) close() {
+// conflictError refuses an order whose id another order has.
+func conflictError(id string, s events.TaskState) *RefusedError {
+	return &RefusedError{Task: id, State: s, Reason: string(events.ReasonIDConflict) + ": a task with this id and another body exists already"}
+}
+
+// Close ends the reader and all waiting calls, which return ErrClosed.
+func (w *Waiter) Close() {
 	w.mu.Lock()
 	w.closed = true
 	w.failAll(ErrClosed)
@@ -371,13 +394,13 @@ func (w *waiter) close() {
 }
 
 // failAll ends all waiting calls with an error.
-func (w *waiter) failAll(err error) {
+func (w *Waiter) failAll(err error) {
 	for p := range w.partitions {
 		w.failPartition(&w.partitions[p], err)
 	}
 }
 
-func (w *waiter) failPartition(part *partitionReader, err error) {
+func (w *Waiter) failPartition(part *partitionReader, err error) {
 	for t := range part.waiting {
 		t.pending.err = err
 		close(t.pending.done)

@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("old").write(received(""), started, finished)
 		w := b.openWaiter(t)
-		defer w.close()
+		defer w.Close()
 		b.consumedByScheduler = map[int32]int64{0: 0}
 		var ids []string
 		for i := range 20 {
@@ -37,7 +37,7 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 			}
 		}()
 		for _, id := range ids {
-			mustEnd(t, w, id, Processed)
+			mustEnd(t, w, id, events.StateProcessed)
 		}
 		for _, read := range b.reads {
 			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
@@ -46,7 +46,7 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 		}
 		// The order of an existing task was consumed without an event.
 		w.submit("old", "", 19, time.Now())
-		mustEnd(t, w, "old", Processed)
+		mustEnd(t, w, "old", events.StateProcessed)
 	})
 }
 
@@ -59,7 +59,7 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 			b.task(fmt.Sprint("old-", i)).write(received("")) // at least 300 ms to read
 		}
 		w := b.openWaiter(t)
-		defer w.close()
+		defer w.Close()
 		b.fault = func(what string) error {
 			if what == "consumed" {
 				return errors.New("GROUP_AUTHORIZATION_FAILED")
@@ -70,7 +70,7 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 		defer cancel()
 		for i := range 600 { // ten per second, and each waits for a while
 			w.submit(fmt.Sprint("new-", i), "d", int64(i), time.Now())
-			go func() { _, _ = w.wait(ctx, fmt.Sprint("new-", i)) }()
+			go func() { _, _ = w.Wait(ctx, fmt.Sprint("new-", i)) }()
 			time.Sleep(100 * time.Millisecond)
 		}
 		searches := 0
@@ -100,7 +100,7 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 		young := b.task("young").write(received(""), started)
 		fill(3<<20 + 3*searchFirst + 1000)
 		w := b.openWaiter(t)
-		defer w.close()
+		defer w.Close()
 		young.write(finished)
 		old.write(finished)
 		for _, c := range []struct {
@@ -108,7 +108,7 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 			most int64 // offsets read at once
 		}{{"young", searchFirst}, {"old", searchFirst * searchGrowth}} {
 			b.reads = nil
-			mustEnd(t, w, c.id, Processed)
+			mustEnd(t, w, c.id, events.StateProcessed)
 			for _, read := range b.reads {
 				var from int64
 				if _, err := fmt.Sscanf(strings.TrimPrefix(read, testNamespace.Events()+"/0 "), "from %d", &from); err != nil || from < 3<<20+3*searchFirst-c.most {
@@ -116,7 +116,7 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 				}
 			}
 		}
-		mustEnd(t, w, "ancient", Processed)
+		mustEnd(t, w, "ancient", events.StateProcessed)
 		if !slices.Contains(b.reads, testNamespace.Events()+"/0 from 0") {
 			t.Errorf("%q", b.reads)
 		}

@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // A partition without a leader blocks waits for its tasks only.
@@ -16,7 +18,7 @@ func TestWaitWithoutALeaderOfAnotherPartition(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(2)
 		w := b.openWaiter(t)
-		defer w.close()
+		defer w.Close()
 		ids := map[int32]string{}
 		for i := 0; len(ids) < 2; i++ {
 			ids[w.partitionOf(fmt.Sprint(i))] = fmt.Sprint(i)
@@ -31,26 +33,26 @@ func TestWaitWithoutALeaderOfAnotherPartition(t *testing.T) {
 		var g sync.WaitGroup
 		g.Go(func() {
 			begun := time.Now()
-			_, err := w.wait(withinAnHour(t), ids[1])
-			if took := time.Since(begun); !errors.Is(err, errEndUnknown) || took < brokerSilenceMax || took > 2*brokerSilenceMax {
+			_, err := w.Wait(withinAnHour(t), ids[1])
+			if took := time.Since(begun); !errors.Is(err, errEndUnknown) || took < BrokerSilenceMax || took > 2*BrokerSilenceMax {
 				t.Errorf("after %v: %v", took, err)
 			}
 		})
 		begun := time.Now()
-		mustEnd(t, w, ids[0], Processed)
+		mustEnd(t, w, ids[0], events.StateProcessed)
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("a task of the other partition took %v", took)
 		}
 		g.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := w.wait(short, ids[1]); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errEndUnknown) {
+		if _, err := w.Wait(short, ids[1]); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errEndUnknown) {
 			t.Errorf("got %v", err)
 		}
 		b.mu.Lock()
 		b.leaderless = nil
 		b.mu.Unlock()
-		mustEnd(t, w, ids[1], Processed)
+		mustEnd(t, w, ids[1], events.StateProcessed)
 	})
 }
 
@@ -60,7 +62,7 @@ func TestWaitIgnoresOldReadErrors(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("o").write(received(""), started, finished)
 		w := b.openWaiter(t)
-		defer w.close()
+		defer w.Close()
 		away := errors.New("unavailable for a moment")
 		var until atomic.Int64
 		b.fault = func(what string) error {
@@ -69,14 +71,14 @@ func TestWaitIgnoresOldReadErrors(t *testing.T) {
 			}
 			return nil
 		}
-		until.Store(time.Now().Add(brokerSilenceMax / 2).UnixNano())
+		until.Store(time.Now().Add(BrokerSilenceMax / 2).UnixNano())
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := w.wait(short, "o"); !errors.Is(err, away) || !strings.Contains(err.Error(), "has not ended yet") {
+		if _, err := w.Wait(short, "o"); !errors.Is(err, away) || !strings.Contains(err.Error(), "has not ended yet") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Hour)
-		until.Store(time.Now().Add(brokerSilenceMax / 2).UnixNano())
-		mustEnd(t, w, "o", Processed)
+		until.Store(time.Now().Add(BrokerSilenceMax / 2).UnixNano())
+		mustEnd(t, w, "o", events.StateProcessed)
 	})
 }

@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"context"
@@ -13,16 +13,18 @@ import (
 
 const testNamespace = events.Namespace("t.")
 
-// fakeLog is an eventLog in memory.
+// fakeLog is an Log in memory.
 type fakeLog struct {
 	mu         sync.Mutex
 	partitions map[string][][]events.Record // topic, partition
 	// fault, if set, returns the error of each call: of "ends", "read" or "consumed".
 	fault func(what string) error
-	// afterEnds, if set, is called after each endOffsets.
+	// afterEnds, if set, is called after each EndOffsets.
 	afterEnds  func()
+	lookup     Lookup         // of the Waiter; nil: none
 	leaderless map[int32]bool // partitions whose end is unknown
-	endsCalls  int            // calls of endOffsets
+	lookups    int            // calls of lookUp
+	endsCalls  int            // calls of EndOffsets
 	reads      []string       // "<topic>/<partition> from <offset>"
 	noDelay    bool           // read doesn't sleep
 	// consumedByScheduler, if set, has the consumed offsets; otherwise all orders count as consumed.
@@ -37,7 +39,7 @@ func newFakeLog(partitions int) *fakeLog {
 	return b
 }
 
-func (b *fakeLog) endOffsets(_ context.Context, topic string) (map[int32]int64, error) {
+func (b *fakeLog) EndOffsets(_ context.Context, topic string) (map[int32]int64, error) {
 	b.mu.Lock()
 	if b.afterEnds != nil {
 		defer b.afterEnds()
@@ -62,7 +64,7 @@ func (b *fakeLog) endOffsets(_ context.Context, topic string) (map[int32]int64, 
 	return ends, nil
 }
 
-func (b *fakeLog) read(ctx context.Context, topic string, p int32, least int64, since time.Time, fn func([]events.Record) error) (int64, error) {
+func (b *fakeLog) Read(ctx context.Context, topic string, p int32, least int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	b.mu.Lock()
 	rs, next := b.partitions[topic][p], int64(0)
 	if n := len(rs); n > 0 {
@@ -97,7 +99,7 @@ func (b *fakeLog) read(ctx context.Context, topic string, p int32, least int64, 
 	return next, ctx.Err()
 }
 
-func (b *fakeLog) consumedOffsets(context.Context) (map[int32]int64, error) {
+func (b *fakeLog) ConsumedOffsets(context.Context) (map[int32]int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault != nil {
@@ -126,6 +128,37 @@ func (b *fakeLog) append(topic string, p int32, r events.Record) {
 		r.Time = time.Now()
 	}
 	b.partitions[topic][p] = append(b.partitions[topic][p], r)
+}
+
+// lookUp is a Lookup that takes some time.
+func (b *fakeLog) lookUp(ctx context.Context, id string, withDigest bool) (*events.TaskView, string, error) {
+	b.mu.Lock()
+	fault := b.fault
+	b.lookups++
+	b.mu.Unlock()
+	if fault != nil {
+		if err := fault("lookup"); err != nil {
+			return nil, "", err
+		}
+	}
+	p := events.Partition([]byte(id), int32(len(b.partitions[testNamespace.Events()])))
+	b.mu.Lock()
+	s := taskFold{}
+	for _, r := range b.partitions[testNamespace.Events()][p] {
+		if string(r.Key) == id {
+			s.apply(&r)
+		}
+	}
+	b.mu.Unlock()
+	time.Sleep(time.Duration(len(id)) * time.Millisecond) // the answer is on its way
+	if s.task == nil || s.err != nil {
+		return nil, "", s.err
+	}
+	v, digest := s.task.View("s1/0", p, 0), ""
+	if withDigest {
+		digest = s.task.Digest
+	}
+	return &v, digest, ctx.Err()
 }
 
 // historyWriter appends the events of a task.

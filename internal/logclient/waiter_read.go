@@ -1,4 +1,4 @@
-package waybill
+package logclient
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // readLoop polls the log's ends and starts reads, for as long as a call waits.
-func (w *waiter) readLoop() {
+func (w *Waiter) readLoop() {
 	pause := pollPauseMin
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -31,7 +31,7 @@ func (w *waiter) readLoop() {
 			pause = pollPauseMin
 		}
 		started := time.Now()
-		ends, err := w.log.endOffsets(w.ctx, w.ns.Events())
+		ends, err := w.log.EndOffsets(w.ctx, w.ns.Events())
 		if err != nil {
 			w.endsFailed(err)
 		} else {
@@ -43,7 +43,7 @@ func (w *waiter) readLoop() {
 
 // pollState reports whether no call waits, and whether reads have returned records since
 // the last call of pollState.
-func (w *waiter) pollState() (idle, gotRecords bool) {
+func (w *Waiter) pollState() (idle, gotRecords bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.partitions {
@@ -54,19 +54,19 @@ func (w *waiter) pollState() (idle, gotRecords bool) {
 }
 
 // endsFailed records that the log's ends could not be read. Calls fail only once that has lasted
-// for brokerSilenceMax.
-func (w *waiter) endsFailed(err error) {
+// for BrokerSilenceMax.
+func (w *Waiter) endsFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endsErr = err
-	if time.Since(w.endsReadAt) > brokerSilenceMax {
+	if time.Since(w.endsReadAt) > BrokerSilenceMax {
 		w.failAll(persistentError(err))
 	}
 }
 
 // startReads starts a read of each partition that has new records for a waiting call, or a task
 // to search. ends are the end offsets of the events at the instant started or later.
-func (w *waiter) startReads(started time.Time, ends map[int32]int64) {
+func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endsReadAt, w.endsErr = started, nil
@@ -76,7 +76,10 @@ func (w *waiter) startReads(started time.Time, ends map[int32]int64) {
 		if part.reading || len(part.waiting) == 0 {
 			continue
 		}
-		l := part.planSearch(started)
+		l := part.planSearch(started, w.lookup != nil)
+		for _, t := range l.lookups {
+			w.startLookup(t, started)
+		}
 		silent, unknown = silent || l.silent, unknown || l.consumptionUnknown
 		end, known := ends[int32(p)]
 		switch {
@@ -104,7 +107,7 @@ func (w *waiter) startReads(started time.Time, ends map[int32]int64) {
 // errEndUnknown is reported for a partition that can't be read while others can.
 var errEndUnknown = errors.New("the end offset of the task's partition is unknown, it may have no leader; run `waybill doctor`")
 
-func (w *waiter) resolveAll(part *partitionReader, asOf time.Time) {
+func (w *Waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	part.asOf = asOf
 	for t := range part.waiting {
 		w.resolve(t, asOf)
@@ -116,13 +119,15 @@ type searchPlan struct {
 	// tasks are those whose first event is to be found. If one is due, all that may become due
 	// are included, because they share the read.
 	tasks map[string]*trackedTask
+	// lookups are the tasks that must be looked up instead.
+	lookups []*trackedTask
 	// silent: a submitted task has had no event for silentAfter.
 	silent bool
 	// consumptionUnknown: for such a task it isn't known either whether schedulers have consumed it.
 	consumptionUnknown bool
 }
 
-func (p *partitionReader) planSearch(now time.Time) searchPlan {
+func (p *partitionReader) planSearch(now time.Time, lookups bool) searchPlan {
 	l := searchPlan{tasks: map[string]*trackedTask{}}
 	due := false
 	for t := range p.waiting {
@@ -131,13 +136,17 @@ func (p *partitionReader) planSearch(now time.Time) searchPlan {
 		}
 		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
 		l.silent = l.silent || quiet && written
-		if t.searched && !t.startMissing {
+		if t.searched && !t.startMissing && !lookups {
 			continue
 		}
 		l.consumptionUnknown = l.consumptionUnknown || quiet && written && t.consumedAt.IsZero()
 		l.tasks[t.id] = t
 		over := quiet && (!written || !t.consumedAt.IsZero() && now.Sub(t.consumedAt) > silentAfter)
-		due = due || !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
+		missing := !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
+		if lookups && t.lookupDue(now, missing) {
+			l.lookups = append(l.lookups, t)
+		}
+		due = due || missing && !lookups
 	}
 	if !due {
 		l.tasks = nil
@@ -146,7 +155,7 @@ func (p *partitionReader) planSearch(now time.Time) searchPlan {
 }
 
 // catchUp reads the new records of a partition, and goes back as far as the search for tasks needs.
-func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, started time.Time) {
+func (w *Waiter) catchUp(p int32, end int64, search map[string]*trackedTask, started time.Time) {
 	w.readSlots <- struct{}{}
 	defer func() { <-w.readSlots }()
 	part := &w.partitions[p]
@@ -190,9 +199,9 @@ func (w *waiter) catchUp(p int32, end int64, search map[string]*trackedTask, sta
 
 // readRange reads a partition from an offset to its end. It folds the events of the tasks in search, and
 // from offset at on those of all tracked tasks.
-func (w *waiter) readRange(p int32, from, at int64, search map[string]*trackedTask) (to int64, err error) {
+func (w *Waiter) readRange(p int32, from, at int64, search map[string]*trackedTask) (to int64, err error) {
 	part := &w.partitions[p]
-	to, err = w.log.read(w.ctx, w.ns.Events(), p, from, time.Time{}, func(rs []events.Record) error {
+	to, err = w.log.Read(w.ctx, w.ns.Events(), p, from, time.Time{}, func(rs []events.Record) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		part.gotRecords = true
@@ -213,7 +222,7 @@ func (w *waiter) readRange(p int32, from, at int64, search map[string]*trackedTa
 
 // rangeRead records that a partition was read from an offset to its end, and removes the tasks that
 // were found from search. It reports whether any are left.
-func (w *waiter) rangeRead(part *partitionReader, from, to int64, search map[string]*trackedTask, started time.Time) (more bool) {
+func (w *Waiter) rangeRead(part *partitionReader, from, to int64, search map[string]*trackedTask, started time.Time) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	part.next = max(part.next, to)
@@ -237,20 +246,20 @@ func (w *waiter) rangeRead(part *partitionReader, from, to int64, search map[str
 }
 
 // readFailed records that a partition could not be read. Its calls fail once that has lasted for
-// brokerSilenceMax.
-func (w *waiter) readFailed(part *partitionReader, err error) {
+// BrokerSilenceMax.
+func (w *Waiter) readFailed(part *partitionReader, err error) {
 	part.readErr = err
 	if part.failingSince.IsZero() {
 		part.failingSince = time.Now()
 	}
-	if time.Since(part.failingSince) > brokerSilenceMax {
+	if time.Since(part.failingSince) > BrokerSilenceMax {
 		w.failPartition(part, persistentError(err))
 		part.failingSince = time.Time{}
 	}
 }
 
 // checkRefusals reads the dead letters for submitted orders without an event.
-func (w *waiter) checkRefusals() {
+func (w *Waiter) checkRefusals() {
 	origins := map[string]*trackedTask{}
 	var since time.Time
 	w.mu.Lock()
@@ -277,9 +286,9 @@ func (w *waiter) checkRefusals() {
 	}
 }
 
-func (w *waiter) readDeadLetters(ctx context.Context, origins map[string]*trackedTask, since time.Time) error {
+func (w *Waiter) readDeadLetters(ctx context.Context, origins map[string]*trackedTask, since time.Time) error {
 	topic := w.ns.Deadletters()
-	ends, err := w.log.endOffsets(ctx, topic)
+	ends, err := w.log.EndOffsets(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -288,7 +297,7 @@ func (w *waiter) readDeadLetters(ctx context.Context, origins map[string]*tracke
 		wanted[events.Partition([]byte(t.id), int32(len(ends)))] = true
 	}
 	for p := range wanted {
-		if _, err := w.log.read(ctx, topic, p, 0, since, func(rs []events.Record) error {
+		if _, err := w.log.Read(ctx, topic, p, 0, since, func(rs []events.Record) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for i := range rs {
@@ -310,8 +319,8 @@ func (w *waiter) readDeadLetters(ctx context.Context, origins map[string]*tracke
 
 // checkConsumed records which orders without an event schedulers have consumed. If their committed
 // offsets can't be read, the orders count as consumed.
-func (w *waiter) checkConsumed() {
-	consumed, err := w.log.consumedOffsets(w.ctx)
+func (w *Waiter) checkConsumed() {
+	consumed, err := w.log.ConsumedOffsets(w.ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
