@@ -24,7 +24,6 @@ type Deadlines struct {
 	// snapshot is loaded, or until was reached.
 	until     int64
 	seqs      map[string]uint64
-	reader    events.EventReader
 	timersBuf []events.Armed // scratch: the timers of one task
 }
 
@@ -50,26 +49,24 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 
 // Apply folds the next event of the log. It skips events below Next. An event that can't be read
 // stops its task (Stopped): its timers are disarmed. An error means that the partition can't
-// continue: epochs fall, or the store has stopped.
+// continue: epochs fall, or the log is another one.
 func (v *Deadlines) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		return err
 	}
-	e, err := v.reader.Decode(r)
-	if err != nil {
+	e, err := v.decode(r)
+	switch {
+	case err != nil:
+		return err
+	case e == nil: // its task may have been stopped
 		if tt := v.tasks[string(r.Key)]; tt != nil {
 			v.reconcile(tt, nil)
 			v.mark(tt)
 		}
-		return v.stopUnreadable(r, err)
-	}
-	if err := v.evolvePartition(r, e); err != nil {
-		return err
-	}
-	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) && (v.seqs == nil || e.Seq > v.seqs[e.Task]) {
+	case v.seqs == nil || e.Seq > v.seqs[e.Task]:
 		v.evolve(e)
 	}
-	if v.next = r.Offset + 1; v.next >= v.until {
+	if v.next >= v.until {
 		v.seqs = nil
 	}
 	return nil

@@ -31,7 +31,6 @@ const (
 // Pebble has all tasks, the finished ones in the form of events.Task.Finished. It is for one goroutine.
 type Tasks struct {
 	*view
-	reader   events.EventReader
 	open     openTasks
 	finished map[string]*entry // not saved yet
 	changed  []*entry
@@ -179,7 +178,7 @@ func (v *Tasks) EndLookups() {
 
 // Apply folds the next event of the log. It skips events below Next. An event that can't be folded
 // stops its task (Stopped) and is no error. An error means that the partition can't continue:
-// epochs fall, or the store has stopped. Apply retains nothing of the record.
+// epochs fall, or the log is another one. Apply retains nothing of the record.
 func (v *Tasks) Apply(r *events.Record) error {
 	switch ok, err := v.accepts(r); {
 	case err != nil:
@@ -193,18 +192,11 @@ func (v *Tasks) Apply(r *events.Record) error {
 		v.lacksLast = false
 	}
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
-	e, err := v.reader.Decode(r)
-	if err != nil {
-		return v.stopUnreadable(r, err)
-	}
-	if err := v.evolvePartition(r, e); err != nil {
-		return err
-	}
-	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) {
+	e, err := v.decode(r)
+	if e != nil {
 		v.evolve(r, e)
 	}
-	v.next = r.Offset + 1
-	return nil
+	return err
 }
 
 func (v *Tasks) evolve(r *events.Record, e *events.Event) {
@@ -222,7 +214,7 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 		e.Task = strings.Clone(e.Task)
 	}
 	detachFact(e.Fact)
-	t, err := events.Evolve(en.task, e, v.reader.Hash(r))
+	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
 		return

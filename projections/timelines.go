@@ -49,7 +49,7 @@ func (t *Timelines) Next() int64 { return t.v.next }
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }
 
 // Apply adds the next event of the log. It skips events below Next. A record without a valid seq gets no place and is
-// recorded (Stopped). An error means that the store has stopped, or that the log is another one (LogMismatchError).
+// recorded (Stopped). An error means that the log is another one (LogMismatchError).
 func (t *Timelines) Apply(r *events.Record) error {
 	if ok, err := t.v.accepts(r); err != nil || !ok {
 		return err

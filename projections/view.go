@@ -22,7 +22,8 @@ type view struct {
 	decodedBytes int64 // the view's part of Store.decoded
 	closed       bool
 
-	recent recentKeys // keys of the kind that lookups read
+	recent  recentKeys // keys of the kind that lookups read
+	decoder events.EventReader
 
 	// awaitingLast is true while the last applied event, of instant lastAt, must come again. inOrder is true if one
 	// reader delivers records in order.
@@ -177,6 +178,23 @@ func (v *view) mustBeOpen() {
 	if v.closed {
 		panic(fmt.Sprintf("projections: %s: the view of partition %d is closed", v.s.dir, v.keys.partition))
 	}
+}
+
+// decode decodes the next event, and folds it into the partition's state. e is nil if no task is to be changed: it is an
+// event of the partition, its task is stopped, or it is unreadable, which stops its task.
+func (v *view) decode(r *events.Record) (e *events.Event, err error) {
+	e, err = v.decoder.Decode(r)
+	if err != nil {
+		return nil, v.stopUnreadable(r, err)
+	}
+	if err := v.evolvePartition(r, e); err != nil {
+		return nil, err
+	}
+	v.next = r.Offset + 1
+	if e.Task == "" || len(v.stops) > 0 && v.skip(e.Task) {
+		return nil, nil
+	}
+	return e, nil
 }
 
 // stopUnreadable stops the task of an event that this build can't read. It folds the event's envelope into the

@@ -27,7 +27,7 @@ type roleFlags struct {
 	logLevel      string
 	session       time.Duration
 	transaction   time.Duration
-	reads         bool // may open an imported namespace
+	reads         bool // it only reads: it is no group member
 	drains        bool // serves requests of load balancers, so it drains before it stops
 }
 
@@ -37,7 +37,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console isn't a group member
+	if !r.reads {
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
 		after := kafka.DefaultSessionTimeout
 		if !state {
@@ -109,7 +109,7 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads,
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction,
 		EndProcess: endProcess})
 	if err != nil {
 		return orInterrupted(ctx, err)

@@ -14,19 +14,20 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// smallDisk mounts a file system of a few MB.
-func smallDisk(t *testing.T) string {
+// smallDisk mounts a file system of a few MB on an empty directory.
+func smallDisk(t *testing.T, dir string) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skipf("a disk of its own can't be mounted: %v", err)
+	switch err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); {
+	case errors.Is(err, syscall.EPERM):
+		t.Skipf("only root may mount a disk: %v", err)
+	case err != nil:
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Errorf("unmount: %v", err)
 		}
 	})
-	return dir
 }
 
 // fillUp writes a file until the disk is full.
@@ -76,7 +77,8 @@ func diskFailed(t *testing.T, p *process, dir string) {
 func TestFullDiskEndsTheProcess(t *testing.T) {
 	suite.NeedAll(t, "processes on a disk of their own, and Apache Kafka")
 	const tasks = 400
-	disk := smallDisk(t)
+	disk := t.TempDir()
+	smallDisk(t, disk)
 	b := kafkatest.Kafka(t)
 	s := onBroker(t, b, quickWorkflow(t, "quick", "undo", httpAttempts))
 	shop := openShop(t, nil)
@@ -112,4 +114,37 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 		p.stop(t)
 	}
 	checkDigests(t, s.config(), s.partitions, dirs...)
+}
+
+// TestFullDiskEndsUp: the stores of `up` are on a disk that becomes full. The whole process ends with one message. With
+// room again it goes on from its log.
+func TestFullDiskEndsUp(t *testing.T) {
+	suite.NeedAll(t, "a process on a disk of its own")
+	const tasks = 400
+	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
+	u.stop(t)
+	state := filepath.Join(u.dir, "state")
+	deleteState(t, state)
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, state)
+	u.start(t)
+	orders := unattended(demo.Orders(tasks, 4, false))
+	file, ballast := ordersFile(t, orders, "quick"), filepath.Join(state, "ballast")
+	seen := observe(t, &u.system)
+	submit := startProcess(t, u.env(), "submit", "-f", file)
+	ended := seen.awaitEnded(t, tasks/8)
+	fillUp(t, ballast)
+	diskFailed(t, u.process, state)
+	submit.kill()
+	t.Logf("the disk was full with %d of %d tasks ended", ended, tasks)
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	u.start(t)
+	u.waybill(t, exitOK, "submit", "-f", file, "--wait")
+	checkOrders(t, &u.system, seen.inputs, u.ledger(), orders)
+	u.waybill(t, exitOK, "verify")
+	u.stop(t)
 }
