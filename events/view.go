@@ -30,6 +30,7 @@ type TaskView struct {
 // StepView is a step of a TaskView.
 type StepView struct {
 	ID           string          `json:"id"`
+	StepKind     StepKind        `json:"kind,omitempty"` // absent: a call
 	State        StepState       `json:"state"`
 	Attempt      int             `json:"attempt"`
 	FailureCount int             `json:"failure_count"`
@@ -86,7 +87,7 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 func (t *Task) stepView(i int) StepView {
 	s, p := t.Steps[i], &t.Plan.Steps[i]
 	v := StepView{
-		ID: p.ID, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
+		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error,
