@@ -322,8 +322,9 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 		return decodeReply(r)
 	case Recoveries:
 		return decodeRecovery(r)
+	default:
+		return decodeControl(r)
 	}
-	return decodeControl(r)
 }
 
 // checkType compares a ce_type with the type of an inbox. nil: they are equal.

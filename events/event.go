@@ -30,6 +30,8 @@ type Event struct {
 }
 
 // Fact is the content of an event. The set of facts is closed.
+//
+//sumtype:decl
 type Fact interface {
 	Type() string              // the ce_type
 	About() About              // what it means for attempts and timers

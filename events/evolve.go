@@ -92,6 +92,7 @@ func (t *Task) enterState(e *Event, a About) error {
 			}
 		}
 		t.disarm(true)
+	case DisarmsNone, DisarmsOwn, DisarmsStep: // the fact itself has changed its run
 	}
 	return nil
 }

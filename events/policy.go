@@ -87,6 +87,7 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 		return p.retry(now)
 	case TimerStep:
 		return Ask{Action: ActionFire}
+	case TimerAttempt, TimerFailed:
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {

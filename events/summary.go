@@ -303,22 +303,21 @@ func (p *StepSummary) fields(c *codec) {
 
 // SummaryView is a task as a list shows it in JSON.
 type SummaryView struct {
-	ID           string            `json:"id"`
-	Workflow     string            `json:"workflow"`
-	Version      int               `json:"version"`
-	State        TaskState         `json:"state"`
-	CompleteBy   *string           `json:"complete_by"` // null while pending, as in a TaskView
-	FailureCount int               `json:"failure_count"`
-	Priority     int               `json:"priority"`
-	Labels       map[string]string `json:"labels"`
-	SubmittedAt  *string           `json:"submitted_at"`
-	UpdatedAt    *string           `json:"updated_at"`
-	Due          *string           `json:"due"`
-	ErrorCode    *string           `json:"error_code"`
-	StepsInError []string          `json:"steps_in_error"`
-	WaitingFor   []string          `json:"waiting_for"`
-	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of the previous event.
-	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
+	ID           string            `json:"id" jsonschema:"The task's id, which its submitter chose."`
+	Workflow     string            `json:"workflow" jsonschema:"The name of the workflow."`
+	Version      int               `json:"version" jsonschema:"The version of the workflow."`
+	State        TaskState         `json:"state" jsonschema:"The state of the task."`
+	CompleteBy   *string           `json:"complete_by" format:"date-time" jsonschema:"The instant by which the task must have finished. It is null while the task is pending."`
+	FailureCount int               `json:"failure_count" jsonschema:"The number of failed and expired attempts of all steps. It never falls."`
+	Priority     int               `json:"priority" jsonschema:"The priority from the submission."`
+	Labels       map[string]string `json:"labels" jsonschema:"The labels from the submission."`
+	SubmittedAt  *string           `json:"submitted_at" format:"date-time" jsonschema:"When a scheduler accepted the task."`
+	UpdatedAt    *string           `json:"updated_at" format:"date-time" jsonschema:"When the task's last event was decided."`
+	Due          *string           `json:"due" format:"date-time" jsonschema:"When the earliest timer of the task and its steps is due. null: no timer is armed."`
+	ErrorCode    *string           `json:"error_code" jsonschema:"The code of the task's error. null: no error."`
+	StepsInError []string          `json:"steps_in_error" jsonschema:"The steps that are held, in the order of the workflow's definition."`
+	WaitingFor   []string          `json:"waiting_for" jsonschema:"The agents that have a running attempt of the task."`
+	StoppedSeq   uint64            `json:"stopped_seq,omitempty" jsonschema:"The seq of the first event that this build can't read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
 // View returns the summary in JSON form.

@@ -149,8 +149,9 @@ func (t *Task) TimerKind(step int, k Kind) TimerKind {
 		return stepKinds[t.Plan.StepKindOf(step, k)]
 	case StepWaiting:
 		return TimerWaiting
+	default:
+		return TimerFailed
 	}
-	return TimerFailed
 }
 
 // Recovery returns the recovery to ask for when the timer is due.

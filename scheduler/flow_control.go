@@ -189,6 +189,7 @@ func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 		}
 	case events.PhaseReplied:
 		f.recordAnswer(f.running(t, a.Step, a.Kind, a.Attempt), written, e.At)
+	default: // no attempt has ended
 	}
 }
 
@@ -400,6 +401,7 @@ func (f *flow) addRun(a *agentFlow, p *agentRun, restored bool) {
 		a.queue.add(p)
 		a.waiting[p.workflow]++
 		f.queued++
+	case runBackingOff, runRemoved: // take no place
 	}
 }
 
@@ -411,6 +413,7 @@ func (f *flow) removeRun(a *agentFlow, p *agentRun) {
 		a.queue.remove(p)
 		decrement(a.waiting, p.workflow)
 		f.queued--
+	case runBackingOff, runRemoved: // had no place
 	}
 	p.state = runRemoved
 	delete(f.runs, p.runName)

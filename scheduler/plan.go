@@ -108,6 +108,7 @@ func (d *decider) advance() {
 		d.advanceSteps()
 	case events.StateUndoing:
 		d.advanceUndo()
+	default: // nothing starts
 	}
 }
 
@@ -404,6 +405,7 @@ func (d *decider) advanceUndo() {
 			case events.StepPending: // resubmitted
 				d.startAttempt(i, events.Undo)
 				return
+			default: // it has ended
 			}
 		}
 	}

@@ -332,6 +332,7 @@ func (c *decoder) tree(n *node, path string, depth int) any {
 		return object
 	case kindRefused:
 		c.reportRefused(n, path)
+	case kindNull:
 	}
 	return nil
 }

@@ -18,7 +18,7 @@
 // eventSource (eventsource.go): the log, a file, or a console.
 //
 // internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
-// console.go. demo and up run all roles on an embedded broker (local.go).
+// console.go. demo and up run all roles on an embedded broker (internal/local).
 package main
 
 import (
@@ -28,6 +28,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -93,6 +94,16 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
 	return codeOf(err)
+}
+
+// ending is held from the first failure of a disk until the process has ended, so that only one is reported.
+var ending sync.Mutex
+
+// endProcess ends the process because a disk failed.
+func endProcess(err error) {
+	ending.Lock()
+	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+	os.Exit(exitOther)
 }
 
 // errSilent is wrapped by errors that were already printed.

@@ -2,97 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/console/onkafka"
 )
-
-// submissionSearchMax bounds the records that are read to find a submission.
-const submissionSearchMax = 200_000
-
-// errSearchDone ends a read that found its record or reached submissionSearchMax.
-var errSearchDone = errors.New("enough was read")
-
-// submissionSearch looks for a task's submission among those that no scheduler has consumed.
-type submissionSearch struct {
-	topic, id string
-	looked    int // records read so far
-	found     *console.Waiting
-}
-
-// findPendingSubmission returns the submission of a task that no scheduler has consumed, or nil. It is in the
-// task's own partition, unless a foreign client used another partitioner.
-func findPendingSubmission(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
-	look := &submissionSearch{topic: ns.Inbox(events.Tasks), id: id}
-	ends, err := admin.KnownEndOffsets(ctx, look.topic)
-	if err != nil {
-		return nil, err
-	}
-	commits, err := admin.Commits(ctx, ns.SchedulerGroup())
-	if err != nil {
-		return nil, err
-	}
-	own := events.Partition([]byte(id), partitions)
-	var away []int32
-	for i := range partitions {
-		p := (own + i) % partitions
-		from := max(0, commits[look.topic][p])
-		end, led := ends[p]
-		switch {
-		case !led && p != own:
-			away = append(away, p)
-			continue
-		case led && end <= from:
-			continue // no pending records
-		}
-		if err := look.searchPartition(ctx, reader, p, from); err != nil || look.found != nil {
-			return look.found, err
-		}
-	}
-	if len(away) > 0 {
-		return nil, fmt.Errorf("the partitions %v of %s have no leader, and a client with another partitioner may have written it there", away, look.topic)
-	}
-	return nil, nil
-}
-
-// searchPartition searches one partition.
-func (l *submissionSearch) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
-	before := int64(0)
-	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Corrupt: func(*kafka.CorruptError) {}}
-	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
-		for i := range rs {
-			if l.looked++; l.looked > submissionSearchMax {
-				return errSearchDone
-			}
-			if isSubmissionOf(&rs[i], l.id) {
-				l.found = &console.Waiting{Topic: l.topic, Partition: p, Offset: rs[i].Offset, Before: before}
-				return errSearchDone
-			}
-			before++
-		}
-		return nil
-	}, nil)
-	switch {
-	case !errors.Is(err, errSearchDone):
-		return err
-	case l.found == nil:
-		return fmt.Errorf("it isn't among the first %d pending submissions, and the search ends there", submissionSearchMax)
-	}
-	return nil
-}
-
-// isSubmissionOf reports whether a record is the submission of a task, by its key or, without one, by its
-// value.
-func isSubmissionOf(r *events.Record, id string) bool {
-	if len(r.Key) > 0 {
-		return string(r.Key) == id
-	}
-	task, _, err := events.DecodeInput(events.Tasks, r)
-	return err == nil && task == id
-}
 
 // explainMissing returns the error for a task that isn't in the log. It says whether its submission waits for a
 // scheduler.
@@ -102,7 +16,7 @@ func (l *logbook) explainMissing(ctx context.Context, id string) error {
 	}
 	var w *console.Waiting
 	err := l.askBrokers(ctx, func(ctx context.Context) (err error) {
-		w, err = findPendingSubmission(ctx, l.admin, l.reader, l.cfg.Namespace, l.partitions, id)
+		w, err = onkafka.FindWaiting(ctx, l.admin, l.reader, l.cfg.Namespace, l.partitions, id)
 		return err
 	})
 	switch {

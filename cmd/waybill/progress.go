@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // When a progress bar is shown, and its width.
@@ -43,4 +46,17 @@ func (p *progressBar) end() {
 		fmt.Fprint(p.out, clearLine(p.out))
 		p.shown = false
 	}
+}
+
+// isTerminal reports whether an output is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+func clearLine(w io.Writer) string {
+	if isTerminal(w) {
+		return "\r\x1b[K"
+	}
+	return ""
 }

@@ -259,7 +259,8 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
 		return
 	}
-	t, e, err := events.FoldRecord(f.tasks[id], r)
+	fold := events.Fold{Task: f.tasks[id]}
+	e, err := fold.Add(r)
 	switch {
 	case err != nil && id == "":
 		f.noTask++
@@ -269,7 +270,7 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
 			f.owners[r.Partition] = claim.Owner
 		} else {
-			f.tasks[id] = t
+			f.tasks[id] = fold.Task
 		}
 	}
 }

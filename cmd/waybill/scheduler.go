@@ -109,7 +109,8 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads,
+		EndProcess: endProcess})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}

@@ -179,32 +179,9 @@ func hasStepInError(t *events.Task, step string) bool {
 	return false
 }
 
-// filter returns the filter expression for a console.
-func (o *taskListOptions) filter(from time.Time) string {
-	var terms []string
-	add := func(name, value string) { terms = append(terms, consoleapi.Term(name, value)) }
-	if len(o.states) > 0 {
-		add("state", strings.Join(o.states, ","))
-	}
-	if o.workflow != "" {
-		add("workflow", o.workflow)
-	}
-	for _, k := range slices.Sorted(maps.Keys(o.labels)) {
-		add("label", k+"="+o.labels[k])
-	}
-	if o.inError != "" {
-		add("step_in_error", o.inError)
-	}
-	if o.agent != "" {
-		add("agent", o.agent)
-	}
-	if !from.IsZero() {
-		add("since", from.UTC().Format(time.RFC3339Nano))
-	}
-	if o.within > 0 {
-		add("due_within", o.within.String())
-	}
-	return strings.Join(terms, " ")
+// filter returns the filter for a console.
+func (o *taskListOptions) filter(from time.Time) *consoleapi.Filter {
+	return &consoleapi.Filter{States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, Agent: o.agent, Since: from, DueWithin: o.within}
 }
 
 // askConsole prints the list that a console returns.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/consoleapi"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -119,28 +119,11 @@ func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, 
 
 func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
 	err = h.askBrokers(ctx, func(ctx context.Context) error {
-		a, err = agentState(ctx, h.admin, h.cfg.Namespace, name)
+		a, err = onkafka.AgentState(ctx, h.admin, h.cfg.Namespace, name)
 		return err
 	})
 	if err != nil {
 		return a, fmt.Errorf("agent %s: %w", name, err)
-	}
-	return a, nil
-}
-
-// agentState returns the members and the lag of an agent's consumer group.
-func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
-	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
-	if err != nil {
-		return a, err
-	}
-	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
-	if err != nil {
-		return a, err
-	}
-	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
-	for _, lag := range a.Lags {
-		a.Lag += lag
 	}
 	return a, nil
 }

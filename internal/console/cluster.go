@@ -12,10 +12,7 @@ import (
 
 // workflows lists the applied versions with their tasks. A version that has tasks is listed even if it was
 // deleted.
-func (c *call) workflows() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) workflows(*noParameters) (*workflowList, error) {
 	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
 	of := func(name string, version int) *WorkflowView {
 		key := name + "/" + strconv.Itoa(version)
@@ -87,10 +84,7 @@ func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next 
 	return progress, nil
 }
 
-func (c *call) agents() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) agents(*noParameters) (*agentList, error) {
 	list, err := c.cfg.Cluster.Agents(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the agents: %v", err)
@@ -112,10 +106,7 @@ func (c *call) agents() (any, error) {
 	return &agentList{Agents: list, AsOf: asOf(reflected), Incomplete: lacks}, err
 }
 
-func (c *call) partitions() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) partitions(*noParameters) (*partitionList, error) {
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the schedulers: %v", err)

@@ -49,7 +49,6 @@ const (
 	shutdownWithin  = 2 * time.Second
 	minOffsetWithin = 5 * time.Second
 	bodyMaxBytes    = events.MaxSubmissionBytes
-	controlMaxBytes = events.MaxSubmissionBytes
 )
 
 // timeouts bound what a console waits for. Tests use shorter ones.
@@ -71,7 +70,8 @@ type Console struct {
 	cfg                Config
 	timeouts           timeouts
 	mux                *http.ServeMux
-	streamSlots        chan struct{} // bounds the open streams
+	document           func() *openAPIDocument // a field, since routes can't refer to what is made of them
+	streamSlots        chan struct{}           // bounds the open streams
 	origins            *http.CrossOriginProtection
 	denials            denials
 	streamCounts       streamCounts
@@ -90,14 +90,14 @@ func CheckOrigin(origin string) error {
 
 // New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
+	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
 		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
 	c.closing, c.cancelStreams = context.WithCancel(context.Background())
 	for _, route := range routes {
-		c.mux.Handle(route.method+" "+route.path, c.serve(route))
+		c.mux.Handle(route.method+" "+route.path, c.handler(route))
 	}
 	if cfg.Health != nil {
 		for _, path := range probePaths { // platforms have no token
@@ -182,44 +182,8 @@ type call struct {
 	w            http.ResponseWriter
 	r            *http.Request
 	who          caller
+	status       int  // of the answer
 	readingTopic bool // it holds a topicReadSlots slot until it is answered
-}
-
-// serve returns the handler of a route.
-func (c *Console) serve(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := c.authenticate(r)
-		if err == nil && who.role < route.role {
-			err = c.roleError(who, route.role)
-		}
-		if err == nil && route.stream && r.Method == http.MethodHead {
-			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
-		}
-		if err == nil && r.Method == http.MethodPost {
-			err = c.checkWritable()
-		}
-		if err == nil && r.Method == http.MethodPost {
-			err = checkJSON(r)
-		}
-		if err != nil {
-			c.fail(w, r, err)
-			return
-		}
-		if !route.stream {
-			ctx, cancel := context.WithTimeout(r.Context(), c.timeouts.answer)
-			defer cancel()
-			r = r.WithContext(ctx)
-		}
-		asked := &call{Console: c, w: w, r: r, who: who}
-		defer asked.releaseSlots()
-		answer, err := route.answer(asked)
-		switch {
-		case err != nil:
-			c.fail(w, r, err)
-		case answer != nil:
-			c.write(w, answer)
-		}
-	})
 }
 
 // roleError says which role a caller lacks.
@@ -230,28 +194,26 @@ func (c *Console) roleError(who caller, role Role) error {
 	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
-// response is an answer with its own status.
-type response struct {
-	status   int
-	location string
-	body     any
-}
-
 // write writes an answer. A client that receives it too slowly is cut off (timeouts.write).
-func (c *Console) write(w http.ResponseWriter, answer any) {
-	status := http.StatusOK
-	if a, ok := answer.(*response); ok {
-		status, answer = a.status, a.body
-		if a.location != "" {
-			w.Header().Set("Location", a.location)
-		}
+func (c *Console) write(w http.ResponseWriter, status int, answer any) {
+	kind := "application/json"
+	var lines []byte
+	switch a := answer.(type) {
+	case eventStream:
+		return // it was sent
+	case jsonLines:
+		kind, lines = "application/jsonl", a
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	c.withWriteDeadline(w, func() {
+	c.withWriteDeadline(w, func() { // errors: the client may have disconnected
+		if lines != nil {
+			_, _ = w.Write(lines)
+			return
+		}
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(answer) // the client may have disconnected
+		_ = e.Encode(answer)
 	})
 }
 

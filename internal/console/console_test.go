@@ -29,7 +29,7 @@ func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 	if r.status != http.StatusOK {
 		t.Fatalf("%s: %d %s", path, r.status, r.body)
 	}
-	w.document(t).fits(t, http.MethodGet, route, r)
+	readDocument(t).fits(t, http.MethodGet, route, r)
 	if err := json.Unmarshal([]byte(r.body), &v); err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,6 @@ func (w *world) last(id string) events.Record {
 			return rs[i]
 		}
 	}
-}
-
-func (w *world) document(t testing.TB) *document {
-	t.Helper()
-	return readDocument(t)
 }
 
 // wanted returns the ids that a filter accepts, in the order of the list.
@@ -532,7 +527,7 @@ func TestHistoryIsForReading(t *testing.T) {
 	id := w.some(t, events.StateError).ID
 	for _, route := range routes {
 		path := strings.Replace(route.path, "{id}", url.PathEscape(id), 1)
-		if route.stream {
+		if route.streams() {
 			continue
 		}
 		r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"order","step":"charge","as":"undone"}`)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 
@@ -28,16 +27,10 @@ type history struct {
 }
 
 // history reads the events of the task that a request is about.
-func (c *call) history() (*history, error) {
-	if err := c.checkParams("min_offset"); err != nil {
-		return nil, err
-	}
-	id := c.r.PathValue("id")
-	if err := events.CheckTaskID(id); err != nil {
-		return nil, badRequest("task %v", err)
-	}
+func (c *call) history(in *taskRequest) (*history, error) {
+	id := string(in.Task)
 	p := events.Partition([]byte(id), c.cfg.Partitions)
-	offset, err := c.minOffset(p)
+	offset, err := c.minOffset(in.MinOffset, p)
 	if err == nil && offset > 0 {
 		err = c.awaitOffset(c.r.Context(), p, offset)
 	}
@@ -49,8 +42,8 @@ func (c *call) history() (*history, error) {
 
 // minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
 // log.
-func (c *call) minOffset(p int32) (int64, error) {
-	text := c.r.URL.Query().Get("min_offset")
+func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
+	text := string(asked)
 	switch text {
 	case "":
 		return 0, nil
@@ -177,11 +170,12 @@ func (c *call) noTask(id string, p int32) error {
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
 // be it fails.
 func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err error) {
+	var f events.Fold
 	for i := range h.records {
 		r := &h.records[i]
 		err := h.lost[r.Offset]
 		if err == nil {
-			if task, _, err = events.FoldRecord(task, r); err == nil {
+			if _, err = f.Add(r); err == nil {
 				continue
 			}
 			err = errors.Unwrap(err)
@@ -189,10 +183,10 @@ func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err e
 		unreadable = &unreadableRecord{r, err}
 		break
 	}
-	if task == nil {
+	if f.Task == nil {
 		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), unreadable, api+TaskPath(h.id))
 	}
-	return task, unreadable, nil
+	return f.Task, unreadable, nil
 }
 
 // unreadableRecord is the first record of a task that can't be folded, and why.
@@ -211,8 +205,8 @@ func (p *unreadableRecord) String() string {
 
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
-func (c *call) task() (any, error) {
-	h, err := c.history()
+func (c *call) task(in *taskRequest) (*taskView, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -227,12 +221,12 @@ func (c *call) task() (any, error) {
 	return v, nil
 }
 
-func (c *call) timeline() (any, error) {
-	h, err := c.history()
+func (c *call) timeline(in *taskRequest) (*timelineView, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
-	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
+	v := &timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
 	for i := range h.records {
 		r := &h.records[i]
 		if line, err := h.line(r); err == nil {
@@ -249,8 +243,8 @@ func (h *history) asOf() events.AsOf {
 }
 
 // why returns why a task doesn't advance.
-func (c *call) why() (any, error) {
-	h, err := c.history()
+func (c *call) why(in *taskRequest) (*replay.Why, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +269,8 @@ func (c *call) why() (any, error) {
 }
 
 // export returns the events of a task in the format of `waybill export`.
-func (c *call) export() (any, error) {
-	h, err := c.history()
+func (c *call) export(in *taskRequest) (jsonLines, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -296,10 +290,7 @@ func (c *call) export() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.w.Header().Set("Content-Type", "application/jsonl")
-	c.w.WriteHeader(http.StatusOK)
-	c.withWriteDeadline(c.w, func() { _, _ = body.WriteTo(c.w) }) // the client may have disconnected
-	return nil, nil
+	return body.Bytes(), nil
 }
 
 // offsetOf is the offset of an event of a task.

@@ -56,20 +56,25 @@ func alertBytes(v *AlertView) int {
 	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
 }
 
+type alertsRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: open alerts of any age, and others of the last 24 hours."`
+	noticesRequest
+	Open bool `query:"open" jsonschema:"true: only alerts of tasks that are still held."`
+	listRequest
+}
+
 // alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
-func (c *call) alerts() (any, error) {
-	if err := c.checkParams("since", "limit", "open", "page_token", "min_offset"); err != nil {
-		return nil, err
+func (c *call) alerts(in *alertsRequest) (*alertList, error) {
+	open := ""
+	if in.Open {
+		open = "open"
 	}
-	asked, err := c.window("open")
+	asked, err := c.window(&in.noticesRequest, in.Since, open)
 	if err != nil {
 		return nil, err
 	}
-	q, err := c.alertQuery(asked)
-	if err != nil {
-		return nil, err
-	}
-	floor, leaderless, err := c.minOffsets()
+	q := alertQuery(in, asked)
+	floor, leaderless, err := c.minOffsets(in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -99,27 +104,19 @@ func (c *call) alerts() (any, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
+	return &alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
 }
 
-// alertQuery parses open. Without since, open alerts of any age are listed.
-func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
-	q = projections.AlertQuery{PastSince: asked.since, Limit: asked.limit}
+// alertQuery is the query of the index. Without since, open alerts of any age are listed.
+func alertQuery(in *alertsRequest, asked *window) projections.AlertQuery {
+	q := projections.AlertQuery{PastSince: asked.since, Limit: asked.limit, OpenOnly: in.Open}
 	if asked.after != nil {
 		q.After = asked.after.alertPlace()
 	}
-	values := c.r.URL.Query()
-	if values.Get("since") != "" {
+	if in.Since != "" {
 		q.OpenSince = asked.since
 	}
-	switch text := values.Get("open"); text {
-	case "", "false":
-	case "true":
-		q.OpenOnly = true
-	default:
-		return q, badRequest("open %q: true or false", printable(text))
-	}
-	return q, nil
+	return q
 }
 
 // alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
@@ -150,17 +147,20 @@ func deadletterBytes(d *DeadletterView) int {
 	return n
 }
 
-func (c *call) deadletters() (any, error) {
-	if err := c.checkParams("since", "limit", "reason", "page_token"); err != nil {
-		return nil, err
-	}
-	asked, err := c.window("reason")
+type deadlettersRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: 24h."`
+	noticesRequest
+	Reason string `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
+}
+
+func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
+	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason)
 	if err != nil {
 		return nil, err
 	}
 	var reasons []string
-	if text := c.r.URL.Query().Get("reason"); text != "" {
-		reasons = strings.Split(text, ",")
+	if in.Reason != "" {
+		reasons = strings.Split(in.Reason, ",")
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
@@ -184,7 +184,7 @@ func (c *call) deadletters() (any, error) {
 	for i, p := range leaderless {
 		lacks[i] = Incomplete{Partition: p, Why: NoLeader}
 	}
-	return deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
+	return &deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.

@@ -7,33 +7,43 @@ import (
 	"strconv"
 )
 
-// The kinds of problem, by the last part of their type.
+// The kinds of problem, by the last part of their type. The last text says when they occur.
 var (
-	badRequest        = problemOf(http.StatusBadRequest, "bad_request", "Invalid request")
-	unauthorized      = problemOf(http.StatusUnauthorized, "unauthorized", "Authentication required")
-	forbidden         = problemOf(http.StatusForbidden, "forbidden", "Not permitted")
-	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found")
-	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed")
-	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state")
-	readOnly          = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only")
-	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large")
-	notJSON           = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON")
-	wrongHost         = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console")
-	otherSystem       = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system")
-	tooMany           = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token")
-	unprocessable     = problemOf(http.StatusUnprocessableEntity, "unusable", "Invalid submission or command")
-	unreadableProblem = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read")
-	internal          = problemOf(http.StatusInternalServerError, "internal", "Internal error")
-	unavailable       = problemOf(http.StatusServiceUnavailable, "unavailable", "Unavailable")
-	incomplete        = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would be incomplete")
-	noAnswer          = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered")
+	badRequest        = problemOf(http.StatusBadRequest, "bad_request", "Invalid request", "A parameter or the body can't be understood.")
+	unauthorized      = problemOf(http.StatusUnauthorized, "unauthorized", "Authentication required", "The request has no token, or an invalid one.")
+	forbidden         = problemOf(http.StatusForbidden, "forbidden", "Not permitted", "The token's role or the console's settings don't permit the request, or a web page of another origin sent it.")
+	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found", "There is no such task.")
+	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed", "The path doesn't accept this method.")
+	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state", "The task's state doesn't allow the command, or another submission has this id.")
+	readOnly          = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only", "The namespace was imported, and is read-only.")
+	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large", "The body is too large.")
+	notJSON           = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON", "The request has another Content-Type than application/json.")
+	wrongHost         = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console", "The request names a host that this console doesn't serve, or comes through a proxy that it doesn't expect.")
+	otherSystem       = problemOf(http.StatusMisdirectedRequest, "other_system", "Meant for another system", "The request is meant for another cluster or namespace.")
+	tooMany           = problemOf(http.StatusTooManyRequests, "too_many_failures", "Too many requests with an invalid token", "The address sent too many invalid tokens.")
+	unprocessable     = problemOf(http.StatusUnprocessableEntity, "unusable", "Invalid submission or command", "The body is valid JSON, but not a valid submission or command.")
+	unreadableProblem = problemOf(http.StatusInternalServerError, "unreadable", "The task's history can't be read", "An event of the task can't be read.")
+	internal          = problemOf(http.StatusInternalServerError, "internal", "Internal error", "The console failed.")
+	unavailable       = problemOf(http.StatusServiceUnavailable, "unavailable", "Unavailable", "Brokers don't answer, a limit of the console is reached, or the answer takes too long. Try again.")
+	incomplete        = problemOf(http.StatusServiceUnavailable, "incomplete", "The answer would be incomplete", "The console hasn't read far enough: the member incomplete says why. Try again.")
+	noAnswer          = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered", "No scheduler answered in time. The command stays in the log.")
 )
 
 // problemTypes is the prefix of the types.
 const problemTypes = "urn:waybill:problem:"
 
+// problemKind describes a kind of problem.
+type problemKind struct {
+	status     int
+	name, when string
+}
+
+// problemKinds are all kinds, in the order of their status.
+var problemKinds []problemKind
+
 // problemOf defines a kind of problem. It returns a constructor that takes the detail.
-func problemOf(status int, name, title string) func(format string, args ...any) *Problem {
+func problemOf(status int, name, title, when string) func(format string, args ...any) *Problem {
+	problemKinds = append(problemKinds, problemKind{status, name, when})
 	return func(format string, args ...any) *Problem {
 		return &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -20,6 +22,19 @@ type sent struct {
 	id, name string
 	line     events.Line
 }
+
+// streamed is the schema of an event's data, by the event's name.
+func streamed(name string) *jsonschema.Schema {
+	if name == UnreadableEvent {
+		return unreadableSchema
+	}
+	return lineSchema
+}
+
+var (
+	lineSchema       = &jsonschema.Schema{Ref: "#/components/schemas/Line"}
+	unreadableSchema = &jsonschema.Schema{Ref: "#/components/schemas/Unreadable"}
+)
 
 // openStream reads the events of a stream until the test ends.
 func openStream(t *testing.T, s server, path string, headers ...string) (<-chan sent, int) {
@@ -53,6 +68,9 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 			case "data":
 				if json.Unmarshal([]byte(value), &e.line) != nil {
 					return
+				}
+				if err := readDocument(t).validate(streamed(e.name), value); err != nil {
+					t.Errorf("%s: %v\n%s", e.name, err, value)
 				}
 				came <- e
 				e = sent{}
@@ -216,7 +234,7 @@ func TestTaskStreamOfAHistory(t *testing.T) {
 		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
 			t.Error(p.Detail)
 		}
-		w.document(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
+		readDocument(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
 	}
 }
 

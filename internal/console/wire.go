@@ -13,7 +13,6 @@ type (
 	taskList      = consoleapi.TaskPage
 	timelineView  = consoleapi.Timeline
 	submitResult  = consoleapi.Submitted
-	command       = consoleapi.Command
 	commandResult = consoleapi.CommandResult
 
 	AlertView      = consoleapi.Alert

@@ -258,12 +258,14 @@ func (c *Client) NextPage(q url.Values, token string) error {
 
 // Task returns a task as of the log's end.
 func (c *Client) Task(ctx context.Context, id string) (t Task, err error) {
-	return t, c.Get(ctx, TaskPath(id), AtLogEnd(), &t)
+	err = c.Get(ctx, TaskPath(id), AtLogEnd(), &t)
+	return t, err
 }
 
 // Timeline returns the events of a task as of the log's end.
 func (c *Client) Timeline(ctx context.Context, id string) (t Timeline, err error) {
-	return t, c.Get(ctx, TaskPath(id)+"/timeline", AtLogEnd(), &t)
+	err = c.Get(ctx, TaskPath(id)+"/timeline", AtLogEnd(), &t)
+	return t, err
 }
 
 // Export passes the events of a task as of the log's end to fn, in the format of `waybill export`.
@@ -273,9 +275,9 @@ func (c *Client) Export(ctx context.Context, id string, fn func(io.Reader) error
 
 // Tasks passes the pages of a list of tasks to fn, newest first and as of the log's end, until fn has had max tasks
 // (0: all) or returns an error. more reports whether there are further tasks.
-func (c *Client) Tasks(ctx context.Context, filter string, max int, fn func(*TaskPage) error) (more bool, err error) {
+func (c *Client) Tasks(ctx context.Context, f *Filter, max int, fn func(*TaskPage) error) (more bool, err error) {
 	q := AtLogEnd()
-	if filter != "" {
+	if filter := f.String(); filter != "" {
 		q.Set("filter", filter)
 	}
 	for got := 0; ; {

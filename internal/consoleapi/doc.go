@@ -1,9 +1,10 @@
 // Package consoleapi is the HTTP API of a console as Go types, and its client. The console (internal/console)
 // encodes these types, and the command line and the Go client decode them.
 //
-//	types.go, incomplete.go, problem.go, system.go   the types on the wire
-//	client.go                                        Client: requests, bounds, errors
-//	stream.go                                        Client.FollowTask: a task's events as they arrive
+//	client.go   Client: requests, bounds, errors
+//	stream.go   Client.FollowTask: a task's events as they arrive
+//
+// The other files have the types on the wire.
 //
 // # Errors
 //

@@ -12,9 +12,9 @@ const (
 // Incomplete says that an answer lacks something of a partition. Lists and errors about a task report it in this
 // way only.
 type Incomplete struct {
-	Partition int32   `json:"partition"`
-	Why       string  `json:"why"`
-	Restored  float64 `json:"restored"` // how much of it was read, from 0 to 1
+	Partition int32   `json:"partition" jsonschema:"The partition."`
+	Why       string  `json:"why" enum:"no_leader,restoring,behind" jsonschema:"no_leader: no broker leads the partition, so nothing can be read from it. restoring: this console is still reading the partition. behind: the console didn't reach the requested offset in time."`
+	Restored  float64 `json:"restored" jsonschema:"How much of the partition the console has read, from 0 to 1."`
 }
 
 func (i Incomplete) String() string {

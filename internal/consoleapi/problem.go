@@ -4,13 +4,12 @@ import "strings"
 
 // Problem is an error according to RFC 9457. A Client returns it as an error.
 type Problem struct {
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail"`
-	Instance string `json:"instance,omitempty"`
-	// Incomplete is what the answer would lack, if that is the problem.
-	Incomplete []Incomplete `json:"incomplete,omitempty"`
+	Type       string       `json:"type" jsonschema:"The kind of problem, such as urn:waybill:problem:not_found."`
+	Title      string       `json:"title" jsonschema:"The kind of problem, for people."`
+	Status     int          `json:"status" jsonschema:"The HTTP status."`
+	Detail     string       `json:"detail" jsonschema:"What is wrong, and what to do."`
+	Instance   string       `json:"instance,omitempty" jsonschema:"The path of the request."`
+	Incomplete []Incomplete `json:"incomplete,omitempty" jsonschema:"What the answer would lack, if the type is urn:waybill:problem:incomplete."`
 }
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }

@@ -142,6 +142,7 @@ func positionFindings(found []kafka.PositionFinding) (list []Finding) {
 				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
 		case kafka.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
+		case kafka.PositionRolledBack: // a running worker finds and reports it
 		}
 	}
 	if len(foreign) > 0 {

@@ -80,7 +80,10 @@ type Config struct {
 	Snapshots projections.SnapshotOptions
 	// HotBytes bounds the open tasks that a scheduler keeps in memory, in bytes; 0: the default.
 	HotBytes int
-	Seams    Seams
+	// EndProcess ends the process after a disk failed. It must not return; nil: the process panics. Any goroutine may
+	// call it, also several at once.
+	EndProcess func(error)
+	Seams      Seams
 }
 
 // Seams wrap the dependencies of a role. Tests use them to stop or kill a role at a named point, or to replace the
@@ -248,9 +251,14 @@ func (n *Instance) Close() {
 	}
 	n.Producer.Close()
 	n.Admin.Close()
+	n.removeTemporary()
+}
+
+func (n *Instance) removeTemporary() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.temporary != "" {
-		// If this fails, the system cleans its temporary folder.
-		_ = os.RemoveAll(n.temporary)
+		_ = os.RemoveAll(n.temporary) // if this fails, the system cleans its temporary folder
 	}
 }
 
@@ -349,9 +357,7 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 		return nil, err
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Listener: &projections.Listener{
-		Fatal:      func(err error) { n.log.Error("store failed", "view", view, "error", err) },
-		Background: func(err error) { n.log.Warn("store reported a background error", "view", view, "error", err) },
+	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Fatal: n.endProcess, Listener: &projections.Listener{
 		Snapshot: func(p int32, of events.Snapshot) {
 			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)
 		},
@@ -363,12 +369,20 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 	n.stores = append(n.stores, s)
 	n.mu.Unlock()
 	n.roles.Go(func() error {
-		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
-			return err
-		}
-		return nil // the role closed it and returns the reason
+		s.Run(ctx)
+		return nil
 	})
 	return s, nil
+}
+
+// endProcess ends the process because a disk failed. Nothing else of it may run: a decision could be made, or a
+// transaction committed, on a store that is wrong.
+func (n *Instance) endProcess(err error) {
+	n.removeTemporary()
+	if n.config.EndProcess != nil {
+		n.config.EndProcess(err)
+	}
+	panic(err)
 }
 
 // storeDir returns the folder of the stores. It creates a temporary one if none is configured.

@@ -342,8 +342,9 @@ func (s *Session) fatalError(err error, now time.Time) error {
 		return &RefusedError{Err: err, Persistent: true}
 	case fenced:
 		return s.duplicate(err, now)
+	default:
+		return markFinal(err)
 	}
-	return markFinal(err)
 }
 
 // duplicate returns the error of a session whose instance id another process has taken; nil: that isn't established.

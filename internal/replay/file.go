@@ -29,16 +29,13 @@ type Head struct {
 	Partitions int32            `json:"partitions"` // of events
 }
 
-// headLine is the head as it is written. Earlier builds ignore fields that are added here or in a line.
+// headLine is the head as it is written.
 type headLine struct {
 	Head
-	// Counted is true if the last line has the number of records. Without it, as in files of earlier builds, a reader
-	// can't detect missing lines at the end.
-	Counted bool `json:"counted,omitempty"`
 	// Count is set if there is no record, since the head is then the last line.
 	Count *int64 `json:"count,omitempty"`
 	Without
-	Sum string `json:"crc32c,omitempty"` // checksum of the other fields; files of earlier builds have none
+	Sum string `json:"crc32c,omitempty"` // checksum of the other fields; whoever edits a head on purpose removes it
 }
 
 // Without is what an exported file lacks because events were unreadable. The zero value: nothing.
@@ -81,7 +78,7 @@ type Writer struct {
 // NewWriter starts a file. Its head is written with the first record, or by End.
 func NewWriter(out io.Writer, h Head) *Writer {
 	h.Version = FileVersion
-	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h, Counted: true}}
+	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h}}
 	w.out.SetEscapeHTML(false)
 	return w
 }
@@ -302,7 +299,7 @@ func (f *Reader) nextRecord() (*parsed, error) {
 
 // checkOrder rejects a record that doesn't follow those of its partition, or that follows the last line.
 func (f *Reader) checkOrder(p *parsed) error {
-	if f.head.Counted && f.declaredCount != unknownCount {
+	if f.declaredCount != unknownCount {
 		return fmt.Errorf("it follows the last line, which says that there are %d events", f.declaredCount)
 	}
 	if last, seen := f.last[p.r.Partition]; seen && p.r.Offset <= last {
@@ -330,7 +327,7 @@ func (e *CutError) Error() string {
 
 // checkComplete returns a *CutError if the file, which was read to its end, is incomplete.
 func (f *Reader) checkComplete() error {
-	if !f.head.Counted || f.declaredCount == f.count {
+	if f.declaredCount == f.count {
 		return nil
 	}
 	return &CutError{f.line, f.count, f.declaredCount}

@@ -113,13 +113,14 @@ func (s *sandbox) replay(records []events.Record) error {
 		if history[i], err = events.ReadEvent(&records[i]); err != nil {
 			return err
 		}
-		s.past.addEvent(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
+		s.past.addEvent(history[i], &records[i])
 	}
 	s.past.course.endRecording()
 	last, err := s.fork.lastShared(history)
 	if err != nil {
 		return err
 	}
+	var shared events.Fold
 	for i, e := range history {
 		r := &records[i]
 		if e.Seq > last {
@@ -133,13 +134,13 @@ func (s *sandbox) replay(records []events.Record) error {
 			}
 			continue
 		}
-		var err error
-		if s.task, err = events.FoldEvent(s.task, e, r); err != nil {
+		if err := shared.Apply(e, r); err != nil {
 			return err
 		}
 		s.trackEvent(e)
-		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq
+		s.now, s.seq, s.partition, s.out.At = e.At, e.Seq, r.Partition, e.Seq
 	}
+	s.task, s.next = shared.Task, shared.Next
 	return nil
 }
 
@@ -170,12 +171,14 @@ func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoc
 // trackEvent records what an event of either course means for timers and agents.
 func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
-	switch f := e.Fact.(type) {
-	case *events.TaskReceived:
+	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		s.asked = f.CompleteBy
-	case *events.TaskStarted:
+	}
+	switch a := e.Fact.About(); {
+	case a.OfStep():
+	case a.Verb == events.VerbStarted:
 		s.startedAt = e.At
-	case *events.TaskResumed:
+	case a.Verb == events.VerbResumed:
 		s.startedAt, s.asked = e.At, time.Time{} // a resubmitted task has its whole time again
 	}
 	switch a := e.Fact.About(); {

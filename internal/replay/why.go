@@ -14,7 +14,7 @@ import (
 // Reason says why a task, or a step of it, doesn't advance.
 type Reason string
 
-// The reasons. The task's reason is the one of its steps that comes first in reasons.
+// The reasons. The task's reason is the one of its steps that comes first in Reasons.
 const (
 	ReasonUnreadable   Reason = "unreadable"    // this build can't read or fold an event of its history
 	ReasonHold         Reason = "hold"          // the task is held for an operator
@@ -29,8 +29,8 @@ const (
 	ReasonEnded        Reason = "ended"
 )
 
-// reasons lists the reasons by precedence, the first being the task's.
-var reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
+// Reasons lists the reasons by precedence, the first being the task's.
+var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
 	ReasonAtWork, ReasonWaitingTimer, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
@@ -120,29 +120,29 @@ func (s *Since) run(slot events.Slot, known time.Time) time.Time {
 
 // StepWhy is why a step doesn't advance.
 type StepWhy struct {
-	Step    string      `json:"step"`
-	Kind    events.Kind `json:"kind"`
-	Attempt int         `json:"attempt"`
-	Agent   string      `json:"agent"`
-	Reason  Reason      `json:"reason"`
-	Since   *string     `json:"since"`
-	Until   *string     `json:"until"` // when its timer is due; null: none
-	Moves   string      `json:"moves"` // what would unblock it
+	Step    string      `json:"step" jsonschema:"The step."`
+	Kind    events.Kind `json:"kind" jsonschema:"Whether its operation or its undo doesn't advance."`
+	Attempt int         `json:"attempt" jsonschema:"The number of the last attempt. 0: none has started."`
+	Agent   string      `json:"agent" jsonschema:"The agent of the attempt."`
+	Reason  Reason      `json:"reason" jsonschema:"Why the step doesn't advance."`
+	Since   *string     `json:"since" format:"date-time" jsonschema:"Since when. null: unknown."`
+	Until   *string     `json:"until" format:"date-time" jsonschema:"When the step's timer is due. null: no timer is armed."`
+	Moves   string      `json:"moves" jsonschema:"What would unblock the step, for people."`
 
 	err *events.Error // the error of the last attempt, after which it waits
 }
 
 // Why is why a task doesn't advance.
 type Why struct {
-	Task   string           `json:"task"`
-	State  events.TaskState `json:"state"`
-	Reason Reason           `json:"reason"`
-	Step   string           `json:"step,omitempty"` // the step with the task's reason; empty: none
-	Since  *string          `json:"since"`
-	Until  *string          `json:"until"`
-	Moves  string           `json:"moves"`
-	Error  *events.Error    `json:"error,omitempty"` // the error that led to the reason
-	Steps  []StepWhy        `json:"steps"`           // the steps that haven't ended
+	Task   string           `json:"task" jsonschema:"The task's id."`
+	State  events.TaskState `json:"state" jsonschema:"The state of the task."`
+	Reason Reason           `json:"reason" jsonschema:"Why the task doesn't advance: the most important reason of its steps."`
+	Step   string           `json:"step,omitempty" jsonschema:"The step with this reason. Absent: none."`
+	Since  *string          `json:"since" format:"date-time" jsonschema:"Since when. null: unknown."`
+	Until  *string          `json:"until" format:"date-time" jsonschema:"When the timer is due. null: no timer is armed."`
+	Moves  string           `json:"moves" jsonschema:"What would unblock the task, for people."`
+	Error  *events.Error    `json:"error,omitempty" jsonschema:"The error that led to the reason. Absent: none."`
+	Steps  []StepWhy        `json:"steps" jsonschema:"The steps that don't advance, each with its reason."`
 }
 
 // Explain returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a missing
@@ -181,7 +181,7 @@ func Explain(t *events.Task, since *Since, unreadable string, agents map[string]
 	return w
 }
 
-// ofSteps sets the task's reason to that of the step whose reason comes first in reasons.
+// ofSteps sets the task's reason to that of the step whose reason comes first in Reasons.
 func (w *Why) ofSteps(t *events.Task) {
 	if len(w.Steps) == 0 {
 		w.Reason, w.Until = ReasonQueue, events.InstantText(t.Timer.Due)
@@ -189,7 +189,7 @@ func (w *Why) ofSteps(t *events.Task) {
 		return
 	}
 	s := slices.MinFunc(w.Steps, func(a, b StepWhy) int {
-		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
+		return cmp.Compare(slices.Index(Reasons, a.Reason), slices.Index(Reasons, b.Reason))
 	})
 	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }

@@ -1,0 +1,121 @@
+package onkafka
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// Cluster implements console.Cluster: it answers from Kafka's groups and topics.
+type Cluster struct {
+	Instance    *instance.Instance
+	Definitions *scheduler.CompiledDefinitions
+}
+
+func (c *Cluster) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.Instance.Admin.RequestTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]console.AgentView, 0, len(topics))
+	for name, partitions := range topics {
+		state, err := c.Agent(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		circuit := agent.CircuitUnknown
+		if state.Members > 0 { // without members, committed circuit states are stale
+			circuits, err := c.Instance.Admin.Circuits(ctx, c.Instance.Kafka.Namespace.AgentGroup(name), c.Instance.Kafka.Namespace.Requests(name))
+			if err != nil {
+				return nil, err
+			}
+			circuit = agent.WorstCircuit(circuits)
+		}
+		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
+	}
+	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
+	return list, nil
+}
+
+func (c *Cluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return AgentState(ctx, c.Instance.Admin, c.Instance.Kafka.Namespace, name)
+}
+
+// AgentState returns the members and the lag of an agent's consumer group.
+func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
+	if err != nil {
+		return a, err
+	}
+	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
+	for _, lag := range a.Lags {
+		a.Lag += lag
+	}
+	return a, nil
+}
+
+func (c *Cluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.Instance.Kafka.Namespace
+	group, err := c.Instance.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	lags, err := c.Instance.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	restores, err := c.Instance.Admin.RestoreProgress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return schedulingOf(group.Members, restores, lags, ns.InboxTopics()), nil
+}
+
+// schedulingOf returns for each partition its scheduler, the progress of a restore, and the lag of the inboxes.
+func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+	of := map[int32]console.Scheduling{}
+	for _, topic := range inboxes {
+		for p, lag := range lags[topic] {
+			s := of[p]
+			s.Lag += lag
+			of[p] = s
+		}
+	}
+	for _, m := range members {
+		for _, p := range m.Partitions[inboxes[0]] {
+			s := of[p]
+			s.Scheduler, s.Restored = cmp.Or(m.Owner, m.ID), restores[p].RestoredBy(m.ID)
+			of[p] = s
+		}
+	}
+	return of
+}
+
+func (c *Cluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.Instance.Catalog(ctx)
+	return err
+}
+
+func (c *Cluster) Workflows() []console.Workflow {
+	var list []console.Workflow
+	for _, d := range c.Definitions.All() {
+		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
+		for i := range d.Steps {
+			w.Steps[i] = d.Steps[i].ID
+		}
+		list = append(list, w)
+	}
+	return list
+}
