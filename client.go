@@ -75,9 +75,6 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if format.Version != kafka.FormatVersion {
 		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
 	}
-	if format.History {
-		return fmt.Errorf("the namespace %q is an imported history and read-only; use another", c.cfg.Namespace)
-	}
 	c.partitions = format.Partitions
 	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {
