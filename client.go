@@ -75,9 +75,6 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if format.Version != kafka.FormatVersion {
 		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
 	}
-	if format.History {
-		return fmt.Errorf("the namespace %q is an imported history and read-only; use another", c.cfg.Namespace)
-	}
 	c.partitions = format.Partitions
 	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {
@@ -217,6 +214,9 @@ func (f *orderErrors) err(of int) error {
 //     existed before. Knowing what they consumed takes the right to describe their consumer group. Without
 //     it, an order without an event for 1 s is searched; searches take at most a tenth of the time.
 //   - The client keeps 64 MB of tasks that no call waits for. An older one is read again from its first event.
+//
+// With Config.Console, the task is looked up at the console in these cases. Then Wait also fails if the console
+// refuses a request, or doesn't answer for a minute (ErrConsoleUnreachable).
 func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: wait: %w", err)
@@ -232,12 +232,13 @@ func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	return t, nil
 }
 
-// Get returns a task as of the committed events at the time of the call. It reads the task's
-// partition of the log from its start, so its cost grows with the log.
+// Get returns a task as of the committed events at the time of the call, or later. It asks the console
+// that Config.Console names. Without one it reads the task's partition of the log from its start, so its
+// cost grows with the log.
 //
 // The error wraps ErrNotFound if no task has this id. An order that was just submitted becomes a
-// task when a scheduler accepts it. It wraps ErrUnreachable if no broker answers, and ErrClosed if
-// the client was closed.
+// task when a scheduler accepts it. It wraps ErrConsoleUnreachable or ErrUnreachable if the console or no
+// broker answers, and ErrClosed if the client was closed.
 func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: get: %w", err)

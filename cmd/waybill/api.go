@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
@@ -26,14 +27,15 @@ type apiFlags struct {
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log; off: the log")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log is read; off: the log is read")
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
 // apiClient queries one console. Its errors say what the user can do, and have an exit code.
 type apiClient struct {
 	*consoleapi.Client
-	discovered bool // found rather than named: if it can't answer, the log is read
+	discovered bool          // found rather than named: if it can't answer, the log is read
+	local      *localConsole // the console in this process; nil: it is another one
 }
 
 // newAPIClient returns a client of the console that cfg names.
@@ -49,7 +51,7 @@ func newAPIClient(cfg consoleapi.Config, discovered bool) (*apiClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &apiClient{c, discovered}, nil
+	return &apiClient{Client: c, discovered: discovered}, nil
 }
 
 // namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
@@ -98,28 +100,73 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	return c
 }
 
-// consoleOrLog answers by a console or from the log. A console that --api names is the only source. Without
-// one, a local console is queried, and read reads the log if there is none or it can't answer (shouldReadLog).
-func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
-	c, err := a.namedConsole()
-	if err != nil {
+// queryFlags select what answers a query.
+type queryFlags struct {
+	api     apiFlags
+	dataDir string
+	file    string
+}
+
+func (q *queryFlags) flags(cmd *cobra.Command) {
+	q.api.flags(cmd)
+	cmd.Flags().StringVar(&q.dataDir, "data-dir", "", "without a console: keep the index in this directory, so that the next query reads only new events (default: a temporary directory)")
+	commandLineOnly(cmd.Flags(), "data-dir") // the environment's may be that of a role
+}
+
+func (q *queryFlags) fileFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.file, "file", "", fileUsage)
+}
+
+// query answers by a console: by the one that --api names, else by one on this machine, else by one in this process,
+// which indexes the log. The last one also answers if a console that was found can't (shouldReadLog). indexed says
+// what it indexes. With --file it indexes the file.
+func (q *queryFlags) query(cmd *cobra.Command, t *tool, indexed func(partitions int32) indexOptions, ask func(*apiClient) error) error {
+	c, err := q.api.namedConsole()
+	switch {
+	case err != nil:
 		return err
-	}
-	if c != nil {
+	case c != nil && q.file != "":
+		return usage("--file and --api can't be combined")
+	case q.file != "" && q.dataDir != "":
+		return usage("--file and --data-dir can't be combined")
+	case c != nil:
 		t.expectSystem(cmd, c)
 		return ask(c)
+	case q.file != "":
+		s, err := openFileSource(q.file, cmd.InOrStdin(), cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return askLocalConsole(cmd.Context(), s, indexed, "", ask)
 	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if c := a.findLocalConsole(cmd.Context(), l); c != nil {
+	if c := q.api.findLocalConsole(cmd.Context(), l); c != nil {
 		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
 			return err
 		}
 	}
-	return read(l)
+	return askLocalConsole(cmd.Context(), logSource{l}, indexed, q.dataDir, ask)
+}
+
+// What a query needs of the index.
+func noIndex(int32) indexOptions { return indexOptions{} }
+
+func indexAll(partitions int32) (o indexOptions) {
+	for p := range partitions {
+		o.partitions = append(o.partitions, p)
+	}
+	return o
+}
+
+func indexTask(id string) func(int32) indexOptions {
+	return func(partitions int32) indexOptions {
+		return indexOptions{partitions: []int32{events.Partition([]byte(id), partitions)}}
+	}
 }
 
 // refuseConsole returns an error if --api names a console, for a command that no console can answer.
@@ -157,12 +204,16 @@ func explainConsoleError(err error, url string, discovered, tokenSent bool) erro
 	if what, missing := p.NoTask(); missing {
 		return exit(exitNotFound, "%w", &missingTaskError{p, url + ": " + what + "; " + whereToLook(what)})
 	}
-	switch p.Status {
-	case http.StatusUnauthorized:
-		if !tokenSent {
-			p.Detail = "none was sent; --api " + url + " --api-token-file FILE sends the one in FILE"
-			return fmt.Errorf("%s: %w", url, p)
-		}
+	if p.Status == http.StatusUnauthorized && !tokenSent {
+		p.Detail = "none was sent; --api " + url + " --api-token-file FILE sends the one in FILE"
+		return fmt.Errorf("%s: %w", url, p)
+	}
+	return withExitCode(p.Status, err)
+}
+
+// withExitCode gives the error of a console the exit code for its status.
+func withExitCode(status int, err error) error {
+	switch status {
 	case http.StatusNotFound:
 		return exit(exitNotFound, "%w", err)
 	case http.StatusConflict:
@@ -174,9 +225,6 @@ func explainConsoleError(err error, url string, discovered, tokenSent bool) erro
 	}
 	return err
 }
-
-// errPartialAnswer is returned if the console has only a part of the answer and the log has all.
-var errPartialAnswer = errors.New("the console has only a part of the answer")
 
 // incompletePartitions lists partitions for which a console's list is incomplete.
 type incompletePartitions []consoleapi.Incomplete
@@ -218,9 +266,6 @@ func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
 	p, problem := errors.AsType[*consoleapi.Problem](err)
 	if !c.discovered || errors.Is(err, context.Canceled) || problem && p.Status == http.StatusNotFound {
 		return false
-	}
-	if errors.Is(err, errPartialAnswer) {
-		return true
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
 	return true

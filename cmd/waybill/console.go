@@ -55,9 +55,7 @@ With an empty --data-dir a console first reads the whole log; /readyz says when 
 
 Without --tokens a console listens on loopback only, and local users may read everything. With
 --allow-loopback-operator they may also submit orders and send commands. To reach a console from other
-machines, give --listen and --tokens.
-
-In a namespace that 'waybill import' created, a console is read-only.`,
+machines, give --listen and --tokens.`,
 		Example: `  waybill console --brokers kafka:9092 --data-dir /var/lib/waybill/c1
   waybill console --brokers kafka:9092 --listen 0.0.0.0:8443 --tokens tokens --http-tls-cert cert.pem --http-tls-key key.pem`,
 		Args: cobra.NoArgs,
@@ -243,8 +241,8 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
-		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
-		Index: index, Log: log, Cluster: &onkafka.Cluster{Instance: n, Definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
+		Index: index, Log: log, Cluster: onkafka.NewCluster(n, definitions), Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
@@ -32,7 +30,6 @@ type consoleHistory struct {
 	console *apiClient
 	note    io.Writer
 	first   replay.Head
-	last    int64 // offset of the last event that was read
 }
 
 func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
@@ -42,7 +39,6 @@ func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Re
 	}
 	h.first = head
 	for i := range records {
-		h.last = records[i].Offset
 		if err := fn(&records[i]); err != nil {
 			return err
 		}
@@ -53,18 +49,3 @@ func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Re
 func (h *consoleHistory) head() replay.Head   { return h.first }
 func (h *consoleHistory) warnings() io.Writer { return h.note }
 func (h *consoleHistory) close()              {}
-
-// follow passes new events of a task to fn, until done returns true, the task ends, or ctx ends. It reconnects
-// to an unavailable console for as long as tools wait for brokers (stallTimeout).
-func (h *consoleHistory) follow(ctx context.Context, id string, fn func(timelineLine) error, done func() bool) error {
-	if done() {
-		return nil
-	}
-	return h.console.FollowTask(ctx, id, h.last, func(e consoleapi.TaskEvent) (bool, error) {
-		if e.Error != "" {
-			fmt.Fprintf(h.note, "waybill: offset %s of partition %d of the events isn't an event: %s\n", printable(e.Offset), e.Partition, printable(e.Error))
-		}
-		err := fn(timelineLine(e))
-		return done(), err
-	})
-}

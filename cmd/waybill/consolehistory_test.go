@@ -35,23 +35,6 @@ func TestConsoleThatHangsUp(t *testing.T) {
 	}
 }
 
-// TestFollowOfAHistory: a task in an imported namespace gets no more events, and --follow says so at once.
-func TestFollowOfAHistory(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Last-Event-ID") != "7" {
-			t.Errorf("asked for what comes after %q", r.Header.Get("Last-Event-ID"))
-		}
-		w.WriteHeader(http.StatusConflict)
-		_, _ = io.WriteString(w, `{"title":"A history is for reading","status":409,"detail":"nothing more comes"}`)
-	}))
-	t.Cleanup(s.Close)
-	h := &consoleHistory{console: newTestClient(t, s.URL), note: io.Discard, last: 7}
-	err := h.follow(t.Context(), "a", func(timelineLine) error { return nil }, func() bool { return false })
-	if codeOf(err) != exitRefused || !strings.Contains(err.Error(), "nothing more comes") {
-		t.Errorf("exit code %d, %v", codeOf(err), err)
-	}
-}
-
 // TestStreamWithWhatIsNoEvent: an unreadable record in a stream is shown as a line, with a note.
 func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,10 +43,9 @@ func TestStreamWithWhatIsNoEvent(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	var note strings.Builder
-	h := &consoleHistory{console: newTestClient(t, s.URL), note: &note}
-	var shown []timelineLine
-	err := h.follow(t.Context(), "a", func(l timelineLine) error { shown = append(shown, l); return nil }, func() bool { return len(shown) == 2 })
-	if err != nil || len(shown) != 2 || shown[0].Type != consoleapi.UnreadableEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 {
+	l := &timeline{options: &timelineOptions{tool: tool{output: output{formatJSONL}}}, id: "a", note: &note}
+	err := l.follow(t.Context(), newTestClient(t, s.URL), -1, io.Discard)
+	if shown := l.lines; err != nil || len(shown) != 2 || shown[0].Type != consoleapi.UnreadableEvent || shown[0].Offset != "17" || shown[0].Error == "" || shown[1].Seq != 4 {
 		t.Errorf("%v: %+v", err, shown)
 	}
 	if got, want := note.String(), "waybill: offset 17 of partition 3 of the events isn't an event: ce_id \"\"\n"; got != want {

@@ -13,9 +13,9 @@
 //
 // Errors with an exit code of their own are created by exit or usage. Every error says what to do next.
 //
-// A console and the log give the same answer to many queries. Such a verb has two functions, ask and
-// read, and consoleOrLog (api.go) selects one. A verb about the events of one task reads an
-// eventSource (eventsource.go): the log, a file, or a console.
+// A query asks a console (queryFlags.query in api.go): one that runs, or one in this process over an index
+// that it builds first (localconsole.go). A verb that replays events reads an eventSource (eventsource.go): the
+// log, a file, or a console.
 //
 // internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
 // console.go. demo and up run all roles on an embedded broker (internal/local).

@@ -111,9 +111,6 @@ func parsePositions(args []string) (named []redrive.Position, err error) {
 
 // writeLetters reads the dead letters again, and writes the accepted ones.
 func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since kafka.Range) error {
-	if err := l.writable(); err != nil {
-		return err
-	}
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err

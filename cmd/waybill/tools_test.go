@@ -288,7 +288,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		}
 	}
 	old := func() (int, int64, string, error) { return 1000, 7, "", nil }
-	if err := new(limit).eachPage(newTestClient(t, "http://c"), url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPartialAnswer) {
+	if err := new(limit).eachPage(newTestClient(t, "http://c"), url.Values{}, io.Discard, "alerts", old); codeOf(err) != exitUnreachable {
 		t.Errorf("a console that gives one page only, and more is there: %v", err)
 	}
 }

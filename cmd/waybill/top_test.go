@@ -71,13 +71,13 @@ func TestListOfSomePartitions(t *testing.T) {
 	for _, found := range []bool{false, true} {
 		for name, list := range map[string]func(*cobra.Command, *apiClient) error{
 			"tasks": func(cmd *cobra.Command, c *apiClient) error {
-				return (&taskListOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&taskListOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 			"alerts": func(cmd *cobra.Command, c *apiClient) error {
-				return (&alertsOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&alertsOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 			"dead letters": func(cmd *cobra.Command, c *apiClient) error {
-				return (&deadletterOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&deadletterOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 		} {
 			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","incomplete":[{"partition":3,"why":"no_leader","restored":0}]}`)
@@ -105,7 +105,7 @@ func TestListWithoutAnEnd(t *testing.T) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
-	for name, err := range map[string]error{"tasks": (&taskListOptions{}).askConsole(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).askConsole(cmd, c, time.Time{})} {
+	for name, err := range map[string]error{"tasks": (&taskListOptions{}).ask(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).ask(cmd, c, time.Time{})} {
 		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the same page") {
 			t.Errorf("%s: exit code %d, %v", name, codeOf(err), err)
 		}

@@ -19,7 +19,6 @@ type Config struct {
 	Namespace  events.Namespace
 	Partitions int32
 	Source     string // ce_source of its records
-	History    bool   // the namespace was imported: commands and submissions are rejected
 
 	Index   Index
 	Log     Log
@@ -244,14 +243,6 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		c.cfg.Failed(r, err)
 	}
 	writeProblem(w, r, p)
-}
-
-// checkWritable rejects writes to an imported namespace, which has no scheduler.
-func (c *Console) checkWritable() error {
-	if c.cfg.History {
-		return readOnly("the namespace %s was created by `waybill import` and is read-only: it has no scheduler", c.cfg.Namespace)
-	}
-	return nil
 }
 
 // checkJSON rejects content types that an HTML form can send.

@@ -148,9 +148,6 @@ func (c *call) noTask(id string, p int32) error {
 		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
-	if c.cfg.History {
-		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
-	}
 	select {
 	case c.waitingLookupSlots <- struct{}{}:
 		defer func() { <-c.waitingLookupSlots }()
@@ -162,7 +159,9 @@ func (c *call) noTask(id string, p int32) error {
 	case err != nil:
 		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
 	case w != nil:
-		return notFound("%s", w.Describe(id))
+		p := notFound("%s", w.Describe(id))
+		p.Waiting = true
+		return p
 	}
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
@@ -254,10 +253,10 @@ func (c *call) why(in *taskRequest) (*replay.Why, error) {
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
-		if c.cfg.History {
-			break // they are elsewhere, if anywhere: nothing is known of them
-		}
-		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
+		switch a, err := c.cfg.Cluster.Agent(c.r.Context(), name); {
+		case err == nil:
+			agents[name] = a
+		case !errors.Is(err, ErrUnknownAgent):
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}

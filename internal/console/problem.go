@@ -15,7 +15,6 @@ var (
 	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found", "There is no such task.")
 	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed", "The path doesn't accept this method.")
 	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state", "The task's state doesn't allow the command, or another submission has this id.")
-	readOnly          = problemOf(http.StatusConflict, "for_reading", "An imported history is read-only", "The namespace was imported, and is read-only.")
 	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large", "The body is too large.")
 	notJSON           = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON", "The request has another Content-Type than application/json.")
 	wrongHost         = problemOf(http.StatusMisdirectedRequest, "misdirected", "Not a host of this console", "The request names a host that this console doesn't serve, or comes through a proxy that it doesn't expect.")

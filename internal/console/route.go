@@ -91,9 +91,6 @@ func (c *Console) handler(route route) http.Handler {
 			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
 		}
 		if err == nil && r.Method == http.MethodPost {
-			err = c.checkWritable()
-		}
-		if err == nil && r.Method == http.MethodPost {
 			err = checkJSON(r)
 		}
 		if err != nil {

@@ -123,7 +123,12 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 }
 
 func unreadableOf(r *events.Record, why error) *Unreadable {
-	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	u := &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	_, u.Seq, _ = events.EventName(r) // 0 if the headers have none
+	if !r.Time.IsZero() {
+		u.At = r.Time.UTC().Format(events.TimeLayout)
+	}
+	return u
 }
 
 // appendUnreadable writes of a record that is no event where it is, and why, with an id to go on after: who
@@ -190,8 +195,8 @@ type taskEventsRequest struct {
 	LastEventID string `header:"Last-Event-ID" jsonschema:"The id of the last event that was received. The stream continues after it."`
 }
 
-// taskEvents streams the events of a task from its first one until it has ended; of an imported history, the
-// existing ones. Ids are offsets. An unreadable record is reported in its place.
+// taskEvents streams the events of a task from its first one until it has ended. Ids are offsets. An unreadable record
+// is reported in its place.
 func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	after := int64(-1)
 	if text := in.LastEventID; text != "" {
@@ -209,8 +214,6 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	case h.ended, isTaskEnd(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
 		return none, nil
-	case c.cfg.History:
-		return none, readOnly("the namespace %s was created by `waybill import`: task %q gets no further events", c.cfg.Namespace, printable(h.id))
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
@@ -242,7 +245,7 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 			return s.endStream(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over || h.ended || c.cfg.History {
+	if err := s.send(text.Bytes()); err != nil || over || h.ended {
 		return s.endStream(err)
 	}
 	return s.endStream(s.follow(ctx, from, take))

@@ -214,30 +214,6 @@ func TestStreamsAreBounded(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
 }
 
-// In an imported namespace a task's stream has the existing events. A client that has all of them gets an error.
-func TestTaskStreamOfAHistory(t *testing.T) {
-	w := newWorld(t)
-	w.history = true
-	task := w.some(t, events.StateError)
-	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
-		path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
-		came, status := openStream(t, s, path)
-		var last string
-		n := uint64(0)
-		for e := range came {
-			n, last = n+1, e.id
-		}
-		if status != http.StatusOK || n != task.Seq {
-			t.Errorf("%d, %d events of %d", status, n, task.Seq)
-		}
-		r := ask(t, s, http.MethodGet, path, "", "Last-Event-ID"+": "+last)
-		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
-			t.Error(p.Detail)
-		}
-		readDocument(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
-	}
-}
-
 // An unreadable record of a task is reported once, and later events follow.
 func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 	w := newWorld(t)

@@ -10,6 +10,7 @@ type Problem struct {
 	Detail     string       `json:"detail" jsonschema:"What is wrong, and what to do."`
 	Instance   string       `json:"instance,omitempty" jsonschema:"The path of the request."`
 	Incomplete []Incomplete `json:"incomplete,omitempty" jsonschema:"What the answer would lack, if the type is urn:waybill:problem:incomplete."`
+	Waiting    bool         `json:"waiting,omitempty" jsonschema:"The task doesn't exist yet, because no scheduler has consumed its submission."`
 }
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }

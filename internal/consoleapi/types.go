@@ -38,6 +38,8 @@ type Task struct {
 
 // Unreadable names a record that can't be used, such as one that is no event, and says why.
 type Unreadable struct {
+	Seq       uint64 `json:"seq,omitempty" jsonschema:"The number of the event, by the record's headers. Absent if they have none."`
+	At        string `json:"at,omitempty" jsonschema:"The timestamp of the record. Absent if the record is lost."`
 	Partition int32  `json:"partition" jsonschema:"The partition of waybill.events."`
 	Offset    string `json:"offset" jsonschema:"The offset of the record, as a string."`
 	Error     string `json:"error" jsonschema:"Why the record can't be read."`

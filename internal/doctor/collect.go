@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -46,13 +45,6 @@ func (c *Collector) Collect(ctx context.Context) (o *Observation, err error) {
 	}
 	if o.Leaderless, err = c.Admin.LeaderlessPartitions(ctx); err != nil || len(o.Leaderless[c.Namespace.Definitions()]) > 0 {
 		return o, err
-	}
-	format, err := c.Admin.Format(ctx)
-	if err != nil && !errors.Is(err, kafka.ErrNoFormat) { // a topic finding reports a missing format
-		return nil, err
-	}
-	if o.History = format.History; o.History {
-		return o, nil
 	}
 	applied, err := registry.ListIfCreated(ctx, c.Admin, c.Namespace)
 	if err != nil {

@@ -37,9 +37,6 @@ func Diagnose(o *Observation) []Finding {
 	}
 	list = append(list, topicFindings(o.Topics)...)
 	list = append(list, positionFindings(o.Positions)...)
-	if o.History {
-		return append(list, Finding{"namespace", Note, "its events were imported and are read-only: no role runs here but a console", ""})
-	}
 	list = append(list, workflowFinding(o.Workflows),
 		unstableFinding(schedulerFinding(o.Scheduler, o.Restoring), o.Unstable),
 		roleFinding("supervisor", o.Supervisor, "nothing times out or is tried again", "waybill supervisor"))

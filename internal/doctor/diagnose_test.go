@@ -35,7 +35,6 @@ func TestDiagnosis(t *testing.T) {
 			"brokers fault too few replicas are in sync, so nothing can be written to waybill.events [1]"},
 		{"no namespace", func(o *Observation) { o.Exists = false }, "topics fault the namespace waybill. has no topics"},
 		{"a weak topic", func(o *Observation) { o.Topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
-		{"an imported history", func(o *Observation) { o.History = true }, "namespace note its events were imported"},
 		{"partitions without a leader", func(o *Observation) { o.Leaderless = map[string][]int32{"waybill.events": {1, 3}} },
 			"brokers fault partitions [1 3] of waybill.events have no leader: their records wait"},
 		{"an inbox that was cut off", func(o *Observation) {

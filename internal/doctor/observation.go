@@ -18,11 +18,9 @@ type Observation struct {
 	// Leaderless are the partitions without a leader, by topic. If the definitions' partition is among them, nothing
 	// below was observed.
 	Leaderless map[string][]int32
-	// History means an imported namespace, where no role runs. Nothing below was observed.
-	History   bool
-	Topics    []kafka.Finding
-	Positions []kafka.PositionFinding
-	Workflows []string // usable definitions, NAME/VERSION
+	Topics     []kafka.Finding
+	Positions  []kafka.PositionFinding
+	Workflows  []string // usable definitions, NAME/VERSION
 	Activity
 	// ConsoleAddr is where a local console was looked for, and Console its URL; empty: none answers.
 	ConsoleAddr, Console string

@@ -158,6 +158,7 @@ type Reader struct {
 	changed       *ChangedError // the head differs from what was exported; nil: it doesn't
 	lines         *bufio.Scanner
 	line          int
+	at, next      int64           // byte offsets of the last line that was read, and after it
 	last          map[int32]int64 // offset, by partition
 	count         int64           // of records read
 	declaredCount int64           // number of records according to the last line; unknownCount: not read yet
@@ -170,7 +171,26 @@ const unknownCount = -1
 func NewReader(in io.Reader) (*Reader, error) {
 	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, declaredCount: unknownCount}
 	f.lines.Buffer(nil, lineMaxBytes)
+	f.lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, line, err := bufio.ScanLines(data, atEOF)
+		f.at, f.next = f.next, f.next+int64(n)
+		return n, line, err
+	})
 	return f, f.readHead()
+}
+
+// Position is where the line of the last record begins, in bytes from the file's start. ReadAt reads it again.
+func (f *Reader) Position() int64 { return f.at }
+
+// ReadAt reads a record of a file with this head, from a position that Reader.Position returned.
+func (h Head) ReadAt(file io.ReaderAt, position int64) (events.Record, error) {
+	in := bufio.NewReader(io.NewSectionReader(file, position, lineMaxBytes))
+	b, err := in.ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return events.Record{}, err
+	}
+	p, err := h.parse(bytes.TrimSpace(b), 0)
+	return p.r, err
 }
 
 // Head returns the origin of the records.

@@ -14,14 +14,26 @@ import (
 	"github.com/waybill-run/waybill/scheduler"
 )
 
-// Cluster implements console.Cluster: it answers from Kafka's groups and topics.
-type Cluster struct {
-	Instance    *instance.Instance
-	Definitions *scheduler.CompiledDefinitions
+// Groups is the part of console.Cluster that answers from Kafka's groups and topics.
+type Groups struct {
+	Admin     *kafka.Admin
+	Namespace events.Namespace
 }
 
-func (c *Cluster) Agents(ctx context.Context) ([]console.AgentView, error) {
-	topics, _, err := c.Instance.Admin.RequestTopics(ctx)
+// Cluster implements console.Cluster for a running instance. It also has the definitions.
+type Cluster struct {
+	Groups
+	instance    *instance.Instance
+	definitions *scheduler.CompiledDefinitions
+}
+
+// NewCluster returns the cluster of an instance.
+func NewCluster(n *instance.Instance, definitions *scheduler.CompiledDefinitions) *Cluster {
+	return &Cluster{Groups{n.Admin, n.Kafka.Namespace}, n, definitions}
+}
+
+func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +45,7 @@ func (c *Cluster) Agents(ctx context.Context) ([]console.AgentView, error) {
 		}
 		circuit := agent.CircuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.Instance.Admin.Circuits(ctx, c.Instance.Kafka.Namespace.AgentGroup(name), c.Instance.Kafka.Namespace.Requests(name))
+			circuits, err := c.Admin.Circuits(ctx, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
@@ -45,8 +57,8 @@ func (c *Cluster) Agents(ctx context.Context) ([]console.AgentView, error) {
 	return list, nil
 }
 
-func (c *Cluster) Agent(ctx context.Context, name string) (replay.AgentState, error) {
-	return AgentState(ctx, c.Instance.Admin, c.Instance.Kafka.Namespace, name)
+func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return AgentState(ctx, c.Admin, c.Namespace, name)
 }
 
 // AgentState returns the members and the lag of an agent's consumer group.
@@ -66,17 +78,17 @@ func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, na
 	return a, nil
 }
 
-func (c *Cluster) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
-	ns := c.Instance.Kafka.Namespace
-	group, err := c.Instance.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
+func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.Namespace
+	group, err := c.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	lags, err := c.Instance.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	lags, err := c.Admin.GroupLag(ctx, ns.SchedulerGroup())
 	if err != nil {
 		return nil, err
 	}
-	restores, err := c.Instance.Admin.RestoreProgress(ctx)
+	restores, err := c.Admin.RestoreProgress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +116,13 @@ func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgre
 }
 
 func (c *Cluster) ReadWorkflows(ctx context.Context) error {
-	_, err := c.Instance.Catalog(ctx)
+	_, err := c.instance.Catalog(ctx)
 	return err
 }
 
 func (c *Cluster) Workflows() []console.Workflow {
 	var list []console.Workflow
-	for _, d := range c.Definitions.All() {
+	for _, d := range c.definitions.All() {
 		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
 		for i := range d.Steps {
 			w.Steps[i] = d.Steps[i].ID

@@ -15,10 +15,18 @@ import (
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
-// Log implements console.Log: it reads the topics of the log, and writes submissions and controls.
+// Reader is the part of console.Log that reads the topics of the log.
+type Reader struct {
+	Config     kafka.Config
+	Admin      *kafka.Admin
+	Restorer   *kafka.Restorer
+	Partitions int32
+}
+
+// Log implements console.Log. It also writes submissions and controls.
 type Log struct {
-	n      *instance.Instance
-	reader *kafka.Restorer
+	Reader
+	n *instance.Instance
 }
 
 // OpenLog opens the log of a running instance.
@@ -27,14 +35,14 @@ func OpenLog(n *instance.Instance) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Log{n: n, reader: reader}, nil
+	return &Log{Reader{n.Kafka, n.Admin, reader, n.Partitions}, n}, nil
 }
 
 // Close closes its clients.
-func (l *Log) Close() { l.reader.Close() }
+func (l *Log) Close() { l.Restorer.Close() }
 
-func (l *Log) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
-	records, err = l.reader.ReadAt(ctx, l.n.Kafka.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
+func (l *Reader) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
+	records, err = l.Restorer.ReadAt(ctx, l.Config.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
 		corruption = append(corruption, console.Corruption{From: d.Offset, Next: d.Next, Err: d})
 	})
 	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
@@ -43,40 +51,40 @@ func (l *Log) ReadAt(ctx context.Context, p int32, offsets []int64) (records []e
 	return records, corruption, err
 }
 
-func (l *Log) Ends(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.KnownEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+func (l *Reader) Ends(ctx context.Context) (map[int32]int64, error) {
+	return l.Admin.KnownEndOffsets(ctx, l.Config.Namespace.Events())
 }
 
-func (l *Log) Settled(ctx context.Context) (map[int32]int64, error) {
-	return l.n.Admin.KnownCommittedEndOffsets(ctx, l.n.Kafka.Namespace.Events())
+func (l *Reader) Settled(ctx context.Context) (map[int32]int64, error) {
+	return l.Admin.KnownCommittedEndOffsets(ctx, l.Config.Namespace.Events())
 }
 
-func (l *Log) Follow(from map[int32]int64) (console.Stream, error) {
+func (l *Reader) Follow(from map[int32]int64) (console.Stream, error) {
 	at := maps.Clone(from)
 	for p, offset := range at {
 		if offset == console.FromEnd {
 			at[p] = kafka.TailEnd
 		}
 	}
-	t, err := kafka.OpenTail(l.n.Kafka, l.n.Kafka.Namespace.Events(), at)
+	t, err := kafka.OpenTail(l.Config, l.Config.Namespace.Events(), at)
 	if err != nil {
 		return nil, err // an untyped nil: not a nil *Tail in an interface
 	}
 	return t, nil
 }
 
-func (l *Log) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.n.Kafka.Namespace.Alerts(), since, fn)
+func (l *Reader) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	return l.readSince(ctx, l.Config.Namespace.Alerts(), since, fn)
 }
 
-func (l *Log) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.n.Kafka.Namespace.Deadletters(), since, fn)
+func (l *Reader) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+	return l.readSince(ctx, l.Config.Namespace.Deadletters(), since, fn)
 }
 
 // readSince reads a topic. It skips partitions without a leader, and returns them.
-func (l *Log) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
+func (l *Reader) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
 	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
-	_, err = l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
+	_, err = l.Restorer.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}
@@ -86,8 +94,8 @@ func (l *Log) readSince(ctx context.Context, topic string, since time.Time, fn f
 	return unread, err
 }
 
-func (l *Log) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
-	return FindWaiting(ctx, l.n.Admin, l.reader, l.n.Kafka.Namespace, l.n.Partitions, id)
+func (l *Reader) Waiting(ctx context.Context, id string) (*console.Waiting, error) {
+	return FindWaiting(ctx, l.Admin, l.Restorer, l.Config.Namespace, l.Partitions, id)
 }
 
 func (l *Log) Submit(ctx context.Context, r events.Record) error {
@@ -133,7 +141,7 @@ func (l *Log) leaderlessError(ctx context.Context, r *events.Record) error {
 const leaderCheckTimeout = time.Second
 
 func (l *Log) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
-	log := &logclient.KafkaLog{Namespace: l.n.Kafka.Namespace, Admin: l.n.Admin, Reader: l.reader}
+	log := &logclient.KafkaLog{Namespace: l.n.Kafka.Namespace, Admin: l.n.Admin, Reader: l.Restorer}
 	answer, written, err := logclient.SendCommand(ctx, log, l.n.Kafka.Namespace, l.write, x, r)
 	if err != nil && !written && !errors.Is(err, console.ErrNotAcknowledged) {
 		err = fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
