@@ -32,7 +32,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		}
 		circuit := circuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.n.Admin.Circuits(ctx, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
+			circuits, err := kafka.Circuits(ctx, c.n.Admin, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}

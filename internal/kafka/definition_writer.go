@@ -52,7 +52,7 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 		return false, err
 	}
 	defer admin.Close()
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(produceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsTransactionTimeout))...)...)
 	if err != nil {
 		return false, fmt.Errorf("client: %w", err)

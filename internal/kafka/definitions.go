@@ -35,7 +35,7 @@ type Definitions struct {
 // The goroutine ends with ctx, with Close, or with an error that no retry can fix (see Done). It waits for unavailable
 // brokers.
 func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*Definitions, error) {
-	cl, err := kgo.NewClient(c.options()...)
+	cl, err := kgo.NewClient(c.ClientOptions()...)
 	if err != nil {
 		return nil, fmt.Errorf("watch definitions: %w", err)
 	}

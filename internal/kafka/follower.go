@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,9 +126,9 @@ type partitionProgress struct{ position, highWatermark, tail int64 }
 // OpenFollower joins the group. It fails if a topic is missing or has another partition count, or the cluster can't be
 // reached within ctx. The follower exists until Close, even if ctx ends.
 func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
-	orDefault(&cfg.SessionTimeout, DefaultSessionTimeout)
-	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, DefaultFetchMaxWait)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, DefaultMaxPollRecords)
 	if cfg.Listener == nil {
 		cfg.Listener = &FollowerListener{}
 	}
@@ -148,7 +149,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	f.balancer.onAdded = f.forgetPartitions
 	f.tail = brokerclock.NewTail(cfg.Clock, cfg.Namespace)
 	f.life, f.cancelLife = context.WithCancel(context.Background())
-	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
+	client, err := kgo.NewClient(append(cfg.ClientOptions(), f.options()...)...)
 	if err != nil {
 		f.cancelLife()
 		return nil, fmt.Errorf("%s: client: %w", cfg.name(), err)

@@ -14,9 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// offsetsTopic has the offsets of all groups. Transactions that commit offsets write to it, too.
-const offsetsTopic = "__consumer_offsets"
-
 // hangingFor is how long a transaction must have been idle before it can be reported: the end of a transaction reaches
 // its partitions with a delay.
 const hangingFor = 15 * time.Second

@@ -74,7 +74,7 @@ type HistoryWriter struct {
 
 // OpenHistoryWriter begins the transaction. Commit ends it; Close without Commit rolls it back.
 func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(produceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"import"), kgo.TransactionTimeout(historyTransactionTimeout))...)...)
 	if err == nil {
 		err = cl.BeginTransaction()

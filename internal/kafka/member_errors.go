@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -58,6 +59,17 @@ func classOf(err error) errorClass {
 		}
 	}
 	return retried
+}
+
+// isFinal reports whether a retry can't succeed.
+func isFinal(err error) bool {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		return !ke.Retriable
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	return errors.Is(err, kgo.ErrClientClosed)
 }
 
 // refusedMax is how long a refused operation is retried. refusedGap: if no refusal occurred for this long, the

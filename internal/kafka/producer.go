@@ -61,7 +61,7 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if o.deliveryTimeout < time.Second {
 		return nil, fmt.Errorf("open producer: delivery timeout %v is below 1s, less than a broker's failover takes; raise it", o.deliveryTimeout)
 	}
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(produceOptions(),
 		kgo.RecordDeliveryTimeout(o.deliveryTimeout),
 		kgo.ProduceRequestTimeout(max(time.Second, o.deliveryTimeout/produceRequestShare)),
 		// Without it the timeout would not apply to records that may be in flight. If their broker has died, that is

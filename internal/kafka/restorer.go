@@ -93,7 +93,7 @@ type producer struct {
 
 // OpenRestorer returns a Restorer. It connects when it is first used. The listener may be nil.
 func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
-	client, err := kgo.NewClient(append(cfg.options(), kgo.MetadataMinAge(metadataAgeMin))...)
+	client, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.MetadataMinAge(metadataAgeMin))...)
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}

@@ -186,3 +186,6 @@ func (r *Restorer) fence(ctx context.Context, id string) error {
 		}
 	}
 }
+
+// offsetsTopic has the offsets of all groups. Transactions that commit offsets write to it, too.
+const offsetsTopic = "__consumer_offsets"

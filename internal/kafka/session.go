@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ const (
 	// (internal/watchdog) considers a loop hung.
 	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
+	// checkRecreatedTimeout bounds a request for the id of the topic.
+	checkRecreatedTimeout = 2 * time.Second
 	// sessionCommitShare is the divisor of the session timeout that bounds a commit within a rebalance. The other
 	// members wait that long for it.
 	sessionCommitShare = 2
@@ -134,11 +137,11 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	if cfg.Group == "" || cfg.Topic == "" {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
 	}
-	orDefault(&cfg.SessionTimeout, DefaultAgentSessionTimeout)
-	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&cfg.CommitEvery, DefaultCommitEvery)
-	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
-	orDefault(&cfg.PollWait, defaultPollWait)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultAgentSessionTimeout)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, DefaultFetchMaxWait)
+	cfg.CommitEvery = cmp.Or(cfg.CommitEvery, DefaultCommitEvery)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, DefaultMaxPollRecords)
+	cfg.PollWait = cmp.Or(cfg.PollWait, defaultPollWait)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
@@ -150,7 +153,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	s.replies.maxBytes = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
-	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).options(), s.options()...)...); err != nil {
+	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
@@ -179,8 +182,7 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 	if err != nil {
 		return "", err
 	}
-	listed, err := a.adm.ListTopics(ctx, topic)
-	return topicID(listed[topic].ID), err
+	return a.TopicID(ctx, topic)
 }
 
 func (s *Session) options() []kgo.Opt {
@@ -284,7 +286,7 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 
 // checkRecreated returns an error if the topic was deleted and created again. A new session reads the new topic.
 func (s *Session) checkRecreated() error {
-	ctx, cancel := context.WithTimeout(s.life, boundsTimeout)
+	ctx, cancel := context.WithTimeout(s.life, checkRecreatedTimeout)
 	defer cancel()
 	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
 	d := listed[s.cfg.Topic]

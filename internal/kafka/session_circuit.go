@@ -75,7 +75,7 @@ func (s *Session) ReportCircuit(state string) {
 // Circuits returns the circuit states that the members of an agent's group published last, by partition of the topic.
 // Partitions without a state are left out. A state may come from a dead member: callers must use only partitions that a
 // live member owns.
-func (a *Admin) Circuits(ctx context.Context, group, topic string) (map[int32]string, error) {
+func Circuits(ctx context.Context, a *Admin, group, topic string) (map[int32]string, error) {
 	commits, err := a.committedOffsets(ctx, group)
 	if noSuchGroup(err) {
 		return nil, nil

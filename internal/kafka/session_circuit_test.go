@@ -20,7 +20,7 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		t.Cleanup(admin.Close)
 		shown := func(want map[int32]string) {
 			t.Helper()
-			if got, err := admin.Circuits(r.ctx, r.group, r.topic); err != nil || !maps.Equal(got, want) {
+			if got, err := kafka.Circuits(r.ctx, admin, r.group, r.topic); err != nil || !maps.Equal(got, want) {
 				t.Errorf("circuits are %v, %v; want %v", got, err, want)
 			}
 		}
@@ -32,7 +32,7 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		s.CommitSoon()
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{}) // no state, nothing reported
-		if got, err := admin.Circuits(r.ctx, r.group+"2", r.topic); err != nil || len(got) != 0 {
+		if got, err := kafka.Circuits(r.ctx, admin, r.group+"2", r.topic); err != nil || len(got) != 0 {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}
 		s.Done(0, 2)

@@ -32,7 +32,7 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 		at[p] = kgo.NewOffset().At(offset) // kgo treats TailEnd as the end
 	}
 	life, cut := context.WithCancel(context.Background())
-	client, err := kgo.NewClient(append(c.options(),
+	client, err := kgo.NewClient(append(c.ClientOptions(),
 		kgo.WithContext(life),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // never read from another offset than the requested one

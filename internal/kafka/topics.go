@@ -73,11 +73,6 @@ type topicSpec struct {
 	settings map[string]string
 }
 
-// compacted reports whether a topic is compacted: only the last record of each key is kept.
-func compacted(ns events.Namespace, topic string) bool {
-	return topic == ns.Snapshots() || topic == ns.Definitions()
-}
-
 // fits reports whether the topic may have this many partitions.
 func (s *topicSpec) fits(partitions int32) bool {
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions

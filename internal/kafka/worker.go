@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -16,28 +16,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
-// The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
-// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout
-// must be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than
-// the group takes to notice the failure.
 const (
-	DefaultSessionTimeout     = 6 * time.Second
-	DefaultTransactionTimeout = 10 * time.Second
-	DefaultFetchMaxWait       = 250 * time.Millisecond
-	DefaultMaxPollRecords     = 500
-)
-
-const (
-	// heartbeatsPerSession and heartbeatIntervalMax bound the heartbeat interval. A member notices a rebalance at its
-	// next heartbeat, so a handover waits for that long.
-	heartbeatsPerSession = 12
-	heartbeatIntervalMax = 250 * time.Millisecond
 	// flushPerTransaction: all output must be acknowledged within this part of the transaction timeout, so that one
 	// unavailable topic can't block a worker until the broker aborts.
 	flushPerTransaction = 3
-	// metadataAgeMin is the least interval of requests for a missing topic. metadataAgeMax bounds how late added
-	// partitions are noticed.
-	metadataAgeMin = 250 * time.Millisecond
+	// metadataAgeMax bounds how late added partitions are noticed.
 	metadataAgeMax = 30 * time.Second
 	// workerMetadataAgeMin is less than metadataAgeMin: a worker's output waits for new metadata after each retriable
 	// refusal. Examples are a leader change and, with several brokers, markers of the previous transaction that are
@@ -46,28 +29,12 @@ const (
 	// unknownTopicTries is how often a topic may be unknown: the broker asked first may need half a second to learn of
 	// a new topic. With the client's default, a missing topic in a transaction blocks its flush forever.
 	unknownTopicTries = 20
-	// transactionBackoff is the interval of retries while the broker finishes the previous transaction.
-	transactionBackoff = 5 * time.Millisecond
-	// closeWait bounds each of the two steps of Close: to end the open transaction and to leave the group.
-	closeWait = 2 * time.Second
 	// recordsBufferedMax is how many records of one transaction may be buffered. More block the Commit, within the time
 	// that its flush may take.
 	recordsBufferedMax = 100_000
-	// fetchBytesMax bounds a fetch response by the limits of its partitions. It is below the client's limit of the
-	// whole response (50 MiB): a response of the embedded broker that reaches that limit within a partition lacks
-	// the list of aborted transactions, and readers would take aborted records for committed.
-	fetchBytesMax          = 48 << 20
-	fetchPartitionBytesMax = 1 << 20
+	// endWait bounds how long Close waits for the end of the open transaction.
+	endWait = 2 * time.Second
 )
-
-// fetchPartitionBytes is the byte limit of each of n partitions.
-func fetchPartitionBytes(n int) int32 {
-	return int32(min(fetchPartitionBytesMax, fetchBytesMax/n))
-}
-
-func heartbeatInterval(session time.Duration) time.Duration {
-	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
-}
 
 // WorkerConfig configures a worker.
 type WorkerConfig struct {
@@ -128,20 +95,12 @@ type WorkerListener struct {
 	Position func(at Position, fault PositionFault)
 }
 
-// TransactionalID returns the transactional id of an owner's worker.
-func TransactionalID(c Config, owner string) string {
-	return fencePrefix(c) + owner
-}
-
-// fencePrefix is the prefix of the transactional ids that a new owner of a partition may fence.
-func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
-
 func (c *WorkerConfig) validate() error {
 	var faults []error
-	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
-	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
-	orDefault(&c.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&c.MaxPollRecords, DefaultMaxPollRecords)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, DefaultSessionTimeout)
+	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, DefaultTransactionTimeout)
+	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, DefaultFetchMaxWait)
+	c.MaxPollRecords = cmp.Or(c.MaxPollRecords, DefaultMaxPollRecords)
 	if c.Listener == nil {
 		c.Listener = &WorkerListener{}
 	}
@@ -164,12 +123,6 @@ func (c *WorkerConfig) validate() error {
 		faults = append(faults, fmt.Errorf("negative bound: %d records, %v wait", c.MaxPollRecords, c.FetchMaxWait))
 	}
 	return errors.Join(faults...)
-}
-
-func orDefault[T comparable](v *T, d T) {
-	if *v == *new(T) {
-		*v = d
-	}
 }
 
 // Worker is one transactional consumer-producer: a member of a group that reads the same partition of several topics.
@@ -270,7 +223,7 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).options(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).ClientOptions(), l.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
@@ -339,36 +292,6 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 }
 
 func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
-
-// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
-// returns their ids.
-func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
-	client, err := kgo.NewClient(cfg.options()...)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	defer client.Close()
-	meta, err := metadata(ctx, kadm.NewClient(client), topics...)
-	if err != nil {
-		return nil, fmt.Errorf("ask the cluster for the topics: %w", err)
-	}
-	const advice = "`waybill topics check` says what to do"
-	var faults []error
-	ids = map[string][16]byte{}
-	for _, topic := range topics {
-		d, ok := meta.Topics[topic]
-		ids[topic] = d.ID
-		switch {
-		case !ok:
-			faults = append(faults, fmt.Errorf("topic %s: the broker did not describe it; %s", topic, advice))
-		case d.Err != nil:
-			faults = append(faults, fmt.Errorf("topic %s: %w; %s", topic, d.Err, advice))
-		case int32(len(d.Partitions)) < partitions, int32(len(d.Partitions)) > partitions && !added:
-			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d; %s", topic, len(d.Partitions), partitions, advice))
-		}
-	}
-	return ids, errors.Join(faults...)
-}
 
 // home returns the planned partition that p belongs to: p itself, unless it was added to an inbox later.
 func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
@@ -454,7 +377,7 @@ func (l *Worker) Close() {
 	}
 	// Not during a Commit, which would take the end of its transaction for its own success.
 	if l.inCommit.TryLock() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		ctx, cancel := context.WithTimeout(context.Background(), endWait)
 		defer cancel()
 		// This settles an unknown outcome, because it requests a new producer id. If it fails, the next owner or
 		// the broker aborts the transaction.
@@ -465,19 +388,4 @@ func (l *Worker) Close() {
 	if err != nil && l.cfg.Listener.LeaveFailed != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}
-}
-
-// closeClient leaves the group and closes the client within bounds. Leaving waits for a rebalance in progress; the end
-// of the client's context ends that wait. After an error the group keeps the member until its session times out.
-func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
-	defer cancel()
-	client.AllowRebalance()
-	err := m.leave(ctx, client)
-	cut()
-	client.CloseAllowingRebalance()
-	// A poll that ended with the context still blocks rebalances, and a goroutine of the client would wait for
-	// that forever.
-	client.AllowRebalance()
-	return err
 }

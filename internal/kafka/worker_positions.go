@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,69 +15,6 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// A position is an offset of one topic's log. It is meaningless for any other log: that of a recreated topic, or one
-// that was truncated. It is also not trusted if an operator chose it.
-//
-// So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the
-// last event of the partition (worker_last_event.go). A worker continues only from such a commit. Any other
-// (kafka-consumer-groups --reset-offsets writes no metadata) is reported and not used: the inbox is read from its
-// start, and records that the log of events reflects are skipped.
-
-// markPrefix is the prefix of the metadata of a worker's commits; see mark.
-const markPrefix = "waybill/1 "
-
-// topicID returns an id as Kafka's tools print it; empty: there is none.
-func topicID(id [16]byte) string {
-	if id == ([16]byte{}) {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(id[:])
-}
-
-// RecreatedError says that a topic was deleted and created again while a client was reading the first one.
-type RecreatedError struct{ Topic, Was, Is string }
-
-func (e *RecreatedError) Error() string {
-	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
-}
-
-// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
-func (e *RecreatedError) Recreated() bool { return true }
-
-// PositionFault names a fault of a position.
-type PositionFault string
-
-// The faults of a position.
-const (
-	// PositionForeign: no worker committed it to this topic. It is not used.
-	PositionForeign PositionFault = "foreign"
-	// PositionTrimmed: unread records from it on were deleted. Reading continues at the log's start.
-	PositionTrimmed PositionFault = "trimmed"
-	// PositionCut: the log was truncated below it. The inbox is not read.
-	PositionCut PositionFault = "cut"
-	// PositionRolledBack: it belongs to a transaction whose events the log doesn't have. It is not used.
-	PositionRolledBack PositionFault = "rolled_back"
-)
-
-// Position is a position in a partition of an inbox, with the bounds of its log.
-type Position struct {
-	Topic      string
-	Partition  int32
-	Offset     int64
-	Start, End int64 // negative: unknown
-	// Metadata is that of the commit; empty: there was none, or Offset is the position that events reflect.
-	Metadata string
-}
-
-// String returns the position and the bounds of its log.
-func (p Position) String() string {
-	s := fmt.Sprintf("%s/%d at %d", p.Topic, p.Partition, p.Offset)
-	if p.Start >= 0 && p.End >= 0 {
-		s += fmt.Sprintf(" of a log that holds [%d, %d)", p.Start, p.End)
-	}
-	return s
-}
-
 // positions has a worker's positions in its inboxes. The client's goroutines and the worker's use it.
 type positions struct {
 	ids map[string]string // ids of the inboxes' topics, by name
@@ -90,29 +26,6 @@ type positions struct {
 	rewound map[int32]uint64
 	// ended is set if only a new client can continue, for example after a topic was recreated; nil: this one can.
 	ended error
-}
-
-// committed is a commit of the group for one partition.
-type committed struct {
-	offset   int64 // negative: none
-	metadata string
-}
-
-// judgePosition decides where to read from, given a commit and the bounds of the log; negative bounds: unknown.
-// atStart: from the log's start. fault is empty if nothing is wrong.
-func judgePosition(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
-	topic, _, marked := parseMark(c.metadata)
-	switch {
-	case c.offset < 0:
-		return 0, true, ""
-	case id == "" || !marked || topic != id:
-		return 0, true, PositionForeign
-	case end >= 0 && c.offset > end:
-		return 0, true, PositionCut
-	case start >= 0 && c.offset < start:
-		return start, false, PositionTrimmed
-	}
-	return c.offset, false, ""
 }
 
 // recordFetched stores the fetched commits with their metadata, which the client doesn't pass on.
@@ -262,13 +175,6 @@ func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends k
 	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
 	starts, _ = admin.ListStartOffsets(ctx, topics...)
 	return starts, ends
-}
-
-func offsetOrUnknown(offsets kadm.ListedOffsets, at topicPartition) int64 {
-	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
-		return o.Offset
-	}
-	return -1
 }
 
 // TopicID returns the id of an inbox's topic, which is fixed for the worker's lifetime; empty: the brokers don't
@@ -446,12 +352,6 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 		return
 	}
 	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
-}
-
-// isCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
-// it. In the second case it has or may get unread records below the position.
-func (p Position) isCut() bool {
-	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
 // topicsCheckInterval is how often a worker checks whether its topics were recreated. A fetch reveals it at once, but a
