@@ -27,9 +27,9 @@ const (
 	// next heartbeat, so a handover waits for that long.
 	heartbeatsPerSession = 12
 	heartbeatIntervalMax = 250 * time.Millisecond
-	// metadataAgeMin is the least interval of requests for a missing topic.
-	metadataAgeMin = 250 * time.Millisecond
-	// closeWait bounds how long closeClient waits to leave the group.
+	// MetadataAgeMin is the least interval of requests for a missing topic.
+	MetadataAgeMin = 250 * time.Millisecond
+	// closeWait bounds how long CloseClient waits to leave the group.
 	closeWait = 2 * time.Second
 	// fetchBytesMax bounds a fetch response by the limits of its partitions. It is below the client's limit of the
 	// whole response (50 MiB): a response of the embedded broker that reaches that limit within a partition lacks
@@ -38,24 +38,25 @@ const (
 	fetchPartitionBytesMax = 1 << 20
 )
 
-// fetchPartitionBytes is the byte limit of each of n partitions.
-func fetchPartitionBytes(n int) int32 {
+// FetchPartitionBytes is the byte limit of each of n partitions.
+func FetchPartitionBytes(n int) int32 {
 	return int32(min(fetchPartitionBytesMax, fetchBytesMax/n))
 }
 
-func heartbeatInterval(session time.Duration) time.Duration {
+// HeartbeatInterval returns the heartbeat interval for a session timeout.
+func HeartbeatInterval(session time.Duration) time.Duration {
 	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
 }
 
-// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
+// CheckCopartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
 // returns their ids.
-func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
+func CheckCopartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
 	client, err := kgo.NewClient(cfg.ClientOptions()...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	defer client.Close()
-	meta, err := metadata(ctx, kadm.NewClient(client), topics...)
+	meta, err := Metadata(ctx, kadm.NewClient(client), topics...)
 	if err != nil {
 		return nil, fmt.Errorf("ask the cluster for the topics: %w", err)
 	}
@@ -77,13 +78,13 @@ func copartitioned(ctx context.Context, cfg Config, topics []string, partitions 
 	return ids, errors.Join(faults...)
 }
 
-// closeClient leaves the group and closes the client within bounds. Leaving waits for a rebalance in progress; the end
+// CloseClient leaves the group and closes the client within bounds. Leaving waits for a rebalance in progress; the end
 // of the client's context ends that wait. After an error the group keeps the member until its session times out.
-func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error {
+func CloseClient(client *kgo.Client, cut context.CancelFunc, m Membership) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	client.AllowRebalance()
-	err := m.leave(ctx, client)
+	err := m.Leave(ctx, client)
 	cut()
 	client.CloseAllowingRebalance()
 	// A poll that ended with the context still blocks rebalances, and a goroutine of the client would wait for
@@ -92,31 +93,31 @@ func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error
 	return err
 }
 
-// poller polls with a time limit. Another goroutine can end a poll.
-type poller struct {
-	client *kgo.Client
-	wait   time.Duration
-	max    int
+// Poller polls with a time limit. Another goroutine can end a poll.
+type Poller struct {
+	Client *kgo.Client
+	Wait   time.Duration
+	Max    int
 
 	mu    sync.Mutex
 	end   context.CancelFunc // ends the poll in progress; nil: none
 	woken bool               // wake was called while no poll blocked: the next one doesn't block
 }
 
-// poll waits for records at most p.wait. waited: that time has passed.
-func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
-	bounded, cancel := context.WithTimeout(ctx, p.wait)
+// Poll waits for records at most p.wait. waited: that time has passed.
+func (p *Poller) Poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
+	bounded, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
 	p.mu.Lock()
 	if p.woken {
 		p.woken = false
 		p.mu.Unlock()
-		return p.client.PollRecords(nil, p.max), false //nolint:staticcheck // nil: drain, don't wait
+		return p.Client.PollRecords(nil, p.Max), false //nolint:staticcheck // nil: drain, don't wait
 	}
 	p.end = cancel
 	p.mu.Unlock()
 
-	fetches = p.client.PollRecords(bounded, p.max)
+	fetches = p.Client.PollRecords(bounded, p.Max)
 
 	p.mu.Lock()
 	p.end = nil
@@ -124,7 +125,7 @@ func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
 	return fetches, errors.Is(bounded.Err(), context.DeadlineExceeded)
 }
 
-func (p *poller) wake() {
+func (p *Poller) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end == nil {
@@ -134,10 +135,10 @@ func (p *poller) wake() {
 	p.end()
 }
 
-// fetchError returns the errors of a poll that end its client. Errors that the client recovers from are left out (see
+// FetchError returns the errors of a poll that end its client. Errors that the client recovers from are left out (see
 // errorClasses). A loss of data is passed to dataLost and doesn't end the client, because a new client would meet it
 // again. duplicate returns the error for a fenced member; nil: none yet.
-func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
+func FetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -148,9 +149,9 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 		switch {
 		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 			// The poll's own time limit.
-		case errors.As(err, &session) && classOf(err) == retried:
+		case errors.As(err, &session) && ClassOf(err) == ClassRetried:
 			// The client joins again; the balancer's hook has reported it.
-		case errors.As(err, &session) && classOf(err) == fenced:
+		case errors.As(err, &session) && ClassOf(err) == ClassFenced:
 			fatal = errors.Join(fatal, duplicate(err))
 		case errors.As(err, &lost):
 			if dataLost != nil {
@@ -162,5 +163,5 @@ func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.Err
 			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
 		}
 	})
-	return markFinal(fatal)
+	return FinalError(fatal)
 }

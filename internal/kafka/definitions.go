@@ -64,7 +64,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 			close(d.advanced)
 			d.advanced = make(chan struct{})
 		}
-		d.lastErr, d.err = r.lastErr, markFinal(err)
+		d.lastErr, d.err = r.lastErr, FinalError(err)
 		d.mu.Unlock()
 		if err != nil {
 			return
@@ -76,7 +76,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 // workflow that fn didn't receive an unknown one.
 func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 	listed, err := d.adm.ListCommittedOffsets(ctx, d.topic)
-	ends, err := allOffsets(d.topic, "committed end", listed, err)
+	ends, err := AllOffsets(d.topic, "committed end", listed, err)
 	if err != nil {
 		return errors.Join(err, d.Err())
 	}

@@ -74,7 +74,7 @@ type HistoryWriter struct {
 
 // OpenHistoryWriter begins the transaction. Commit ends it; Close without Commit rolls it back.
 func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
-	cl, err := kgo.NewClient(append(c.ClientOptions(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"import"), kgo.TransactionTimeout(historyTransactionTimeout))...)...)
 	if err == nil {
 		err = cl.BeginTransaction()
@@ -88,7 +88,7 @@ func OpenHistoryWriter(ctx context.Context, c Config) (*HistoryWriter, error) {
 // Write hands over a record of the events topic with its partition and timestamp. It blocks while the client's buffer
 // is full. The error may be that of an earlier record.
 func (w *HistoryWriter) Write(ctx context.Context, r *events.Record) error {
-	kr := toKgo(r)
+	kr := ToKgo(r)
 	kr.Timestamp = r.Time
 	w.cl.Produce(ctx, kr, func(_ *kgo.Record, err error) {
 		w.mu.Lock()

@@ -22,11 +22,11 @@ func TestFateOfEveryError(t *testing.T) {
 	var b strings.Builder
 	for code := int16(-1); code < 1000; code++ {
 		if err, is := errors.AsType[*kerr.Error](kerr.ErrorForCode(code)); is && err.Code == code && (code == -1 || err != kerr.UnknownServerError) {
-			fmt.Fprintf(&b, "%-40s %s\n", err.Message, classOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
+			fmt.Fprintf(&b, "%-40s %s\n", err.Message, ClassOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
 		}
 	}
-	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", classOf(kgo.ErrClientClosed))
-	fmt.Fprintf(&b, "%-40s %s\n", "anything else", classOf(errors.New("connection refused")))
+	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", ClassOf(kgo.ErrClientClosed))
+	fmt.Fprintf(&b, "%-40s %s\n", "anything else", ClassOf(errors.New("connection refused")))
 	if *updateFates {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func errorName(err error) string {
 }
 
 // TestRefusedSessionEndsAfterABound checks a session that the cluster refuses. It is reported immediately, retried, and
-// ended after refusedMax. A success in between restarts that period. Errors that joining again can't fix end the
+// ended after RefusedMax. A success in between restarts that period. Errors that joining again can't fix end the
 // session immediately.
 func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	denied := fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: kerr.GroupAuthorizationFailed})
@@ -63,17 +63,17 @@ func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for ; now.Minute() < 5; now = now.Add(5 * time.Second) {
 		if err := s.fatalError(denied, now); err != nil {
-			t.Fatalf("refused for less than %v: %v", refusedMax, err)
+			t.Fatalf("refused for less than %v: %v", RefusedMax, err)
 		}
 	}
-	now = now.Add(refusedGap + time.Second) // requests were permitted in between
+	now = now.Add(RefusedGap + time.Second) // requests were permitted in between
 	began := now
 	var err error
 	for ; err == nil; now = now.Add(5 * time.Second) {
 		err = s.fatalError(denied, now)
 	}
 	over, is := errors.AsType[*RefusedError](err)
-	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < refusedMax || took > refusedMax+15*time.Second {
+	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < RefusedMax || took > RefusedMax+15*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	if !IsRefused(denied) || IsRefused(kerr.NotCoordinator) {
@@ -87,7 +87,7 @@ func TestRefusedSessionEndsAfterABound(t *testing.T) {
 	}
 }
 
-// TestSessionWhoseRepliesArentPermittedEnds checks that refused replies end the session after refusedMax. Replies that
+// TestSessionWhoseRepliesArentPermittedEnds checks that refused replies end the session after RefusedMax. Replies that
 // can be retried don't.
 func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
 	s := &Session{}
@@ -97,11 +97,11 @@ func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
 		now = now.Add(5 * time.Second)
 	}
 	s.recordRefusal(kerr.TopicAuthorizationFailed, now)
-	if now = now.Add(refusedGap + time.Second); s.repliesError() != nil {
+	if now = now.Add(RefusedGap + time.Second); s.repliesError() != nil {
 		t.Fatal("one reply that wasn't permitted ended the session")
 	}
 	for began := now; s.repliesError() == nil; now = now.Add(5 * time.Second) {
-		if s.recordRefusal(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*refusedMax {
+		if s.recordRefusal(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*RefusedMax {
 			t.Fatal("it goes on for ever")
 		}
 	}

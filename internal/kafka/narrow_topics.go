@@ -11,25 +11,25 @@ import (
 // records of a wave for a narrow topic have at most max.message.bytes in total, so no batch can exceed it. A record
 // that is refused although it is its topic's only one in a wave is too large itself.
 
-// narrowTopics are the topics that refused a batch, by name.
-type narrowTopics map[string]narrowLimit
+// NarrowTopics are the topics that refused a batch, by name.
+type NarrowTopics map[string]NarrowLimit
 
-type narrowLimit struct {
-	maxBytes int // max.message.bytes; 0: not known
+type NarrowLimit struct {
+	MaxBytes int // max.message.bytes; 0: not known
 	until    time.Time
 }
 
-// narrow bounds a topic that refused a batch. most is its max.message.bytes; 0: unknown, which sends one record at a
+// Narrow bounds a topic that refused a batch. most is its max.message.bytes; 0: unknown, which sends one record at a
 // time.
-func (n narrowTopics) narrow(topic string, most int, now time.Time) {
-	if known, narrow := n[topic]; narrow && most >= known.maxBytes {
+func (n NarrowTopics) Narrow(topic string, most int, now time.Time) {
+	if known, narrow := n[topic]; narrow && most >= known.MaxBytes {
 		most = 0 // the topic refused records within that bound
 	}
-	n[topic] = narrowLimit{most, now.Add(narrowFor)}
+	n[topic] = NarrowLimit{most, now.Add(narrowFor)}
 }
 
-// dropExpired removes the topics whose time is over, because their configuration may have changed.
-func (n narrowTopics) dropExpired(now time.Time) {
+// DropExpired removes the topics whose time is over, because their configuration may have changed.
+func (n NarrowTopics) DropExpired(now time.Time) {
 	for topic, t := range n {
 		if now.After(t.until) {
 			delete(n, topic)
@@ -37,9 +37,9 @@ func (n narrowTopics) dropExpired(now time.Time) {
 	}
 }
 
-// waves returns the indices of output by wave; nil: all is sent at once.
-func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
-	n.dropExpired(now)
+// Waves returns the indices of output by wave; nil: all is sent at once.
+func (n NarrowTopics) Waves(out []events.Record, now time.Time) [][]int {
+	n.DropExpired(now)
 	if len(n) == 0 {
 		return nil
 	}
@@ -50,8 +50,8 @@ func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 		r, p := &out[i], place{}
 		if t, narrow := n[r.Topic]; narrow {
 			p = at[r.Topic]
-			size := recordBytesMax(r)
-			if p.bytes > 0 && batchOverhead+p.bytes+size > t.maxBytes {
+			size := RecordBytesMax(r)
+			if p.bytes > 0 && BatchOverhead+p.bytes+size > t.MaxBytes {
 				p.wave, p.bytes = p.wave+1, 0
 			}
 			p.bytes += size
@@ -65,10 +65,10 @@ func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
 	return waves
 }
 
-// isAlone reports whether a record is the only one of its topic in a wave.
-func (n narrowTopics) isAlone(out []events.Record, wave []int, index int) bool {
+// IsAlone reports whether a record is the only one of its topic in a wave.
+func (n NarrowTopics) IsAlone(out []events.Record, wave []int, index int) bool {
 	if _, narrow := n[out[index].Topic]; !narrow {
-		return recordBytesMin(&out[index]) > batchBytesMax // the client refuses it
+		return RecordBytesMin(&out[index]) > BatchBytesMax // the client refuses it
 	}
 	for _, i := range wave {
 		if i != index && out[i].Topic == out[index].Topic {

@@ -8,14 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which no caller
+// Metadata returns the metadata of some topics, or of all. It also requests authorized operations, which no caller
 // uses: the client doesn't answer such a request from its cache.
-func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
+func Metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
 	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
 }
 
-// knownOffsets is allOffsets without the partitions that have an error. It fails if all have.
-func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// KnownOffsets is AllOffsets without the partitions that have an error. It fails if all have.
+func KnownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(listed[topic]))
 	for p, o := range listed[topic] {
 		if o.Err == nil {
@@ -25,11 +25,11 @@ func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (ma
 	if len(offsets) > 0 {
 		return offsets, nil
 	}
-	return allOffsets(topic, which, listed, err)
+	return AllOffsets(topic, which, listed, err)
 }
 
-// offsetsOfPartitions is allOffsets for some partitions. Errors of other partitions don't matter.
-func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// OffsetsOfPartitions is AllOffsets for some partitions. Errors of other partitions don't matter.
+func OffsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	offsets := make(map[int32]int64, len(partitions))
 	for _, p := range partitions {
 		switch o, ok := listed.Lookup(topic, p); {
@@ -38,7 +38,7 @@ func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.Li
 		case ok:
 			return nil, fmt.Errorf("list %s offsets of %s/%d: %w", which, topic, p, o.Err)
 		case err != nil || listed.Error() != nil || len(listed[topic]) == 0:
-			return allOffsets(topic, which, listed, err)
+			return AllOffsets(topic, which, listed, err)
 		default:
 			return nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(listed[topic])-1)
 		}
@@ -46,7 +46,9 @@ func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.Li
 	return offsets, nil
 }
 
-func allOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+// AllOffsets returns the listed offsets of a topic, by partition. It fails if a partition has none; which names them in
+// the error.
+func AllOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	if err == nil {
 		err = listed.Error()
 	}

@@ -20,8 +20,8 @@ import (
 // markPrefix is the prefix of the metadata of a worker's commits; see mark.
 const markPrefix = "waybill/1 "
 
-// topicID returns an id as Kafka's tools print it; empty: there is none.
-func topicID(id [16]byte) string {
+// FormatTopicID returns an id as Kafka's tools print it; empty: there is none.
+func FormatTopicID(id [16]byte) string {
 	if id == ([16]byte{}) {
 		return ""
 	}
@@ -72,53 +72,54 @@ func (p Position) String() string {
 	return s
 }
 
-// committed is a commit of the group for one partition.
-type committed struct {
-	offset   int64 // negative: none
-	metadata string
+// PositionCommit is a commit of the group for one partition.
+type PositionCommit struct {
+	Offset   int64 // negative: none
+	Metadata string
 }
 
-// judgePosition decides where to read from, given a commit and the bounds of the log; negative bounds: unknown.
+// JudgePosition decides where to read from, given a commit and the bounds of the log; negative bounds: unknown.
 // atStart: from the log's start. fault is empty if nothing is wrong.
-func judgePosition(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
-	topic, _, marked := parseMark(c.metadata)
+func JudgePosition(c PositionCommit, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
+	topic, _, marked := ParsePositionMark(c.Metadata)
 	switch {
-	case c.offset < 0:
+	case c.Offset < 0:
 		return 0, true, ""
 	case id == "" || !marked || topic != id:
 		return 0, true, PositionForeign
-	case end >= 0 && c.offset > end:
+	case end >= 0 && c.Offset > end:
 		return 0, true, PositionCut
-	case start >= 0 && c.offset < start:
+	case start >= 0 && c.Offset < start:
 		return start, false, PositionTrimmed
 	}
-	return c.offset, false, ""
+	return c.Offset, false, ""
 }
 
-func offsetOrUnknown(offsets kadm.ListedOffsets, at topicPartition) int64 {
-	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
+// OffsetOrUnknown returns the offset that was listed for a partition; -1: none.
+func OffsetOrUnknown(offsets kadm.ListedOffsets, at TopicPartition) int64 {
+	if o, ok := offsets.Lookup(at.Topic, at.Partition); ok && o.Err == nil {
 		return o.Offset
 	}
 	return -1
 }
 
-// isCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
+// IsCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
 // it. In the second case it has or may get unread records below the position.
-func (p Position) isCut() bool {
+func (p Position) IsCut() bool {
 	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
-// mark returns the metadata of a commit: the prefix that a worker writes, the topic's id, and the offset of the last
-// event, unless it is negative.
-func mark(topic string, event int64) string {
+// FormatPositionMark returns the metadata of a commit: the prefix that a worker writes, the topic's id, and the offset
+// of the last event, unless it is negative.
+func FormatPositionMark(topic string, event int64) string {
 	if event < 0 {
 		return markPrefix + topic
 	}
 	return markPrefix + topic + " " + strconv.FormatInt(event, 10)
 }
 
-// parseMark parses a mark. event is negative if it names none.
-func parseMark(metadata string) (topic string, event int64, ok bool) {
+// ParsePositionMark parses a mark. event is negative if it names none.
+func ParsePositionMark(metadata string) (topic string, event int64, ok bool) {
 	rest, ok := strings.CutPrefix(metadata, markPrefix)
 	topic, text, has := strings.Cut(rest, " ")
 	if !ok || !has {

@@ -112,7 +112,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	switch {
 	case r.missing > readerMissingTries:
 		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` creates it again, without its records", err)
-	case isFinal(err):
+	case IsFinal(err):
 		return nil, err
 	}
 	r.lastErr, r.leaderKnown = err, false
@@ -243,7 +243,7 @@ func (r *reader) findLeader(ctx context.Context) error {
 	if r.leaderKnown {
 		return nil
 	}
-	meta, err := metadata(ctx, r.adm, r.topic)
+	meta, err := Metadata(ctx, r.adm, r.topic)
 	if err != nil {
 		return err
 	}
@@ -264,9 +264,9 @@ func (r *reader) findLeader(ctx context.Context) error {
 	return nil
 }
 
-// readCompacted calls fn with the committed records of a compacted topic, partition by partition, in offset order: of
+// ReadCompacted calls fn with the committed records of a compacted topic, partition by partition, in offset order: of
 // each partition of ends those in [start, end). An error of fn ends the read.
-func readCompacted(ctx context.Context, cl *kgo.Client, topic string, starts, ends map[int32]int64, fn func(events.Record) error) error {
+func ReadCompacted(ctx context.Context, cl *kgo.Client, topic string, starts, ends map[int32]int64, fn func(events.Record) error) error {
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
 		r := newReader(cl, topic, p, starts[p])
 		r.compacted = true

@@ -33,7 +33,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 			if request.IsolationLevel == 0 || time.Now().After(until) {
 				return nil, nil, false
 			}
-			return leaderlessError(request), nil, true
+			return LeaderlessError(request), nil, true
 		})
 		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b"}) {
 			t.Errorf("%s: %q, %v", way, values, err)
@@ -44,8 +44,8 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// leaderlessError answers a ListOffsets request: no partition has a leader.
-func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+// LeaderlessError answers a ListOffsets request: no partition has a leader.
+func LeaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for _, asked := range request.Topics {
 		topic := kmsg.NewListOffsetsResponseTopic()

@@ -32,7 +32,7 @@ func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 		if leads.Load() {
 			return nil, nil, false
 		}
-		return leaderlessError(k.(*kmsg.ListOffsetsRequest)), nil, true
+		return LeaderlessError(k.(*kmsg.ListOffsetsRequest)), nil, true
 	})
 	for way, read := range map[string]func(func([]events.Record) error) error{
 		"Read": func(fn func([]events.Record) error) error {

@@ -46,7 +46,7 @@ func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 	s.awaitEnd(t, r, 1, 2)
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
-		response := leaderlessError(k.(*kmsg.ListOffsetsRequest))
+		response := LeaderlessError(k.(*kmsg.ListOffsetsRequest))
 		for i := range response.Topics {
 			for j := range response.Topics[i].Partitions {
 				if p := &response.Topics[i].Partitions[j]; p.Partition != 1 {

@@ -91,10 +91,10 @@ type Session struct {
 	cfg         SessionConfig
 	tail        *brokerclock.Tail
 	written     *brokerclock.Writes
-	quarantines quarantines  // used by Poll's goroutine only
-	missing     missingTopic // likewise
+	quarantines Quarantines  // used by Poll's goroutine only
+	missing     MissingTopic // likewise
 	topicID     string       // id of the topic that the session reads
-	refused     errorEpisode // used by Poll's goroutine only: the cluster refuses the member
+	refused     ErrorEpisode // used by Poll's goroutine only: the cluster refuses the member
 
 	// life ends with Close, which ends the commit loop.
 	life    context.Context
@@ -109,8 +109,8 @@ type Session struct {
 	gate         *inboxgate.Gate
 	// fencedSince is when the group began to answer that another member has this one's instance id; zero: it doesn't.
 	fencedSince    time.Time
-	refusedReplies errorEpisode // the cluster refuses replies
-	repliesRefused error        // set after refusedMax; ends the session
+	refusedReplies ErrorEpisode // the cluster refuses replies
+	repliesRefused error        // set after RefusedMax; ends the session
 	// circuit is the last argument of ReportCircuit.
 	circuit string
 	// committing is a lock of one slot: if two commits overlapped, the older could overwrite the newer. It is a
@@ -147,10 +147,10 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	cfg.Reached = true
-	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
-	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, narrowTopics{}
-	s.replies.maxBytes = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
+	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, NarrowTopics{}
+	s.replies.maxBytes = func(topic string) int { return TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
@@ -159,7 +159,7 @@ func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
 	}
 	s.replies.cl = s.cl
 	s.written = brokerclock.NewWrites(cfg.Clock, cfg.Namespace, s.cl)
-	s.gate = inboxgate.New(gatedClient{func() *kgo.Client { return s.cl }})
+	s.gate = inboxgate.New(GatedClient{func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }
@@ -186,13 +186,13 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 }
 
 func (s *Session) options() []kgo.Opt {
-	opts := append(produceOptions(),
+	opts := append(ProduceOptions(),
 		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(heartbeatInterval(s.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(HeartbeatInterval(s.cfg.SessionTimeout)),
 		// A session does nothing in a rebalance but commit (see onRevoked). So a rebalance waits for a member no longer
 		// than the group waits for heartbeats. The client also abandons an unanswered join only 10 s after this
 		// timeout: with the client's default of a minute, the group would be blocked for 70 s.
@@ -240,7 +240,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		s.tail.Observe(fetches)
 		if records := s.registerRecords(fetches.Records()); len(records) > 0 {
-			s.missing = missingTopic{}
+			s.missing = MissingTopic{}
 			return records, nil
 		}
 		if !time.Now().Before(until) {
@@ -248,7 +248,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		if gone {
 			select {
-			case <-time.After(topicMissingRetryInterval):
+			case <-time.After(TopicMissingRetryInterval):
 			case <-ctx.Done():
 			}
 		}
@@ -264,15 +264,15 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 		}
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
-		case isTopicMissing(err): // every partition repeats it with each poll; it is reported once
-			if !gone && s.missing.reportDue(time.Now()) {
+		case IsTopicMissing(err): // every partition repeats it with each poll; it is reported once
+			if !gone && s.missing.ReportDue(time.Now()) {
 				s.report(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
 			gone = true
 		default:
 			final := s.fatalError(err, time.Now())
 			if final == nil {
-				s.report(markFinal(err))
+				s.report(FinalError(err))
 			} else if fatal == nil {
 				fatal = final
 			}
@@ -290,7 +290,7 @@ func (s *Session) checkRecreated() error {
 	defer cancel()
 	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
 	d := listed[s.cfg.Topic]
-	if is := topicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
+	if is := FormatTopicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
 		return &RecreatedError{s.cfg.Topic, s.topicID, is}
 	}
 	return nil // the topic doesn't exist or its id is unknown: the next poll checks again
@@ -308,9 +308,9 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
-	found := takeUnreadable(fetches)
+	found := TakeUnreadable(fetches)
 	for _, x := range found {
-		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.at.topic, x.at.partition, x.err))
+		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.At.Topic, x.At.Partition, x.Err))
 	}
 	if len(found) > 0 || len(s.quarantines) > 0 {
 		s.quarantine(found, fetches, time.Now())
@@ -319,33 +319,33 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 }
 
 // quarantine pauses unreadable partitions and removes those that became readable again.
-func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now time.Time) {
+func (s *Session) quarantine(found []UnreadablePartition, fetches kgo.Fetches, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range found {
-		s.quarantines.pause(s.gate, x.at, now)
+		s.quarantines.Pause(s.gate, x.At, now)
 	}
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) > 0 {
-			s.quarantines.read(s.gate, topicPartition{fp.Topic, fp.Partition})
+			s.quarantines.Read(s.gate, TopicPartition{fp.Topic, fp.Partition})
 		}
 	})
 }
 
 // fatalError returns the error that ends the session because of err; nil: the session continues.
 func (s *Session) fatalError(err error, now time.Time) error {
-	switch classOf(err) {
-	case retried:
+	switch ClassOf(err) {
+	case ClassRetried:
 		return nil
-	case refused:
-		if now.Sub(s.refused.observe(now, refusedGap)) <= refusedMax {
+	case ClassRefused:
+		if now.Sub(s.refused.Observe(now, RefusedGap)) <= RefusedMax {
 			return nil
 		}
 		return &RefusedError{Err: err, Persistent: true}
-	case fenced:
+	case ClassFenced:
 		return s.duplicate(err, now)
 	}
-	return markFinal(err)
+	return FinalError(err)
 }
 
 // duplicate returns the error of a session whose instance id another process has taken; nil: that isn't established.
@@ -356,11 +356,11 @@ func (s *Session) duplicate(err error, now time.Time) error {
 	}
 	since := s.fencedSince
 	s.mu.Unlock()
-	if now.Sub(since) <= duplicateAfter(s.cfg.SessionTimeout) {
+	if now.Sub(since) <= DuplicateAfter(s.cfg.SessionTimeout) {
 		return nil
 	}
 	member, _ := s.cl.GroupMetadata()
-	return duplicateOf(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
+	return FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // registerRecords registers records with their trackers. It returns those that have to be processed: no markers,
@@ -379,7 +379,7 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 		}
 	}
 	s.mu.Unlock()
-	return fromKgo(work, make([]events.Record, 0, len(work)))
+	return FromKgo(work, make([]events.Record, 0, len(work)))
 }
 
 // HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
@@ -443,7 +443,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.report(err)
 			err = nil
 		}
-		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
+		err = errors.Join(err, Membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
 		s.cl.Close()
 		s.dropPartitions(nil)
 	})

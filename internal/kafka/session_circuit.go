@@ -76,8 +76,8 @@ func (s *Session) ReportCircuit(state string) {
 // Partitions without a state are left out. A state may come from a dead member: callers must use only partitions that a
 // live member owns.
 func Circuits(ctx context.Context, a *Admin, group, topic string) (map[int32]string, error) {
-	commits, err := a.committedOffsets(ctx, group)
-	if noSuchGroup(err) {
+	commits, err := a.CommittedOffsets(ctx, group)
+	if NoSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {

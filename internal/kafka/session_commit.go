@@ -57,7 +57,7 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	}
 	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
-			if is := topicID(req.Topics[i].TopicID); is != "" && s.topicID != "" && is != s.topicID {
+			if is := FormatTopicID(req.Topics[i].TopicID); is != "" && s.topicID != "" && is != s.topicID {
 				return &RecreatedError{req.Topics[i].Topic, s.topicID, is}
 			}
 			for j := range req.Topics[i].Partitions {

@@ -15,7 +15,7 @@ import (
 
 // enforceReplyDeadlines returns c with connections that refuse produce requests while over returns true.
 func (c Config) enforceReplyDeadlines(over func() bool) Config {
-	return c.wrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
+	return c.WrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
 }
 
 // deadlineConn is a connection that doesn't write a flight after its deadline.
@@ -27,7 +27,7 @@ type deadlineConn struct {
 // Write refuses a flight after its deadline. The client treats that as a broken connection that nothing was written to,
 // checks the context again, and fails the flight.
 func (g *deadlineConn) Write(b []byte) (int, error) {
-	if len(b) >= requestKeyEnd && binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
+	if len(b) >= RequestKeyEnd && binary.BigEndian.Uint16(b[RequestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
 		return 0, fmt.Errorf("the time of a reply is over, not written: %w", net.ErrClosed)
 	}
 	return g.Conn.Write(b)

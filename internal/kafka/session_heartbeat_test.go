@@ -15,7 +15,7 @@ func TestSessionsHeartbeatAsOftenAsWorkers(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(1, "t"))
 	s, err := OpenSession(bounded(t), SessionConfig{Config: cfg, Group: "g", Topic: "t", SessionTimeout: DefaultSessionTimeout})
 	must(t, err)
-	if got, want := s.cl.OptValue(kgo.HeartbeatInterval).(time.Duration), heartbeatInterval(DefaultSessionTimeout); got != want {
+	if got, want := s.cl.OptValue(kgo.HeartbeatInterval).(time.Duration), HeartbeatInterval(DefaultSessionTimeout); got != want {
 		t.Errorf("a heartbeat each %v, want each %v", got, want)
 	}
 	must(t, s.Close(bounded(t)))

@@ -2,13 +2,13 @@ package kafka
 
 import "github.com/waybill-run/waybill/internal/inboxgate"
 
-// topicPartition names a partition of a topic.
-type topicPartition struct {
-	topic     string
-	partition int32
+// TopicPartition names a partition of a topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
 }
 
-// inbox returns the partition in the form of package inboxgate.
-func (at topicPartition) inbox() inboxgate.Inbox {
-	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}
+// Inbox returns the partition in the form of package inboxgate.
+func (at TopicPartition) Inbox() inboxgate.Inbox {
+	return inboxgate.Inbox{Topic: at.Topic, Partition: at.Partition}
 }

@@ -22,7 +22,7 @@ const (
 	flushPerTransaction = 3
 	// metadataAgeMax bounds how late added partitions are noticed.
 	metadataAgeMax = 30 * time.Second
-	// workerMetadataAgeMin is less than metadataAgeMin: a worker's output waits for new metadata after each retriable
+	// workerMetadataAgeMin is less than MetadataAgeMin: a worker's output waits for new metadata after each retriable
 	// refusal. Examples are a leader change and, with several brokers, markers of the previous transaction that are
 	// still being written.
 	workerMetadataAgeMin = 25 * time.Millisecond
@@ -151,7 +151,7 @@ type Worker struct {
 	cfg            WorkerConfig
 	session        *kgo.GroupTransactSession
 	balancer       *Balancer
-	poller         poller
+	poller         Poller
 	tail           *brokerclock.Tail
 	pendingOffsets pendingOffsets
 	positions      positions
@@ -161,8 +161,8 @@ type Worker struct {
 	lastAssigned map[int32]uint64
 	// restored are the assignments that were resumed after their restore.
 	restored    map[int32]uint64
-	gate        *workerGate
-	quarantines quarantines
+	gate        *Gate
+	quarantines Quarantines
 	// polled counts the records that were returned since the last commit or abort; polledFrom has the assignment number
 	// that each partition then had.
 	polled     int
@@ -180,7 +180,7 @@ type Worker struct {
 
 	inCommit sync.Mutex // held by Commit and Abort
 	// narrow are topics that refused a batch as too large; of the worker's goroutine.
-	narrow narrowTopics
+	narrow NarrowTopics
 	// arena has the output records of a transaction, for reuse; nil while the client may still use them.
 	arena  []kgo.Record
 	closed atomic.Bool
@@ -199,27 +199,27 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
+	ids, err := CheckCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, markFinal(err))
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, FinalError(err))
 	}
 	cfg.Reached = true
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: narrowTopics{}, quarantines: quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.gate = newWorkerGate(l.balancer, cfg.Topics)
-	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
+		narrow: NarrowTopics{}, quarantines: Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+	l.gate = NewGate(l.balancer, cfg.Topics)
+	l.positions = positions{ids: map[string]string{}, fetched: map[TopicPartition]PositionCommit{},
 		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
-		l.positions.ids[topic] = topicID(id)
+		l.positions.ids[topic] = FormatTopicID(id)
 	}
-	l.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
-	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
+	l.balancer.SetHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
+	l.balancer.OnAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.Forget(added)
 		l.pendingOffsets.add(added)
-		l.gate.pauseAssigned(added)
+		l.gate.PauseAssigned(added)
 	}
-	l.balancer.includeAdded = true
-	l.balancer.owner = cfg.Owner
+	l.balancer.IncludeAdded = true
+	l.balancer.Owner = cfg.Owner
 	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
@@ -232,10 +232,10 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
 	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = closeClient(session.Client(), cut, noMembership)
-		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, markFinal(err))
+		_ = CloseClient(session.Client(), cut, NoMembership)
+		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, FinalError(err))
 	}
-	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	l.poller = Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
 	return l, nil
 }
@@ -260,19 +260,19 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
 		// Group offsets expire. Records that are read again are recognized by their cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		// Outside of the log the worker fails, and a new one decides the position: see judgePosition.
+		// Outside of the log the worker fails, and a new one decides the position: see JudgePosition.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
+		kgo.FetchMaxPartitionBytes(FetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(heartbeatInterval(l.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(HeartbeatInterval(l.cfg.SessionTimeout)),
 		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
 
 		kgo.TransactionalID(TransactionalID(l.cfg.Config, l.cfg.Owner)),
 		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
-		kgo.ConcurrentTransactionsBackoff(transactionBackoff),
-		kgo.RecordPartitioner(byKeyOrExplicit()),
+		kgo.ConcurrentTransactionsBackoff(TransactionBackoff),
+		kgo.RecordPartitioner(PartitionByKeyOrExplicit()),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(recordsBufferedMax),
@@ -305,7 +305,7 @@ func (l *Worker) Assigned() map[int32]uint64 {
 
 // Member returns the worker's member id, and whether it owns a partition now.
 func (l *Worker) Member(p int32) (id string, owns bool) {
-	return l.balancer.memberOf(p)
+	return l.balancer.MemberOf(p)
 }
 
 // Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero.
@@ -313,11 +313,11 @@ func (l *Worker) Member(p int32) (id string, owns bool) {
 // inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
-		l.gate.withGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
+		l.gate.WithGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
 	if n, ok := l.lastAssigned[p]; ok {
-		l.gate.pause(p, n, topic, why, until)
+		l.gate.Pause(p, n, topic, why, until)
 	}
 }
 
@@ -325,28 +325,28 @@ func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.T
 // the same assignment as Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
-		l.gate.withGate(func(g *inboxgate.Gate) {
+		l.gate.WithGate(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
 				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
 			}
 		})
 		return
 	}
-	if n, ok := l.lastAssigned[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+	if n, ok := l.lastAssigned[p]; ok && l.gate.Resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
 		l.restored[p] = n
 	}
 }
 
 // PollAtMost limits the next calls of Poll to n records, below MaxPollRecords; 0 removes the limit.
 func (l *Worker) PollAtMost(n int) {
-	l.poller.max = l.cfg.MaxPollRecords
+	l.poller.Max = l.cfg.MaxPollRecords
 	if n > 0 {
-		l.poller.max = min(n, l.poller.max)
+		l.poller.Max = min(n, l.poller.Max)
 	}
 }
 
 // Wake makes a blocking Poll return at once, or else the next one.
-func (l *Worker) Wake() { l.poller.wake() }
+func (l *Worker) Wake() { l.poller.Wake() }
 
 // LastCommit returns when the last transaction was committed, or the worker was opened.
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
@@ -384,7 +384,7 @@ func (l *Worker) Close() {
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	err := closeClient(l.session.Client(), l.cancelLife, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
+	err := CloseClient(l.session.Client(), l.cancelLife, Membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
 	if err != nil && l.cfg.Listener.LeaveFailed != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}

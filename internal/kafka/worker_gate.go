@@ -8,20 +8,21 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// workerGate is the inbox gate of a worker. The client's goroutines pause newly assigned partitions, so the balancer's
+// Gate is the inbox gate of a worker. The client's goroutines pause newly assigned partitions, so the balancer's
 // lock guards it: no assignment can change while it is held.
-type workerGate struct {
+type Gate struct {
 	balancer *Balancer
 	topics   []string // the inboxes
 	gate     *inboxgate.Gate
 }
 
-func newWorkerGate(b *Balancer, topics []string) *workerGate {
-	return &workerGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
+// NewGate returns the gate of the member that a balancer serves. topics are its inboxes.
+func NewGate(b *Balancer, topics []string) *Gate {
+	return &Gate{b, topics, inboxgate.New(GatedClient{func() *kgo.Client { return b.client }})}
 }
 
 // forEachInbox calls fn for partitions of topics and their added partitions. The caller holds the lock.
-func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
+func (g *Gate) forEachInbox(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
 	for topic, all := range g.balancer.withAddedPartitions(topics, ps...) {
 		for _, p := range all {
 			fn(inboxgate.Inbox{Topic: topic, Partition: p})
@@ -29,21 +30,21 @@ func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate
 	}
 }
 
-// pauseAssigned pauses newly assigned partitions before any of their records can be fetched. The caller holds the lock.
-func (g *workerGate) pauseAssigned(added []int32) {
+// PauseAssigned pauses newly assigned partitions before any of their records can be fetched. The caller holds the lock.
+func (g *Gate) PauseAssigned(added []int32) {
 	g.forEachInbox(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
 }
 
-// pause pauses an inbox of a partition if it is still owned under the assignment.
-func (g *workerGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
+// Pause pauses an inbox of a partition if it is still owned under the assignment.
+func (g *Gate) Pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
 	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
 		g.forEachInbox([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
 	})
 }
 
-// resume ends a reason for inboxes of a partition; no topics: all. It reports whether the partition is still owned
+// Resume ends a reason for inboxes of a partition; no topics: all. It reports whether the partition is still owned
 // under the assignment.
-func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
+func (g *Gate) Resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
 	if len(topics) == 0 {
 		topics = g.topics
 	}
@@ -52,7 +53,7 @@ func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, to
 	})
 }
 
-// withGate calls fn with the gate, whatever is assigned.
-func (g *workerGate) withGate(fn func(*inboxgate.Gate)) {
-	g.balancer.withClient(func(*kgo.Client) { fn(g.gate) })
+// WithGate calls fn with the gate, whatever is assigned.
+func (g *Gate) WithGate(fn func(*inboxgate.Gate)) {
+	g.balancer.WithClient(func(*kgo.Client) { fn(g.gate) })
 }

@@ -152,7 +152,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 			err = fmt.Errorf("whether events/%d has offset %d, which a commit names, can't be told", p, event)
 		case absent:
 			for _, topic := range l.cfg.Topics {
-				l.positionFault(Position{topic, p, -1, -1, -1, mark(l.positions.ids[topic], event)}, PositionRolledBack)
+				l.positionFault(Position{topic, p, -1, -1, -1, FormatPositionMark(l.positions.ids[topic], event)}, PositionRolledBack)
 			}
 			err = l.Rewind(ctx, p)
 		}

@@ -29,12 +29,12 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 	}
-	l.gate.withGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
-	fetches, waited := l.poller.poll(ctx)
-	l.quarantine(takeUnreadable(fetches), time.Now())
+	l.gate.WithGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
+	fetches, waited := l.poller.Poll(ctx)
+	l.quarantine(TakeUnreadable(fetches), time.Now())
 	now := l.sinceOpened(time.Now())
 	l.lastPoll.Store(now)
-	err := fetchError(ctx, fetches, l.onDataLost, l.duplicate)
+	err := FetchError(ctx, fetches, l.onDataLost, l.duplicate)
 	if err == nil {
 		err = errors.Join(l.checkFetchedTopics(fetches), l.positions.endReason())
 	}
@@ -60,15 +60,15 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	if len(rs) == 0 {
 		return nil, nil
 	}
-	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
+	return FromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
 // quarantine pauses and reports unreadable partitions.
-func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
+func (l *Worker) quarantine(found []UnreadablePartition, now time.Time) {
 	for _, x := range found {
-		l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
+		l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Pause(g, x.At, now) })
 		if l.cfg.Listener.Corrupt != nil {
-			l.cfg.Listener.Corrupt(x.at.topic, x.at.partition, x.err)
+			l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.restored[home] != n || l.isCutOff(topicPartition{fp.Topic, fp.Partition}) {
+		if !ok || l.restored[home] != n || l.isCutOff(TopicPartition{fp.Topic, fp.Partition}) {
 			l.mustAbort = true
 			return
 		}
@@ -94,8 +94,8 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 			return
 		}
 		l.polledFrom[home] = n
-		if at := (topicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
-			l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
+		if at := (TopicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
+			l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Read(g, at) })
 		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {

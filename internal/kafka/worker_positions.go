@@ -20,7 +20,7 @@ type positions struct {
 	ids map[string]string // ids of the inboxes' topics, by name
 
 	mu      sync.Mutex
-	fetched map[topicPartition]committed
+	fetched map[TopicPartition]PositionCommit
 	events  lastEvents
 	// rewound has the assignments of partitions whose inboxes are read from their starts; see Rewind.
 	rewound map[int32]uint64
@@ -35,24 +35,24 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, q := range t.Partitions {
-				c := committed{offset: q.Offset}
+				c := PositionCommit{Offset: q.Offset}
 				if q.Metadata != nil {
-					c.metadata = *q.Metadata
+					c.Metadata = *q.Metadata
 				}
-				p.fetched[topicPartition{t.Topic, q.Partition}] = c
+				p.fetched[TopicPartition{t.Topic, q.Partition}] = c
 			}
 		}
 	}
 }
 
 // takeFetched removes and returns the fetched commit of a partition.
-func (p *positions) takeFetched(at topicPartition) committed {
+func (p *positions) takeFetched(at TopicPartition) PositionCommit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.fetched[at]
 	delete(p.fetched, at)
 	if !ok {
-		c.offset = -1
+		c.Offset = -1
 	}
 	return c
 }
@@ -73,10 +73,10 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 	events := l.lookUpEvents(ctx, named)
 	for topic, ps := range offsets {
 		for p, given := range ps {
-			at := topicPartition{topic, p}
+			at := TopicPartition{topic, p}
 			c := fetched[at]
-			found := Position{topic, p, c.offset, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.metadata}
-			from, atStart, fault := judgePosition(c, l.positions.ids[topic], found.Start, found.End)
+			found := Position{topic, p, c.Offset, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), c.Metadata}
+			from, atStart, fault := JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
 			if !atStart && l.isAhead(l.home(p), c, events) {
 				atStart, fault = true, PositionRolledBack
 			}
@@ -90,7 +90,7 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 				// The offset of the start, not "the start": an abort returns to it, and for "the start" the client
 				// would return to 0, which may have been trimmed.
 				ps[p] = kgo.NewOffset().At(found.Start)
-			case fault == PositionTrimmed, found.Start == c.offset:
+			case fault == PositionTrimmed, found.Start == c.Offset:
 				// The log has none of the records that were read, so their leader epoch is useless: an embedded broker
 				// considers an empty log truncated at 0.
 				ps[p] = kgo.NewOffset().At(from)
@@ -105,14 +105,14 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 
 // fetched removes and returns the fetched commits of some partitions, and the events that they name, by partition of
 // the events topic.
-func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[topicPartition]committed, named map[int32][]int64) {
-	fetched, named = map[topicPartition]committed{}, map[int32][]int64{}
+func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[TopicPartition]PositionCommit, named map[int32][]int64) {
+	fetched, named = map[TopicPartition]PositionCommit{}, map[int32][]int64{}
 	for topic, ps := range offsets {
 		for p := range ps {
-			at := topicPartition{topic, p}
+			at := TopicPartition{topic, p}
 			c := l.positions.takeFetched(at)
 			fetched[at] = c
-			if _, event, marked := parseMark(c.metadata); marked && event >= 0 {
+			if _, event, marked := ParsePositionMark(c.Metadata); marked && event >= 0 {
 				named[l.home(p)] = append(named[l.home(p)], event)
 			}
 		}
@@ -121,8 +121,8 @@ func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[t
 }
 
 // isAhead reports whether an otherwise valid commit belongs to a transaction whose events the log doesn't have.
-func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]presence) bool {
-	_, event, _ := parseMark(c.metadata)
+func (l *Worker) isAhead(home int32, c PositionCommit, events map[int32]map[int64]presence) bool {
+	_, event, _ := ParsePositionMark(c.Metadata)
 	if event < 0 {
 		return false
 	}
@@ -141,8 +141,8 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 		return
 	}
 	if fault == PositionCut {
-		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
-		l.gate.withGate(func(g *inboxgate.Gate) {
+		in, known := TopicPartition{at.Topic, at.Partition}.Inbox(), false
+		l.gate.WithGate(func(g *inboxgate.Gate) {
 			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
 			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
 		})
@@ -156,14 +156,14 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 }
 
 // isCutOff reports whether an inbox is paused because its log ends below its position.
-func (l *Worker) isCutOff(at topicPartition) (cut bool) {
-	l.gate.withGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+func (l *Worker) isCutOff(at TopicPartition) (cut bool) {
+	l.gate.WithGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.Inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
 // client returns the worker's client, also while its session is being opened.
 func (l *Worker) client() (client *kgo.Client) {
-	l.balancer.withClient(func(c *kgo.Client) { client = c })
+	l.balancer.WithClient(func(c *kgo.Client) { client = c })
 	return client
 }
 
@@ -190,7 +190,7 @@ func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -206,7 +206,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -216,7 +216,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 // commitMark returns a topic's id for a mark. It fails if is is another one.
 func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
-	if read := topicID(is); read != "" && read != id {
+	if read := FormatTopicID(is); read != "" && read != id {
 		return "", &RecreatedError{topic, id, read}
 	}
 	return id, nil
@@ -227,7 +227,7 @@ func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		id := l.positions.ids[t.Topic]
-		if read := topicID(t.TopicID); read != "" && id != "" && read != id {
+		if read := FormatTopicID(t.TopicID); read != "" && id != "" && read != id {
 			faults = append(faults, &RecreatedError{t.Topic, id, read})
 		}
 	})
@@ -249,8 +249,8 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	}
 	starts, ends := l.logBounds(ctx, topics)
 	for _, topic := range topics {
-		at := topicPartition{topic, p}
-		found := Position{topic, p, below[topic], offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
+		at := TopicPartition{topic, p}
+		found := Position{topic, p, below[topic], OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), ""}
 		if found.End >= 0 && found.Offset > found.End {
 			l.positionFault(found, PositionCut)
 		}
@@ -279,7 +279,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 		err = l.commitPlain(ctx, starts)
 	}
 	if err != nil {
-		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, markFinal(err))
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, FinalError(err))
 	}
 	l.inCommit.Lock() // the end of a transaction sets offsets, too
 	defer l.inCommit.Unlock()
@@ -344,10 +344,10 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
 	}
-	at := topicPartition{lost.Topic, lost.Partition}
+	at := TopicPartition{lost.Topic, lost.Partition}
 	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
-	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
-	if found.isCut() {
+	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), ""}
+	if found.IsCut() {
 		l.positionFault(found, PositionCut)
 		return
 	}
@@ -385,7 +385,7 @@ func (l *Worker) checkTopicIDs(ctx context.Context) error {
 		return nil // no answer shows nothing about a topic; the next check will
 	}
 	for topic, d := range listed {
-		if is, was := topicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
+		if is, was := FormatTopicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
 			return &RecreatedError{topic, was, is}
 		}
 	}

@@ -13,12 +13,12 @@ func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *
 	r := &out[refused.Index]
 	known, narrow := l.narrow[r.Topic]
 	if refused.alone {
-		bound := known.maxBytes
+		bound := known.MaxBytes
 		if !narrow {
-			bound = batchBytesMax
+			bound = BatchBytesMax
 		}
-		return &TooLargeError{Topic: r.Topic, Bytes: recordBytesMin(r), Max: bound, Err: refused.Err}
+		return &TooLargeError{Topic: r.Topic, Bytes: RecordBytesMin(r), Max: bound, Err: refused.Err}
 	}
-	l.narrow.narrow(r.Topic, maxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
+	l.narrow.Narrow(r.Topic, TopicMaxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
 	return nil
 }
