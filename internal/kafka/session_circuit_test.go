@@ -15,16 +15,16 @@ import (
 func TestCircuitIsSeenFromOutside(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2) // the second partition is never read
-		admin, err := kafka.OpenAdmin(r.cfg)
+		admin, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		shown := func(want map[int32]string) {
 			t.Helper()
-			if got, err := kafka.Circuits(r.ctx, admin, r.group, r.topic); err != nil || !maps.Equal(got, want) {
+			if got, err := kafka.Circuits(r.Ctx, admin, r.Group, r.Topic); err != nil || !maps.Equal(got, want) {
 				t.Errorf("circuits are %v, %v; want %v", got, err, want)
 			}
 		}
-		r.write(0, 0, 4)
+		r.Write(0, 0, 4)
 		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
 		s := r.open(never)
 		r.poll(s, 4)
@@ -32,14 +32,14 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		s.CommitSoon()
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{}) // no state, nothing reported
-		if got, err := kafka.Circuits(r.ctx, admin, r.group+"2", r.topic); err != nil || len(got) != 0 {
+		if got, err := kafka.Circuits(r.Ctx, admin, r.Group+"2", r.Topic); err != nil || len(got) != 0 {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}
 		s.Done(0, 2)
 		s.ReportCircuit("open")
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{0: "open"})
-		must(t, s.Close(r.ctx))
+		must(t, s.Close(r.Ctx))
 		shown(map[int32]string{0: "open"})
 
 		next := r.open(never)

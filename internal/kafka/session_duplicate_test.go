@@ -20,7 +20,7 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		instance := r.group + ".one"
+		instance := r.Group + ".one"
 		assigned, fenced := make(chan []int32, 100), make(chan error, 100)
 		s := r.open(func(c *kafka.SessionConfig) {
 			c.InstanceID, c.SessionTimeout = instance, 2*time.Second
@@ -46,9 +46,9 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 		<-assigned
 
 		join := kmsg.NewPtrJoinGroupRequest()
-		join.Group, join.InstanceID, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = r.group, &instance, "consumer", 2000, 2000
+		join.Group, join.InstanceID, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = r.Group, &instance, "consumer", 2000, 2000
 		balancer, protocol := kgo.CooperativeStickyBalancer(), kmsg.NewJoinGroupRequestProtocol()
-		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, 0)
+		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.Topic}, nil, 0)
 		join.Protocols = append(join.Protocols, protocol)
 		resp, err := join.RequestWith(t.Context(), b.Client(t))
 		if err != nil || resp.ErrorCode != 0 {

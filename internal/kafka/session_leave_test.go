@@ -19,7 +19,7 @@ import (
 func TestLeavingAGroupThatHasGoneOnIsNoFailure(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
-	r.write(0, 0, 1)
+	r.Write(0, 0, 1)
 	var told atomic.Value
 	s := r.open(func(c *kafka.SessionConfig) {
 		c.CommitEvery = time.Hour // only in Close
