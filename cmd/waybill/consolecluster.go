@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
 )
@@ -32,7 +33,7 @@ func (c *consoleCluster) Agents(ctx context.Context) ([]console.AgentView, error
 		}
 		circuit := circuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := kafka.Circuits(ctx, c.n.Admin, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
+			circuits, err := agentsession.Circuits(ctx, c.n.Admin, c.n.Kafka.Namespace.AgentGroup(name), c.n.Kafka.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}

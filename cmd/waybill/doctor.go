@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
@@ -265,7 +266,7 @@ func (d *doctor) agent(ctx context.Context, name string) (g groupObservation, er
 	if g, err = d.group(ctx, d.ns.AgentGroup(name), []string{d.ns.Requests(name)}, 0); err != nil || g.members == 0 {
 		return g, err
 	}
-	circuits, err := kafka.Circuits(ctx, d.admin, d.ns.AgentGroup(name), d.ns.Requests(name))
+	circuits, err := agentsession.Circuits(ctx, d.admin, d.ns.AgentGroup(name), d.ns.Requests(name))
 	g.circuit = worstCircuit(circuits)
 	return g, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -81,9 +82,9 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 			told(t, cfg.Clock, func() error { return p.Send(t.Context(), reply) })
 		})
 		t.Run("session", func(t *testing.T) {
-			cfg := kafka.SessionConfig{Config: s.worker("one").Config, Group: "told", Topic: s.Inboxes[1]}
+			cfg := agentsession.Config{Config: s.worker("one").Config, Group: "told", Topic: s.Inboxes[1]}
 			cfg.Clock = clock()
-			m, err := kafka.OpenSession(t.Context(), cfg)
+			m, err := agentsession.Open(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,6 @@ const (
 	longTransaction = 5 * time.Minute
 )
 
-func yes() bool { return true }
-
 // TestStaticMemberLeaves checks that a static member that won't return leaves its group when it closes, and that
 // another member gets its partitions immediately instead of after the session timeout.
 func TestStaticMemberLeaves(t *testing.T) {

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -70,7 +71,7 @@ func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		h := &halt{}
-		s := r.open(func(c *kafka.SessionConfig) { c.Dial = h.dial })
+		s := r.open(func(c *agentsession.Config) { c.Dial = h.dial })
 		replies := r.Config.Namespace.Inbox(events.Replies)
 		reply := func(v string) events.Record {
 			return events.Record{Topic: replies, Partition: -1, Key: []byte("task"), Value: []byte(v)}

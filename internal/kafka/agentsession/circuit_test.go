@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"maps"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -20,19 +21,19 @@ func TestCircuitIsSeenFromOutside(t *testing.T) {
 		t.Cleanup(admin.Close)
 		shown := func(want map[int32]string) {
 			t.Helper()
-			if got, err := kafka.Circuits(r.Ctx, admin, r.Group, r.Topic); err != nil || !maps.Equal(got, want) {
+			if got, err := agentsession.Circuits(r.Ctx, admin, r.Group, r.Topic); err != nil || !maps.Equal(got, want) {
 				t.Errorf("circuits are %v, %v; want %v", got, err, want)
 			}
 		}
 		r.Write(0, 0, 4)
-		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		never := func(c *agentsession.Config) { c.CommitEvery = time.Hour }
 		s := r.open(never)
 		r.poll(s, 4)
 		s.Done(0, 0)
 		s.CommitSoon()
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{}) // no state, nothing reported
-		if got, err := kafka.Circuits(r.Ctx, admin, r.Group+"2", r.Topic); err != nil || len(got) != 0 {
+		if got, err := agentsession.Circuits(r.Ctx, admin, r.Group+"2", r.Topic); err != nil || len(got) != 0 {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}
 		s.Done(0, 2)

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -33,7 +33,7 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 		t.Parallel()
 		r := newRequests(t, b, 2)
 		assigned := make(chan []int32, 100)
-		s := r.open(func(c *kafka.SessionConfig) {
+		s := r.open(func(c *agentsession.Config) {
 			c.SessionTimeout = stallSession
 			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
 		})
@@ -67,7 +67,7 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 }
 
 // drainSession marks each request as done immediately.
-func drainSession(ctx context.Context, s *kafka.Session) {
+func drainSession(ctx context.Context, s *agentsession.Session) {
 	for {
 		rs, err := s.Poll(ctx)
 		if err != nil {

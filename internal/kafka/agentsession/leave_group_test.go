@@ -1,11 +1,12 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -14,10 +15,10 @@ func TestStaticSessionLeaves(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()
 		r := newRequests(t, b, 1)
-		open := func(name string) (*kafka.Session, <-chan []int32) {
+		open := func(name string) (*agentsession.Session, <-chan []int32) {
 			assigned := make(chan []int32, 10)
-			return r.open(func(c *kafka.SessionConfig) {
-				c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, longSession
+			return r.open(func(c *agentsession.Config) {
+				c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, 4*time.Minute
 				c.Listener.Assigned = func(ps []int32) { assigned <- slices.Clone(ps) }
 			}), assigned
 		}

@@ -1,4 +1,4 @@
-package kafka
+package agentsession
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // repliesPerFlight is the maximum number of replies that are handed to the client at once.
@@ -42,7 +43,7 @@ type replies struct {
 	waiting  []*reply
 	inFlight bool
 	deadline time.Time // of the flight; zero: none
-	narrow   NarrowTopics
+	narrow   kafka.NarrowTopics
 }
 
 // reply is a reply that a call of Send waits for.
@@ -63,8 +64,8 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 		p = &reply{result: make(chan error, 1)}
 		p.onProduced = func(r *kgo.Record, err error) { p.flight.onProduced(p, r, err) }
 	}
-	p.ctx, p.bytesMin, p.bytesMax = ctx, RecordBytesMin(rec), RecordBytesMax(rec)
-	FillKgo(&p.record, rec)
+	p.ctx, p.bytesMin, p.bytesMax = ctx, kafka.RecordBytesMin(rec), kafka.RecordBytesMax(rec)
+	kafka.FillKgo(&p.record, rec)
 	return p
 }
 
@@ -115,7 +116,7 @@ func (q *replies) startFlight() {
 func (q *replies) takeWaiting() []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
-	n, bytes := 0, BatchOverhead
+	n, bytes := 0, kafka.BatchOverhead
 	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
 		p := q.waiting[n]
 		if deadlineError(p.ctx) != nil {
@@ -171,11 +172,11 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 		f.clockObserved = true
 		f.of.onAcknowledged(r, f.sent)
 	}
-	if IsRecreated(err) {
+	if kafka.IsRecreated(err) {
 		f.recreated = r.Topic
 	}
 	switch {
-	case IsTooLarge(err):
+	case kafka.IsTooLarge(err):
 		f.tooLarge = append(f.tooLarge, p)
 	case err != nil && deadlineError(f.ctx) != nil && deadlineError(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
 		f.resend = append(f.resend, p) // another reply's deadline ended the flight
@@ -214,7 +215,7 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 		return large
 	}
 	p := large[0]
-	p.result <- &TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.MaxBytes, Err: kerr.MessageTooLarge}
+	p.result <- &kafka.TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.MaxBytes, Err: kerr.MessageTooLarge}
 	return nil
 }
 
@@ -291,23 +292,23 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if over := deadlineError(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
 	}
-	if large, is := errors.AsType[*TooLargeError](err); is {
+	if large, is := errors.AsType[*kafka.TooLargeError](err); is {
 		return large
 	}
 	s.recordRefusal(err, time.Now())
-	return WriteError(rec.Topic, err)
+	return kafka.WriteError(rec.Topic, err)
 }
 
 // recordRefusal records a reply that the cluster doesn't permit. After RefusedMax of such errors the session ends: it
 // can't answer its requests, and another member may be permitted to.
 func (s *Session) recordRefusal(err error, now time.Time) {
-	if ClassOf(err) != ClassRefused {
+	if kafka.ClassOf(err) != kafka.ClassRefused {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.refusedReplies.Observe(now, RefusedGap)) > RefusedMax {
-		s.repliesRefused = &RefusedError{Err: err, Persistent: true}
+	if now.Sub(s.refusedReplies.Observe(now, kafka.RefusedGap)) > kafka.RefusedMax {
+		s.repliesRefused = &kafka.RefusedError{Err: err, Persistent: true}
 	}
 }
 

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -16,26 +16,9 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func configOf(t *testing.T, b *kafkatest.Broker) kafka.Config {
-	return kafka.Config{Brokers: b.Addrs, Dial: b.Dial, Namespace: b.Namespace(t), ClientID: "test"}
-}
 
 // requests adds an agent's sessions to a kafkatest.Requests.
 type requests struct {
@@ -48,20 +31,20 @@ func newRequests(t *testing.T, b *kafkatest.Broker, partitions int32) *requests 
 	return &requests{kafkatest.NewRequests(t, b, partitions), make(chan [2]int64, 10_000)}
 }
 
-func (r *requests) open(change ...func(*kafka.SessionConfig)) *kafka.Session {
+func (r *requests) open(change ...func(*agentsession.Config)) *agentsession.Session {
 	r.T.Helper()
-	cfg := kafka.SessionConfig{Config: r.Config, Group: r.Group, Topic: r.Topic, SessionTimeout: 6 * time.Second, CommitEvery: 20 * time.Millisecond,
-		Listener: kafka.SessionListener{Committed: func(p int32, o int64) { r.committed <- [2]int64{int64(p), o} }}}
+	cfg := agentsession.Config{Config: r.Config, Group: r.Group, Topic: r.Topic, SessionTimeout: 6 * time.Second, CommitEvery: 20 * time.Millisecond,
+		Listener: agentsession.Listener{Committed: func(p int32, o int64) { r.committed <- [2]int64{int64(p), o} }}}
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := kafka.OpenSession(r.Ctx, cfg)
+	s, err := agentsession.Open(r.Ctx, cfg)
 	must(r.T, err)
 	r.T.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
 
-func (r *requests) poll(s *kafka.Session, n int) []string {
+func (r *requests) poll(s *agentsession.Session, n int) []string {
 	r.T.Helper()
 	var values []string
 	for len(values) < n {
@@ -119,7 +102,7 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 			second.Done(0, o)
 		}
 		r.awaitCommit(0, 11)
-		if held := first.HeldContext(0); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(0); !errors.Is(context.Cause(held), agentsession.ErrPartitionLost) {
 			t.Error("a closed session still holds the partition")
 		}
 	})
@@ -132,7 +115,7 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 		r := newRequests(t, b, 2)
 		r.Write(0, 0, 5)
 		r.Write(1, 0, 5)
-		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		never := func(c *agentsession.Config) { c.CommitEvery = time.Hour }
 		first := r.open(never)
 		r.poll(first, 10)
 		for o := range int64(5) {
@@ -140,7 +123,7 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 			first.Done(1, o)
 		}
 		moved := make(chan int32, 2)
-		second := r.open(never, func(c *kafka.SessionConfig) {
+		second := r.open(never, func(c *agentsession.Config) {
 			c.Listener.Assigned = func(ps []int32) {
 				for _, p := range ps {
 					moved <- p
@@ -152,7 +135,7 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 		if got := r.poll(second, 1); !slices.Equal(got, []string{"5"}) {
 			t.Errorf("the next owner got %q, finished before it came", got)
 		}
-		if held := first.HeldContext(p); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(p); !errors.Is(context.Cause(held), agentsession.ErrPartitionLost) {
 			t.Error("the first still holds the partition that moved")
 		}
 		if held := first.HeldContext(1 - p); held.Err() != nil {
@@ -166,7 +149,7 @@ func TestCommitSoon(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		r.Write(0, 0, 3)
-		s := r.open(func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour })
+		s := r.open(func(c *agentsession.Config) { c.CommitEvery = time.Hour })
 		r.poll(s, 3)
 		s.Done(0, 0)
 		s.CommitSoon()
@@ -250,7 +233,7 @@ type crew struct {
 // join adds a member and returns when it has a partition.
 func (c *crew) join() (leave func()) {
 	assigned := make(chan struct{}, 100)
-	s := c.open(func(cfg *kafka.SessionConfig) {
+	s := c.open(func(cfg *agentsession.Config) {
 		cfg.MaxPollRecords = 20
 		cfg.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
 	})
@@ -269,7 +252,7 @@ func (c *crew) join() (leave func()) {
 	}
 }
 
-func (c *crew) work(ctx context.Context, s *kafka.Session) {
+func (c *crew) work(ctx context.Context, s *agentsession.Session) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -297,7 +280,7 @@ func (c *crew) work(ctx context.Context, s *kafka.Session) {
 	}
 }
 
-func (c *crew) done(s *kafka.Session, rec events.Record) {
+func (c *crew) done(s *agentsession.Session, rec events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.Done(rec.Partition, rec.Offset)
@@ -372,7 +355,7 @@ func TestPausedSessionsPollNothing(t *testing.T) {
 func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		static := func(c *kafka.SessionConfig) { c.InstanceID = string(r.Config.Namespace) + "one" }
+		static := func(c *agentsession.Config) { c.InstanceID = string(r.Config.Namespace) + "one" }
 		older := r.open(static)
 		r.Write(0, 0, 1)
 		r.poll(older, 1)
@@ -390,7 +373,7 @@ func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
 func TestOpenSessionSaysWhatIsMissing(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := configOf(t, b)
-	_, err := kafka.OpenSession(bounded(t), kafka.SessionConfig{Config: cfg, Group: "g", Topic: cfg.Namespace.Requests("nobody")})
+	_, err := agentsession.Open(bounded(t), agentsession.Config{Config: cfg, Group: "g", Topic: cfg.Namespace.Requests("nobody")})
 	if !errors.Is(err, kafka.ErrNoTopic) {
 		t.Errorf("got %v", err)
 	}
@@ -402,7 +385,7 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		g := &kafkatest.Link{}
-		s := r.open(func(c *kafka.SessionConfig) { c.Dial = g.Dial })
+		s := r.open(func(c *agentsession.Config) { c.Dial = g.Dial })
 		replies := r.Config.Namespace.Inbox(events.Replies)
 		reply := func(v string) events.Record {
 			return events.Record{Topic: replies, Partition: -1, Key: []byte("task"), Value: []byte(v)}

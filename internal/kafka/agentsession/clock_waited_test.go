@@ -1,11 +1,11 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -17,7 +17,7 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 		const busy, quick = 500 * time.Millisecond, 10 * time.Millisecond
 		r := newRequests(t, kafkatest.Virtual(t), 1)
 		clock := brokerclock.NewClock()
-		s := r.open(func(c *kafka.SessionConfig) { c.Clock = clock })
+		s := r.open(func(c *agentsession.Config) { c.Clock = clock })
 		r.Write(0, 0, 1)
 		r.poll(s, 1) // from here on, the session knows the end of the log
 		waits := func(in string) {

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -22,7 +22,7 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 		r := newRequests(t, b, 1)
 		instance := r.Group + ".one"
 		assigned, fenced := make(chan []int32, 100), make(chan error, 100)
-		s := r.open(func(c *kafka.SessionConfig) {
+		s := r.open(func(c *agentsession.Config) {
 			c.InstanceID, c.SessionTimeout = instance, 2*time.Second
 			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
 			c.Listener.TransientError = func(err error) {

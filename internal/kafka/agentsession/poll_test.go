@@ -1,10 +1,10 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -13,7 +13,7 @@ import (
 func TestPollReturnsWithinItsBound(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
-	s := r.open(func(c *kafka.SessionConfig) { c.PollWait = 300 * time.Millisecond })
+	s := r.open(func(c *agentsession.Config) { c.PollWait = 300 * time.Millisecond })
 	r.Write(0, 0, 1)
 	r.poll(s, 1)
 	returns := func(when string) {

@@ -1,4 +1,4 @@
-package kafka
+package agentsession
 
 import (
 	"cmp"
@@ -16,12 +16,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 const (
-	// DefaultAgentSessionTimeout is how long a dead agent keeps its partitions before they are reassigned.
-	DefaultAgentSessionTimeout = 10 * time.Second
+	// DefaultSessionTimeout is how long a dead agent keeps its partitions before they are reassigned.
+	DefaultSessionTimeout = 10 * time.Second
 	// DefaultCommitEvery is the default interval of commits. A killed agent repeats at most the work it finished since
 	// the last commit.
 	DefaultCommitEvery = 200 * time.Millisecond
@@ -43,9 +44,9 @@ const (
 // ErrPartitionLost is the cancellation cause of a HeldContext.
 var ErrPartitionLost = errors.New("the partition has gone to another member")
 
-// SessionListener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
+// Listener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
 // must not block.
-type SessionListener struct {
+type Listener struct {
 	// Joined is called after the member joined the group and after each rebalance, even if no partitions were assigned.
 	Joined func()
 	// Assigned and Lost receive the partitions that were assigned and lost.
@@ -57,9 +58,9 @@ type SessionListener struct {
 	TransientError func(err error)
 }
 
-// SessionConfig says what a Session consumes.
-type SessionConfig struct {
-	Config
+// Config says what a Session consumes.
+type Config struct {
+	kafka.Config
 	// Group and Topic are the consumer group and the request topic of one agent.
 	Group, Topic string
 	// InstanceID makes the member static: it keeps its partitions if it restarts within the session timeout. Empty:
@@ -69,7 +70,7 @@ type SessionConfig struct {
 	// are reassigned at once. Nil: it stays.
 	LeaveOnClose func() bool
 	// SessionTimeout is the time without heartbeats after which a member's partitions are reassigned. It is also how
-	// long a rebalance waits for a member. 0: DefaultAgentSessionTimeout. Brokers reject less than 6 s by default.
+	// long a rebalance waits for a member. 0: DefaultSessionTimeout. Brokers reject less than 6 s by default.
 	SessionTimeout time.Duration
 	// CommitEvery is the interval of commits while there is something to commit; 0: DefaultCommitEvery.
 	CommitEvery time.Duration
@@ -79,7 +80,7 @@ type SessionConfig struct {
 	MaxPollRecords int
 	// PollWait is how long a Poll waits for records; 0: 5 s.
 	PollWait time.Duration
-	Listener SessionListener
+	Listener Listener
 }
 
 // Session is one agent's membership in the consumer group of its requests, and the producer of its replies. Requests
@@ -88,13 +89,13 @@ type SessionConfig struct {
 // polls; the other methods are safe for concurrent use.
 type Session struct {
 	cl          *kgo.Client
-	cfg         SessionConfig
+	cfg         Config
 	tail        *brokerclock.Tail
 	written     *brokerclock.Writes
-	quarantines Quarantines  // used by Poll's goroutine only
-	missing     MissingTopic // likewise
-	topicID     string       // id of the topic that the session reads
-	refused     ErrorEpisode // used by Poll's goroutine only: the cluster refuses the member
+	quarantines kafka.Quarantines  // used by Poll's goroutine only
+	missing     kafka.MissingTopic // likewise
+	topicID     string             // id of the topic that the session reads
+	refused     kafka.ErrorEpisode // used by Poll's goroutine only: the cluster refuses the member
 
 	// life ends with Close, which ends the commit loop.
 	life    context.Context
@@ -109,8 +110,8 @@ type Session struct {
 	gate         *inboxgate.Gate
 	// fencedSince is when the group began to answer that another member has this one's instance id; zero: it doesn't.
 	fencedSince    time.Time
-	refusedReplies ErrorEpisode // the cluster refuses replies
-	repliesRefused error        // set after RefusedMax; ends the session
+	refusedReplies kafka.ErrorEpisode // the cluster refuses replies
+	repliesRefused error              // set after RefusedMax; ends the session
 	// circuit is the last argument of ReportCircuit.
 	circuit string
 	// committing is a lock of one slot: if two commits overlapped, the older could overwrite the newer. It is a
@@ -131,42 +132,42 @@ type ownedPartition struct {
 	metadata string
 }
 
-// OpenSession joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
+// Open joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
 // reachable and the topic exists.
-func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
+func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if cfg.Group == "" || cfg.Topic == "" {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
 	}
-	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultAgentSessionTimeout)
-	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, DefaultFetchMaxWait)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, kafka.DefaultFetchMaxWait)
 	cfg.CommitEvery = cmp.Or(cfg.CommitEvery, DefaultCommitEvery)
-	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, DefaultMaxPollRecords)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, kafka.DefaultMaxPollRecords)
 	cfg.PollWait = cmp.Or(cfg.PollWait, defaultPollWait)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	cfg.Reached = true
-	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: Quarantines{}, committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: kafka.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
-	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, NarrowTopics{}
-	s.replies.maxBytes = func(topic string) int { return TopicMaxMessageBytes(s.life, s.cl, topic) }
+	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
+	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
-	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
+	if s.cl, err = kgo.NewClient(append(enforceReplyDeadlines(cfg.Config, s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	s.replies.cl = s.cl
 	s.written = brokerclock.NewWrites(cfg.Clock, cfg.Namespace, s.cl)
-	s.gate = inboxgate.New(GatedClient{func() *kgo.Client { return s.cl }})
+	s.gate = inboxgate.New(kafka.GatedClient{Client: func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }
 
 // requireTopic returns the id of a topic, or an error that says how to create it.
-func requireTopic(ctx context.Context, c Config, topic string) (id string, err error) {
-	a, err := OpenAdmin(c)
+func requireTopic(ctx context.Context, c kafka.Config, topic string) (id string, err error) {
+	a, err := kafka.OpenAdmin(c)
 	if err != nil {
 		return "", err
 	}
@@ -177,7 +178,7 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 		if agent, is := c.Namespace.AgentOf(topic); is { // `topics create` creates an agent's topic only with --agent
 			create = "`waybill workflow apply` of a workflow that names the agent, or `waybill topics create --agent " + agent + "`"
 		}
-		err = fmt.Errorf("topic %s: %w; create it with %s", topic, ErrNoTopic, create)
+		err = fmt.Errorf("topic %s: %w; create it with %s", topic, kafka.ErrNoTopic, create)
 	}
 	if err != nil {
 		return "", err
@@ -186,13 +187,13 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 }
 
 func (s *Session) options() []kgo.Opt {
-	opts := append(ProduceOptions(),
+	opts := append(kafka.ProduceOptions(),
 		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(HeartbeatInterval(s.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(kafka.HeartbeatInterval(s.cfg.SessionTimeout)),
 		// A session does nothing in a rebalance but commit (see onRevoked). So a rebalance waits for a member no longer
 		// than the group waits for heartbeats. The client also abandons an unanswered join only 10 s after this
 		// timeout: with the client's default of a minute, the group would be blocked for 70 s.
@@ -240,7 +241,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		s.tail.Observe(fetches)
 		if records := s.registerRecords(fetches.Records()); len(records) > 0 {
-			s.missing = MissingTopic{}
+			s.missing = kafka.MissingTopic{}
 			return records, nil
 		}
 		if !time.Now().Before(until) {
@@ -248,7 +249,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		if gone {
 			select {
-			case <-time.After(TopicMissingRetryInterval):
+			case <-time.After(kafka.TopicMissingRetryInterval):
 			case <-ctx.Done():
 			}
 		}
@@ -264,7 +265,7 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 		}
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
-		case IsTopicMissing(err): // every partition repeats it with each poll; it is reported once
+		case kafka.IsTopicMissing(err): // every partition repeats it with each poll; it is reported once
 			if !gone && s.missing.ReportDue(time.Now()) {
 				s.report(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
@@ -272,7 +273,7 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 		default:
 			final := s.fatalError(err, time.Now())
 			if final == nil {
-				s.report(FinalError(err))
+				s.report(kafka.FinalError(err))
 			} else if fatal == nil {
 				fatal = final
 			}
@@ -290,8 +291,8 @@ func (s *Session) checkRecreated() error {
 	defer cancel()
 	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
 	d := listed[s.cfg.Topic]
-	if is := FormatTopicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
-		return &RecreatedError{s.cfg.Topic, s.topicID, is}
+	if is := kafka.FormatTopicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
+		return &kafka.RecreatedError{Topic: s.cfg.Topic, Was: s.topicID, Is: is}
 	}
 	return nil // the topic doesn't exist or its id is unknown: the next poll checks again
 }
@@ -308,7 +309,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
-	found := TakeUnreadable(fetches)
+	found := kafka.TakeUnreadable(fetches)
 	for _, x := range found {
 		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.At.Topic, x.At.Partition, x.Err))
 	}
@@ -319,7 +320,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 }
 
 // quarantine pauses unreadable partitions and removes those that became readable again.
-func (s *Session) quarantine(found []UnreadablePartition, fetches kgo.Fetches, now time.Time) {
+func (s *Session) quarantine(found []kafka.UnreadablePartition, fetches kgo.Fetches, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range found {
@@ -327,25 +328,25 @@ func (s *Session) quarantine(found []UnreadablePartition, fetches kgo.Fetches, n
 	}
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) > 0 {
-			s.quarantines.Read(s.gate, TopicPartition{fp.Topic, fp.Partition})
+			s.quarantines.Read(s.gate, kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition})
 		}
 	})
 }
 
 // fatalError returns the error that ends the session because of err; nil: the session continues.
 func (s *Session) fatalError(err error, now time.Time) error {
-	switch ClassOf(err) {
-	case ClassRetried:
+	switch kafka.ClassOf(err) {
+	case kafka.ClassRetried:
 		return nil
-	case ClassRefused:
-		if now.Sub(s.refused.Observe(now, RefusedGap)) <= RefusedMax {
+	case kafka.ClassRefused:
+		if now.Sub(s.refused.Observe(now, kafka.RefusedGap)) <= kafka.RefusedMax {
 			return nil
 		}
-		return &RefusedError{Err: err, Persistent: true}
-	case ClassFenced:
+		return &kafka.RefusedError{Err: err, Persistent: true}
+	case kafka.ClassFenced:
 		return s.duplicate(err, now)
 	}
-	return FinalError(err)
+	return kafka.FinalError(err)
 }
 
 // duplicate returns the error of a session whose instance id another process has taken; nil: that isn't established.
@@ -356,11 +357,11 @@ func (s *Session) duplicate(err error, now time.Time) error {
 	}
 	since := s.fencedSince
 	s.mu.Unlock()
-	if now.Sub(since) <= DuplicateAfter(s.cfg.SessionTimeout) {
+	if now.Sub(since) <= kafka.DuplicateAfter(s.cfg.SessionTimeout) {
 		return nil
 	}
 	member, _ := s.cl.GroupMetadata()
-	return FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
+	return kafka.FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // registerRecords registers records with their trackers. It returns those that have to be processed: no markers,
@@ -379,7 +380,7 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 		}
 	}
 	s.mu.Unlock()
-	return FromKgo(work, make([]events.Record, 0, len(work)))
+	return kafka.FromKgo(work, make([]events.Record, 0, len(work)))
 }
 
 // HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
@@ -443,7 +444,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.report(err)
 			err = nil
 		}
-		err = errors.Join(err, Membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
+		err = errors.Join(err, kafka.Membership{Group: s.cfg.Group, Instance: s.cfg.InstanceID, LeavesOnClose: s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
 		s.cl.Close()
 		s.dropPartitions(nil)
 	})

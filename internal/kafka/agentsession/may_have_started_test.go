@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // awaitKnown waits until a session knows the end of a partition at the time of its assignment.
-func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
+func (r *requests) awaitKnown(s *agentsession.Session, partition int32) {
 	r.T.Helper()
 	for s.MayHaveStarted(partition, 1<<60) {
 		select {
@@ -81,7 +81,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		return resp, nil, true
 	})
 	told := make(chan error, 10)
-	s := r.open(func(c *kafka.SessionConfig) { c.Listener.TransientError = func(err error) { told <- err } })
+	s := r.open(func(c *agentsession.Config) { c.Listener.TransientError = func(err error) { told <- err } })
 	r.poll(s, 1)
 	for range 2 {
 		select {

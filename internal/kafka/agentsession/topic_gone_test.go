@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -24,8 +25,8 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 		const partitions, toldMost = 3, 200 // most are failed commits, five per second
 		r := newRequests(t, b, partitions)
 		var told atomic.Int64
-		s := r.open(func(c *kafka.SessionConfig) {
-			c.CommitEvery, c.Listener.TransientError = kafka.DefaultCommitEvery, func(error) { told.Add(1) }
+		s := r.open(func(c *agentsession.Config) {
+			c.CommitEvery, c.Listener.TransientError = agentsession.DefaultCommitEvery, func(error) { told.Add(1) }
 		})
 		r.Write(0, 0, 1)
 		r.poll(s, 1)
