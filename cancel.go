@@ -3,11 +3,11 @@ package waybill
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // CancelOptions says how a task is cancelled, by whom and why. The zero value undoes completed
@@ -40,7 +40,7 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	if o.RequestID == "" {
 		o.RequestID = uuid.NewString()
 	}
-	answer, err := c.sendControl(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
+	answer, err := c.sendCommand(ctx, &events.Control{Task: id, Command: events.Cancel, Keep: o.Keep,
 		By: events.By{Claimed: o.By, Why: o.Why, RequestID: o.RequestID}})
 	switch {
 	case err != nil:
@@ -53,81 +53,17 @@ func (c *Client) Cancel(ctx context.Context, id string, o CancelOptions) error {
 	return &RefusedError{Task: id, Reason: answer.Reason, State: answer.State}
 }
 
-// sendControl writes a control and waits for its answer.
-func (c *Client) sendControl(ctx context.Context, x *events.Control) (*events.Answer, error) {
+// sendCommand writes a command and waits for its answer.
+func (c *Client) sendCommand(ctx context.Context, x *events.Control) (*events.Answer, error) {
 	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
-	if err := x.Check(); err != nil {
+	r, err := logclient.CommandRecord(c.cfg.Namespace, c.source, x)
+	if err != nil {
 		return nil, err
 	}
-	r := x.Record(c.cfg.Namespace, c.source)
-	if _, _, err := events.DecodeInput(events.Controls, &r); err != nil {
-		return nil, err
-	}
-	topic, log := c.cfg.Namespace.Answers(), c.log()
-	// Read before the control is written, so that its answer lies at or after these offsets.
-	ends, err := log.endOffsets(ctx, topic)
+	answer, _, err := logclient.SendCommand(ctx, c.log, c.cfg.Namespace, c.producer.SendOne, x, r)
 	if err != nil {
 		return nil, c.withCause(ctx, err)
 	}
-	asked := make(chan struct{}, 1)
-	failed := make(chan error, 1)
-	c.producer.SendAsync(ctx, r, func(_ events.Record, err error) {
-		if err != nil {
-			failed <- err
-			return
-		}
-		asked <- struct{}{}
-	})
-	select {
-	case err := <-failed:
-		return nil, c.withCause(ctx, err)
-	case <-ctx.Done():
-		return nil, c.closedOr(ctx.Err())
-	case <-asked:
-		p := events.Partition(r.Key, int32(len(ends)))
-		return c.waitForAnswer(ctx, log, p, ends[p], x.RequestID)
-	}
-}
-
-// waitForAnswer reads the answers from offset next until the one to a control. It retries errors for
-// brokerSilenceMax, because the control is already written.
-func (c *Client) waitForAnswer(ctx context.Context, log eventLog, p int32, next int64, control string) (found *events.Answer, err error) {
-	topic, good := c.cfg.Namespace.Answers(), time.Now()
-	for pause := pollPauseMin; ; pause = min(2*pause, pollPauseMax) {
-		ends, err := log.endOffsets(ctx, topic)
-		if err == nil && ends[p] > next {
-			var unread error
-			var reached int64
-			reached, err = log.read(ctx, topic, p, next, time.Time{}, func(rs []events.Record) error {
-				for i := range rs {
-					if id, _ := rs[i].Header(events.HeaderID); id == control && found == nil {
-						found, unread = events.DecodeAnswer(&rs[i])
-					}
-				}
-				return nil
-			})
-			if err == nil {
-				next = max(next, reached)
-			}
-			if unread != nil {
-				return nil, fmt.Errorf("the command was written, but its answer can't be decoded: %w", unread)
-			}
-		}
-		switch {
-		case c.closing.Err() != nil:
-			return nil, ErrClosed
-		case found != nil:
-			return found, nil
-		case err == nil:
-			good = time.Now()
-		case ctx.Err() == nil && time.Since(good) > brokerSilenceMax:
-			return nil, fmt.Errorf("the command was written, but its answer can't be read: %w", persistentError(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the command was written, but not answered in time; check that a scheduler runs: %w", c.closedOr(ctx.Err()))
-		case <-time.After(pause):
-		}
-	}
+	return answer, nil
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 const (
@@ -31,7 +33,10 @@ type Client struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	producer   *kafka.Producer
-	waiter     *waiter
+	log        *logclient.KafkaLog
+	console    *consoleapi.Client // nil: Config.Console names none
+	lookup     logclient.Lookup   // at the console; nil likewise
+	waiter     *logclient.Waiter
 
 	closing     context.Context // done when Close has flushed
 	cancelCalls context.CancelFunc
@@ -47,6 +52,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: kcfg, source: string(kcfg.Namespace) + "client/" + kcfg.ClientID}
+	if c.console, err = cfg.Console.client(); err != nil {
+		return nil, err
+	}
 	c.closing, c.cancelCalls = context.WithCancel(context.Background())
 	if err := c.open(ctx); err != nil {
 		return nil, fmt.Errorf("waybill: open: %w", errors.Join(err, c.Close()))
@@ -67,13 +75,18 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if format.Version != kafka.FormatVersion {
 		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
 	}
-	if format.History {
-		return fmt.Errorf("the namespace %q is an imported history and read-only; use another", c.cfg.Namespace)
-	}
 	c.partitions = format.Partitions
 	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
 	if err != nil {
 		return err
+	}
+	if c.console != nil {
+		cluster, err := c.admin.ClusterID(ctx)
+		if err != nil {
+			return err
+		}
+		c.console.Expect(consoleapi.System{ClusterID: cluster, Namespace: c.cfg.Namespace})
+		c.lookup = logclient.ConsoleLookup(c.console)
 	}
 	if c.reader, err = kafka.OpenRestorer(c.cfg, nil); err != nil {
 		return err
@@ -81,7 +94,8 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if c.producer, err = kafka.OpenProducer(c.cfg); err != nil {
 		return err
 	}
-	c.waiter = newWaiter(c.cfg.Namespace, c.partitions, ends, c.log())
+	c.log = &logclient.KafkaLog{Namespace: c.cfg.Namespace, Admin: c.admin, Reader: c.reader}
+	c.waiter = logclient.NewWaiter(c.cfg.Namespace, c.partitions, ends, c.log, c.lookup)
 	return nil
 }
 
@@ -135,10 +149,10 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	results := make(chan written, len(orders))
 	for i := range records {
 		id, digest := orders[i].ID, digests[i]
-		c.waiter.recordPosition(id)
+		c.waiter.RecordPosition(id)
 		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) {
 			if err == nil { // possibly after Submit has returned
-				c.waiter.recordAcknowledged(id, digest, &r)
+				c.waiter.RecordAcknowledged(id, digest, &r)
 			}
 			results <- written{i, err}
 		})
@@ -200,23 +214,31 @@ func (f *orderErrors) err(of int) error {
 //     existed before. Knowing what they consumed takes the right to describe their consumer group. Without
 //     it, an order without an event for 1 s is searched; searches take at most a tenth of the time.
 //   - The client keeps 64 MB of tasks that no call waits for. An older one is read again from its first event.
+//
+// With Config.Console, the task is looked up at the console in these cases. Then Wait also fails if the console
+// refuses a request, or doesn't answer for a minute (ErrConsoleUnreachable).
 func (c *Client) Wait(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: wait: %w", err)
 	}
-	t, err := c.waiter.wait(ctx, id)
+	t, err := c.waiter.Wait(ctx, id)
+	if refused, is := errors.AsType[*logclient.RefusedError](err); is {
+		err = (*RefusedError)(refused)
+	}
+	err = consoleError(err)
 	if err != nil {
 		return t, fmt.Errorf("waybill: wait for task %q: %w", id, err)
 	}
 	return t, nil
 }
 
-// Get returns a task as of the committed events at the time of the call. It reads the task's
-// partition of the log from its start, so its cost grows with the log.
+// Get returns a task as of the committed events at the time of the call, or later. It asks the console
+// that Config.Console names. Without one it reads the task's partition of the log from its start, so its
+// cost grows with the log.
 //
 // The error wraps ErrNotFound if no task has this id. An order that was just submitted becomes a
-// task when a scheduler accepts it. It wraps ErrUnreachable if no broker answers, and ErrClosed if
-// the client was closed.
+// task when a scheduler accepts it. It wraps ErrConsoleUnreachable or ErrUnreachable if the console or no
+// broker answers, and ErrClosed if the client was closed.
 func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 	if err := events.CheckTaskID(id); err != nil {
 		return Task{}, fmt.Errorf("waybill: get: %w", err)
@@ -229,29 +251,35 @@ func (c *Client) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (c *Client) get(ctx context.Context, id string) (Task, error) {
+	if c.console != nil {
+		return c.lookUp(ctx, id)
+	}
 	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
-	p := c.waiter.partitionOf(id)
-	s := taskFold{}
-	owner := ""
-	next, err := c.log().readAll(ctx, c.cfg.Namespace.Events(), p, func(rs []events.Record) error {
-		for i := range rs {
-			if string(rs[i].Key) == id {
-				s.apply(&rs[i])
-			}
-			owner = ownerOf(c.cfg.Namespace, &rs[i], owner)
-		}
-		return nil
-	})
+	t, found, err := logclient.ReadTask(ctx, c.log, c.cfg.Namespace, c.partitions, id)
 	switch {
 	case err != nil:
 		return Task{}, c.withCause(ctx, err)
-	case s.err != nil:
-		return Task{}, s.err
-	case s.task == nil:
+	case !found:
 		return Task{}, fmt.Errorf("%w in namespace %q", ErrNotFound, c.cfg.Namespace)
 	}
-	return s.task.View(owner, p, next), nil
+	return t, nil
+}
+
+// lookUp gets a task from the console.
+func (c *Client) lookUp(ctx context.Context, id string) (t Task, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		found, _, err := c.lookup(ctx, id, false)
+		switch {
+		case err != nil:
+			return err
+		case found == nil:
+			return fmt.Errorf("%w in namespace %q", ErrNotFound, c.cfg.Namespace)
+		}
+		t = *found
+		return nil
+	})
+	return t, err
 }
 
 // untilClosed returns a context that is also done when the client is closed.
@@ -275,7 +303,7 @@ func (c *Client) withCause(ctx context.Context, err error) error {
 	switch {
 	case c.closing.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrClosed, err)
-	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !isNoAnswer(err):
+	case ctx.Err() != nil || errors.Is(err, ErrUnreachable) || !logclient.IsNoAnswer(err):
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -285,8 +313,6 @@ func (c *Client) withCause(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
-
-func (c *Client) log() *kafkaLog { return &kafkaLog{c.cfg.Namespace, c.admin, c.reader} }
 
 // Close waits up to 10 s for orders that are not acknowledged yet, and then closes the client. Calls
 // that still wait return ErrClosed. Its error says that orders were not acknowledged. Further calls
@@ -301,13 +327,16 @@ func (c *Client) Close() error {
 		}
 		c.cancelCalls()
 		if c.waiter != nil {
-			c.waiter.close()
+			c.waiter.Close()
 		}
 		if c.producer != nil {
 			c.producer.Close()
 		}
 		if c.reader != nil {
 			c.reader.Close()
+		}
+		if c.console != nil {
+			c.console.Close()
 		}
 		if c.admin != nil {
 			c.admin.Close()

@@ -73,7 +73,64 @@ func order(id, how string) waybill.Order {
 	return waybill.Order{ID: id, Workflow: "trip", Input: trip{how}}
 }
 
-func testClient(t *testing.T, s *system) {
+// testClients tests a client without a console, and one that asks it.
+func testClients(t *testing.T, s *system) {
+	t.Run("log", func(t *testing.T) { testClient(t, s, "t-") })
+	asking := *s
+	asking.console.URL = s.address
+	t.Run("console", func(t *testing.T) {
+		testClient(t, &asking, "c-")
+		testQueries(t, &asking, "c-")
+	})
+}
+
+// testQueries asks for the tasks of testClient.
+func testQueries(t *testing.T, s *system, prefix string) {
+	ctx, c := within(t), s.open(t)
+	listed := map[string]waybill.State{}
+	for task, err := range c.List(ctx, waybill.Query{Workflow: "trip", Version: 1, States: []waybill.State{waybill.Processed, waybill.Cancelled}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed[task.ID] = task.State
+	}
+	if listed[prefix+"ok"] != waybill.Processed || listed[prefix+"full"] != waybill.Cancelled || listed[prefix+"long"] != waybill.Cancelled {
+		t.Errorf("listed: %v", listed)
+	}
+	for range c.List(ctx, waybill.Query{}) {
+		break
+	}
+	timeline, err := c.Timeline(ctx, prefix+"ok")
+	if err != nil || len(timeline) < 3 || timeline[0].Type != "waybill.task.received.v1" || timeline[len(timeline)-1].Type != "waybill.task.processed.v1" {
+		t.Errorf("timeline %+v, %v", timeline, err)
+	}
+	followed := 0
+	for e, err := range c.Follow(ctx, prefix+"ok") {
+		if err != nil || followed >= len(timeline) || e.Seq != timeline[followed].Seq {
+			t.Fatalf("event %d: %+v, %v", followed, e, err)
+		}
+		followed++
+	}
+	if followed != len(timeline) {
+		t.Errorf("%d of %d events", followed, len(timeline))
+	}
+	if _, err := c.Timeline(ctx, prefix+"nobody"); !errors.Is(err, waybill.ErrNotFound) {
+		t.Error(err)
+	}
+	for _, err := range c.Follow(ctx, prefix+"nobody") {
+		if !errors.Is(err, waybill.ErrNotFound) {
+			t.Error(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Get(ctx, prefix+"ok"); !errors.Is(err, waybill.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func testClient(t *testing.T, s *system, prefix string) {
 	ctx, c := within(t), s.open(t)
 	a := &travel{undone: map[string]bool{}, begun: make(chan string, 1), proceed: make(chan struct{})}
 	s.serve(t, "travel", a, waybill.Concurrency(8))
@@ -100,69 +157,69 @@ func testClient(t *testing.T, s *system) {
 	}
 
 	// It is processed, and other clients can wait for it later.
-	must(c.Submit(ctx, order("t-ok", "ok")))
-	task := ends(c, "t-ok", waybill.Processed)
-	if string(task.Output) != `{"booked":"t-ok"}` || task.LockedBy == nil || task.Steps[0].State != "completed" {
+	must(c.Submit(ctx, order(prefix+"ok", "ok")))
+	task := ends(c, prefix+"ok", waybill.Processed)
+	if string(task.Output) != `{"booked":"`+prefix+`ok"}` || task.LockedBy == nil || task.Steps[0].State != "completed" {
 		t.Errorf("got %+v", task)
 	}
 	other := s.open(t)
-	late := ends(other, "t-ok", waybill.Processed)
+	late := ends(other, prefix+"ok", waybill.Processed)
 	late.AsOf = task.AsOf
-	if got, err := c.Get(ctx, "t-ok"); err != nil || asJSON(t, got, task) != asJSON(t, task, task) || asJSON(t, late, task) != asJSON(t, task, task) {
+	if got, err := c.Get(ctx, prefix+"ok"); err != nil || asJSON(t, got, task) != asJSON(t, task, task) || asJSON(t, late, task) != asJSON(t, task, task) {
 		t.Errorf("Get: %v\n%s\nWait:\n%s\nanother client's Wait:\n%s", err, asJSON(t, got, task), asJSON(t, task, task), asJSON(t, late, task))
 	}
 
 	// The same order again changes nothing. Another order with its id is refused.
-	must(other.Submit(ctx, order("t-ok", "ok")))
-	ends(other, "t-ok", waybill.Processed)
+	must(other.Submit(ctx, order(prefix+"ok", "ok")))
+	ends(other, prefix+"ok", waybill.Processed)
 	fresh := s.open(t)
-	must(fresh.Submit(ctx, order("t-ok", "ok")))
-	ends(fresh, "t-ok", waybill.Processed)
+	must(fresh.Submit(ctx, order(prefix+"ok", "ok")))
+	ends(fresh, prefix+"ok", waybill.Processed)
 	cancelled, end := context.WithCancel(ctx)
 	end()
-	if err := other.Submit(cancelled, order("t-ok", "otherwise")); err == nil {
+	if err := other.Submit(cancelled, order(prefix+"ok", "otherwise")); err == nil {
 		t.Error("an order was submitted, and its context had ended")
 	}
-	ends(other, "t-ok", waybill.Processed) // an unwritten order says nothing about the existing task
-	must(c.Submit(ctx, order("t-ok", "otherwise")))
-	_, err := c.Wait(ctx, "t-ok")
+	ends(other, prefix+"ok", waybill.Processed) // an unwritten order says nothing about the existing task
+	must(c.Submit(ctx, order(prefix+"ok", "otherwise")))
+	_, err := c.Wait(ctx, prefix+"ok")
 	refused(err, "id_conflict")
-	must(c.Submit(ctx, waybill.Order{ID: "t-none", Workflow: "nowhere"}))
-	_, err = c.Wait(ctx, "t-none")
+	must(c.Submit(ctx, waybill.Order{ID: prefix + "none", Workflow: "nowhere"}))
+	_, err = c.Wait(ctx, prefix+"none")
 	refused(err, `unknown_workflow: no workflow "nowhere"`)
 
 	// A task is held, and then cancelled.
-	must(c.Submit(ctx, order("t-full", "reject")))
-	if task := ends(c, "t-full", waybill.Held); task.Error == nil || task.Error.Code != "full" {
+	must(c.Submit(ctx, order(prefix+"full", "reject")))
+	if task := ends(c, prefix+"full", waybill.Held); task.Error == nil || task.Error.Code != "full" {
 		t.Errorf("held with %+v", task.Error)
 	}
-	must(c.Cancel(ctx, "t-full", waybill.CancelOptions{Why: "nobody waits for a seat"}))
-	ends(c, "t-full", waybill.Cancelled)
-	refused(c.Cancel(ctx, "t-full", waybill.CancelOptions{}), "is cancelled")
+	must(c.Cancel(ctx, prefix+"full", waybill.CancelOptions{Why: "nobody waits for a seat"}))
+	ends(c, prefix+"full", waybill.Cancelled)
+	refused(c.Cancel(ctx, prefix+"full", waybill.CancelOptions{}), "is cancelled")
 
 	// A task is cancelled while it runs, and its completed steps are undone.
-	must(c.Submit(ctx, order("t-long", "wait")))
+	must(c.Submit(ctx, order(prefix+"long", "wait")))
 	<-a.begun
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	if _, err := c.Wait(short, "t-long"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it is processing") {
+	if _, err := c.Wait(short, prefix+"long"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it is processing") {
 		t.Errorf("got %v", err)
 	}
-	again := waybill.CancelOptions{RequestID: "cancel-t-long"}
-	must(c.Cancel(ctx, "t-long", again))
-	must(other.Cancel(ctx, "t-long", again))
+	again := waybill.CancelOptions{RequestID: "cancel-" + prefix + "long"}
+	must(c.Cancel(ctx, prefix+"long", again))
+	must(other.Cancel(ctx, prefix+"long", again))
 	close(a.proceed)
-	ends(c, "t-long", waybill.Cancelled)
+	ends(c, prefix+"long", waybill.Cancelled)
 	a.mu.Lock()
-	if len(a.undone) != 1 || !a.undone["t-long"] {
+	if len(a.undone) != 1 || !a.undone[prefix+"long"] {
 		t.Errorf("undone: %v", a.undone)
 	}
 	a.mu.Unlock()
 
-	if err := c.Cancel(ctx, "t-nobody", waybill.CancelOptions{}); !errors.Is(err, waybill.ErrNotFound) {
+	if err := c.Cancel(ctx, prefix+"nobody", waybill.CancelOptions{}); !errors.Is(err, waybill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Get(ctx, "t-nobody"); !errors.Is(err, waybill.ErrNotFound) {
+	if _, err := c.Get(ctx, prefix+"nobody"); !errors.Is(err, waybill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	err = waybill.Serve(ctx, s.config(), "nobody", a)

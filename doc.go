@@ -35,14 +35,16 @@
 //
 // # Cost
 //
-// This package reads the log itself, without a query service. Waiting for a task that this client
-// submitted reads the log's end. Get, and Wait for any other task, read its partition: Get from its
-// start, Wait backwards to the task's first event. Concurrent calls of Wait share these reads.
+// Waiting for a task that this client submitted reads the log's end. Get, and Wait for any other task,
+// ask the console that Config.Console names. Without one they read the task's partition of the log: Get
+// from its start, Wait backwards to the task's first event. Concurrent calls of Wait share these reads.
+//
+// List, Timeline and Follow need a console. Submit and Cancel write to Kafka, with or without one: a
+// console may be read-only, and orders mustn't depend on it.
 //
 // # Files
 //
 // waybill.go has the configuration and the errors, task.go orders and tasks,
-// client.go and cancel.go the client, serve.go the agent. eventlog.go reads the
-// log, fold.go folds a task's events, and waiter.go and waiter_read.go are the one
-// reader behind all calls of Wait.
+// client.go and cancel.go the client, query.go what a console answers, serve.go
+// the agent. internal/logclient waits for tasks and sends commands.
 package waybill

@@ -108,3 +108,26 @@ func ExampleClient_Cancel() {
 	task, err := client.Wait(ctx, "o-1")
 	fmt.Println(task.State, err)
 }
+
+// With a console, the client lists tasks and their events.
+func ExampleClient_List() {
+	ctx := context.Background()
+	client, err := waybill.Open(ctx, waybill.Config{
+		Brokers: []string{"127.0.0.1:9092"},
+		Console: waybill.Console{URL: "http://127.0.0.1:8080"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	for task, err := range client.List(ctx, waybill.Query{Workflow: "order", States: []waybill.State{waybill.Held}}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		timeline, err := client.Timeline(ctx, task.ID)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(task.ID, task.StepsInError, timeline[len(timeline)-1].Type)
+	}
+}

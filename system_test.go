@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +28,9 @@ const patient = 60 * time.Second
 type system struct {
 	*kafkatest.Broker
 	ns      events.Namespace
-	waybill string // the binary
+	waybill string          // the binary
+	console waybill.Console // the one that clients ask; no URL: none
+	address string          // of the system's console
 }
 
 // TestSystem runs the public API, the example programs and the session of the docs as their readers would. It runs them
@@ -87,7 +90,7 @@ func testKill(t *testing.T, binary string) {
 
 func (s *system) test(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *system){
-		"client": testClient, "many": testMany, "go program": testGoProgram, "python": testPython, "python killed": testPythonKilled, "python stopped": testPythonStopped, "kcat": testKcat,
+		"client": testClients, "many": testMany, "go program": testGoProgram, "python": testPython, "python killed": testPythonKilled, "python stopped": testPythonStopped, "kcat": testKcat,
 		"circuit": testCircuit, "circuit of undos": testUndoCircuit,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,25 +120,19 @@ func upAt(t *testing.T, binary, dataDir, listen string) (*system, *process) {
 		args = append(args, "--workflow", d)
 	}
 	up := start(t, binary, args...)
-	addr := ""
-	for lines := bufio.NewScanner(up); addr == "" && lines.Scan(); {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "Kafka"); ok {
-			addr = strings.Fields(rest)[0]
-		}
-	}
-	if addr == "" {
-		t.Fatal("`waybill up` did not say where it listens")
-	}
-	return &system{&kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}, events.DefaultNamespace, binary}, up
+	said := up.listens(t, "Kafka", "console")
+	return &system{Broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{said["Kafka"]}}, ns: events.DefaultNamespace, waybill: binary, address: said["console"]}, up
 }
 
 // startRoles starts a system of separate processes on a cluster.
 func startRoles(t *testing.T, binary string, b *kafkatest.Broker) *system {
-	s := &system{b, b.Namespace(t), binary}
+	s := &system{Broker: b, ns: b.Namespace(t), waybill: binary}
 	where := []string{"--brokers", s.brokers(), "--namespace", string(s.ns)}
 	s.run(t, binary, append([]string{"topics", "create"}, where...)...)
 	start(t, binary, append([]string{"scheduler", "--log-level", "warn"}, where...)...)
 	start(t, binary, append([]string{"supervisor", "--log-level", "warn"}, where...)...)
+	console := start(t, binary, append([]string{"console", "--log-level", "warn", "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()}, where...)...)
+	s.address = console.listens(t, "console")["console"]
 	// Apply the workflows while the roles run. Then the first tasks find their workflow and their agent.
 	s.run(t, binary, append(append([]string{"workflow", "apply"}, definitions...), where...)...)
 	return s
@@ -144,7 +141,7 @@ func startRoles(t *testing.T, binary string, b *kafkatest.Broker) *system {
 func (s *system) brokers() string { return strings.Join(s.Addrs, ",") }
 
 func (s *system) config() waybill.Config {
-	return waybill.Config{Brokers: s.Addrs, Namespace: string(s.ns), ClientID: "test"}
+	return waybill.Config{Brokers: s.Addrs, Namespace: string(s.ns), ClientID: "test", Console: s.console}
 }
 
 func (s *system) open(t *testing.T) *waybill.Client {
@@ -210,6 +207,21 @@ func start(t *testing.T, program string, args ...string) *process {
 		}
 	})
 	return p
+}
+
+// listens returns where a process says that it listens, by what.
+func (p *process) listens(t *testing.T, what ...string) map[string]string {
+	t.Helper()
+	said := map[string]string{}
+	for lines := bufio.NewScanner(p); len(said) < len(what) && lines.Scan(); {
+		if words := strings.Fields(lines.Text()); len(words) > 1 && slices.Contains(what, words[0]) {
+			said[words[0]] = words[1]
+		}
+	}
+	if len(said) < len(what) {
+		t.Fatalf("it did not say where it listens: %v", said)
+	}
+	return said
 }
 
 // end sends a signal and waits until the process has ended. It does nothing if the process has already ended.

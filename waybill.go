@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // DefaultClientID is the client id of a Config without one.
@@ -31,6 +32,9 @@ type Config struct {
 	// Java tools (bootstrap.servers, security.protocol, sasl.mechanism ...).
 	// Fields of Config take precedence over the file.
 	PropertiesFile string
+	// Console answers queries: List, Timeline, Follow, Get, and Wait for tasks that the client didn't
+	// submit. Without it, Get and such a Wait read the log, and the others fail.
+	Console Console
 }
 
 // SASL names a user. Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
@@ -77,6 +81,9 @@ func (c Config) kafkaConfig() (kafka.Config, error) {
 			fault("PropertiesFile: %w", err)
 		}
 	}
+	if _, err := c.Console.client(); err != nil {
+		fault("Console: %w", err)
+	}
 	cfg := file.With(own)
 	if len(cfg.Brokers) == 0 {
 		fault("Brokers: none; give at least one host:port, such as 127.0.0.1:9092 for `waybill up`")
@@ -96,10 +103,10 @@ func (c Config) kafkaConfig() (kafka.Config, error) {
 var ErrNotFound = errors.New("no such task")
 
 // ErrClosed is wrapped by errors of calls on a closed Client.
-var ErrClosed = errors.New("the client is closed")
+var ErrClosed = logclient.ErrClosed
 
 // ErrUnreachable is wrapped by errors of calls that no broker answered.
-var ErrUnreachable = errors.New("Kafka is unreachable")
+var ErrUnreachable = logclient.ErrUnreachable
 
 // RefusedError says that a scheduler refused a submission or a command. It had no effect.
 type RefusedError struct {
@@ -111,6 +118,4 @@ type RefusedError struct {
 	State State
 }
 
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("task %q: refused: %s", e.Task, e.Reason)
-}
+func (e *RefusedError) Error() string { return (*logclient.RefusedError)(e).Error() }

@@ -35,7 +35,21 @@ const (
 	CircuitClosed   = "closed"    // calls are allowed
 	CircuitHalfOpen = "half-open" // one call probes the downstream
 	CircuitOpen     = "open"      // no call is allowed
+	CircuitUnknown  = "unknown"   // no member of the agent's group reports a state
 )
+
+// WorstCircuit returns the worst state that members report, by partition.
+func WorstCircuit(reported map[int32]string) string {
+	worst := CircuitUnknown
+	for _, state := range []string{CircuitClosed, CircuitHalfOpen, CircuitOpen} {
+		for _, s := range reported {
+			if s == state {
+				worst = state
+			}
+		}
+	}
+	return worst
+}
 
 var (
 	errDownstream = errors.New("the downstream failed")

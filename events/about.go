@@ -10,6 +10,9 @@ type About struct {
 	// release is Do, even if the step's undo is in error.
 	Step string
 	Kind Kind
+	// StepKind is the kind of the runs that the fact can be about. It is meaningless if AnyKind is true.
+	StepKind StepKind
+	AnyKind  bool
 	// Attempt is the number of the attempt that the fact is about. It is set if and only if Phase isn't PhaseNone.
 	Attempt int
 	Phase   Phase
@@ -61,8 +64,9 @@ const (
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.
 const (
-	verbEnded   Verb = "ended"   // by a decision to undo or hold
-	verbRevived Verb = "revived" // by a resubmit
+	verbEnded       Verb = "ended"       // by a decision to undo or hold
+	verbInterrupted Verb = "interrupted" // by a decision to undo, if no agent is at work
+	verbRevived     Verb = "revived"     // by a resubmit
 )
 
 // Phase is what a fact means for its attempt.
@@ -75,10 +79,15 @@ const (
 	PhaseReplied              // the attempt ended: its agent replied, or it failed before a request was sent
 	PhaseExpired              // the attempt ended: its complete-by passed
 	PhaseWaiting              // the attempt ended before; the next one is due later
+	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
+	PhaseFired                // such a step ended: its timer was due
 )
 
 // Ends reports whether an attempt in this phase has just ended.
-func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired }
+func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired || p == PhaseFired }
+
+// Begins reports whether an attempt in this phase has just begun.
+func (p Phase) Begins() bool { return p == PhaseStarted || p == PhaseBegan }
 
 // Disarms names the timers of its task that a fact disarms.
 type Disarms uint8
@@ -88,7 +97,7 @@ const (
 	DisarmsNone    Disarms = iota
 	DisarmsOwn             // the timer of its slot
 	DisarmsStep            // the timers of its step and of the step's undo
-	DisarmsWaiting         // all timers except those of running attempts
+	DisarmsWaiting         // all timers except those of runs that go on running
 	DisarmsAll
 )
 

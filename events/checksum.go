@@ -13,6 +13,8 @@ func MayBeLast(before *Task, f Fact) bool {
 	switch f.(type) {
 	case *PartitionClaimed, *TaskProcessed, *TaskUndone, *TaskCancelled, *TaskHeld:
 		return true
+	case *TaskReceived, *TaskStarted, *TaskUndoing, *TaskResumed, *AttemptStarted, *AttemptCompleted, *AttemptFailed,
+		*AttemptRejected, *AttemptExpired, *AttemptWaiting, *RunErrored, *RunSkipped, *RunReleased, opaque:
 	}
 	return before != nil && before.State == StateError
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -321,8 +322,9 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 		return decodeReply(r)
 	case Recoveries:
 		return decodeRecovery(r)
+	default:
+		return decodeControl(r)
 	}
-	return decodeControl(r)
 }
 
 // checkType compares a ce_type with the type of an inbox. nil: they are equal.
@@ -585,10 +587,8 @@ func decodeRecovery(r *Record) (string, Input, error) {
 	if err := CheckTaskID(rec.Task); err != nil {
 		return "", nil, err
 	}
-	switch rec.Action {
-	case ActionRetry, ActionWait, ActionUndo, ActionHold:
-	default:
-		return "", nil, unusable(ReasonBadField, "action %q: retry, wait, undo or hold", rec.Action)
+	if !slices.Contains(Actions, rec.Action) {
+		return "", nil, unusable(ReasonBadField, "action %q: retry, wait, undo, hold or fire", rec.Action)
 	}
 	if rec.Timer == 0 || rec.Step != "" && rec.Kind != Do && rec.Kind != Undo {
 		return "", nil, unusable(ReasonBadField, "timer %d, step %q, kind %q: names no timer", rec.Timer, rec.Step, rec.Kind)

@@ -56,6 +56,7 @@
 //	errored         pending running failed waiting -> error
 //	released        error failed cancelled -> completed or undone
 //	ended           pending failed waiting -> cancelled
+//	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
 //	undo.completed  undoing -> undone

@@ -30,6 +30,8 @@ type Event struct {
 }
 
 // Fact is the content of an event. The set of facts is closed.
+//
+//sumtype:decl
 type Fact interface {
 	Type() string              // the ce_type
 	About() About              // what it means for attempts and timers
@@ -237,6 +239,7 @@ func init() {
 		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
 			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
 	}
+	kinds = append(kinds, stepKindFacts...)
 	for i, k := range kinds {
 		k.number = i
 		facts[k.name] = k

@@ -88,10 +88,11 @@ func (t *Task) enterState(e *Event, a About) error {
 			if a.Verb == VerbResumed {
 				t.revive(i)
 			} else {
-				t.endWaiting(i)
+				t.endWaiting(i, &a)
 			}
 		}
 		t.disarm(true)
+	case DisarmsNone, DisarmsOwn, DisarmsStep: // the fact itself has changed its run
 	}
 	return nil
 }
@@ -146,9 +147,10 @@ func (s *Step) setStates(at stepStates) {
 	}
 }
 
-func (t *Task) endWaiting(i int) {
-	if was := t.Steps[i].states(); was.afterEnd() != was {
-		t.OwnStep(i).setStates(was.afterEnd())
+func (t *Task) endWaiting(i int, a *About) {
+	was := t.Steps[i].states()
+	if at := was.afterEnd(a, t.Plan.Steps[i].StepKind); at != was {
+		t.OwnStep(i).setStates(at)
 	}
 }
 
@@ -186,6 +188,9 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	}
 	if a.Kind == Undo && t.Plan.Steps[i].Undo == nil {
 		return fmt.Errorf("step %q: the plan has no undo of it", a.Step)
+	}
+	if k := t.Plan.StepKindOf(i, a.Kind); k != a.StepKind && !a.AnyKind {
+		return fmt.Errorf("step %q is of kind %s, not %s", a.Step, k, a.StepKind)
 	}
 	at, err := t.Steps[i].states().next(&a, t.State)
 	if r := t.Run(i, a.Kind); err == nil && r != nil {

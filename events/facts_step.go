@@ -16,7 +16,7 @@ func (*RunSkipped) Type() string { return "waybill.step.skipped.v1" }
 
 // About returns what the fact means for attempts and timers.
 func (f *RunSkipped) About() About {
-	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, Disarms: DisarmsOwn}
+	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, AnyKind: true, Disarms: DisarmsOwn}
 }
 
 func (f *RunSkipped) apply(t *Task, e *Event) error {
@@ -38,7 +38,7 @@ func (*RunReleased) Type() string { return "waybill.step.released.v1" }
 
 // About returns what the fact means for attempts and timers.
 func (f *RunReleased) About() About {
-	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
+	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, AnyKind: true, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
 }
 
 func (f *RunReleased) apply(t *Task, e *Event) error {
@@ -328,7 +328,7 @@ func (f *RunErrored) Type() string {
 
 // About returns what the fact means for attempts and timers.
 func (f *RunErrored) About() About {
-	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, Disarms: DisarmsOwn, Failure: &f.Error}
+	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, AnyKind: true, Disarms: DisarmsOwn, Failure: &f.Error}
 }
 
 func (f *RunErrored) apply(t *Task, e *Event) error {

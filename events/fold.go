@@ -23,25 +23,42 @@ func ReadEvent(r *Record) (*Event, error) {
 	return e, nil
 }
 
-// FoldRecord decodes the next record of a task and folds it. t is nil before the first record. An event of a partition
-// doesn't change the task. The error is an *Unreadable; the task is then unchanged.
-func FoldRecord(t *Task, r *Record) (*Task, *Event, error) {
-	e, err := ReadEvent(r)
-	if err != nil {
-		return t, nil, err
-	}
-	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
-		return t, e, nil
-	}
-	t, err = FoldEvent(t, e, r)
-	return t, e, err
+// Fold is a task as of the records that were added to it. Every reader of a task's history folds it by this: decode,
+// apply, and stop at the first record that is unreadable. The zero value is before the first record.
+type Fold struct {
+	Task *Task // nil before the first event
+	Next int64 // the offset after the last record that was folded
+	// Err is why nothing more is folded: the *Unreadable of the first unreadable record, or what a caller sets.
+	Err error
 }
 
-// FoldEvent is FoldRecord for a record that was already decoded to e.
-func FoldEvent(t *Task, e *Event, r *Record) (*Task, error) {
-	next, err := Evolve(t, e, Hash(e.Fact.Type(), r.Value))
-	if err != nil {
-		return t, &Unreadable{Origin(r), err}
+// Add decodes the next record of the task and applies it. The error is Err, and the task is then unchanged. The task
+// may alias the record's value (Record.WithOwnValue).
+func (f *Fold) Add(r *Record) (*Event, error) {
+	if f.Err != nil {
+		return nil, f.Err
 	}
-	return next, nil
+	e, err := ReadEvent(r)
+	if err != nil {
+		f.Err = err
+		return nil, err
+	}
+	return e, f.Apply(e, r)
+}
+
+// Apply is Add for a record that was already decoded to e. An event of a partition doesn't change the task.
+func (f *Fold) Apply(e *Event, r *Record) error {
+	if f.Err != nil {
+		return f.Err
+	}
+	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
+		return nil
+	}
+	t, err := Evolve(f.Task, e, Hash(e.Fact.Type(), r.Value))
+	if err != nil {
+		f.Err = &Unreadable{Origin(r), err}
+		return f.Err
+	}
+	f.Task, f.Next = t, r.Offset+1
+	return nil
 }

@@ -80,9 +80,12 @@ func (a *About) tableVerb() Verb {
 }
 
 // afterEnd returns the states after a decision to undo or hold. Waiting attempts of the step and of its undo end.
-// Running attempts stay current.
-func (s stepStates) afterEnd() stepStates {
+// Running attempts stay current. A running step without an agent at work goes on during a hold, and ends when the task
+// is undone.
+func (s stepStates) afterEnd(a *About, k StepKind) stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
+		s.step = r.To
+	} else if r, ok := row(StepTransitions, verbInterrupted, s.step); ok && a.Verb == VerbUndoing && !k.CallsAgent() {
 		s.step = r.To
 	}
 	if r, ok := row(UndoTransitions, verbEnded, s.undo); ok {
@@ -113,7 +116,7 @@ func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 func (a *About) checkAttempt(last int, running bool) error {
 	switch {
 	case a.Phase == PhaseNone:
-	case a.Phase == PhaseStarted || a.Verb == VerbFailed && !running:
+	case a.Phase.Begins() || a.Verb == VerbFailed && !running:
 		if a.Attempt != last+1 {
 			return fmt.Errorf("attempt %d is next, not %d", last+1, a.Attempt)
 		}

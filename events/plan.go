@@ -28,8 +28,9 @@ type Plan struct {
 // PlanStep is one step of a plan.
 type PlanStep struct {
 	ID        string
-	Needs     []int // indices of steps, in any order; the graph has no cycle
-	Agent     string
+	StepKind  StepKind
+	Needs     []int  // indices of steps, in any order; the graph has no cycle
+	Agent     string // empty: the step's kind calls none
 	Operation string
 	Attempts  Attempts
 	Undo      *PlanUndo // nil: the step is skipped when the task is undone
@@ -97,7 +98,16 @@ func (p *Plan) AttemptsOf(step int, k Kind) Attempts {
 	return p.Steps[step].Attempts
 }
 
-// Agent returns the agent and the operation of a step, or of its undo.
+// StepKindOf returns the kind of a step. It is CallStep for an undo.
+func (p *Plan) StepKindOf(step int, k Kind) StepKind {
+	if k == Undo {
+		return CallStep
+	}
+	return p.Steps[step].StepKind
+}
+
+// Agent returns the agent and the operation of a step, or of its undo. They are empty if the step's kind calls no
+// agent.
 func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
 	s := &p.Steps[step]
 	if k == Undo {
@@ -114,6 +124,7 @@ func (p *Plan) fields(c *codec) {
 
 func (s *PlanStep) fields(c *codec) {
 	c.str("id", &s.ID)
+	knownText(c, "kind", &s.StepKind)
 	c.ints("needs", &s.Needs)
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
@@ -156,6 +167,9 @@ func decodePlan(raw []byte) (*Plan, error) {
 	if err := decodeObject(raw, p); err != nil {
 		return nil, err
 	}
+	if err := p.checkKinds(); err != nil {
+		return nil, err
+	}
 	if err := p.checkNeeds(); err != nil {
 		return nil, err
 	}
@@ -171,6 +185,16 @@ func decodePlan(raw []byte) (*Plan, error) {
 	}
 	sharedPlans.byRaw[string(p.raw)] = p
 	return p, nil
+}
+
+// checkKinds returns an error for a kind of step that this build doesn't know.
+func (p *Plan) checkKinds() error {
+	for i := range p.Steps {
+		if s := &p.Steps[i]; stepKinds[s.StepKind] == "" {
+			return badValue("plan", "step "+s.ID+" is of kind "+string(s.StepKind)+", which this build doesn't know")
+		}
+	}
+	return nil
 }
 
 // checkNeeds returns an error for a graph that no valid definition has: it needs a step outside the plan, or has a

@@ -28,7 +28,11 @@ const (
 	TimerAttempt TimerKind = "attempt" // a running attempt's complete-by
 	TimerFailed  TimerKind = "failed"  // a failure; due immediately, or after the wait that the agent asked for
 	TimerWaiting TimerKind = "waiting" // the end of a backoff or cool-down
+	TimerStep    TimerKind = "step"    // the instant that a running step without an agent waits for
 )
+
+// ofRunning reports whether the run of the timer is running.
+func (k TimerKind) ofRunning() bool { return k == TimerAttempt || k == TimerStep }
 
 func (p *Policy) fields(c *codec) {
 	p.ruleFields(c)
@@ -59,7 +63,11 @@ const (
 	ActionWait  Action = "wait"
 	ActionUndo  Action = "undo"
 	ActionHold  Action = "hold"
+	ActionFire  Action = "fire" // a timer of TimerStep: the scheduler decides by the step's kind what follows
 )
+
+// Actions lists the actions.
+var Actions = []Action{ActionRetry, ActionWait, ActionUndo, ActionHold, ActionFire}
 
 // Ask describes the recovery to ask for when a timer is due.
 type Ask struct {
@@ -77,6 +85,9 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 		return Ask{Action: Action(p.OnError)}
 	case TimerWaiting:
 		return p.retry(now)
+	case TimerStep:
+		return Ask{Action: ActionFire}
+	case TimerAttempt, TimerFailed:
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {

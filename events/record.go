@@ -1,6 +1,9 @@
 package events
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // Header is one Kafka record header.
 type Header struct {
@@ -20,6 +23,14 @@ type Record struct {
 	Key     []byte
 	Value   []byte
 	Headers []Header
+}
+
+// WithOwnValue returns the record with a copy of its value. Raw JSON of a task aliases the values of its records, and
+// these alias whole fetches: a task that is kept must be folded from copies.
+func (r *Record) WithOwnValue() *Record {
+	own := *r
+	own.Value = bytes.Clone(r.Value)
+	return &own
 }
 
 // Header returns the value of the last header named key, and whether there is one. Kafka permits repeated headers; the

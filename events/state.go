@@ -60,10 +60,10 @@ const (
 // Error says why an attempt, a step or a task failed. Code is one of the Code constants if Waybill made the error.
 // Otherwise the agent chose it.
 type Error struct {
-	Code    string          `json:"code"`
-	Message string          `json:"message,omitempty"`
-	Step    string          `json:"step,omitempty"`
-	Details json.RawMessage `json:"details,omitempty"`
+	Code    string          `json:"code" jsonschema:"One of Waybill's codes, or one that the agent chose."`
+	Message string          `json:"message,omitempty" jsonschema:"What went wrong, for people."`
+	Step    string          `json:"step,omitempty" jsonschema:"The step that failed."`
+	Details json.RawMessage `json:"details,omitempty" jsonschema:"What else the agent said: any JSON."`
 }
 
 // The codes of errors that Waybill makes.

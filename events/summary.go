@@ -33,9 +33,10 @@ type Summary struct {
 
 // StepSummary is a step of a Summary.
 type StepSummary struct {
-	ID    string
-	Agent string // of the last attempt; before the first attempt, the plan's agent of the operation
-	State StepState
+	ID       string
+	StepKind StepKind
+	Agent    string // of the last attempt; before the first attempt, the plan's agent of the operation
+	State    StepState
 	// Kind says what Attempt and Due belong to: Undo once an undo of the step has begun, else Do.
 	Kind    Kind
 	Attempt int       // the last one; 0: none yet
@@ -88,7 +89,7 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 		Priority: f.Priority, Labels: f.Labels, SubmittedAt: e.At, CompleteBy: f.CompleteBy, Steps: make([]StepSummary, len(f.Plan.Steps))}
 	for i := range s.Steps {
 		p := &f.Plan.Steps[i]
-		s.Steps[i] = StepSummary{ID: p.ID, Agent: p.Agent, State: StepPending, Kind: Do}
+		s.Steps[i] = StepSummary{ID: p.ID, StepKind: p.StepKind, Agent: p.Agent, State: StepPending, Kind: Do}
 	}
 	return true
 }
@@ -121,7 +122,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 	if a.Disarms == DisarmsWaiting {
 		if at := p.states(); a.Verb != VerbResumed {
-			p.setStates(at.afterEnd())
+			p.setStates(at.afterEnd(a, p.StepKind))
 		} else if at, ok := at.afterRevive(task); ok {
 			p.setStates(at)
 		}
@@ -184,6 +185,9 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	if p == nil {
 		return false
 	}
+	if a.Kind == Do && p.StepKind != a.StepKind && !a.AnyKind {
+		return false
+	}
 	at, err := p.states().next(a, s.State)
 	last, _ := p.run(a.Kind)
 	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
@@ -225,7 +229,7 @@ func (s *Summary) InError() []string {
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
-		if s.Steps[i].hasRunning() {
+		if s.Steps[i].hasRunning() && s.Steps[i].Agent != "" {
 			agents = append(agents, s.Steps[i].Agent)
 		}
 	}
@@ -286,6 +290,7 @@ func (s *Summary) fields(c *codec) {
 
 func (p *StepSummary) fields(c *codec) {
 	c.str("id", &p.ID)
+	knownText(c, "step_kind", &p.StepKind)
 	c.str("agent", &p.Agent)
 	knownText(c, "state", &p.State)
 	knownText(c, "kind", &p.Kind)
@@ -298,22 +303,21 @@ func (p *StepSummary) fields(c *codec) {
 
 // SummaryView is a task as a list shows it in JSON.
 type SummaryView struct {
-	ID           string            `json:"id"`
-	Workflow     string            `json:"workflow"`
-	Version      int               `json:"version"`
-	State        TaskState         `json:"state"`
-	CompleteBy   *string           `json:"complete_by"` // null while pending, as in a TaskView
-	FailureCount int               `json:"failure_count"`
-	Priority     int               `json:"priority"`
-	Labels       map[string]string `json:"labels"`
-	SubmittedAt  *string           `json:"submitted_at"`
-	UpdatedAt    *string           `json:"updated_at"`
-	Due          *string           `json:"due"`
-	ErrorCode    *string           `json:"error_code"`
-	StepsInError []string          `json:"steps_in_error"`
-	WaitingFor   []string          `json:"waiting_for"`
-	// StoppedSeq is the seq of the first event that this build can't fold. The task is shown as of the previous event.
-	StoppedSeq uint64 `json:"stopped_seq,omitempty"`
+	ID           string            `json:"id" jsonschema:"The task's id, which its submitter chose."`
+	Workflow     string            `json:"workflow" jsonschema:"The name of the workflow."`
+	Version      int               `json:"version" jsonschema:"The version of the workflow."`
+	State        TaskState         `json:"state" jsonschema:"The state of the task."`
+	CompleteBy   *string           `json:"complete_by" format:"date-time" jsonschema:"The instant by which the task must have finished. It is null while the task is pending."`
+	FailureCount int               `json:"failure_count" jsonschema:"The number of failed and expired attempts of all steps. It never falls."`
+	Priority     int               `json:"priority" jsonschema:"The priority from the submission."`
+	Labels       map[string]string `json:"labels" jsonschema:"The labels from the submission."`
+	SubmittedAt  *string           `json:"submitted_at" format:"date-time" jsonschema:"When a scheduler accepted the task."`
+	UpdatedAt    *string           `json:"updated_at" format:"date-time" jsonschema:"When the task's last event was decided."`
+	Due          *string           `json:"due" format:"date-time" jsonschema:"When the earliest timer of the task and its steps is due. null: no timer is armed."`
+	ErrorCode    *string           `json:"error_code" jsonschema:"The code of the task's error. null: no error."`
+	StepsInError []string          `json:"steps_in_error" jsonschema:"The steps that are held, in the order of the workflow's definition."`
+	WaitingFor   []string          `json:"waiting_for" jsonschema:"The agents that have a running attempt of the task."`
+	StoppedSeq   uint64            `json:"stopped_seq,omitempty" jsonschema:"The seq of the first event that this build can't read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
 // View returns the summary in JSON form.
@@ -361,7 +365,7 @@ func (t *Task) Summary() *Summary {
 
 func (t *Task) stepSummary(i int) StepSummary {
 	r, p := t.Steps[i], &t.Plan.Steps[i]
-	s := StepSummary{ID: p.ID, Agent: p.Agent, State: r.State, Kind: Do, Attempt: r.Attempt, Due: r.Timer.Due}
+	s := StepSummary{ID: p.ID, StepKind: p.StepKind, Agent: p.Agent, State: r.State, Kind: Do, Attempt: r.Attempt, Due: r.Timer.Due}
 	if u := r.Undo; u != nil {
 		s.Kind, s.Attempt, s.Due, s.Undo, s.Before, s.BeforeDue = Undo, u.Attempt, u.Timer.Due, u.State, r.Attempt, r.Timer.Due
 		if u.StartedSeq > r.StartedSeq {

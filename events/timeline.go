@@ -8,14 +8,14 @@ import (
 
 // Line is one line of a task's timeline: one event as it is in the log.
 type Line struct {
-	Seq       uint64          `json:"seq"`
-	Type      string          `json:"type"`
-	At        string          `json:"at"`
-	Step      string          `json:"step,omitempty"`
-	Attempt   int             `json:"attempt,omitempty"`
-	Partition int32           `json:"partition"`
-	Offset    string          `json:"offset"`
-	Data      json.RawMessage `json:"data"`
+	Seq       uint64          `json:"seq" jsonschema:"The number of the event in its task, from 1."`
+	Type      string          `json:"type" jsonschema:"The type of the event."`
+	At        string          `json:"at" format:"date-time" jsonschema:"When the event was decided."`
+	Step      string          `json:"step,omitempty" jsonschema:"The step that the event is about. Absent: it is about the task."`
+	Attempt   int             `json:"attempt,omitempty" jsonschema:"The attempt that the event is about. Absent: none."`
+	Partition int32           `json:"partition" jsonschema:"The partition of waybill.events."`
+	Offset    string          `json:"offset" jsonschema:"The offset of the event, as a string."`
+	Data      json.RawMessage `json:"data" jsonschema:"The value of the event: an object, by the schema of its type."`
 }
 
 // lineFields are the members of an event that a line shows separately.

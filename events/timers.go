@@ -50,7 +50,7 @@ func (t *Timers) Evolve(e *Event) {
 		t.disarm(Slot{a.Step, Do})
 		t.disarm(Slot{a.Step, Undo})
 	case DisarmsWaiting:
-		t.endWaiting()
+		t.endWaiting(&a)
 		t.set(e, &a)
 		if a.Verb == VerbResumed && e.Policy != nil {
 			t.giveTime(e.Policy.CompleteBy)
@@ -82,22 +82,22 @@ func (t *Timers) disarm(s Slot) {
 	t.Armed = slices.DeleteFunc(t.Armed, func(a Armed) bool { return a.Slot == s })
 }
 
-// endWaiting keeps the timers of running attempts only.
-func (t *Timers) endWaiting() {
+// endWaiting keeps the timers of runs that go on running (stepStates.afterEnd).
+func (t *Timers) endWaiting(a *About) {
 	kept := t.Armed[:0]
-	for _, a := range t.Armed {
-		if a.Policy.Timer == TimerAttempt {
-			kept = append(kept, a)
+	for _, was := range t.Armed {
+		if k := was.Policy.Timer; k == TimerAttempt || k == TimerStep && a.Verb != VerbUndoing {
+			kept = append(kept, was)
 		}
 	}
 	t.Armed = kept
 }
 
-// giveTime sets a task's new complete-by in the policies of running attempts of steps. They were armed with the old one
+// giveTime sets a task's new complete-by in the policies of running steps. They were armed with the old one
 // before the hold, and their retries must have the new one.
 func (t *Timers) giveTime(completeBy time.Time) {
 	for i := range t.Armed {
-		if a := &t.Armed[i]; a.Policy.Timer == TimerAttempt && a.Slot.Kind == Do {
+		if a := &t.Armed[i]; a.Policy.Timer.ofRunning() && a.Slot.Kind == Do {
 			a.Policy.CompleteBy = completeBy
 		}
 	}
@@ -117,7 +117,7 @@ func (t *Task) Timers() Timers {
 		for _, k := range [...]Kind{Do, Undo} {
 			if r := t.Run(i, k); r != nil && r.Timer.Armed() {
 				all.Armed = append(all.Armed, Armed{Slot: Slot{t.Plan.Steps[i].ID, k}, Timer: r.Timer, Attempt: r.Attempt,
-					Policy: *t.Policy(i, k, r.State.TimerKind())})
+					Policy: *t.Policy(i, k, t.TimerKind(i, k))})
 			}
 		}
 	}
@@ -142,15 +142,16 @@ func (t *Task) TaskPolicy(due time.Time) *Policy {
 	return &Policy{Timer: TimerTask, OnError: t.Plan.OnError, CompleteBy: due}
 }
 
-// TimerKind returns the kind of timer that a run in this state has armed.
-func (s StepState) TimerKind() TimerKind {
-	switch s {
+// TimerKind returns the kind of timer that a run has armed.
+func (t *Task) TimerKind(step int, k Kind) TimerKind {
+	switch t.Run(step, k).State {
 	case StepRunning:
-		return TimerAttempt
+		return stepKinds[t.Plan.StepKindOf(step, k)]
 	case StepWaiting:
 		return TimerWaiting
+	default:
+		return TimerFailed
 	}
-	return TimerFailed
 }
 
 // Recovery returns the recovery to ask for when the timer is due.

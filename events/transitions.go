@@ -46,7 +46,8 @@ var TaskTransitions = []Transition[TaskState]{
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
 // StepTransitions is the table of steps, for events of the operation and of the undo ("undo."). The row "ended" is for
-// waiting steps at a decision to undo or hold. The rows "revived" are for ended steps when a resubmit continues the
+// waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an agent at work at a
+// decision to undo. The rows "revived" are for ended steps when a resubmit continues the
 // task.
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
@@ -59,6 +60,7 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError, During: whileRunning},
 	{Verb: "released", From: []StepState{StepError, StepFailed, StepCancelled}, Either: []StepState{StepCompleted, StepUndone}, During: whileHeld},
 	{Verb: "ended", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepCancelled},
+	{Verb: "interrupted", From: []StepState{StepRunning}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
 	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileUndoHeld},

@@ -8,56 +8,56 @@ import (
 
 // TaskView is a task in the JSON of the API and the CLI. It differs from the stored form.
 type TaskView struct {
-	ID           string            `json:"id"`
-	Workflow     string            `json:"workflow"`
-	Version      int               `json:"version"`
-	State        TaskState         `json:"state"`
-	LockedBy     *string           `json:"locked_by"`
-	CompleteBy   *string           `json:"complete_by"`
-	FailureCount int               `json:"failure_count"`
-	Priority     int               `json:"priority"`
-	Labels       map[string]string `json:"labels"`
-	ReplyTo      *string           `json:"reply_to"`
-	SubmittedAt  *string           `json:"submitted_at"`
-	UpdatedAt    *string           `json:"updated_at"`
-	Input        json.RawMessage   `json:"input"`
-	Output       json.RawMessage   `json:"output"`
-	Error        *Error            `json:"error"`
-	Steps        []StepView        `json:"steps"`
-	AsOf         AsOf              `json:"as_of"`
+	ID           string            `json:"id" jsonschema:"The task's id, which its submitter chose."`
+	Workflow     string            `json:"workflow" jsonschema:"The name of the workflow."`
+	Version      int               `json:"version" jsonschema:"The version of the workflow."`
+	State        TaskState         `json:"state" jsonschema:"The state of the task."`
+	LockedBy     *string           `json:"locked_by" jsonschema:"The scheduler that owns the task's partition, according to the last claim of the partition. It is null while the task is pending."`
+	CompleteBy   *string           `json:"complete_by" format:"date-time" jsonschema:"The instant by which the task must have finished. It is null while the task is pending."`
+	FailureCount int               `json:"failure_count" jsonschema:"The number of failed and expired attempts of all steps. It never falls."`
+	Priority     int               `json:"priority" jsonschema:"The priority from the submission. Steps of tasks with a higher priority start first."`
+	Labels       map[string]string `json:"labels" jsonschema:"The labels from the submission."`
+	ReplyTo      *string           `json:"reply_to" jsonschema:"The topic that receives the task's changes of state. null: none."`
+	SubmittedAt  *string           `json:"submitted_at" format:"date-time" jsonschema:"When a scheduler accepted the task."`
+	UpdatedAt    *string           `json:"updated_at" format:"date-time" jsonschema:"When the task's last event was decided."`
+	Input        json.RawMessage   `json:"input" jsonschema:"The input from the submission: any JSON."`
+	Output       json.RawMessage   `json:"output" jsonschema:"The output of the task: any JSON. It is null until the task is processed."`
+	Error        *Error            `json:"error" jsonschema:"Why the task is held, or is being or was undone. null: no error."`
+	Steps        []StepView        `json:"steps" jsonschema:"The steps, in the order of the workflow's definition."`
+	AsOf         AsOf              `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 
 // StepView is a step of a TaskView.
 type StepView struct {
-	ID           string          `json:"id"`
-	State        StepState       `json:"state"`
-	Attempt      int             `json:"attempt"`
-	FailureCount int             `json:"failure_count"`
-	CompleteBy   *string         `json:"complete_by"`
-	Agent        string          `json:"agent"`
-	Operation    string          `json:"operation"`
-	StartedAt    *string         `json:"started_at"`
-	EndedAt      *string         `json:"ended_at"`
-	Input        json.RawMessage `json:"input"`
-	Output       json.RawMessage `json:"output"`
-	Error        *Error          `json:"error"`
-	Undo         *UndoView       `json:"undo"`
+	ID           string          `json:"id" jsonschema:"The name of the step."`
+	State        StepState       `json:"state" jsonschema:"The state of the step."`
+	Attempt      int             `json:"attempt" jsonschema:"The number of the last attempt. 0: none has started."`
+	FailureCount int             `json:"failure_count" jsonschema:"The number of failed and expired attempts since the submission or the last resubmit."`
+	CompleteBy   *string         `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
+	Agent        string          `json:"agent" jsonschema:"The agent that does the step."`
+	Operation    string          `json:"operation" jsonschema:"The agent's operation."`
+	StartedAt    *string         `json:"started_at" format:"date-time" jsonschema:"When the first attempt started. null: none has started."`
+	EndedAt      *string         `json:"ended_at" format:"date-time" jsonschema:"When the step ended. null: it hasn't ended."`
+	Input        json.RawMessage `json:"input" jsonschema:"The input of the last attempt: any JSON. It is null until an attempt has started."`
+	Output       json.RawMessage `json:"output" jsonschema:"The output of the step: any JSON. It is null until the step is completed."`
+	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
+	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
 }
 
 // UndoView is the undo of a StepView.
 type UndoView struct {
-	State        StepState `json:"state"`
-	Attempt      int       `json:"attempt"`
-	FailureCount int       `json:"failure_count"`
-	CompleteBy   *string   `json:"complete_by"`
-	Error        *Error    `json:"error"`
+	State        StepState `json:"state" jsonschema:"The state of the undo."`
+	Attempt      int       `json:"attempt" jsonschema:"The number of the last attempt to undo the step."`
+	FailureCount int       `json:"failure_count" jsonschema:"The number of failed and expired attempts to undo the step, since the undo began or the last resubmit."`
+	CompleteBy   *string   `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
+	Error        *Error    `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
 }
 
 // AsOf says which part of the log an answer reflects: everything of the partition below the offset. Offsets are
 // strings, since they can exceed 2^53.
 type AsOf struct {
-	Partition int32  `json:"partition"`
-	Offset    string `json:"offset"`
+	Partition int32  `json:"partition" jsonschema:"The partition of waybill.events."`
+	Offset    string `json:"offset" jsonschema:"The offset. It is a string, since it can exceed 2^53."`
 }
 
 // View returns a task in JSON form. owner is the owner by the partition's last claim. next is the offset below which

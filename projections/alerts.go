@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -103,9 +101,8 @@ func cutAlertKey(key []byte) (int64, error) {
 }
 
 // encodeAlert returns the stored form of an alert: eight bytes with the instant of its hold in Unix ms, then JSON.
-func encodeAlert(a *Alert) ([]byte, error) {
-	text, err := json.Marshal(a)
-	return append(binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli())), text...), err
+func encodeAlert(a *Alert) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli())), mustMarshal(a)...)
 }
 
 var errNoAlert = errors.New("not an alert")
@@ -118,103 +115,84 @@ func decodeAlert(data []byte) (a Alert, err error) {
 }
 
 // saveHolds writes the alerts of a row. It appends the offsets of ended ones to past.
-func (t *Timelines) saveHolds(b *pebble.Batch, r *taskRow, past []int64) ([]int64, error) {
+func (t *Timelines) saveHolds(b batch, r *taskRow, past []int64) []int64 {
 	h := r.holds
 	if h == nil {
-		return past, nil
+		return past
 	}
 	r.holds = nil
 	if h.ended != nil {
-		a, err := t.openAlert(r.task)
-		if err != nil || a == nil {
-			return past, err // nil: the event that began the hold wasn't folded
+		a := t.openAlert(r.task)
+		if a == nil { // the event that began the hold wasn't folded
+			return past
 		}
-		if err := b.Delete(t.v.keys.appendAlertKey(nil, kindAlert, a.Offset), nil); err != nil {
-			return past, err
-		}
-		if err := b.Delete(t.v.keys.key(kindHold, r.task), nil); err != nil {
-			return past, err
-		}
+		b.delete(t.v.keys.appendAlertKey(nil, kindAlert, a.Offset))
+		b.delete(t.v.keys.key(kindHold, r.task))
 		a.EndedAt, a.EndedBy = h.ended.EndedAt, h.ended.EndedBy
 		h.begun = append(h.begun, *a)
 	}
 	for i := range h.begun {
 		a := &h.begun[i]
-		data, err := encodeAlert(a)
-		if err != nil {
-			return past, err
-		}
 		kind := byte(kindAlert)
 		if a.Open() {
-			err = b.Set(t.v.keys.key(kindHold, r.task), binary.BigEndian.AppendUint64(nil, uint64(a.Offset)), nil)
+			b.set(t.v.keys.key(kindHold, r.task), binary.BigEndian.AppendUint64(nil, uint64(a.Offset)))
 		} else {
 			kind, past = kindPast, append(past, a.Offset)
 		}
-		if err == nil {
-			err = b.Set(t.v.keys.appendAlertKey(nil, kind, a.Offset), data, nil)
-		}
-		if err != nil {
-			return past, err
-		}
+		b.set(t.v.keys.appendAlertKey(nil, kind, a.Offset), encodeAlert(a))
 	}
-	return past, nil
+	return past
 }
 
 // openAlert returns the saved open alert of a task; nil: there is none.
-func (t *Timelines) openAlert(task string) (a *Alert, err error) {
+func (t *Timelines) openAlert(task string) (a *Alert) {
 	offset := int64(-1)
-	err = t.v.get(kindHold, task, func(data []byte) error {
+	t.v.get(kindHold, task, func(data []byte) error {
 		if len(data) != 8 {
 			return errNoAlert
 		}
 		offset = int64(binary.BigEndian.Uint64(data))
 		return nil
 	})
-	if err != nil || offset < 0 {
-		return nil, err
+	if offset < 0 {
+		return nil
 	}
 	rest := t.v.keys.appendAlertKey(nil, kindAlert, offset)[prefixBytes:]
-	err = t.v.get(kindAlert, string(rest), func(data []byte) error {
+	t.v.get(kindAlert, string(rest), func(data []byte) error {
 		found, err := decodeAlert(data)
 		found.Offset = offset
 		a = &found
 		return err
 	})
-	return a, err
+	return a
 }
 
 // prune deletes the oldest past alerts above the bound. added are the offsets of those in this Save, which Pebble lacks
 // yet. The result doesn't depend on when Saves happen.
-func (t *Timelines) prune(b *pebble.Batch, added []int64) error {
+func (t *Timelines) prune(b batch, added []int64) {
 	tally := &t.rows.tally
 	tally.PastAlerts += int64(len(added))
 	if len(added) == 0 || tally.PastAlerts <= maxPastAlerts {
-		return nil
+		return
 	}
 	slices.Sort(added)
-	return t.v.s.use(func(db *pebble.DB) error {
-		lower, upper := t.v.keys.bounds(kindPast)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-		if err != nil {
-			return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", t.v.keys.partition, t.v.s.dir, err)
+	it := t.v.iterator(t.v.keys.bounds(kindPast))
+	defer it.close()
+	for ok := it.last(); tally.PastAlerts > maxPastAlerts; tally.PastAlerts-- {
+		oldest := int64(math.MaxInt64)
+		if ok {
+			var err error
+			if oldest, err = cutAlertKey(it.key()); err != nil {
+				t.v.corrupt(kindPast, it.rest(), err)
+			}
 		}
-		for ok := it.Last(); tally.PastAlerts > maxPastAlerts && err == nil; {
-			oldest := int64(math.MaxInt64)
-			if ok {
-				oldest, err = cutAlertKey(it.Key())
-			}
-			if len(added) > 0 && added[0] < oldest {
-				oldest, added = added[0], added[1:]
-			} else if ok {
-				ok = it.Prev()
-			}
-			if err == nil {
-				err = b.Delete(t.v.keys.appendAlertKey(nil, kindPast, oldest), nil)
-			}
-			tally.PastAlerts--
+		if len(added) > 0 && added[0] < oldest {
+			oldest, added = added[0], added[1:]
+		} else if ok {
+			ok = it.prev()
 		}
-		return errors.Join(err, it.Error(), it.Close())
-	})
+		b.delete(t.v.keys.appendAlertKey(nil, kindPast, oldest))
+	}
 }
 
 // AlertQuery selects alerts.
@@ -263,11 +241,10 @@ type AlertList struct {
 func (s *Store) Alerts(partitions []int32, q AlertQuery) (AlertList, error) {
 	l := AlertList{AsOf: map[int32]int64{}}
 	for _, p := range partitions {
-		asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
-			if err := s.alerts(db, k, kindAlert, q.OpenSince, &q, &l); err != nil || q.OpenOnly {
-				return err
+		asOf, err := s.onSnapshot(ViewTimelines, p, func(r reader) {
+			if r.alerts(kindAlert, q.OpenSince, &q, &l); !q.OpenOnly {
+				r.alerts(kindPast, q.PastSince, &q, &l)
 			}
-			return s.alerts(db, k, kindPast, q.PastSince, &q, &l)
 		})
 		if err != nil {
 			return l, err
@@ -288,41 +265,27 @@ func (l *AlertList) cut(limit int) {
 }
 
 // alerts adds the alerts of one kind, the newest first.
-func (s *Store) alerts(db pebble.Reader, k keyspace, kind byte, since time.Time, q *AlertQuery, l *AlertList) error {
-	scan := alertScan{q: q, list: l, partition: k.partition, least: math.MinInt64, passing: q.After != nil}
+func (r reader) alerts(kind byte, since time.Time, q *AlertQuery, l *AlertList) {
+	scan := alertScan{q: q, list: l, partition: r.keys.partition, least: math.MinInt64, passing: q.After != nil}
 	if !since.IsZero() {
 		scan.least = ceilMillis(since)
 	}
-	reading := func(err error) error {
-		return fmt.Errorf("projections: read the alerts of partition %d in %s: %w", k.partition, s.dir, err)
-	}
-	lower, upper := k.bounds(kind)
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return reading(err)
-	}
-	for ok := it.First(); ok && scan.n < MaxAlertsCounted; ok = it.Next() {
+	it := r.iterator(r.keys.bounds(kind))
+	defer it.close()
+	for ok := it.first(); ok && scan.n < MaxAlertsCounted; ok = it.next() {
 		if scan.onlyCounts() {
 			scan.n++
 			continue
 		}
-		data, err := it.ValueAndErr()
+		over, err := scan.take(it.key(), it.value())
 		if err != nil {
-			return errors.Join(reading(err), it.Close())
-		}
-		over, err := scan.take(it.Key(), data)
-		if err != nil {
-			return errors.Join(s.unreadable(k, kind, "", err), it.Close())
+			r.corrupt(kind, it.rest(), err)
 		}
 		if over {
 			break
 		}
 	}
 	l.Count += int64(scan.n)
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return reading(err)
-	}
-	return nil
 }
 
 // alertScan is a scan of the alerts of one kind of a partition.

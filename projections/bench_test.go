@@ -99,14 +99,10 @@ func BenchmarkTasksApply(b *testing.B) {
 					b.Fatal(err)
 				}
 				if v.ChangedBytes() > saveBytes {
-					if err := v.Save(); err != nil {
-						b.Fatal(err)
-					}
+					v.Save()
 				}
 			}
-			if err := v.Save(); err != nil {
-				b.Fatal(err)
-			}
+			v.Save()
 			stop()
 			closeStore(b, s)
 		})
@@ -161,9 +157,7 @@ func BenchmarkTasksAcceptSave(b *testing.B) {
 		v.Accept(states[i:min(i+200, b.N)], st, rs[i].Offset+1)
 		if v.ChangedBytes() > saveBytes {
 			saves++
-			if err := v.Save(); err != nil {
-				b.Fatal(err)
-			}
+			v.Save()
 		}
 	}
 	stop()
@@ -181,9 +175,7 @@ func BenchmarkDeadlinesApply(b *testing.B) {
 			b.Fatal(err)
 		}
 		if i%10000 == 0 {
-			if err := v.Save(); err != nil {
-				b.Fatal(err)
-			}
+			v.Save()
 		}
 	}
 	stop()
@@ -242,9 +234,7 @@ func BenchmarkTimelinesApply(b *testing.B) {
 			b.Fatal(err)
 		}
 		if v.ChangedBytes() > saveBytes {
-			if err := v.Save(); err != nil {
-				b.Fatal(err)
-			}
+			v.Save()
 		}
 	}
 	stop()
@@ -258,16 +248,14 @@ func BenchmarkUnknownTask(b *testing.B) {
 	s := benchStore(b, projections.ViewTasks)
 	v := tasksOf(b, s)
 	apply(b, v, rs)
-	if err := v.Save(); err != nil {
-		b.Fatal(err)
-	}
+	v.Save()
 	if err := s.Flush(); err != nil {
 		b.Fatal(err)
 	}
 	stop := cpuTime(b)
 	for i := range b.N {
-		if t, err := v.Task(fmt.Sprintf("order-x%07d", i)); t != nil || err != nil {
-			b.Fatal(t, err)
+		if t := v.Task(fmt.Sprintf("order-x%07d", i)); t != nil {
+			b.Fatal(t)
 		}
 	}
 	stop()

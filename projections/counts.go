@@ -3,13 +3,9 @@ package projections
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"strconv"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -83,14 +79,9 @@ func (t *tally) moveAgents(was, is []string) {
 // Counts returns the counts, and the offset below which they reflect the partition.
 func (s *Store) Counts(p int32) (Counts, int64, error) {
 	c := Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Agents: map[string]int64{}, Events: map[string]int64{}}
-	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
-		if err := s.getFrom(db, k, kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &c.Events) }); err != nil {
-			return err
-		}
-		t, err := s.tally(db, k)
-		if err != nil {
-			return err
-		}
+	asOf, err := s.onSnapshot(ViewTimelines, p, func(r reader) {
+		r.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &c.Events) })
+		t := r.tally()
 		c.Owner, c.Epoch = t.Owner, t.Epoch
 		maps.Copy(c.Workflows, t.Workflows)
 		maps.Copy(c.Agents, t.Agents)
@@ -99,32 +90,26 @@ func (s *Store) Counts(p int32) (Counts, int64, error) {
 				c.Tasks[state] += n
 			}
 		}
-		due, err := s.firstDue(db, k, t.DueFrom)
-		if due != 0 {
+		if due := r.firstDue(t.DueFrom); due != 0 {
 			c.OldestDue = instant(due)
 		}
-		return err
 	})
 	return c, asOf.Next, err
 }
 
-func (s *Store) tally(db pebble.Reader, k keyspace) (t tally, err error) {
-	err = s.getFrom(db, k, kindTally, "", func(data []byte) error { return json.Unmarshal(data, &t) })
-	return t, err
+func (r reader) tally() (t tally) {
+	r.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &t) })
+	return t
 }
 
 // firstDue returns the earliest instant at which a timer is due, in Unix ms; 0: none is armed. No timer may be due
 // before from.
-func (s *Store) firstDue(db pebble.Reader, k keyspace, from int64) (due int64, err error) {
-	_, upper := k.bounds(kindDue)
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: k.appendDueKey(nil, from, ""), UpperBound: upper})
-	if err != nil {
-		return 0, fmt.Errorf("projections: read the timers of partition %d in %s: %w", k.partition, s.dir, err)
+func (r reader) firstDue(from int64) (due int64) {
+	_, upper := r.keys.bounds(kindDue)
+	it := r.iterator(r.keys.appendDueKey(nil, from, ""), upper)
+	defer it.close()
+	if it.first() && len(it.rest()) >= 8 {
+		due = int64(binary.BigEndian.Uint64(it.key()[prefixBytes:]))
 	}
-	if it.First() {
-		if rest := it.Key()[prefixBytes:]; len(rest) >= 8 {
-			due = int64(binary.BigEndian.Uint64(rest))
-		}
-	}
-	return due, errors.Join(it.Error(), it.Close())
+	return due
 }

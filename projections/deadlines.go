@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -26,7 +24,6 @@ type Deadlines struct {
 	// snapshot is loaded, or until was reached.
 	until     int64
 	seqs      map[string]uint64
-	reader    events.EventReader
 	timersBuf []events.Armed // scratch: the timers of one task
 }
 
@@ -37,7 +34,7 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 		return nil, err
 	}
 	v := &Deadlines{view: base, tasks: map[string]*taskTimers{}}
-	err = v.each(kindArmed, func(task string, data []byte) error {
+	v.each(kindArmed, func(task string, data []byte) error {
 		t, err := events.DecodeTimers(data)
 		if err != nil {
 			return err
@@ -47,35 +44,29 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 		v.reconcile(tt, t.Armed)
 		return nil
 	})
-	if err != nil {
-		v.release()
-		return nil, err
-	}
 	return v, nil
 }
 
 // Apply folds the next event of the log. It skips events below Next. An event that can't be read
 // stops its task (Stopped): its timers are disarmed. An error means that the partition can't
-// continue: epochs fall, or the store has stopped.
+// continue: epochs fall, or the log is another one.
 func (v *Deadlines) Apply(r *events.Record) error {
 	if ok, err := v.accepts(r); err != nil || !ok {
 		return err
 	}
-	e, err := v.reader.Decode(r)
-	if err != nil {
+	e, err := v.decode(r)
+	switch {
+	case err != nil:
+		return err
+	case e == nil: // its task may have been stopped
 		if tt := v.tasks[string(r.Key)]; tt != nil {
 			v.reconcile(tt, nil)
 			v.mark(tt)
 		}
-		return v.stopUnreadable(r, err)
-	}
-	if err := v.evolvePartition(r, e); err != nil {
-		return err
-	}
-	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) && (v.seqs == nil || e.Seq > v.seqs[e.Task]) {
+	case v.seqs == nil || e.Seq > v.seqs[e.Task]:
 		v.evolve(e)
 	}
-	if v.next = r.Offset + 1; v.next >= v.until {
+	if v.next >= v.until {
 		v.seqs = nil
 	}
 	return nil
@@ -235,31 +226,23 @@ func (v *Deadlines) ChangedBytes() int { return timersBytes * len(v.changed) }
 // Save writes the timers that changed since the last Save, and the offset, in one batch. A timer
 // that was armed and disarmed in between is never written. While the log isn't read to the end of a
 // snapshot, Save writes nothing: a crash then loads the snapshot again.
-func (v *Deadlines) Save() error {
+func (v *Deadlines) Save() {
 	if v.seqs != nil {
-		return v.usable()
+		return
 	}
-	err := v.save(len(v.changed), func(b *pebble.Batch) error {
+	v.save(len(v.changed), func(b batch) {
 		var key []byte
 		for _, tt := range v.changed {
-			var err error
 			key = v.keys.appendKey(key[:0], kindArmed, tt.task)
 			switch {
 			case tt.first != nil:
 				timers := v.timers(tt)
-				err = b.Set(key, timers.Encode(), nil)
+				b.set(key, timers.Encode())
 			case tt.stored:
-				err = b.Delete(key, nil)
-			}
-			if err != nil {
-				return err
+				b.delete(key)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	for _, tt := range v.changed {
 		tt.changed, tt.stored = false, tt.first != nil
 		if !tt.stored {
@@ -268,15 +251,12 @@ func (v *Deadlines) Save() error {
 	}
 	clear(v.changed)
 	v.changed = v.changed[:0]
-	return nil
 }
 
 // Digest hashes the logical content: the partition's state, the armed timers in the order of tasks,
 // the stops. Next is not part of it, as in Tasks.Digest, nor are snoozes.
-func (v *Deadlines) Digest() (string, error) {
-	if err := v.Save(); err != nil {
-		return "", err
-	}
+func (v *Deadlines) Digest() string {
+	v.Save()
 	d := newDigest(ViewDeadlines)
 	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
 		if tt := v.tasks[task]; tt.first != nil {
@@ -284,13 +264,13 @@ func (v *Deadlines) Digest() (string, error) {
 			d.add(timers.Encode())
 		}
 	}
-	return v.digest(d, true), nil
+	return v.digest(d, true)
 }
 
 // Close saves and drops the memory, as Tasks.Close.
 func (v *Deadlines) Close() {
 	if !v.closed {
-		_ = v.Save() // a failure stops the store: see Err
+		v.Save()
 		v.Discard()
 	}
 }

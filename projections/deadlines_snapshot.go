@@ -12,9 +12,6 @@ import (
 // has written (Tasks.Snapshot). ExpectLastEvent returns where to read on. Only the chunks of open tasks must have been
 // read. An error that wraps events.ErrSnapshot says that the snapshot can't be used; then nothing was changed.
 func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
-	if err := v.usable(); err != nil {
-		return err
-	}
 	m, err := r.Snapshot()
 	armed, seqs := map[string][]events.Armed{}, map[string]uint64{}
 	if err == nil {
@@ -28,9 +25,7 @@ func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 	if err != nil {
 		return fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
 	}
-	if err := v.Wipe(); err != nil {
-		return err
-	}
+	v.Wipe()
 	v.next, v.state = m.Next, m.State
 	if m.Until > m.Next {
 		v.until, v.seqs = m.Until, seqs
@@ -46,10 +41,7 @@ func (v *Deadlines) LoadSnapshot(r *events.SnapshotReader) error {
 
 // Wipe deletes what the view and the store have of the partition, so that it is restored from a
 // snapshot or read from the start of the log.
-func (v *Deadlines) Wipe() error {
-	if err := v.deleteAll(nil); err != nil {
-		return err
-	}
+func (v *Deadlines) Wipe() {
+	v.deleteAll(func(batch) {})
 	v.tasks, v.changed, v.heap, v.armed, v.until, v.seqs = map[string]*taskTimers{}, nil, timerHeap{}, 0, 0, nil
-	return nil
 }

@@ -96,13 +96,13 @@ func TestDeadlinesOfATaskOfManySteps(t *testing.T) {
 				naive.snooze(got[0], now.Add(time.Second))
 			}
 			if rnd.IntN(100) == 0 {
-				live := digest(t, v)
+				live := v.Digest()
 				v.Close()
 				closeStore(t, s)
 				s = open(t, fs, projections.ViewDeadlines)
 				v = deadlinesOf(t, s)
 				clear(naive.put)
-				if loaded := digest(t, v); loaded != live {
+				if loaded := v.Digest(); loaded != live {
 					t.Fatalf("seed %d, event %d: loaded %s, live %s", seed, i, loaded, live)
 				}
 			}

@@ -1,205 +1,192 @@
 package projections
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
+	"syscall"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable/blob"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is a layer between Pebble and the file system, for four assumptions of Pebble that don't hold here. Pebble
-// assumes that a crash keeps the order of changes to a directory. It panics if a directory can't be synced
-// (vfs/atomicfs, Marker.Move). It panics if a file of values is lost or truncated (see value_files.go). It assumes that
-// a failing disk soon works again: it repeats a failed flush immediately and forever, and its Open waits for that.
+// A store whose disk fails ends the process with one message (Options.Fatal). Nothing is lost: the log has every event,
+// and a restart reads on from what was flushed. No decision is made on a store that may be wrong, and none is committed
+// that needed the failed call, since that never returns. The next owner aborts the open transaction.
 //
-// A change that fails stops the store, and Pebble gets a success. From then on no change reaches the disk, and Pebble
-// gets successes only. So Pebble can be closed, and the disk has what a crash at that moment would have left. A stopped
-// store never counts anything as flushed.
+// Pebble 2.1.7 can't be trusted with a failure. A failed flush or compaction is passed to EventListener.BackgroundError,
+// and repeated at once and forever. A failed write of the MANIFEST is passed to Logger.Fatalf, which may not return.
+// Pebble panics, with a stack and no advice, if a directory can't be synced (vfs/atomicfs, Marker.Move), if a file of
+// values can't be created (fileBufferedWritable.Abort), and if one is missing or truncated (findOrCreateBlob names no
+// file). So disk ends the process within the failed change. Failed reads are returned, or passed to BackgroundError.
+
+// DiskError is the error of a store whose disk failed, or whose files are corrupt. Its text says what to do.
+type DiskError struct {
+	Dir string
+	Err error
+}
+
+func (e *DiskError) Error() string {
+	do := "Check its disk and permissions, replace the disk if it is broken, and start again: a lost directory is rebuilt from the log"
+	switch {
+	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
+		do = "Free space for the directory, then start again"
+	case errors.Is(e.Err, ErrCorrupt):
+		do = "Delete the directory, then start again: it is rebuilt from the log. If that happens twice, replace the disk"
+	}
+	return fmt.Sprintf("the store in %s failed, so the process ends: %v. Nothing is lost, since the store is a copy of the log. %s", e.Dir, e.Err, do)
+}
+
+// Unwrap returns the reason.
+func (e *DiskError) Unwrap() error { return e.Err }
+
+// diskError returns the error that ends the process.
+func (s *Store) diskError(err error) *DiskError {
+	if pebble.IsCorruptionError(err) && !errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", err, ErrCorrupt)
+	}
+	return &DiskError{s.dir, err}
+}
+
+// fatal ends the process. Any goroutine may call it, also those of Pebble, which hold its locks.
+func (s *Store) fatal(err error) {
+	err = s.diskError(err)
+	if s.o.Fatal != nil {
+		s.o.Fatal(err)
+	}
+	panic(err)
+}
+
+// eventListener ends the process if Pebble fails in the background.
+func (s *Store) eventListener() *pebble.EventListener {
+	return &pebble.EventListener{
+		BackgroundError: s.fatal,
+		DataCorruption:  func(info pebble.DataCorruptionInfo) { s.fatal(fmt.Errorf("%w: %w", info.Details, ErrCorrupt)) },
+	}
+}
+
+// pebbleLogger receives Pebble's log.
+type pebbleLogger struct{ s *Store }
+
+// Infof and Errorf drop messages for developers of Pebble.
+func (pebbleLogger) Infof(string, ...any)  {}
+func (pebbleLogger) Errorf(string, ...any) {}
+
+// Fatalf ends the process.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	for _, a := range args {
+		if cause, is := a.(error); is {
+			err = fmt.Errorf("MANIFEST: %w", cause) // keeps the kind of the error, which decides what to do
+		}
+	}
+	l.s.fatal(err)
+}
+
+// disk is the file system of a store. A failed change ends the process, and so does a file of values that is missing or
+// has a corrupt end. disk also syncs the directory before the marker of the current MANIFEST is moved: Pebble creates the
+// new marker, removes the old one, and syncs once, which assumes that a crash keeps the order of changes to a directory.
 type disk struct {
 	vfs.FS
 	s *Store
 }
 
-// markerPrefix begins the names of the empty files that name the current MANIFEST. Pebble creates
-// the new one, removes the old one, and then syncs the directory once.
+// markerPrefix begins the names of the empty files that name the current MANIFEST.
 const markerPrefix = "marker."
 
 // Unwrap returns the underlying file system, as vfs.Root requires.
 func (d disk) Unwrap() vfs.FS { return d.FS }
 
-// stopRefused stops the store because a change failed.
-func (s *Store) stopRefused(doing, name string, err error) {
-	s.fail(fmt.Errorf("projections: %s %s: %w; see to the disk, then start again: nothing is lost, the log is replayed", doing, name, err))
-}
-
-// change makes a change, unless the store has stopped. It always returns nil.
-func (d disk) change(doing, name string, do func() error) error {
-	if d.s.faulty.Load() {
-		return nil
-	}
-	if err := do(); err != nil {
-		d.s.stopRefused(doing, name, err)
-	}
-	return nil
-}
-
-// create creates a file. It returns a nullFile if that fails or the store has stopped.
-func (d disk) create(name string, do func() (vfs.File, error)) (vfs.File, error) {
-	var f vfs.File
-	err := d.change("create", name, func() (err error) {
-		f, err = do()
-		return err
-	})
-	if f == nil {
-		return nullFile{}, err
-	}
-	return file{f, d.s, name}, err
-}
-
-// Create syncs the directory before it creates a marker, so that the file which the marker names is durable first.
+// Create makes the file durable that a marker names, before it creates the marker.
 func (d disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return d.create(name, func() (vfs.File, error) {
-		if err := d.syncMarkerDir(name); err != nil {
-			return nil, err
-		}
-		return d.FS.Create(name, c)
-	})
+	d.syncMarkerDir(name)
+	f, err := d.FS.Create(name, c)
+	d.s.check(err)
+	return file{f, d.s}, nil
 }
 
-// ReuseForWrite is Create with the space of an obsolete file, which is never a marker.
-func (d disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return d.create(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, c) })
-}
-
-// Remove syncs the directory before it removes a marker, so that the new marker is durable first. It returns the error
-// of a missing file, since that isn't a failure of the disk.
+// Remove makes the new marker durable before it removes the old one. A missing file isn't a failure of the disk.
 func (d disk) Remove(name string) error {
-	var missing error
-	return errors.Join(d.change("remove", name, func() error {
-		if err := d.syncMarkerDir(name); err != nil {
-			return err
-		}
-		err := d.FS.Remove(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			missing, err = err, nil
-		}
-		return err
-	}), missing)
-}
-
-// Rename moves a file.
-func (d disk) Rename(from, to string) error {
-	return d.change("rename", from, func() error { return d.FS.Rename(from, to) })
-}
-
-// Link gives a file a second name.
-func (d disk) Link(from, to string) error {
-	return d.change("link", from, func() error { return d.FS.Link(from, to) })
-}
-
-func (d disk) syncMarkerDir(name string) error {
-	if !strings.HasPrefix(d.PathBase(name), markerPrefix) {
-		return nil
+	d.syncMarkerDir(name)
+	err := d.FS.Remove(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		d.s.check(err)
 	}
-	return syncDir(d.FS, d.PathDir(name))
+	return err
 }
 
-// OpenDir returns a directory whose Sync stops the store instead of failing.
+func (d disk) syncMarkerDir(name string) {
+	if strings.HasPrefix(d.PathBase(name), markerPrefix) {
+		d.s.check(syncDir(d.FS, d.PathDir(name)))
+	}
+}
+
+// OpenDir returns a directory whose failed Sync ends the process.
 func (d disk) OpenDir(name string) (vfs.File, error) {
 	f, err := d.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	d.s.check(err)
+	return file{f, d.s}, nil
+}
+
+// Open ends the process if a file of values is missing or has a corrupt end.
+func (d disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := d.FS.Open(name, opts...)
+	if !strings.HasSuffix(name, valuesSuffix) {
+		return f, err
 	}
-	return directory{f, d.s, name}, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", err, ErrCorrupt)
+	}
+	d.s.check(err)
+	r, err := objstorageprovider.NewFileReadable(f, d.FS, objstorageprovider.NewReadaheadConfig(), name)
+	if err == nil {
+		_, err = blob.NewFileReader(context.Background(), r, blob.FileReaderOptions{})
+	}
+	if err != nil {
+		d.s.fatal(fmt.Errorf("%s: %w", name, err))
+	}
+	return f, nil
 }
 
-type directory struct {
-	vfs.File
-	s    *Store
-	name string
-}
-
-// Sync always returns nil, like every change.
-func (d directory) Sync() error { return file(d).Sync() }
-
-// file is a file that Pebble writes.
+// file is a file that Pebble writes, or a directory.
 type file struct {
 	vfs.File
-	s    *Store
-	name string
-}
-
-func (f file) change(doing string, do func() error) {
-	if f.s.faulty.Load() {
-		return
-	}
-	if err := do(); err != nil {
-		f.s.stopRefused(doing, f.name, err)
-	}
+	s *Store
 }
 
 func (f file) Write(b []byte) (int, error) {
-	f.change("write", func() error {
-		_, err := f.File.Write(b)
-		return err
-	})
-	return len(b), nil
+	n, err := f.File.Write(b)
+	f.s.check(err)
+	return n, nil
 }
 
 func (f file) WriteAt(b []byte, at int64) (int, error) {
-	f.change("write", func() error {
-		_, err := f.File.WriteAt(b, at)
-		return err
-	})
-	return len(b), nil
+	n, err := f.File.WriteAt(b, at)
+	f.s.check(err)
+	return n, nil
 }
 
 func (f file) Sync() error {
-	f.change("sync", f.File.Sync)
+	f.s.check(f.File.Sync())
 	return nil
 }
 
 func (f file) SyncData() error {
-	f.change("sync", f.File.SyncData)
+	f.s.check(f.File.SyncData())
 	return nil
 }
 
 func (f file) SyncTo(n int64) (full bool, _ error) {
-	f.change("sync", func() (err error) {
-		full, err = f.File.SyncTo(n)
-		return err
-	})
+	full, err := f.File.SyncTo(n)
+	f.s.check(err)
 	return full, nil
 }
 
 func (f file) Preallocate(offset, n int64) error {
-	f.change("preallocate", func() error { return f.File.Preallocate(offset, n) })
+	f.s.check(f.File.Preallocate(offset, n))
 	return nil
 }
-
-// Close closes the descriptor, even in a stopped store.
-func (f file) Close() error {
-	if err := f.File.Close(); err != nil && !f.s.faulty.Load() {
-		f.s.stopRefused("close", f.name, err)
-	}
-	return nil
-}
-
-// nullFile is the file that a stopped store creates. It discards all writes.
-type nullFile struct{}
-
-func (nullFile) Close() error                            { return nil }
-func (nullFile) Read([]byte) (int, error)                { return 0, io.EOF }
-func (nullFile) ReadAt([]byte, int64) (int, error)       { return 0, io.EOF }
-func (nullFile) Write(b []byte) (int, error)             { return len(b), nil }
-func (nullFile) WriteAt(b []byte, _ int64) (int, error)  { return len(b), nil }
-func (nullFile) Preallocate(_, _ int64) error            { return nil }
-func (nullFile) Stat() (vfs.FileInfo, error)             { return nil, fs.ErrNotExist }
-func (nullFile) Sync() error                             { return nil }
-func (nullFile) SyncTo(int64) (fullSync bool, err error) { return true, nil }
-func (nullFile) SyncData() error                         { return nil }
-func (nullFile) Prefetch(_, _ int64) error               { return nil }
-func (nullFile) Fd() uintptr                             { return vfs.InvalidFd }

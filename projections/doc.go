@@ -18,11 +18,11 @@
 //	v, err := store.Tasks(p)              // the state as of v.Next()
 //	for r := range log.From(v.ExpectLastEvent()) { // restore: the last event comes once more
 //		err = v.Apply(&r)
-//		if v.ChangedBytes() > RestoreSaveBytes { err = v.Save() }
+//		if v.ChangedBytes() > RestoreSaveBytes { v.Save() }
 //	}
 //	for batch := range worker {             // live: states come decided
 //		v.Accept(batch.Tasks, batch.State, batch.Next)
-//		if v.ChangedBytes() > LiveSaveBytes { err = v.Save() }
+//		if v.ChangedBytes() > LiveSaveBytes { v.Save() }
 //	}
 //
 // A snapshot (snapshot.go) is what the owner of a partition writes to Kafka so
@@ -37,7 +37,7 @@
 //	load, err := v.LoadSnapshot(reader)       // instead of what the store has
 //	...                                       // Apply what follows, and act
 //	err = load(ctx)                           // concurrently: the finished tasks
-//	err = v.Loaded()
+//	v.FinishLoad()
 //
 //	err := deadlines.LoadSnapshot(reader)     // the timers of its open tasks; then Apply what follows
 //
@@ -59,8 +59,8 @@
 //     Digest, whether they were built live, by a rebuild, or from a snapshot.
 //   - An event that can't be folded stops its task, visibly (Stopped), and no
 //     other.
-//   - If Pebble can't continue, the store stops: every later call returns the
-//     reason (Err). The process continues.
+//   - A failing disk or a corrupt file ends the process (Options.Fatal), within the
+//     failed call. So methods of views return no errors of the disk.
 //   - A view whose last event is missing in the log, or is another one there,
 //     refuses later events (LogMismatchError). Its reader must read that event
 //     again (ExpectLastEvent) and report how far it has read (CheckReadTo). The

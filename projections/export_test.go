@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -39,15 +37,13 @@ func (s *Store) ListWithin(ctx context.Context, partitions []int32, f Filter, af
 func (t *Timelines) HotRows() int { return len(t.rows.byTask) }
 
 // IndexEntries returns all entries of the index as text.
-func (t *Timelines) IndexEntries() (entries []string, err error) {
-	err = t.v.eachEntry(func(f facet, c Cursor) {
+func (t *Timelines) IndexEntries() (entries []string) {
+	t.v.eachEntry(func(f facet, c Cursor) {
 		entries = append(entries, fmt.Sprintf("%q %d %q", string(f), c.Submitted, c.Task))
 	})
-	if err == nil {
-		err = t.v.each(kindDue, func(rest string, _ []byte) error { entries = append(entries, fmt.Sprintf("due %x", rest)); return nil })
-	}
+	t.v.each(kindDue, func(rest string, _ []byte) error { entries = append(entries, fmt.Sprintf("due %x", rest)); return nil })
 	slices.Sort(entries)
-	return entries, err
+	return entries
 }
 
 // WantedEntries returns the entries that a row must have.
@@ -72,41 +68,35 @@ func (o Options) Rewriting() Options {
 	return o
 }
 
-// Compact flushes and compacts the store. It returns if the store stops, since Pebble retries failed operations
-// forever.
+// Compact flushes and compacts the store.
 func (s *Store) Compact() error {
 	if err := s.Flush(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-s.failed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return s.use(func(db *pebble.DB) error { return db.Compact(ctx, []byte{0}, []byte{0xff}, true) })
+	return s.db.Compact(context.Background(), []byte{0}, []byte{0xff}, true)
+}
+
+// DropViews lets Close not wait for the views that a test has left open.
+func (s *Store) DropViews() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.views)
 }
 
 // DiskUsage estimates the bytes of the timelines on disk, by kind.
 func (s *Store) DiskUsage() (map[string]uint64, error) {
 	sizes := map[string]uint64{}
-	err := s.use(func(db *pebble.DB) error {
-		for p := range s.id.Partitions {
-			for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
-				lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
-				n, err := db.EstimateDiskUsage(lower, upper)
-				if err != nil {
-					return err
-				}
-				sizes[what] += n
+	for p := range s.id.Partitions {
+		for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
+			lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
+			n, err := s.db.EstimateDiskUsage(lower, upper)
+			if err != nil {
+				return nil, err
 			}
+			sizes[what] += n
 		}
-		return nil
-	})
-	return sizes, err
+	}
+	return sizes, nil
 }
 
 // KeepPastAlerts changes the bound of past alerts of a partition, until undo is called.

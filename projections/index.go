@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -209,15 +208,15 @@ func posted(s *events.Summary) (first []facet, ended facet) {
 type indexWriter struct {
 	keys     keyspace
 	postings postings
-	set      func(key, value []byte) error
-	remove   func(key []byte) error
+	set      func(key, value []byte)
+	remove   func(key []byte)
 	key      []byte
 	due      bool  // the order by due has changed
 	earliest int64 // earliest due that was added; 0: none
 }
 
 // write adds the changes of a row.
-func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) (indexState, error) {
+func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) indexState {
 	is, at := indexStateOf(s), cursorOf(s)
 	first, ended := posted(s)
 	if !stored {
@@ -228,59 +227,48 @@ func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) (in
 	if ended != "" && (was.state == "" || !was.state.Terminal()) {
 		w.postings.add(ended, at)
 	}
-	if err := w.writeOwn(was, &is, at); err != nil {
-		return is, err
-	}
+	w.writeOwn(was, &is, at)
 	if is.due == was.due {
-		return is, nil
+		return is
 	}
 	w.due = true
 	if was.due != 0 {
 		w.key = w.keys.appendDueKey(w.key[:0], was.due, at.Task)
-		if err := w.remove(w.key); err != nil {
-			return is, err
-		}
+		w.remove(w.key)
 	}
 	if is.due == 0 {
-		return is, nil
+		return is
 	}
 	if w.earliest == 0 || is.due < w.earliest {
 		w.earliest = is.due
 	}
 	w.key = w.keys.appendDueKey(w.key[:0], is.due, at.Task)
-	return is, w.set(w.key, nil)
+	w.set(w.key, nil)
+	return is
 }
 
-func (w *indexWriter) writeOwn(was, is *indexState, at Cursor) error {
+func (w *indexWriter) writeOwn(was, is *indexState, at Cursor) {
 	before, after := was.own(), is.own()
 	for _, f := range before {
 		if !slices.Contains(after, f) {
 			w.key = w.keys.appendIndexKey(w.key[:0], f, at)
-			if err := w.remove(w.key); err != nil {
-				return err
-			}
+			w.remove(w.key)
 		}
 	}
 	for _, f := range after {
 		if !slices.Contains(before, f) {
 			w.key = w.keys.appendIndexKey(w.key[:0], f, at)
-			if err := w.set(w.key, nil); err != nil {
-				return err
-			}
+			w.set(w.key, nil)
 		}
 	}
-	return nil
 }
 
 // finish writes the postings.
-func (w *indexWriter) finish(next int64) error {
+func (w *indexWriter) finish(next int64) {
 	for of, data := range w.postings {
 		w.key = w.keys.appendPostingKey(w.key[:0], of.facet, of.bucket, next)
-		if err := w.set(w.key, data); err != nil {
-			return fmt.Errorf("post: %w", err)
-		}
+		w.set(w.key, data)
 	}
-	return nil
 }
 
 // cutFacet splits the part after the kind of a key of the index.
@@ -301,8 +289,8 @@ func cutFacet(rest []byte) (f facet, tail []byte, err error) {
 }
 
 // eachEntry calls fn with every task of every facet.
-func (v *view) eachEntry(fn func(facet, Cursor)) error {
-	err := v.each(kindIndex, func(rest string, _ []byte) error {
+func (r reader) eachEntry(fn func(facet, Cursor)) {
+	r.each(kindIndex, func(rest string, _ []byte) error {
 		f, tail, err := cutFacet([]byte(rest))
 		if err != nil {
 			return err
@@ -311,10 +299,7 @@ func (v *view) eachEntry(fn func(facet, Cursor)) error {
 		fn(f, c)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return v.each(kindPosting, func(rest string, data []byte) error {
+	r.each(kindPosting, func(rest string, data []byte) error {
 		f, tail, err := cutFacet([]byte(rest))
 		if err != nil || len(tail) != 16 {
 			return errors.Join(err, errNoEntry)

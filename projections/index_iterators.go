@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // indexIterator iterates over places of the task list, forwards only.
 type indexIterator interface {
 	// seek moves to the first place at or after c, and returns it. ok is false if there is none.
 	seek(c Cursor) (at Cursor, ok bool, err error)
-	close() error
+	close()
 }
 
 // errPageBound says that the page has read as many entries as it may.
@@ -22,9 +19,7 @@ var errPageBound = errors.New("the page's bound of entries is reached")
 
 // indexReader opens the iterators of one partition, on one Pebble snapshot.
 type indexReader struct {
-	s         *Store
-	db        pebble.Reader
-	keys      keyspace
+	reader
 	looksLeft int // number of entries that the page may still read
 }
 
@@ -36,31 +31,26 @@ func (s *indexReader) countLooks(looks int) error {
 	return nil
 }
 
-func (s *indexReader) iterator(kind byte, f facet) (it *pebble.Iterator, prefix []byte, err error) {
+// facetIterator iterates over the keys of a facet.
+func (s *indexReader) facetIterator(kind byte, f facet) (it iterator, prefix []byte) {
 	prefix = s.keys.key(kind, string(f))
 	upper := append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 9)...) // a place begins with eight bytes, which aren't all ones after 1970
-	if it, err = s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: upper}); err != nil {
-		err = fmt.Errorf("projections: read the index of partition %d in %s: %w", s.keys.partition, s.s.dir, err)
-	}
-	return it, prefix, err
+	return s.iterator(prefix, upper), prefix
 }
 
 // entryIterator iterates over a facet with an entry for each task.
 type entryIterator struct {
-	from   *indexReader
-	it     *pebble.Iterator
-	prefix []byte
-	key    []byte
-	at     Cursor
-	ok     bool // at is valid
+	iterator
+	from    *indexReader
+	prefix  []byte
+	seekKey []byte
+	at      Cursor
+	ok      bool // at is valid
 }
 
-func (s *indexReader) entryIterator(f facet) (indexIterator, error) {
-	it, prefix, err := s.iterator(kindIndex, f)
-	if err != nil {
-		return nil, err
-	}
-	return &entryIterator{from: s, it: it, prefix: prefix}, nil
+func (s *indexReader) entryIterator(f facet) indexIterator {
+	it, prefix := s.facetIterator(kindIndex, f)
+	return &entryIterator{iterator: it, from: s, prefix: prefix}
 }
 
 func (e *entryIterator) seek(c Cursor) (Cursor, bool, error) {
@@ -70,40 +60,33 @@ func (e *entryIterator) seek(c Cursor) (Cursor, bool, error) {
 	if err := e.from.countLooks(1); err != nil {
 		return e.at, false, err
 	}
-	e.key = binary.BigEndian.AppendUint64(append(e.key[:0], e.prefix...), newestFirst(c.Submitted))
-	e.key = append(e.key, c.Task...)
-	e.ok = false
-	if !e.it.SeekGE(e.key) {
-		return e.at, false, e.it.Error()
+	e.seekKey = binary.BigEndian.AppendUint64(append(e.seekKey[:0], e.prefix...), newestFirst(c.Submitted))
+	e.seekKey = append(e.seekKey, c.Task...)
+	if e.ok = e.seekGE(e.seekKey); !e.ok {
+		return e.at, false, nil
 	}
-	at, err := cutIndexKey(e.it.Key()[len(e.prefix):])
-	if err != nil {
-		return e.at, false, e.from.s.unreadable(e.from.keys, kindIndex, string(e.it.Key()), err)
+	var err error
+	if e.at, err = cutIndexKey(e.key()[len(e.prefix):]); err != nil {
+		e.from.corrupt(kindIndex, e.rest(), err)
 	}
-	e.at, e.ok = at, true
-	return at, true, nil
+	return e.at, true, nil
 }
-
-func (e *entryIterator) close() error { return e.it.Close() }
 
 // postingIterator iterates over a posted facet. It holds the tasks of one second.
 type postingIterator struct {
-	from   *indexReader
-	it     *pebble.Iterator
-	prefix []byte
-	key    []byte
-	bucket int64
-	loaded bool
-	tasks  []Cursor // of the bucket, in order
-	next   int      // index in tasks
+	iterator
+	from    *indexReader
+	prefix  []byte
+	seekKey []byte
+	bucket  int64
+	loaded  bool
+	tasks   []Cursor // of the bucket, in order
+	at      int      // index in tasks
 }
 
-func (s *indexReader) postingIterator(f facet) (indexIterator, error) {
-	it, prefix, err := s.iterator(kindPosting, f)
-	if err != nil {
-		return nil, err
-	}
-	return &postingIterator{from: s, it: it, prefix: prefix}, nil
+func (s *indexReader) postingIterator(f facet) indexIterator {
+	it, prefix := s.facetIterator(kindPosting, f)
+	return &postingIterator{iterator: it, from: s, prefix: prefix}
 }
 
 func (p *postingIterator) seek(c Cursor) (Cursor, bool, error) {
@@ -112,50 +95,40 @@ func (p *postingIterator) seek(c Cursor) (Cursor, bool, error) {
 			if err := p.from.countLooks(1); err != nil {
 				return Cursor{}, false, err
 			}
-			if ok, err := p.load(want); err != nil || !ok {
-				return Cursor{}, false, err
+			if !p.load(want) {
+				return Cursor{}, false, nil
 			}
 		}
-		for p.next < len(p.tasks) && p.tasks[p.next].compare(c) < 0 {
-			p.next++
+		for p.at < len(p.tasks) && p.tasks[p.at].compare(c) < 0 {
+			p.at++
 		}
-		if p.next < len(p.tasks) {
-			return p.tasks[p.next], true, nil
+		if p.at < len(p.tasks) {
+			return p.tasks[p.at], true, nil
 		}
 	}
 }
 
 // load reads the postings of the newest bucket at or before this one that has any.
-func (p *postingIterator) load(bucket int64) (ok bool, err error) {
-	p.key = binary.BigEndian.AppendUint64(append(p.key[:0], p.prefix...), newestFirst(bucket))
-	p.tasks, p.next, p.loaded = p.tasks[:0], 0, false
-	for ok = p.it.SeekGE(p.key); ok; ok = p.it.Next() {
-		rest := p.it.Key()[len(p.prefix):]
+func (p *postingIterator) load(bucket int64) (ok bool) {
+	p.seekKey = binary.BigEndian.AppendUint64(append(p.seekKey[:0], p.prefix...), newestFirst(bucket))
+	p.tasks, p.at, p.loaded = p.tasks[:0], 0, false
+	for ok = p.seekGE(p.seekKey); ok; ok = p.next() {
+		rest := p.key()[len(p.prefix):]
 		if len(rest) != 16 {
-			return false, p.corrupt(errNoEntry)
+			p.from.corrupt(kindPosting, p.rest(), errNoEntry)
 		}
 		at := int64(^binary.BigEndian.Uint64(rest))
 		if p.loaded && at != p.bucket {
 			break
 		}
 		p.bucket, p.loaded = at, true
-		data, err := p.it.ValueAndErr()
-		if err != nil {
-			return false, err
-		}
-		if err := readPosting(at, data, func(c Cursor) { p.tasks = append(p.tasks, c) }); err != nil {
-			return false, p.corrupt(err)
+		if err := readPosting(at, p.value(), func(c Cursor) { p.tasks = append(p.tasks, c) }); err != nil {
+			p.from.corrupt(kindPosting, p.rest(), err)
 		}
 	}
 	slices.SortFunc(p.tasks, Cursor.compare)
-	return p.loaded, p.it.Error()
+	return p.loaded
 }
-
-func (p *postingIterator) corrupt(err error) error {
-	return p.from.s.unreadable(p.from.keys, kindPosting, string(p.it.Key()[prefixBytes:]), err)
-}
-
-func (p *postingIterator) close() error { return p.it.Close() }
 
 // unionIterator iterates over the places that at least one of its iterators has.
 type unionIterator struct {
@@ -186,11 +159,10 @@ func (u unionIterator) seek(c Cursor) (first Cursor, ok bool, err error) {
 	return first, ok, nil
 }
 
-func (u unionIterator) close() (err error) {
+func (u unionIterator) close() {
 	for _, m := range u.of {
-		err = errors.Join(err, m.close())
+		m.close()
 	}
-	return err
 }
 
 // intersectIterator iterates over the places that all of its iterators have. It has no further place before at.
@@ -222,9 +194,8 @@ func (x *intersectIterator) seek(c Cursor) (Cursor, bool, error) {
 	}
 }
 
-func (x *intersectIterator) close() (err error) {
+func (x *intersectIterator) close() {
 	for _, s := range x.of {
-		err = errors.Join(err, s.close())
+		s.close()
 	}
-	return err
 }

@@ -58,16 +58,19 @@ func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cu
 func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after Cursor, limit, looks int) (page Page, err error) {
 	limit = max(1, min(limit, MaxPageTasks))
 	page.AsOf = map[int32]int64{}
-	err = s.use(func(db *pebble.DB) error {
-		snapshot := db.NewSnapshot()
-		l := lister{s: s, db: snapshot, f: f, looks: looks}
-		err := l.open(partitions, f.from(after), page.AsOf)
-		if err == nil {
-			err = l.page(ctx, &page, limit)
-		}
-		return errors.Join(err, l.close(), snapshot.Close())
-	})
-	return page, err
+	leave, err := s.enter()
+	if err != nil {
+		return page, err
+	}
+	defer leave()
+	snapshot := s.db.NewSnapshot()
+	defer func() { s.check(snapshot.Close()) }()
+	l := lister{s: s, db: snapshot, f: f, looks: looks}
+	defer l.close()
+	if err := l.open(partitions, f.from(after), page.AsOf); err != nil {
+		return page, err
+	}
+	return page, l.page(ctx, &page, limit)
 }
 
 // from returns the first place after a cursor that the list may have.
@@ -112,7 +115,7 @@ func (f *Filter) states() []events.TaskState {
 // lister makes one page.
 type lister struct {
 	s     *Store
-	db    pebble.Reader
+	db    *pebble.Snapshot
 	f     *Filter
 	looks int // for each partition
 	heads []*head
@@ -135,19 +138,14 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		if err != nil {
 			return err
 		}
-		h := &head{indexReader: indexReader{s: l.s, db: l.db, keys: k, looksLeft: l.looks}}
+		h := &head{indexReader: indexReader{reader{l.s, l.db, k}, l.looks}}
 		l.heads = append(l.heads, h)
 		asOf[p] = 0 // 0 if nothing was saved yet
-		err = l.s.getFrom(l.db, k, kindMeta, "", func(data []byte) (err error) {
+		h.get(kindMeta, "", func(data []byte) (err error) {
 			asOf[p], _, err = decodeMeta(data)
 			return err
 		})
-		if err == nil {
-			err = l.openIterators(h)
-		}
-		if err != nil {
-			return err
-		}
+		l.openIterators(h)
 		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
 			h.exhausted = true
 		}
@@ -159,42 +157,31 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 }
 
 // openIterators opens the iterators whose intersection is the list of a partition.
-func (l *lister) openIterators(h *head) error {
+func (l *lister) openIterators(h *head) {
 	f := l.f
-	add := func(fs []facet, open func(facet) (indexIterator, error)) error {
+	add := func(open func(facet) indexIterator, fs ...facet) {
 		u := unionIterator{}
 		for _, f := range fs {
-			s, err := open(f)
-			if err != nil {
-				return errors.Join(err, u.close())
-			}
-			u.of = append(u.of, &unionMember{indexIterator: s})
+			u.of = append(u.of, &unionMember{indexIterator: open(f)})
 			h.looksLeft += openLooks
 		}
 		h.tasks.of = append(h.tasks.of, u)
-		return nil
 	}
-	var err error
 	if f.StepInError != "" {
-		err = add([]facet{errorFacet(f.StepInError)}, h.entryIterator)
+		add(h.entryIterator, errorFacet(f.StepInError))
 	}
-	if f.Agent != "" && err == nil {
-		err = add([]facet{agentFacet(f.Agent)}, h.entryIterator)
+	if f.Agent != "" {
+		add(h.entryIterator, agentFacet(f.Agent))
 	}
 	for k, v := range f.Labels {
-		if err == nil {
-			err = add([]facet{labelFacet(k, v)}, h.postingIterator)
-		}
+		add(h.postingIterator, labelFacet(k, v))
 	}
-	if f.Workflow != "" && err == nil {
-		var versions []facet
-		if versions, err = l.versions(h); err == nil {
-			err = add(versions, h.postingIterator)
-		}
+	if f.Workflow != "" {
+		add(h.postingIterator, l.versions(h)...)
 	}
 	states := f.states()
-	if err != nil || states == nil && f.DueBefore.IsZero() && len(h.tasks.of) > 0 {
-		return err
+	if states == nil && f.DueBefore.IsZero() && len(h.tasks.of) > 0 {
+		return
 	}
 	if len(states) == 0 && f.DueBefore.IsZero() {
 		states = events.TaskStates
@@ -203,11 +190,11 @@ func (l *lister) openIterators(h *head) error {
 	for _, st := range states {
 		fs = append(fs, stateFacet(st))
 	}
-	return add(fs, h.stateIterator)
+	add(h.stateIterator, fs...)
 }
 
 // stateIterator iterates over a state. Terminal states are posted.
-func (s *indexReader) stateIterator(f facet) (indexIterator, error) {
+func (s *indexReader) stateIterator(f facet) indexIterator {
 	for _, st := range events.TaskStates {
 		if st.Terminal() && f == stateFacet(st) {
 			return s.postingIterator(f)
@@ -217,21 +204,16 @@ func (s *indexReader) stateIterator(f facet) (indexIterator, error) {
 }
 
 // versions returns the facets of the workflow's versions that the filter allows.
-func (l *lister) versions(h *head) ([]facet, error) {
+func (l *lister) versions(h *head) (fs []facet) {
 	if l.f.Version != 0 {
-		return []facet{versionFacet(l.f.Workflow, l.f.Version)}, nil
+		return []facet{versionFacet(l.f.Workflow, l.f.Version)}
 	}
-	t, err := l.s.tally(l.db, h.keys)
-	if err != nil {
-		return nil, err
-	}
-	var fs []facet
-	for name := range t.Workflows {
+	for name := range h.tally().Workflows {
 		if workflow, version, ok := cutWorkflowKey(name); ok && workflow == l.f.Workflow {
 			fs = append(fs, versionFacet(workflow, version))
 		}
 	}
-	return fs, nil
+	return fs
 }
 
 // advance moves to the first task of a partition at or after h.at. ok is false if there is none. If the bound of
@@ -254,9 +236,7 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 			h.spent = true
 			return true, nil
 		}
-		if err := l.read(h); err != nil {
-			return false, err
-		}
+		l.read(h)
 		if l.f.matches(h.row) {
 			return true, nil
 		}
@@ -268,17 +248,16 @@ func (f *Filter) matches(s *events.Summary) bool {
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
 }
 
-func (l *lister) read(h *head) error {
+func (l *lister) read(h *head) {
 	h.row = nil
-	err := l.s.getFrom(l.db, h.keys, kindRow, h.at.Task, func(data []byte) (err error) {
+	h.get(kindRow, h.at.Task, func(data []byte) (err error) {
 		h.bytes = len(data)
 		h.row, err = events.DecodeSummary(data)
 		return err
 	})
-	if err == nil && h.row == nil {
-		err = l.s.unreadable(h.keys, kindRow, h.at.Task, errors.New("the index has a task that has no row"))
+	if h.row == nil {
+		h.corrupt(kindRow, h.at.Task, errors.New("the index has a task that has no row"))
 	}
-	return err
 }
 
 // page merges the tasks of all partitions in the order of the list.
@@ -322,23 +301,26 @@ func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 	return nil
 }
 
-func (l *lister) close() (err error) {
+func (l *lister) close() {
 	for _, h := range l.heads {
-		err = errors.Join(err, h.tasks.close())
+		h.tasks.close()
 	}
-	return err
 }
 
 // Summary returns the row of a task (nil: the partition has none of that id) and the offset below
 // which it reflects the partition.
 func (s *Store) Summary(p int32, task string) (sum *events.Summary, next int64, err error) {
-	asOf, err := s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) error {
-		return s.getFrom(db, k, kindRow, task, func(data []byte) (err error) {
-			sum, err = events.DecodeSummary(data)
-			return err
-		})
-	})
+	asOf, err := s.onSnapshot(ViewTimelines, p, func(r reader) { sum = r.summary(task) })
 	return sum, asOf.Next, err
+}
+
+// summary returns the row of a task; nil: there is none.
+func (r reader) summary(task string) (sum *events.Summary) {
+	r.get(kindRow, task, func(data []byte) (err error) {
+		sum, err = events.DecodeSummary(data)
+		return err
+	})
+	return sum
 }
 
 // Places is ReadTimeline, with only the offset of the AsOf.

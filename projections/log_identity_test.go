@@ -17,7 +17,7 @@ func TestLastEventComesAgain(t *testing.T) {
 		applier
 		Next() int64
 		ExpectLastEvent() int64
-		Save() error
+		Save()
 		Close()
 	}
 	const seed, known = 6, 400
@@ -98,9 +98,9 @@ func TestLastEventMustCome(t *testing.T) {
 		Next() int64
 		ExpectLastEvent() int64
 		CheckReadTo(int64) error
-		Wipe() error
-		Save() error
-		Digest() (string, error)
+		Wipe()
+		Save()
+		Digest() string
 		Close()
 	}
 	rs := newHistory(11).records(300)
@@ -127,19 +127,16 @@ func TestLastEventMustCome(t *testing.T) {
 					if err := v.CheckReadTo(v.Next()); !errors.As(err, &e) || !e.Ahead() || e.Offset != v.Next()-1 {
 						t.Errorf("read past its last event, which didn't come: %v", err)
 					}
-					if err := errors.Join(v.Save(), v.Wipe()); err != nil || v.Next() != 0 {
-						t.Fatalf("wiped it is at %d, %v", v.Next(), err)
+					v.Save()
+					if v.Wipe(); v.Next() != 0 {
+						t.Fatalf("wiped it is at %d", v.Next())
 					}
 				}
 				apply(t, v, rs)
 				if err := v.CheckReadTo(v.Next() + 1); err != nil {
 					t.Errorf("read from the start: %v", err)
 				}
-				d, err := v.Digest()
-				if err != nil {
-					t.Fatal(err)
-				}
-				digests[d] = true
+				digests[v.Digest()] = true
 				v.Close()
 				closeStore(t, s)
 			}

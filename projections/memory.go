@@ -20,16 +20,18 @@ func (h MemoryUse) Sum() int64 { return h.Cache + h.Memtables + h.Decoded }
 // MemoryUse returns the memory in use as of the last Save, and its bounds. A decoded task takes
 // about two to three times its stored size; Decoded counts the stored size.
 func (s *Store) MemoryUse() (held, most MemoryUse, err error) {
-	err = s.use(func(db *pebble.DB) error {
-		m := db.Metrics()
-		held = MemoryUse{Cache: m.BlockCache.Size, Memtables: int64(m.MemTable.Size + m.MemTable.ZombieSize), Decoded: s.decoded.Load()}
-		return nil
-	})
+	leave, err := s.enter()
+	if err != nil {
+		return held, most, err
+	}
+	defer leave()
+	m := s.db.Metrics()
+	held = MemoryUse{Cache: m.BlockCache.Size, Memtables: int64(m.MemTable.Size + m.MemTable.ZombieSize), Decoded: s.decoded.Load()}
 	most = MemoryUse{Cache: s.o.CacheBytes, Memtables: int64(s.o.MemtableBytes) * memtablesKept}
 	if s.id.View != ViewDeadlines {
 		most.Decoded = int64(s.o.HotBytes)
 	}
-	return held, most, err
+	return held, most, nil
 }
 
 const (
@@ -43,9 +45,12 @@ const (
 // all tables are read, or the error of ctx. Pebble has no event for that. It is for measurements,
 // and for tests whose disk must fail for one reader only.
 func (s *Store) WaitCompacted(ctx context.Context) error {
-	if err := s.Flush(); err != nil {
+	leave, err := s.enter()
+	if err != nil {
 		return err
 	}
+	defer leave()
+	s.flush()
 	tick := time.NewTicker(idlePollEvery)
 	defer tick.Stop()
 	for quiet := 0; quiet < idlePollsMin; {
@@ -54,15 +59,9 @@ func (s *Store) WaitCompacted(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		err := s.use(func(db *pebble.DB) error {
-			quiet++
-			if hasBackgroundWork(db.Metrics()) {
-				quiet = 0
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+		quiet++
+		if hasBackgroundWork(s.db.Metrics()) {
+			quiet = 0
 		}
 	}
 	return nil

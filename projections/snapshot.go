@@ -2,12 +2,9 @@ package projections
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -183,27 +180,24 @@ func (v *Tasks) reach(offset int64) {
 }
 
 // mark records that the task of an event below Tasks.Next has changed since the base.
-func (v *Tasks) mark(r *events.Record) error {
+func (v *Tasks) mark(r *events.Record) {
 	s := &v.snap
 	if !s.counts() || r.Offset < s.base.Next {
-		return nil
+		return
 	}
 	id := string(r.Key)
 	s.read(len(r.Value), v.s.o.Snapshots.Share)
 	if v.open.has(id) {
 		v.change(id)
-		return nil
+		return
 	}
 	if _, twice := s.marked[id]; twice || id == "" {
-		return nil
+		return
 	}
-	t, err := v.Task(id)
-	if err != nil || t == nil {
-		return err
+	if t := v.Task(id); t != nil {
+		s.marked[id] = struct{}{}
+		v.ended(id, t.Encode(), true)
 	}
-	s.marked[id] = struct{}{}
-	v.ended(id, t.Encode(), true)
-	return nil
 }
 
 // counts reports whether changes are being counted.
@@ -269,16 +263,12 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	}
 	s.pending = append(s.pending, func() { s.finished, s.finishedN = w.finished, w.finishedN })
 	v.writeEnded(w, eventBytes)
-	var err error
 	switch {
 	case !turn:
 	case s.pass != nil:
-		err = v.continuePass(w)
+		v.continuePass(w)
 	case s.full && s.eventBytes >= o.EventBytes && s.credit >= int64(o.ChunkBytes)+int64(v.open.bytes):
-		err = v.scan(w)
-	}
-	if err != nil {
-		return nil, err
+		v.scan(w)
 	}
 	if w.err != nil {
 		s.enabled = false
@@ -355,16 +345,13 @@ func (v *Tasks) beginPass() {
 
 // continuePass writes the next part of the open tasks, once writeEnded has written the finished tasks of the pass. With
 // the last part it writes the record under "meta", which makes the snapshot valid.
-func (v *Tasks) continuePass(w *chunkWriter) error {
+func (v *Tasks) continuePass(w *chunkWriter) {
 	s, p := &v.snap, v.snap.pass
 	if p.ended > 0 {
-		return nil
+		return
 	}
 	m, before := p.meta, w.bytes
-	k, gone, todo, err := v.nextChunk(p, w.most)
-	if err != nil {
-		return err
-	}
+	k, gone, todo := v.nextChunk(p, w.most)
 	switch {
 	case tooLarge(k):
 		m.OpenBytes += int64(w.parts(&m.Open, p.todo[0], k.Tasks[0]))
@@ -378,7 +365,7 @@ func (v *Tasks) continuePass(w *chunkWriter) error {
 			p.meta, p.removed, p.todo = m, p.removed[gone:], p.todo[todo:]
 			s.charge(written)
 		})
-		return nil
+		return
 	}
 	m.Until = v.next
 	w.meta(&m, p.drop)
@@ -390,13 +377,12 @@ func (v *Tasks) continuePass(w *chunkWriter) error {
 			f(v.keys.partition, m)
 		}
 	})
-	return nil
 }
 
 // nextChunk returns the next chunk of a pass, and the numbers of removed ids and of tasks in it. A task that has ended
 // since the pass began is written in its finished form. The events that ended it are at or past the snapshot's offset,
 // and a reader skips them.
-func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, err error) {
+func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int) {
 	k = &events.Chunk{}
 	size := 0
 	for ; gone < len(p.removed) && size < most; gone++ {
@@ -404,9 +390,9 @@ func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, e
 	}
 	k.Ended = p.removed[:gone]
 	var cold *lookup
-	for ; todo < len(p.todo) && size < most && err == nil; todo++ {
-		var data []byte
-		if data, err = v.storedForm(p.todo[todo], &cold); size > 0 && size+len(data) > chunkBytesMax-chunkBytesMax/10 {
+	for ; todo < len(p.todo) && size < most; todo++ {
+		data := v.storedForm(p.todo[todo], &cold)
+		if size > 0 && size+len(data) > chunkBytesMax-chunkBytesMax/10 {
 			break
 		}
 		k.Tasks = append(k.Tasks, data)
@@ -415,7 +401,7 @@ func (v *Tasks) nextChunk(p *pass, most int) (k *events.Chunk, gone, todo int, e
 	if cold != nil {
 		cold.close()
 	}
-	return k, gone, todo, err
+	return k, gone, todo
 }
 
 // tooLarge reports whether the chunk is one task that must be written in parts. One transaction writes all parts, since
@@ -426,28 +412,22 @@ func tooLarge(k *events.Chunk) bool {
 
 // storedForm returns the stored form of a task that is open, or was when a pass began. A cold task isn't decoded. Calls
 // share cold, which the caller closes.
-func (v *Tasks) storedForm(id string, cold **lookup) (data []byte, err error) {
+func (v *Tasks) storedForm(id string, cold **lookup) (data []byte) {
 	if en := v.open.hot[id]; en != nil {
-		return en.task.Encode(), nil
+		return en.task.Encode()
 	}
 	if !v.open.has(id) {
-		t, err := v.Task(id)
-		if t == nil && err == nil {
-			err = v.s.unreadable(v.keys, kindFinished, id, errMissing)
+		t := v.Task(id)
+		if t == nil {
+			v.corrupt(kindFinished, id, errMissing)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return t.Encode(), nil
+		return t.Encode()
 	}
-	l, err := v.s.reuse(cold, v.keys, kindOpen, nil)
-	if err == nil {
-		err = l.get(id, func(stored []byte) error { data = bytes.Clone(stored); return nil })
+	v.reuse(cold, kindOpen, nil).get(id, func(stored []byte) error { data = bytes.Clone(stored); return nil })
+	if data == nil {
+		v.corrupt(kindOpen, id, errMissing)
 	}
-	if data == nil && err == nil {
-		err = v.s.unreadable(v.keys, kindOpen, id, errMissing)
-	}
-	return data, err
+	return data
 }
 
 // writeEnded writes chunks of finished tasks: all that belong to the pass, or if there are none, others once they fill
@@ -489,23 +469,19 @@ func countForChunk(list [][]byte, most int) (n, bytes int) {
 }
 
 // scan writes the next finished tasks of the store to new chunks. After the last task it begins a pass.
-func (v *Tasks) scan(w *chunkWriter) error {
+func (v *Tasks) scan(w *chunkWriter) {
 	s := &v.snap
 	if !s.scanning {
-		if err := v.Save(); err != nil {
-			return err
-		}
+		v.Save()
 		s.scanFrom = v.state.At
 		s.finished, s.finishedN = events.Chunks{From: s.base.Finished.To, To: s.base.Finished.To}, 0
 		w.finished, w.finishedN = s.finished, s.finishedN
 	}
-	tasks, last, more, err := v.nextFinished(w.most)
-	if err != nil {
-		return fmt.Errorf("projections: read the finished tasks of partition %d in %s: %w", v.keys.partition, v.s.dir, err)
-	}
+	tasks, last, more := v.nextFinished(w.most)
 	if len(tasks) == 0 && !more {
 		v.beginPass()
-		return v.continuePass(w)
+		v.continuePass(w)
+		return
 	}
 	before := w.bytes
 	if len(tasks) > 0 {
@@ -518,40 +494,31 @@ func (v *Tasks) scan(w *chunkWriter) error {
 		s.scanning, s.cursor = true, last
 		s.charge(written)
 	})
-	return nil
 }
 
 // nextFinished reads the next finished tasks of a scan. It returns them, the last id that was read, and whether there
 // are more. It leaves out tasks that finished after scanFrom, since those are written from memory. So the scan ends,
 // however many tasks finish meanwhile.
-func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool, err error) {
+func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) {
 	s := &v.snap
 	last = s.cursor
-	err = v.s.use(func(db *pebble.DB) error {
-		_, upper := v.keys.bounds(kindFinished)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: v.keys.key(kindFinished, s.scanStart()), UpperBound: upper})
+	_, upper := v.keys.bounds(kindFinished)
+	it := v.iterator(v.keys.key(kindFinished, s.scanStart()), upper)
+	defer it.close()
+	size, looked := 0, 0
+	for more = it.first(); more && size < most && looked < scanReadBytesMax; more = it.next() {
+		data := it.value()
+		t, err := ownTask(data)
 		if err != nil {
-			return err
+			v.corrupt(kindFinished, it.rest(), err)
 		}
-		size, looked := 0, 0
-		for more = it.First(); more && size < most && looked < scanReadBytesMax && err == nil; more = it.Next() {
-			var data []byte
-			var t *events.Task
-			if data, err = it.ValueAndErr(); err == nil {
-				t, err = ownTask(data)
-			}
-			if err != nil {
-				break
-			}
-			last, looked = t.ID, looked+len(data)
-			if !t.UpdatedAt.After(s.scanFrom) {
-				tasks = append(tasks, t.Encode())
-				size += len(tasks[len(tasks)-1]) + 4
-			}
+		last, looked = t.ID, looked+len(data)
+		if !t.UpdatedAt.After(s.scanFrom) {
+			tasks = append(tasks, t.Encode())
+			size += len(tasks[len(tasks)-1]) + 4
 		}
-		return errors.Join(err, it.Close())
-	})
-	return tasks, last, more, err
+	}
+	return tasks, last, more
 }
 
 // scanStart is the first id after the cursor.

@@ -79,7 +79,7 @@ func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 			s = openTiny(t, vfs.NewMem(), 4000)
 			v = tasksOf(t, s)
 			fromSnapshot(t, v, c, rs[:done])
-			if got, want := digest(t, v), rebuilt(t, rs[:done]); got != want {
+			if got, want := v.Digest(), rebuilt(t, rs[:done]); got != want {
 				t.Fatalf("seed %d at %d: the digest of snapshot and tail is %s, that of a rebuild %s", seed, done, got, want)
 			}
 			v.Close()
@@ -159,7 +159,7 @@ func TestPartIsGone(t *testing.T) {
 	v.SnapshotBase(nil, true)
 	var c topic
 	c.owner(t, rand.New(rand.NewPCG(1, 1)), v, rs)
-	want, m, tried := digest(t, v), c.base(t), 0
+	want, m, tried := v.Digest(), c.base(t), 0
 	for n := m.Open.From; n < m.Open.To; n++ {
 		for i := range c {
 			if string(c[i].Key) != events.ChunkKey(events.ChunkOpen, n) || !strings.Contains(string(c[i].Value), `"part":`) {
@@ -172,7 +172,7 @@ func TestPartIsGone(t *testing.T) {
 			}
 		}
 	}
-	if got := digest(t, v); got != want {
+	if got := v.Digest(); got != want {
 		t.Error("a snapshot that was refused has changed the view")
 	}
 	if tried == 0 {

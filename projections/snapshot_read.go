@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -98,9 +96,7 @@ func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []b
 // must have returned before the view is closed. A crash before FinishLoad empties the partition. An error that wraps
 // events.ErrSnapshot says that the snapshot can't be used; then nothing was changed.
 func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error) {
-	if err := v.usable(); err != nil {
-		return nil, err
-	}
+	v.mustBeOpen()
 	m, err := r.Snapshot()
 	var tasks map[string]snapshotTask
 	if err == nil {
@@ -113,9 +109,7 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	if err != nil {
 		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
 	}
-	if err := v.wipe(true); err != nil {
-		return nil, err
-	}
+	v.wipe(true)
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
 	v.lacksLast = m.Until > m.Next      // if they are equal, ExpectLastEvent checks the last event
 	v.recent.markAllDirty(neverFlushed) // until FinishLoad
@@ -132,15 +126,11 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 			v.ended(id, t.data, true)
 		}
 		if batch = append(batch, t); len(batch) == loadTasks {
-			if err := v.store(batch); err != nil {
-				return nil, err
-			}
+			v.store(batch)
 			batch = batch[:0]
 		}
 	}
-	if err := v.store(batch); err != nil {
-		return nil, err
-	}
+	v.store(batch)
 	return (&loader{s: v.s, keys: v.keys, chunks: finished}).run, nil
 }
 
@@ -148,8 +138,8 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 const loadTasks = 500
 
 // store writes tasks of a snapshot to Pebble.
-func (v *Tasks) store(tasks []snapshotTask) error {
-	size, err := v.s.write(func(b *pebble.Batch) error {
+func (v *Tasks) store(tasks []snapshotTask) {
+	size := v.s.write(func(b batch) {
 		var key []byte
 		for _, t := range tasks {
 			kind := byte(kindOpen)
@@ -157,52 +147,35 @@ func (v *Tasks) store(tasks []snapshotTask) error {
 				kind = kindFinished
 			}
 			key = v.keys.appendKey(key[:0], kind, t.id)
-			if err := b.Set(key, t.data, nil); err != nil {
-				return err
-			}
+			b.set(key, t.data)
 		}
-		return nil
 	})
-	if err == nil {
-		err = v.s.recordLoaded(size)
-	}
-	if err != nil {
-		return fmt.Errorf("projections: store the snapshot of partition %d: %w", v.keys.partition, err)
-	}
-	return nil
+	v.s.recordLoaded(size)
 }
 
 // Wipe deletes what the view and the store have of the partition, so that it is read from the start of the log.
-func (v *Tasks) Wipe() error {
-	if err := v.usable(); err != nil {
-		return err
-	}
-	return v.wipe(false)
-}
+func (v *Tasks) Wipe() { v.wipe(false) }
 
 // wipe deletes the partition's keys. With loading it adds the key of a partition that is being loaded.
-func (v *Tasks) wipe(loading bool) error {
-	var mark func(*pebble.Batch) error
-	if loading {
-		mark = func(b *pebble.Batch) error { return b.Set(v.keys.key(kindLoading, ""), nil, nil) }
-	}
-	if err := v.deleteAll(mark); err != nil {
-		return err
-	}
+func (v *Tasks) wipe(loading bool) {
 	v.EndLookups()
+	v.deleteAll(func(b batch) {
+		if loading {
+			b.set(v.keys.key(kindLoading, ""), nil)
+		}
+	})
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
 	v.until, v.lacksLast, v.loading, v.loaded = 0, false, false, false
 	v.snap = snapshots{}
-	return nil
 }
 
 // dropHalfLoaded empties a partition if the load of its snapshot was interrupted, since it lacks finished tasks.
-func (v *Tasks) dropHalfLoaded() error {
+func (v *Tasks) dropHalfLoaded() {
 	half := false
-	if err := v.get(kindLoading, "", func([]byte) error { half = true; return nil }); err != nil || !half {
-		return err
+	v.get(kindLoading, "", func([]byte) error { half = true; return nil })
+	if half {
+		v.wipe(false)
 	}
-	return v.wipe(false)
 }
 
 // loader writes the finished tasks of a snapshot into the store.
@@ -233,44 +206,29 @@ func (l *loader) run(ctx context.Context) error {
 }
 
 func (l *loader) load(k *events.Chunk) error {
-	size, err := l.s.write(func(b *pebble.Batch) error {
-		var key []byte
-		for _, data := range k.Tasks {
-			id, err := events.StoredID(data)
-			if err != nil {
-				return err
-			}
-			key = l.keys.appendKey(key[:0], kindFinished, id)
-			if err := b.Set(key, data, nil); err != nil {
-				return err
-			}
+	ids := make([]string, len(k.Tasks))
+	for i, data := range k.Tasks {
+		var err error
+		if ids[i], err = events.StoredID(data); err != nil {
+			return err
 		}
-		return nil
+	}
+	size := l.s.write(func(b batch) {
+		var key []byte
+		for i, data := range k.Tasks {
+			key = l.keys.appendKey(key[:0], kindFinished, ids[i])
+			b.set(key, data)
+		}
 	})
-	if err != nil {
-		return err
-	}
-	return l.s.recordLoaded(size)
-}
-
-// recordLoaded counts a batch that doesn't change the partition's saved offset. If too much is unflushed it waits for a
-// flush.
-func (s *Store) recordLoaded(bytes int) error {
-	s.mu.Lock()
-	s.unflushedBytes += bytes
-	unflushed := s.unflushedBytes
-	s.mu.Unlock()
-	if unflushed >= unflushedMemtablesMax*s.o.MemtableBytes {
-		return s.Flush()
-	}
+	l.s.recordLoaded(size)
 	return nil
 }
 
 // FinishLoad must be called when load has returned and the log was read to its end, so every task is known. It saves.
 // From here on a crash leaves what was saved.
-func (v *Tasks) FinishLoad() error {
+func (v *Tasks) FinishLoad() {
 	v.loading, v.loaded = false, true
-	return v.Save()
+	v.Save()
 }
 
 // Knows reports whether Task is conclusive for this id. While finished tasks are being loaded, it is so only for tasks

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -21,17 +19,10 @@ type AsOf struct {
 // ReadTask returns a task; nil: the partition has none of that id. It belongs to the caller. A finished task is in the
 // form of events.Task.Finished; its timeline has all events.
 func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err error) {
-	asOf, err = s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
-		for _, kind := range [...]byte{kindOpen, kindFinished} {
-			err := s.getFrom(db, k, kind, id, func(data []byte) (err error) {
-				t, err = ownTask(data)
-				return err
-			})
-			if err != nil || t != nil {
-				return err
-			}
+	asOf, err = s.onSnapshot(ViewTasks, p, func(r reader) {
+		if t = r.task(kindOpen, id); t == nil {
+			t = r.task(kindFinished, id)
 		}
-		return nil
 	})
 	return t, asOf, err
 }
@@ -39,38 +30,38 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 // ReadTasks calls fn with every task of the partition, in the order of ids, until fn returns an error, which ReadTasks
 // returns. The tasks belong to the caller. Finished tasks are in the form of events.Task.Finished.
 func (s *Store) ReadTasks(p int32, fn func(*events.Task) error) (AsOf, error) {
-	return s.onSnapshot(ViewTasks, p, func(db pebble.Reader, k keyspace) error {
-		return s.eachTask(db, k, fn)
-	})
+	var stopped error
+	asOf, err := s.onSnapshot(ViewTasks, p, func(r reader) { stopped = r.eachTask(fn) })
+	return asOf, errors.Join(err, stopped)
 }
 
 // ReadTimeline lists the places of a task's events, by seq. It is empty if the partition has none.
 // A timeline's AsOf has no State.
 func (s *Store) ReadTimeline(p int32, task string) (places []Place, asOf AsOf, err error) {
-	asOf, err = s.onSnapshot(ViewTimelines, p, func(db pebble.Reader, k keyspace) (err error) {
-		places, err = s.timeline(db, k, task)
-		return err
-	})
+	asOf, err = s.onSnapshot(ViewTimelines, p, func(r reader) { places = r.timeline(task) })
 	return places, asOf, err
 }
 
-func (s *Store) onSnapshot(name string, p int32, fn func(pebble.Reader, keyspace) error) (asOf AsOf, err error) {
+// onSnapshot calls fn with a reader of a snapshot of a partition.
+func (s *Store) onSnapshot(name string, p int32, fn func(reader)) (asOf AsOf, err error) {
 	k, err := s.keyspaceOf(name, p)
 	if err != nil {
 		return asOf, err
 	}
-	err = s.use(func(db *pebble.DB) error {
-		snapshot := db.NewSnapshot()
-		err := s.getFrom(snapshot, k, kindMeta, "", func(data []byte) (err error) {
-			asOf.Next, asOf.State, err = decodeMeta(data)
-			return err
-		})
-		if err == nil {
-			err = fn(snapshot, k)
-		}
-		return errors.Join(err, snapshot.Close())
+	leave, err := s.enter()
+	if err != nil {
+		return asOf, err
+	}
+	defer leave()
+	snapshot := s.db.NewSnapshot()
+	r := reader{s, snapshot, k}
+	r.get(kindMeta, "", func(data []byte) (err error) {
+		asOf.Next, asOf.State, err = decodeMeta(data)
+		return err
 	})
-	return asOf, err
+	fn(r)
+	r.check(snapshot.Close())
+	return asOf, nil
 }
 
 // keyspaceOf checks that the store has the partition and the view.

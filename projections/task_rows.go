@@ -1,12 +1,8 @@
 package projections
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -43,13 +39,13 @@ func newRows() taskRows {
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.
-func (t *Timelines) row(task []byte) (*taskRow, error) {
+func (t *Timelines) row(task []byte) *taskRow {
 	if r := t.rows.last; r != nil && r.task == string(task) {
-		return r, nil
+		return r
 	}
 	if r := t.rows.byTask[string(task)]; r != nil {
 		t.rows.last = r
-		return r, nil
+		return r
 	}
 	r := &taskRow{task: string(task)}
 	load := func(data []byte) (err error) {
@@ -58,21 +54,14 @@ func (t *Timelines) row(task []byte) (*taskRow, error) {
 		}
 		return err
 	}
-	var err error
 	if t.rows.lookupsOn {
-		var l *lookup
-		if l, err = t.v.s.reuse(&t.rows.lookup, t.v.keys, kindRow, &t.v.recent); err == nil {
-			err = l.get(r.task, load)
-		}
+		t.v.reuse(&t.rows.lookup, kindRow, &t.v.recent).get(r.task, load)
 	} else {
-		err = t.v.get(kindRow, r.task, load)
-	}
-	if err != nil {
-		return nil, err
+		t.v.get(kindRow, r.task, load)
 	}
 	t.rows.byTask[r.task], t.rows.last = r, r
 	t.rows.bytes += r.bytes
-	return r, nil
+	return r
 }
 
 // BeginLookups makes Apply's reads from Pebble cheaper until EndLookups. The store can't be closed in between, so the
@@ -154,50 +143,33 @@ func (rs *taskRows) recordLastAt(e *events.Event, err error) {
 }
 
 // saveRows writes the rows that changed, their entries in the index, and the tally.
-func (t *Timelines) saveRows(b *pebble.Batch) (*indexWriter, error) {
+func (t *Timelines) saveRows(b batch) *indexWriter {
 	rs := &t.rows
-	w := &indexWriter{keys: t.v.keys, postings: postings{},
-		set:    func(key, value []byte) error { return b.Set(key, value, nil) },
-		remove: func(key []byte) error { return b.Delete(key, nil) }}
+	w := &indexWriter{keys: t.v.keys, postings: postings{}, set: b.set, remove: b.delete}
 	var key []byte
 	var past []int64
 	for _, r := range rs.touched {
 		if !r.changed {
 			continue
 		}
-		var err error
-		if past, err = t.saveHolds(b, r, past); err != nil {
-			return nil, err
-		}
+		past = t.saveHolds(b, r, past)
 		data := r.summary.Encode()
 		t.v.recent.add(r.task)
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
-		if err := b.Set(key, data, nil); err != nil {
-			return nil, err
-		}
-		is, err := w.write(&r.indexed, r.stored, r.summary)
-		if err != nil {
-			return nil, err
-		}
+		b.set(key, data)
+		is := w.write(&r.indexed, r.stored, r.summary)
 		rs.tally.move(r.summary, r.indexed.state)
 		rs.tally.moveAgents(r.indexed.agents, is.agents)
 		rs.bytes += len(data) - r.bytes
 		r.indexed, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}
-	if err := w.finish(t.v.next); err != nil {
-		return nil, err
-	}
-	if err := t.prune(b, past); err != nil {
-		return nil, err
-	}
+	w.finish(t.v.next)
+	t.prune(b, past)
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
-	data, err := json.Marshal(&rs.tally)
-	if err != nil {
-		return nil, err
-	}
-	return w, b.Set(t.v.keys.key(kindTally, ""), data, nil)
+	b.set(t.v.keys.key(kindTally, ""), mustMarshal(&rs.tally))
+	return w
 }
 
 // afterSave drops the rows of ended tasks from memory, and others above the bound of memory.
@@ -230,49 +202,30 @@ func (rs *taskRows) drop(r *taskRow) {
 }
 
 // advanceDueFrom moves DueFrom past the deleted entries, to the earliest timer.
-func (t *Timelines) advanceDueFrom() error {
-	return t.v.s.use(func(db *pebble.DB) error {
-		due, err := t.v.s.firstDue(db, t.v.keys, t.rows.tally.DueFrom)
-		if err != nil {
-			return err // DueFrom stays, which is still a lower bound
-		}
-		if due == 0 {
-			due = math.MaxInt64
-		}
-		t.rows.tally.DueFrom = due
-		return nil
-	})
+func (t *Timelines) advanceDueFrom() {
+	due := t.v.firstDue(t.rows.tally.DueFrom)
+	if due == 0 {
+		due = math.MaxInt64
+	}
+	t.rows.tally.DueFrom = due
 }
 
 // digestRows adds the rows, the index, the alerts and the tally to a digest. It adds sums of hashes, since the order of
 // keys depends on when Saves happened.
-func (t *Timelines) digestRows(d digest) error {
+func (t *Timelines) digestRows(d digest) {
 	var sum sumDigest
-	err := t.v.each(kindRow, func(rest string, data []byte) error {
+	t.v.each(kindRow, func(rest string, data []byte) error {
 		sum.add(append([]byte("row "+rest+"\x00"), data...))
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if err := t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) }); err != nil {
-		return err
-	}
-	if err := t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil }); err != nil {
-		return err
-	}
+	t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) })
+	t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil })
 	for _, kind := range [...]byte{kindHold, kindAlert, kindPast} {
-		err := t.v.each(kind, func(rest string, data []byte) error {
+		t.v.each(kind, func(rest string, data []byte) error {
 			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
 			return nil
 		})
-		if err != nil {
-			return err
-		}
 	}
 	d.add(fmt.Append(nil, sum))
-	counted := maps.Clone(t.rows.tally.Workflows)
-	data, err := json.Marshal(tally{Workflows: counted, Owner: t.rows.tally.Owner, Epoch: t.rows.tally.Epoch})
-	d.add(data)
-	return err
+	d.add(mustMarshal(tally{Workflows: t.rows.tally.Workflows, Owner: t.rows.tally.Owner, Epoch: t.rows.tally.Epoch}))
 }

@@ -9,8 +9,6 @@ import (
 	"hash"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -33,7 +31,6 @@ const (
 // Pebble has all tasks, the finished ones in the form of events.Task.Finished. It is for one goroutine.
 type Tasks struct {
 	*view
-	reader   events.EventReader
 	open     openTasks
 	finished map[string]*entry // not saved yet
 	changed  []*entry
@@ -75,11 +72,8 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		return nil, err
 	}
 	v := &Tasks{view: base, open: newOpenTasks(), finished: map[string]*entry{}}
-	if err := v.dropHalfLoaded(); err != nil {
-		v.release()
-		return nil, err
-	}
-	err = v.each(kindOpen, func(id string, data []byte) error {
+	v.dropHalfLoaded()
+	v.each(kindOpen, func(id string, data []byte) error {
 		v.open.add(id, coldTask{bytes: int32(len(data))})
 		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
 			return nil
@@ -90,75 +84,55 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		}
 		return err
 	})
-	if err != nil {
-		v.release()
-		return nil, err
-	}
 	return v, nil
 }
 
 // Task returns a task; nil if the partition has none of that id. It belongs to the view: Clone it before Evolve.
-func (v *Tasks) Task(id string) (*events.Task, error) {
-	if err := v.usable(); err != nil {
-		return nil, err
-	}
-	e, err := v.openTask(id)
-	if err != nil {
-		return nil, err
-	}
+func (v *Tasks) Task(id string) *events.Task {
+	v.mustBeOpen()
+	e := v.openTask(id)
 	if e == nil {
 		e = v.finished[id]
 	}
-	if e != nil {
-		return e.task, nil
+	switch {
+	case e != nil:
+		return e.task
+	case v.lookups:
+		return v.reuse(&v.lookup, kindFinished, &v.recent).task(id)
 	}
-	if !v.lookups {
-		return v.s.finishedTask(v.keys, id)
-	}
-	l, err := v.s.reuse(&v.lookup, v.keys, kindFinished, &v.recent)
-	if err != nil {
-		return nil, err
-	}
-	return l.task(id)
+	return v.task(kindFinished, id)
 }
 
 // openTask returns the entry of an open task, and loads a cold one from Pebble; nil: no such task is open.
-func (v *Tasks) openTask(id string) (*entry, error) {
+func (v *Tasks) openTask(id string) *entry {
 	if en := v.open.hot[id]; en != nil {
 		en.referenced = true
-		return en, nil
+		return en
 	}
 	c, _, ok := v.open.findCold(id)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	// Evicted tasks are in Pebble as of the last Save. Lookups see them, since they began after it.
 	v.open.shrink(v.s.hotBytesMax() - int(c.bytes))
-	t, err := v.readOpen(id)
-	if err != nil {
-		return nil, err
-	}
-	return v.open.load(id, t), nil
+	return v.open.load(id, v.readOpen(id))
 }
 
 // readOpen reads an open task from Pebble.
-func (v *Tasks) readOpen(id string) (t *events.Task, err error) {
+func (v *Tasks) readOpen(id string) (t *events.Task) {
 	read := func(data []byte) (err error) {
 		t, err = decodeOpen(data)
 		return err
 	}
-	if !v.lookups {
-		err = v.get(kindOpen, id, read)
+	if v.lookups {
+		v.reuse(&v.lookupOpen, kindOpen, nil).get(id, read)
 	} else {
-		var l *lookup
-		if l, err = v.s.reuse(&v.lookupOpen, v.keys, kindOpen, nil); err == nil {
-			err = l.get(id, read)
-		}
+		v.get(kindOpen, id, read)
 	}
-	if err == nil && t == nil {
-		err = v.s.unreadable(v.keys, kindOpen, id, errMissing)
+	if t == nil {
+		v.corrupt(kindOpen, id, errMissing)
 	}
-	return t, err
+	return t
 }
 
 // errMissing says that Pebble lacks a task that the view has.
@@ -173,12 +147,13 @@ func decodeOpen(data []byte) (*events.Task, error) {
 	return t, err
 }
 
-func (s *Store) finishedTask(k keyspace, id string) (t *events.Task, err error) {
-	err = s.get(k, kindFinished, id, func(data []byte) error {
+// task reads a task of a kind; nil: there is none of that id.
+func (r reader) task(kind byte, id string) (t *events.Task) {
+	r.get(kind, id, func(data []byte) (err error) {
 		t, err = ownTask(data)
 		return err
 	})
-	return t, err
+	return t
 }
 
 // ownTask decodes a task. The result doesn't alias data.
@@ -203,49 +178,34 @@ func (v *Tasks) EndLookups() {
 
 // Apply folds the next event of the log. It skips events below Next. An event that can't be folded
 // stops its task (Stopped) and is no error. An error means that the partition can't continue:
-// epochs fall, or the store has stopped. Apply retains nothing of the record.
+// epochs fall, or the log is another one. Apply retains nothing of the record.
 func (v *Tasks) Apply(r *events.Record) error {
-	if ok, err := v.accepts(r); err != nil || !ok {
-		if err == nil {
-			err = v.mark(r)
-		}
+	switch ok, err := v.accepts(r); {
+	case err != nil:
 		return err
+	case !ok:
+		v.mark(r)
+		return nil
 	}
 	v.reach(r.Offset)
 	if r.Offset == v.until-1 {
 		v.lacksLast = false
 	}
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
-	e, err := v.reader.Decode(r)
-	if err != nil {
-		return v.stopUnreadable(r, err)
+	e, err := v.decode(r)
+	if e != nil {
+		v.evolve(r, e)
 	}
-	if err := v.evolvePartition(r, e); err != nil {
-		return err
-	}
-	if e.Task != "" && (len(v.stops) == 0 || !v.skip(e.Task)) {
-		if err := v.evolve(r, e); err != nil {
-			return err
-		}
-	}
-	v.next = r.Offset + 1
-	return nil
+	return err
 }
 
-func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
-	en, err := v.openTask(e.Task)
-	if err != nil {
-		return err
-	}
+func (v *Tasks) evolve(r *events.Record, e *events.Event) {
+	en := v.openTask(e.Task)
 	if en == nil {
-		t, err := v.Task(e.Task)
-		if err != nil {
-			return err
-		}
-		en = &entry{task: t}
+		en = &entry{task: v.Task(e.Task)}
 	}
 	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
-		return nil // the snapshot's task reflects it already
+		return // the snapshot's task reflects it already
 	}
 	// The task in memory must not alias the record.
 	if en.task != nil {
@@ -254,13 +214,12 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) error {
 		e.Task = strings.Clone(e.Task)
 	}
 	detachFact(e.Fact)
-	t, err := events.Evolve(en.task, e, v.reader.Hash(r))
+	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
-		return nil
+		return
 	}
 	v.put(en, t)
-	return nil
 }
 
 // put sets the task of an entry and marks it changed. Of a finished task it keeps what Finished leaves.
@@ -343,15 +302,13 @@ func (v *Tasks) Open() int { return v.open.len() }
 
 // EachOpen calls fn with every open task, in no order. It reads cold tasks from Pebble, and keeps them in memory as far
 // as HotBytes allows.
-func (v *Tasks) EachOpen(fn func(*events.Task)) error {
-	if err := v.usable(); err != nil {
-		return err
-	}
+func (v *Tasks) EachOpen(fn func(*events.Task)) {
+	v.mustBeOpen()
 	for _, en := range v.open.hot {
 		fn(en.task)
 	}
 	most := v.s.hotBytesMax()
-	return v.each(kindOpen, func(id string, data []byte) error {
+	v.each(kindOpen, func(id string, data []byte) error {
 		c, _, cold := v.open.findCold(id)
 		if !cold {
 			return nil // it was hot
@@ -377,25 +334,20 @@ func (v *Tasks) ChangedBytes() int { return v.bytes }
 // Save writes what changed since the last Save, and the offset, in one batch. A task that changed several times is
 // written once. The batch is never split, since a crash may happen between two batches. The caller calls Save when
 // ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
-func (v *Tasks) Save() error {
+func (v *Tasks) Save() {
 	v.EndLookups() // open lookups wouldn't see this Save
 	entries := len(v.changed)
 	if v.loaded {
 		entries++
 	}
-	if err := v.save(entries, v.fill); err != nil {
-		return err
-	}
+	v.save(entries, v.fill)
 	v.afterSave()
-	return nil
 }
 
 // fill adds the changed tasks to the batch of a Save.
-func (v *Tasks) fill(b *pebble.Batch) error {
+func (v *Tasks) fill(b batch) {
 	if v.loaded {
-		if err := b.Delete(v.keys.key(kindLoading, ""), nil); err != nil {
-			return err
-		}
+		b.delete(v.keys.key(kindLoading, ""))
 	}
 	var key []byte
 	for _, en := range v.changed {
@@ -405,9 +357,7 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 			v.recent.add(en.task.ID)
 			if en.stored {
 				key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
-				if err := b.Delete(key, nil); err != nil {
-					return err
-				}
+				b.delete(key)
 			}
 		}
 		data := en.encoded
@@ -416,11 +366,8 @@ func (v *Tasks) fill(b *pebble.Batch) error {
 			en.saved = len(data)
 		}
 		key = v.keys.appendKey(key[:0], kind, en.task.ID)
-		if err := b.Set(key, data, nil); err != nil {
-			return err
-		}
+		b.set(key, data)
 	}
-	return nil
 }
 
 // afterSave marks everything as saved, drops the finished tasks from memory, and evicts open ones.
@@ -444,67 +391,50 @@ func (v *Tasks) afterSave() {
 	v.setDecodedBytes(int64(v.open.hotBytes))
 }
 
-// Each saves, then calls fn with every task in the order of ids, until fn returns an error. The
+// Each saves, then calls fn with every task in the order of ids, until fn returns an error, which Each returns. The
 // tasks belong to the caller.
 func (v *Tasks) Each(fn func(*events.Task) error) error {
-	if err := v.Save(); err != nil {
-		return err
-	}
-	return v.s.use(func(db *pebble.DB) error { return v.s.eachTask(db, v.keys, fn) })
+	v.Save()
+	return v.eachTask(fn)
 }
 
 // eachTask merges the ranges of open and finished tasks.
-func (s *Store) eachTask(db pebble.Reader, k keyspace, fn func(*events.Task) error) (err error) {
-	var its [2]*pebble.Iterator
-	defer func() {
-		for _, it := range its {
-			if it != nil {
-				err = errors.Join(err, it.Close())
-			}
-		}
-	}()
+func (r reader) eachTask(fn func(*events.Task) error) error {
 	kinds := [2]byte{kindOpen, kindFinished}
+	var its [2]iterator
+	var valid [2]bool
 	for i := range its {
-		lower, upper := k.bounds(kinds[i])
-		if its[i], err = db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper}); err != nil {
-			return fmt.Errorf("projections: read partition %d in %s: %w", k.partition, s.dir, err)
-		}
-		its[i].First()
+		its[i] = r.iterator(r.keys.bounds(kinds[i]))
+		defer its[i].close()
+		valid[i] = its[i].first()
 	}
-	for its[0].Valid() || its[1].Valid() {
+	for valid[0] || valid[1] {
 		i := 0
-		if !its[0].Valid() || its[1].Valid() && string(its[1].Key()[prefixBytes:]) < string(its[0].Key()[prefixBytes:]) {
+		if !valid[0] || valid[1] && string(its[1].key()[prefixBytes:]) < string(its[0].key()[prefixBytes:]) {
 			i = 1
 		}
-		data, err := its[i].ValueAndErr()
+		t, err := ownTask(its[i].value())
 		if err != nil {
-			return err
-		}
-		t, err := ownTask(data)
-		if err != nil {
-			return s.unreadable(k, kinds[i], string(its[i].Key()[prefixBytes:]), err)
+			r.corrupt(kinds[i], its[i].rest(), err)
 		}
 		if err := fn(t); err != nil {
 			return err
 		}
-		its[i].Next()
+		valid[i] = its[i].next()
 	}
-	return errors.Join(its[0].Error(), its[1].Error())
+	return nil
 }
 
 // Digest saves, then hashes the logical content: the partition's state, every task in the order of ids, the stops. Two
 // views that reflect the same events have the same Digest. Next is not part of it, since a reader doesn't see the
 // offsets of transaction markers.
-func (v *Tasks) Digest() (string, error) {
+func (v *Tasks) Digest() string {
 	d := newDigest(ViewTasks)
-	err := v.Each(func(t *events.Task) error {
+	_ = v.Each(func(t *events.Task) error {
 		d.add(t.Encode())
 		return nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return v.digest(d, true), nil
+	return v.digest(d, true)
 }
 
 // digest adds the content that all views have, and returns the hash.
@@ -535,10 +465,10 @@ func (d digest) add(b []byte) {
 	d.h.Write(b)
 }
 
-// Close saves and drops the memory. If it can't save, the store has stopped (Store.Err), and the log is replayed.
+// Close saves and drops the memory.
 func (v *Tasks) Close() {
 	if !v.closed {
-		_ = v.Save() // a failure stops the store: see Err
+		v.Save()
 		v.Discard()
 	}
 }

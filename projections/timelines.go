@@ -10,8 +10,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -38,14 +36,8 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 		return nil, err
 	}
 	v := &Timelines{v: base, counts: map[string]int64{}, rows: newRows()}
-	err = base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) })
-	if err == nil {
-		err = base.get(kindTally, "", func(data []byte) error { return json.Unmarshal(data, &v.rows.tally) })
-	}
-	if err != nil {
-		base.release()
-		return nil, err
-	}
+	base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) })
+	v.rows.tally = base.tally()
 	return v, nil
 }
 
@@ -57,7 +49,7 @@ func (t *Timelines) Next() int64 { return t.v.next }
 func (t *Timelines) Stopped() []Stop { return t.v.Stopped() }
 
 // Apply adds the next event of the log. It skips events below Next. A record without a valid seq gets no place and is
-// recorded (Stopped). An error means that the store has stopped, or that the log is another one (LogMismatchError).
+// recorded (Stopped). An error means that the log is another one (LogMismatchError).
 func (t *Timelines) Apply(r *events.Record) error {
 	if ok, err := t.v.accepts(r); err != nil || !ok {
 		return err
@@ -70,9 +62,7 @@ func (t *Timelines) Apply(r *events.Record) error {
 	}
 	var row *taskRow
 	if len(r.Key) > 0 {
-		if row, err = t.row(r.Key); err != nil {
-			return err
-		}
+		row = t.row(r.Key)
 	}
 	t.v.next = r.Offset + 1
 	t.counts[ceType]++
@@ -104,35 +94,26 @@ func (t *Timelines) ChangedBytes() int {
 }
 
 // Save writes the events since the last Save, the rows of their tasks and the offset, in one batch.
-func (t *Timelines) Save() error {
+func (t *Timelines) Save() {
 	var index *indexWriter
-	err := t.v.save(t.events, func(b *pebble.Batch) (err error) {
+	saved := t.v.save(t.events, func(b batch) {
 		var key, value []byte
 		for _, r := range t.rows.touched {
 			key = t.v.keys.appendEventKey(key[:0], r.task, r.places[0])
 			value = appendPlaces(value[:0], r.places)
-			if err := b.Set(key, value, nil); err != nil {
-				return err
-			}
+			b.set(key, value)
 		}
-		if index, err = t.saveRows(b); err != nil {
-			return err
-		}
-		counts, err := json.Marshal(t.counts)
-		if err != nil {
-			return err
-		}
-		return b.Set(t.v.keys.key(kindCounts, ""), counts, nil)
+		index = t.saveRows(b)
+		b.set(t.v.keys.key(kindCounts, ""), mustMarshal(t.counts))
 	})
-	if err != nil || index == nil {
-		return err
+	if !saved {
+		return
 	}
 	t.afterSave()
 	t.v.setDecodedBytes(int64(t.rows.bytes))
 	if index.due {
-		return t.advanceDueFrom()
+		t.advanceDueFrom()
 	}
-	return nil
 }
 
 // appendPlaces writes the places after the first one, which is in the key, as differences of seq and offset. Offsets
@@ -177,80 +158,56 @@ type Found struct {
 }
 
 // Find returns the view's data of a task, saved or not. It writes nothing.
-func (t *Timelines) Find(task string) (f Found, err error) {
-	f = Found{Next: t.v.next, Owner: t.rows.tally.Owner}
+func (t *Timelines) Find(task string) Found {
+	f := Found{Next: t.v.next, Owner: t.rows.tally.Owner, Places: t.v.timeline(task)}
 	if stop, is := t.v.StopOf(task); is {
 		f.NoEvent = &stop
 	}
-	err = t.v.s.use(func(db *pebble.DB) (err error) {
-		if f.Places, err = t.v.s.timeline(db, t.v.keys, task); err != nil || t.rows.byTask[task] != nil {
-			return err
-		}
-		return t.v.s.getFrom(db, t.v.keys, kindRow, task, func(data []byte) (err error) {
-			f.Summary, err = events.DecodeSummary(data)
-			return err
-		})
-	})
-	if r := t.rows.byTask[task]; r != nil && err == nil {
-		f.Places = append(f.Places, r.places...)
-		if r.summary != nil {
-			sum := *r.summary
-			sum.Steps = slices.Clone(sum.Steps) // the fold changes the originals
-			f.Summary = &sum
-		}
+	r := t.rows.byTask[task]
+	if r == nil {
+		f.Summary = t.v.summary(task)
+		return f
 	}
-	return f, err
+	f.Places = append(f.Places, r.places...)
+	if r.summary != nil {
+		sum := *r.summary
+		sum.Steps = slices.Clone(sum.Steps) // the fold changes the originals
+		f.Summary = &sum
+	}
+	return f
 }
 
 // Timeline saves, then lists the places of a task's events, by seq. It is empty if the partition has none.
-func (t *Timelines) Timeline(task string) ([]Place, error) {
-	if err := t.Save(); err != nil {
-		return nil, err
-	}
-	var places []Place
-	err := t.v.s.use(func(db *pebble.DB) (err error) {
-		places, err = t.v.s.timeline(db, t.v.keys, task)
-		return err
-	})
-	return places, err
+func (t *Timelines) Timeline(task string) []Place {
+	t.Save()
+	return t.v.timeline(task)
 }
 
-func (s *Store) timeline(db pebble.Reader, k keyspace, task string) (places []Place, err error) {
-	lower := append(k.key(kindPlaces, task), 0)
-	upper := append(k.key(kindPlaces, task), 1)
-	err = s.eachPlace(db, k, lower, upper, func(of string, at Place) {
+func (r reader) timeline(task string) (places []Place) {
+	lower := append(r.keys.key(kindPlaces, task), 0)
+	upper := append(r.keys.key(kindPlaces, task), 1)
+	r.eachPlace(lower, upper, func(of string, at Place) {
 		if of == task { // another task's id may contain a zero byte
 			places = append(places, at)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
 	slices.SortFunc(places, func(a, b Place) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Offset, b.Offset)) })
-	return places, nil
+	return places
 }
 
 // eachPlace calls fn with every place in a range of keys.
-func (s *Store) eachPlace(db pebble.Reader, k keyspace, lower, upper []byte, fn func(task string, at Place)) (err error) {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for ok := it.First(); ok; ok = it.Next() {
-		task, first, err := cutEventKey(it.Key())
+func (r reader) eachPlace(lower, upper []byte, fn func(task string, at Place)) {
+	it := r.iterator(lower, upper)
+	defer it.close()
+	for ok := it.first(); ok; ok = it.next() {
+		task, first, err := cutEventKey(it.key())
 		if err == nil {
-			data, failed := it.ValueAndErr()
-			if failed != nil { // an error of the disk, which may be temporary
-				return fmt.Errorf("projections: read the timelines of partition %d in %s: %w", k.partition, s.dir, failed)
-			}
-			err = readPlaces(first, data, func(at Place) { fn(task, at) })
+			err = readPlaces(first, it.value(), func(at Place) { fn(task, at) })
 		}
 		if err != nil {
-			return s.unreadable(k, kindPlaces, string(it.Key()[prefixBytes:]), err)
+			r.corrupt(kindPlaces, it.rest(), err)
 		}
 	}
-	return it.Error()
 }
 
 // Counts returns the number of events by type.
@@ -258,30 +215,19 @@ func (t *Timelines) Counts() map[string]int64 { return maps.Clone(t.counts) }
 
 // Digest saves, then hashes the logical content: the places of every task's events, the rows and
 // their index, the counts, the records left out.
-func (t *Timelines) Digest() (string, error) {
-	if err := t.Save(); err != nil {
-		return "", err
-	}
+func (t *Timelines) Digest() string {
+	t.Save()
 	// The order of keys depends on when Saves happened. So a sum of hashes is added, which doesn't depend on the order.
 	var sum sumDigest
-	err := t.v.s.use(func(db *pebble.DB) error {
-		lower, upper := t.v.keys.bounds(kindPlaces)
-		return t.v.s.eachPlace(db, t.v.keys, lower, upper, func(task string, at Place) {
-			sum.add(t.v.keys.appendEventKey(nil, task, at))
-		})
-	})
-	if err != nil {
-		return "", err
-	}
+	lower, upper := t.v.keys.bounds(kindPlaces)
+	t.v.eachPlace(lower, upper, func(task string, at Place) { sum.add(t.v.keys.appendEventKey(nil, task, at)) })
 	d := newDigest(ViewTimelines)
 	d.add(fmt.Append(nil, sum))
-	if err := t.digestRows(d); err != nil {
-		return "", err
-	}
+	t.digestRows(d)
 	for _, ty := range slices.Sorted(maps.Keys(t.counts)) {
 		d.add(fmt.Appendf(nil, "%s %d", ty, t.counts[ty]))
 	}
-	return t.v.digest(d, false), nil
+	return t.v.digest(d, false)
 }
 
 // sumDigest is a sum of hashes. It doesn't depend on their order.
@@ -295,24 +241,18 @@ func (s *sumDigest) add(b []byte) {
 }
 
 // Wipe deletes what the view and the store have of the partition, so that it is read from the start of the log.
-func (t *Timelines) Wipe() error {
-	if err := t.v.usable(); err != nil {
-		return err
-	}
-	if err := t.v.deleteAll(nil); err != nil {
-		return err
-	}
+func (t *Timelines) Wipe() {
 	t.EndLookups()
+	t.v.deleteAll(func(batch) {})
 	clear(t.counts)
 	t.rows, t.events = newRows(), 0
 	t.v.setDecodedBytes(0)
-	return nil
 }
 
 // Close saves and drops the memory, as Tasks.Close.
 func (t *Timelines) Close() {
 	if !t.v.closed {
-		_ = t.Save() // a failure stops the store: see Err
+		t.Save()
 		t.Discard()
 	}
 }

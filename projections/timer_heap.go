@@ -1,5 +1,10 @@
 package projections
 
+import (
+	"cmp"
+	"container/heap"
+)
+
 // heapEntry is an entry of the heap. It is stale once its timer was disarmed or snoozed.
 type heapEntry struct {
 	at    int64 // when the timer is due, or due again; Unix milliseconds
@@ -9,32 +14,47 @@ type heapEntry struct {
 
 func (w heapEntry) stale() bool { return w.timer.disarmed || w.timer.asked != w.asked }
 
-// before orders by instant, then by task and seq, so that equal histories give equal orders.
-func (w heapEntry) before(o heapEntry) bool {
-	switch {
-	case w.at != o.at:
-		return w.at < o.at
-	case w.timer.owner.task != o.timer.owner.task:
-		return w.timer.owner.task < o.timer.owner.task
+// heapEntries implements heap.Interface. Entries are ordered by instant, then by task and seq, so that equal histories
+// give equal orders.
+type heapEntries []heapEntry
+
+func (h heapEntries) Len() int      { return len(h) }
+func (h heapEntries) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h heapEntries) Less(i, j int) bool {
+	a, b := &h[i], &h[j]
+	if a.at != b.at {
+		return a.at < b.at
 	}
-	return w.timer.seq < o.timer.seq
+	return cmp.Or(cmp.Compare(a.timer.owner.task, b.timer.owner.task), cmp.Compare(a.timer.seq, b.timer.seq)) < 0
+}
+
+// Push is called by heap.Push.
+func (h *heapEntries) Push(w any) { *h = append(*h, w.(heapEntry)) }
+
+// Pop is called by heap.Pop.
+func (h *heapEntries) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = heapEntry{}
+	*h = (*h)[:last]
+	return w
 }
 
 // timerHeap is a heap of timers, the earliest first. Entries are deleted lazily: most timers are disarmed long before
 // they are due, and finding their entries would cost more than keeping them. Once more than half of the entries are
 // stale, all stale ones are removed, so the cost is constant per entry on average.
 type timerHeap struct {
-	entries []heapEntry
+	entries heapEntries
 	stale   int
 }
 
 // staleEntriesMin is the number of stale entries up to which none are removed.
 const staleEntriesMin = 64
 
-func (h *timerHeap) push(w heapEntry) {
-	h.entries = append(h.entries, w)
-	h.up(len(h.entries) - 1)
-}
+func (h *timerHeap) push(w heapEntry) { heap.Push(&h.entries, w) }
+
+// pop removes the first entry.
+func (h *timerHeap) pop() heapEntry { return heap.Pop(&h.entries).(heapEntry) }
 
 // countStale counts an entry that became stale, and removes the stale entries if they are too many.
 func (h *timerHeap) countStale() {
@@ -50,9 +70,7 @@ func (h *timerHeap) countStale() {
 	}
 	clear(h.entries[len(kept):])
 	h.entries, h.stale = kept, 0
-	for i := len(kept)/2 - 1; i >= 0; i-- {
-		h.down(i)
-	}
+	heap.Init(&h.entries)
 }
 
 // first returns the earliest entry that isn't stale.
@@ -65,44 +83,4 @@ func (h *timerHeap) first() (heapEntry, bool) {
 		h.stale--
 	}
 	return heapEntry{}, false
-}
-
-// pop removes the first entry.
-func (h *timerHeap) pop() heapEntry {
-	top, last := h.entries[0], len(h.entries)-1
-	h.entries[0] = h.entries[last]
-	h.entries[last] = heapEntry{}
-	h.entries = h.entries[:last]
-	if last > 0 {
-		h.down(0)
-	}
-	return top
-}
-
-func (h *timerHeap) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !h.entries[i].before(h.entries[parent]) {
-			return
-		}
-		h.entries[i], h.entries[parent] = h.entries[parent], h.entries[i]
-		i = parent
-	}
-}
-
-func (h *timerHeap) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(h.entries) {
-			return
-		}
-		if right := child + 1; right < len(h.entries) && h.entries[right].before(h.entries[child]) {
-			child = right
-		}
-		if !h.entries[child].before(h.entries[i]) {
-			return
-		}
-		h.entries[i], h.entries[child] = h.entries[child], h.entries[i]
-		i = child
-	}
 }

@@ -2,16 +2,10 @@ package projections
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable/blob"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // Values of at least separateBytes, mostly open tasks, are stored in files of values (blob files). A compaction of
@@ -36,70 +30,29 @@ func (o *Options) values() pebble.ValueSeparationPolicy {
 	}
 }
 
-// checkValues checks that the files of values to which the keys refer exist and have intact ends. Pebble checks only
-// the files of keys, and panics when it needs a missing value, perhaps in a compaction at its start. So checkValues
-// opens the store for reading first.
+// checkValues checks that the files of values exist to which the keys refer. Pebble checks only the files of keys, and
+// panics when it needs a missing value, perhaps in a compaction at its start. So checkValues opens the store for reading
+// first.
 func (s *Store) checkValues(lock *pebble.Lock) error {
 	o := s.pebbleOptions(lock, false)
 	o.ReadOnly = true
 	db, err := pebble.Open(s.dir, o)
 	if err != nil {
-		return s.openError(err)
+		return err
 	}
 	levels, err := db.SSTables()
-	seen := map[string]bool{}
+	seen := map[uint64]bool{}
 	for _, level := range levels {
 		for i := range level {
 			for _, id := range level[i].GetBlobReferenceFiles() {
-				// The id is the file's number, since Pebble never rewrites files of values here (garbageRatioNever).
-				name := s.o.FS.PathJoin(s.dir, fmt.Sprintf("%06d", uint64(id))+valuesSuffix)
-				if err == nil && !seen[name] {
-					seen[name] = true
-					err = s.checkValuesIn(name)
+				if err != nil || seen[uint64(id)] {
+					continue
 				}
+				seen[uint64(id)] = true
+				// The id is the file's number, since Pebble never rewrites files of values here (garbageRatioNever).
+				_, err = s.o.FS.Stat(s.o.FS.PathJoin(s.dir, fmt.Sprintf("%06d", uint64(id))+valuesSuffix))
 			}
 		}
 	}
-	if err = errors.Join(err, db.Close()); err != nil {
-		return s.openError(err)
-	}
-	return nil
-}
-
-func (s *Store) checkValuesIn(name string) error {
-	f, err := openValues(s.o.FS, name)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// openValues opens a file of values, and checks that its end is intact.
-func openValues(on FS, name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := on.Open(name, opts...)
-	if err != nil {
-		return nil, err
-	}
-	r, err := objstorageprovider.NewFileReadable(f, on, objstorageprovider.NewReadaheadConfig(), name)
-	if err == nil {
-		_, err = blob.NewFileReader(context.Background(), r, blob.FileReaderOptions{})
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
-	}
-	return f, nil
-}
-
-// Open stops the store if a file of values is missing or has a corrupt end. Pebble gets an error that isn't a
-// corruption error, since it panics at those (in v2.1.7 findOrCreateBlob names no file).
-func (d disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if !strings.HasSuffix(name, valuesSuffix) {
-		return d.FS.Open(name, opts...)
-	}
-	f, err := openValues(d.FS, name, opts...)
-	if errors.Is(err, fs.ErrNotExist) || pebble.IsCorruptionError(err) {
-		d.s.fail(d.s.corrupt(err))
-		err = errors.New(err.Error())
-	}
-	return f, err
+	return errors.Join(err, db.Close())
 }

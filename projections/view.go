@@ -9,15 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waybill-run/waybill/events"
 )
 
 // view is the common part of the three views of a partition: the offset, the partition's state, and the stopped tasks.
 type view struct {
-	s            *Store
-	keys         keyspace
+	reader
 	next         int64
 	state        events.PartitionState
 	stops        map[string]*Stop
@@ -25,7 +22,8 @@ type view struct {
 	decodedBytes int64 // the view's part of Store.decoded
 	closed       bool
 
-	recent recentKeys // keys of the kind that lookups read
+	recent  recentKeys // keys of the kind that lookups read
+	decoder events.EventReader
 
 	// awaitingLast is true while the last applied event, of instant lastAt, must come again. inOrder is true if one
 	// reader delivers records in order.
@@ -52,6 +50,11 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	s.mu.Lock()
 	taken := s.views[p]
 	s.views[p] = true
@@ -59,22 +62,17 @@ func (s *Store) view(name string, p int32) (*view, error) {
 	if taken {
 		return nil, fmt.Errorf("projections: %s: partition %d: %w", s.dir, p, errViewOpen)
 	}
-	v := &view{s: s, keys: k, stops: map[string]*Stop{}, recent: newRecentKeys()}
-	if err := v.load(); err != nil {
-		v.release()
-		return nil, err
-	}
+	v := &view{reader: reader{s, s.db, k}, stops: map[string]*Stop{}, recent: newRecentKeys()}
+	v.load()
 	return v, nil
 }
 
-func (v *view) load() error {
-	if err := v.get(kindMeta, "", func(data []byte) error {
+func (v *view) load() {
+	v.get(kindMeta, "", func(data []byte) error {
 		next, state, err := decodeMeta(data)
 		v.next, v.savedNext, v.state = next, next, state
 		return err
-	}); err != nil {
-		return err
-	}
+	})
 	v.s.mu.Lock()
 	// A partition that this process hasn't saved yet is on disk as it was loaded.
 	if _, known := v.s.saved[v.keys.partition]; !known {
@@ -83,7 +81,7 @@ func (v *view) load() error {
 		v.recent.markAllDirty(v.s.flushesBegun)
 	}
 	v.s.mu.Unlock()
-	return v.each(kindStopped, func(rest string, data []byte) error {
+	v.each(kindStopped, func(rest string, data []byte) error {
 		stop := &Stop{Task: rest}
 		v.stops[rest] = stop
 		return json.Unmarshal(data, stop)
@@ -103,65 +101,6 @@ func decodeMeta(data []byte) (int64, events.PartitionState, error) {
 		return 0, events.PartitionState{}, err
 	}
 	return int64(binary.BigEndian.Uint64(data)), *state, nil
-}
-
-// get calls fn with the value of a key, if it exists. data belongs to Pebble. An error of fn means a corrupt value.
-func (v *view) get(kind byte, rest string, fn func(data []byte) error) error {
-	return v.s.get(v.keys, kind, rest, fn)
-}
-
-func (s *Store) get(k keyspace, kind byte, rest string, fn func(data []byte) error) error {
-	return s.use(func(db *pebble.DB) error { return s.getFrom(db, k, kind, rest, fn) })
-}
-
-func (s *Store) getFrom(db pebble.Reader, k keyspace, kind byte, rest string, fn func(data []byte) error) error {
-	var room [128]byte
-	data, closer, err := db.Get(k.appendKey(room[:0], kind, rest))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("projections: read %q of partition %d in %s: %w", rest, k.partition, s.dir, err)
-	}
-	err = fn(data)
-	if err != nil {
-		err = s.unreadable(k, kind, rest, err)
-	}
-	return errors.Join(err, closer.Close())
-}
-
-// unreadable stops the store, since after one unreadable value no other can be trusted.
-func (s *Store) unreadable(k keyspace, kind byte, rest string, err error) error {
-	err = s.corrupt(fmt.Errorf("partition %d, key %c %q: %w", k.partition, kind, rest, err))
-	s.fail(err)
-	return err
-}
-
-// each calls fn with every value of a kind, in the order of keys. data belongs to Pebble.
-func (v *view) each(kind byte, fn func(rest string, data []byte) error) error {
-	return v.s.use(func(db *pebble.DB) error {
-		lower, upper := v.keys.bounds(kind)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-		if err != nil {
-			return fmt.Errorf("projections: read partition %d in %s: %w", v.keys.partition, v.s.dir, err)
-		}
-		for ok := it.First(); ok; ok = it.Next() {
-			rest := string(it.Key()[prefixBytes:])
-			data, err := it.ValueAndErr()
-			if err == nil {
-				if err = fn(rest, data); err != nil {
-					err = v.s.unreadable(v.keys, kind, rest, err)
-				}
-			}
-			if err != nil {
-				return errors.Join(err, it.Close())
-			}
-		}
-		if err := errors.Join(it.Error(), it.Close()); err != nil {
-			return fmt.Errorf("projections: read partition %d in %s: %w", v.keys.partition, v.s.dir, err)
-		}
-		return nil
-	})
 }
 
 // Next returns the offset of the next event to apply.
@@ -224,9 +163,7 @@ func (v *view) skip(task string) bool {
 
 // accepts reports whether a record must be applied: it is of the view's partition, and not applied yet.
 func (v *view) accepts(r *events.Record) (bool, error) {
-	if err := v.usable(); err != nil {
-		return false, err
-	}
+	v.mustBeOpen()
 	if r.Partition != v.keys.partition {
 		return false, fmt.Errorf("projections: a record of partition %d was given to the view of partition %d", r.Partition, v.keys.partition)
 	}
@@ -236,11 +173,28 @@ func (v *view) accepts(r *events.Record) (bool, error) {
 	return r.Offset >= v.next, nil
 }
 
-func (v *view) usable() error {
+// mustBeOpen panics if the view was closed.
+func (v *view) mustBeOpen() {
 	if v.closed {
-		return fmt.Errorf("projections: %s: the view of partition %d is %w", v.s.dir, v.keys.partition, ErrClosed)
+		panic(fmt.Sprintf("projections: %s: the view of partition %d is closed", v.s.dir, v.keys.partition))
 	}
-	return v.s.Err()
+}
+
+// decode decodes the next event, and folds it into the partition's state. e is nil if no task is to be changed: it is an
+// event of the partition, its task is stopped, or it is unreadable, which stops its task.
+func (v *view) decode(r *events.Record) (e *events.Event, err error) {
+	e, err = v.decoder.Decode(r)
+	if err != nil {
+		return nil, v.stopUnreadable(r, err)
+	}
+	if err := v.evolvePartition(r, e); err != nil {
+		return nil, err
+	}
+	v.next = r.Offset + 1
+	if e.Task == "" || len(v.stops) > 0 && v.skip(e.Task) {
+		return nil, nil
+	}
+	return e, nil
 }
 
 // stopUnreadable stops the task of an event that this build can't read. It folds the event's envelope into the
@@ -264,41 +218,21 @@ func (v *view) evolvePartition(r *events.Record, e *events.Event) error {
 	return nil
 }
 
-// save commits what fill adds, the stops and the offset, in one batch.
-func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
-	if err := v.usable(); err != nil {
-		return err
-	}
+// save commits what fill adds, the stops and the offset, in one batch. saved is false if nothing has changed.
+func (v *view) save(entries int, fill func(batch)) (saved bool) {
+	v.mustBeOpen()
 	if entries == 0 && v.savedNext == v.next {
-		return nil
+		return false
 	}
-	size, err := v.s.write(func(b *pebble.Batch) error {
-		if err := fill(b); err != nil {
-			return err
-		}
+	size := v.s.write(func(b batch) {
+		fill(b)
 		for _, stop := range v.stops {
-			if !stop.changed {
-				continue
-			}
-			data, err := json.Marshal(stop)
-			if err != nil {
-				return err
-			}
-			if err := b.Set(v.keys.key(kindStopped, stop.Task), data, nil); err != nil {
-				return err
+			if stop.changed {
+				b.set(v.keys.key(kindStopped, stop.Task), mustMarshal(stop))
 			}
 		}
-		return b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
+		b.set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state))
 	})
-	if err != nil {
-		err = fmt.Errorf("projections: save partition %d at offset %d: %w", v.keys.partition, v.next, err)
-		if v.s.Err() == nil {
-			// fill may have changed the state in memory as if it were saved. A later batch would lack those changes.
-			err = fmt.Errorf("%w; see to the disk, then start again: nothing is lost, the log is replayed", err)
-			v.s.fail(err)
-		}
-		return err
-	}
 	v.recent.afterWrite(v.s.flushes())
 	for _, stop := range v.stops {
 		stop.changed = false
@@ -307,23 +241,19 @@ func (v *view) save(entries int, fill func(*pebble.Batch) error) error {
 	if f := v.s.o.Listener.Saved; f != nil {
 		f(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
 	}
-	return v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
+	v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
+	return true
 }
 
-// deleteAll deletes the partition's keys. instead, if not nil, adds keys to the same batch.
-func (v *view) deleteAll(instead func(*pebble.Batch) error) error {
-	_, err := v.s.write(func(b *pebble.Batch) error {
+// deleteAll deletes the partition's keys. instead adds keys to the same batch.
+func (v *view) deleteAll(instead func(batch)) {
+	v.mustBeOpen()
+	v.s.write(func(b batch) {
 		lower, upper := v.keys.all()
-		if err := b.DeleteRange(lower, upper, nil); err != nil || instead == nil {
-			return err
-		}
-		return instead(b)
+		b.deleteRange(lower, upper)
+		instead(b)
 	})
-	if err != nil {
-		return fmt.Errorf("projections: empty partition %d in %s: %w", v.keys.partition, v.s.dir, err)
-	}
 	v.reset()
-	return nil
 }
 
 // reset empties the view, after all keys of the partition were deleted.
@@ -352,5 +282,6 @@ func (v *view) release() {
 	v.setDecodedBytes(0)
 	v.s.mu.Lock()
 	delete(v.s.views, v.keys.partition)
+	v.s.viewClosed.Broadcast()
 	v.s.mu.Unlock()
 }

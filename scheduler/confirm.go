@@ -217,9 +217,7 @@ func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	if p.loading != nil {
 		<-p.loading // the load writes to the same store
 	}
-	if err := p.tasks.Wipe(); err != nil {
-		return &storeError{p.id, "empty", err}
-	}
+	p.tasks.Wipe()
 	w.dropPartition(p)
 	return err
 }

@@ -170,11 +170,11 @@ func (s *loadingTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Cont
 	}, nil
 }
 
-func (s *loadingTasks) Wipe() error {
+func (s *loadingTasks) Wipe() {
 	if s.loading.Load() != 0 {
 		s.t.Error("it is emptied while it is loaded")
 	}
-	return s.Tasks.Wipe()
+	s.Tasks.Wipe()
 }
 
 // TestRollbackWhileFinishedTasksLoad detects a rollback while finished tasks are loaded. The load must end before the

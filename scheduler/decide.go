@@ -259,18 +259,7 @@ func (d *decider) handleReply(r *events.Reply) {
 		d.Ignored = IgnoredStaleReply
 		return
 	}
-	instance := d.env.Namespace.InstanceOf(agent, r.Source)
-	switch r.Outcome {
-	case events.Completed:
-		d.completeAttempt(i, ref, instance, r)
-	case events.Failed:
-		d.failAttempt(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
-			RetryAfter: events.AskedWait(ref.Kind, r.RetryAfter), Deferred: run.Defers(ref.Kind, r.Effect, r.RetryAfter, d.now)})
-	case events.Rejected:
-		err := r.Failure()
-		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
-		d.onRunError(ref.Step, ref.Kind, err)
-	}
+	d.kindOf(i, ref.Kind).reply(d, i, r)
 }
 
 func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string, r *events.Reply) {
@@ -347,7 +336,7 @@ func (d *decider) handleRecovery(r *events.Recovery) {
 		d.failTask(&events.Error{Code: events.CodeExpired, Message: "the task's complete-by has passed"})
 		return
 	}
-	d.recoverRun(i, r)
+	d.kindOf(i, r.Kind).recover(d, i, r)
 }
 
 // timerOf returns the timer that a recovery names, and the index of its step.
@@ -370,7 +359,7 @@ func (d *decider) timerOf(r *events.Recovery) (events.Timer, int, bool) {
 // computes the times itself, since it owns the budget and the backoff.
 func (d *decider) recoverRun(i int, r *events.Recovery) {
 	run := d.Task.Run(i, r.Kind)
-	kind := run.State.TimerKind()
+	kind := d.Task.TimerKind(i, r.Kind)
 	if !d.canContinue(r.Kind) { // the task is held or about to be undone: only the attempt ends
 		d.expireAttempt(i, r.Kind)
 		d.advance()

@@ -17,7 +17,7 @@ type derived struct {
 // applyEvent updates the cache after e; t is the task after e.
 func (v *derived) applyEvent(t *events.Task, e *events.Event) {
 	a := e.Fact.About()
-	if begins := a.Phase == events.PhaseStarted || a.Verb == events.VerbSkipped; !begins {
+	if begins := a.Phase.Begins() || a.Verb == events.VerbSkipped; !begins {
 		*v = derived{bytes: -1, work: v.work}
 		v.work.DocumentsChanged()
 		return

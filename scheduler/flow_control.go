@@ -189,6 +189,7 @@ func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 		}
 	case events.PhaseReplied:
 		f.recordAnswer(f.running(t, a.Step, a.Kind, a.Attempt), written, e.At)
+	default: // no attempt has ended
 	}
 }
 
@@ -346,6 +347,9 @@ func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 
 // setRun updates one run.
 func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
+	if !t.Plan.StepKindOf(i, k).CallsAgent() {
+		return
+	}
 	agent, _ := t.Plan.Agent(i, k)
 	a := f.agent(agent)
 	if a == nil {
@@ -397,6 +401,7 @@ func (f *flow) addRun(a *agentFlow, p *agentRun, restored bool) {
 		a.queue.add(p)
 		a.waiting[p.workflow]++
 		f.queued++
+	case runBackingOff, runRemoved: // take no place
 	}
 }
 
@@ -408,6 +413,7 @@ func (f *flow) removeRun(a *agentFlow, p *agentRun) {
 		a.queue.remove(p)
 		decrement(a.waiting, p.workflow)
 		f.queued--
+	case runBackingOff, runRemoved: // had no place
 	}
 	p.state = runRemoved
 	delete(f.runs, p.runName)
@@ -419,7 +425,7 @@ func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
 // agentRunOf derives a run from its task. is reports whether the run is outstanding, queued or backing off. It is
 // called far more often than a run changes, so it returns a value instead of allocating.
 func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
-	if !t.Open() {
+	if !t.Open() || !t.Plan.StepKindOf(i, k).CallsAgent() {
 		return p, false
 	}
 	r := t.Run(i, k)

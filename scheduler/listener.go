@@ -45,8 +45,6 @@ type Listener struct {
 	Agents func(owner string, agents []AgentFlow)
 	// WorkerFailed is called when a worker has closed its client and opens a new one.
 	WorkerFailed func(owner string, err error)
-	// StoreFailed is called if a reassigned partition could not be saved. Its state is read from the log again.
-	StoreFailed func(err error)
 	// Skew reports the difference between the local clock and the broker's.
 	Skew func(offset time.Duration)
 	// Recreated is called if the topic of an inbox was recreated since its records below the reflected offset were
@@ -199,12 +197,6 @@ func (l *Listener) agents(owner string, agents func() []AgentFlow) {
 func (l *Listener) workerFailed(owner string, err error) {
 	if l != nil && l.WorkerFailed != nil {
 		l.WorkerFailed(owner, err)
-	}
-}
-
-func (l *Listener) storeFailed(err error) {
-	if l != nil && l.StoreFailed != nil {
-		l.StoreFailed(err)
 	}
 }
 

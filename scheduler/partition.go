@@ -66,7 +66,7 @@ func hasRunningAttempt(t *events.Task) bool {
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if s.State == events.StepRunning || s.Undo != nil && s.Undo.State == events.StepRunning {
+		if s.State == events.StepRunning && t.Plan.Steps[i].StepKind.CallsAgent() || s.Undo != nil && s.Undo.State == events.StepRunning {
 			return true
 		}
 	}
@@ -115,18 +115,8 @@ func (w *worker) dropPartition(p *partition) {
 		if p.loading != nil {
 			<-p.loading // the load writes to the same store; its context has ended
 		}
-		w.saveAndClose(p.tasks)
+		p.tasks.Save()
+		p.tasks.Discard()
 		p.releaseView()
 	}
-}
-
-// saveAndClose saves and closes a partition's tasks. A failure loses nothing, since the log is complete. The worker's
-// next save returns the error.
-func (w *worker) saveAndClose(v Tasks) {
-	if err := v.Save(); err != nil {
-		w.cfg.Listener.storeFailed(err)
-		v.Discard()
-		return
-	}
-	v.Close()
 }

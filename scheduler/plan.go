@@ -51,7 +51,7 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 // sameStep compares two steps without attempts and times, since a task uses those of its own plan. It doesn't compare
 // encoded forms either, since another build may encode them differently.
 func sameStep(a, b events.PlanStep) bool {
-	if a.ID != b.ID || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
+	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
 	if a.Undo == nil || b.Undo == nil {
@@ -69,7 +69,10 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, Agent: s.Agent, Operation: s.Operation, Attempts: attempts(def.Effective(i))}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
+		if steps[i].StepKind.CallsAgent() {
+			steps[i].Attempts = attempts(def.Effective(i))
+		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])
 		}
@@ -105,6 +108,7 @@ func (d *decider) advance() {
 		d.advanceSteps()
 	case events.StateUndoing:
 		d.advanceUndo()
+	default: // nothing starts
 	}
 }
 
@@ -189,9 +193,7 @@ func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
 	if d.Task.Steps[i].Attempt == 0 && !d.conditionHolds(i, held) {
 		return
 	}
-	if d.hasSlot(i, events.Do) { // otherwise the step stays pending, in the queue
-		d.startAttempt(i, events.Do)
-	}
+	d.kindOf(i, events.Do).start(d, i)
 }
 
 // conditionHolds evaluates a step's condition. If it is false, the step is skipped. If it can't be evaluated, the step
@@ -403,6 +405,7 @@ func (d *decider) advanceUndo() {
 			case events.StepPending: // resubmitted
 				d.startAttempt(i, events.Undo)
 				return
+			default: // it has ended
 			}
 		}
 	}

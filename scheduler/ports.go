@@ -59,11 +59,11 @@ type History interface {
 }
 
 // Tasks is the projection of one partition's tasks. Active tasks are in memory, all tasks are on disk. One goroutine
-// uses it.
+// uses it. A failing disk ends the process, so only reading another log is an error.
 type Tasks interface {
 	// Task returns a task; nil: it doesn't exist. The projection owns it, so the caller must clone it before changing
 	// it.
-	Task(id string) (*events.Task, error)
+	Task(id string) *events.Task
 	// BeginLookups and EndLookups enclose several calls of Task, to make them cheaper.
 	BeginLookups()
 	EndLookups()
@@ -81,14 +81,14 @@ type Tasks interface {
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
 	// EachOpen calls fn for each open task. It reads from disk.
-	EachOpen(fn func(*events.Task)) error
+	EachOpen(fn func(*events.Task))
 	// Changed and ChangedBytes measure how much Save has to write.
 	Changed() int
 	ChangedBytes() int
-	Save() error
+	Save()
 	// FlushedState returns the state, and its Next, that would survive a crash of the machine.
 	FlushedState() (events.PartitionState, int64)
-	Close()
+	// Discard frees the memory without saving.
 	Discard()
 	Snapshots
 }
@@ -108,12 +108,12 @@ type Snapshots interface {
 	// must be called after it. If the error wraps events.ErrSnapshot, the snapshot can't be used and nothing was
 	// changed.
 	LoadSnapshot(r *events.SnapshotReader) (load func(context.Context) error, err error)
-	FinishLoad() error
+	FinishLoad()
 	// Knows reports whether Task can answer for an id. While finished tasks are loaded, it can do so only for open
 	// tasks.
 	Knows(id string) bool
 	// Wipe empties the partition, so that it is read from the start of the log.
-	Wipe() error
+	Wipe()
 }
 
 // Catalog holds the workflow definitions, and can read them to their end.

@@ -137,17 +137,28 @@ func (w *worker) startLoad(ctx context.Context, p *partition, load func(context.
 	})
 }
 
+// loadError says that the finished tasks of a snapshot can't be read. A new client would read the same.
+type loadError struct {
+	partition int32
+	err       error
+}
+
+func (e *loadError) Error() string {
+	return fmt.Sprintf("load the finished tasks of partition %d from its snapshot: %v; run `waybill verify`", e.partition, e.err)
+}
+
+func (e *loadError) Unwrap() error   { return e.err }
+func (e *loadError) Permanent() bool { return true }
+
 func (w *worker) finishLoad(r loadResult) error {
 	p := w.partitions[r.id]
 	if p == nil || p.generation != r.generation || p.loading != r.done {
 		return nil
 	}
-	if r.err == nil {
-		r.err = p.tasks.FinishLoad()
-	}
 	if r.err != nil {
-		return &storeError{p.id, "load", r.err}
+		return &loadError{p.id, r.err}
 	}
+	p.tasks.FinishLoad()
 	p.loading = nil
 	w.log.Resume(p.id, inboxgate.PausedForRestore)
 	w.cfg.Listener.finishedLoaded(p.id, time.Since(p.assignedAt))
@@ -167,22 +178,17 @@ func (c *Config) restoreTasks(ctx context.Context, id int32, rewind func(context
 	tasks, err := c.views.openTasks(ctx, id, c.Tasks)
 	if err != nil {
 		release()
-		if r.err = ctx.Err(); r.err == nil {
-			r.err = &storeError{id, "open", err}
-		}
+		r.err = err
 		return r
 	}
 	b := &restoration{cfg: c, id: id, tasks: tasks, rewind: rewind}
-	err = b.run(ctx)
-	if err == nil {
-		err = b.scanOpenTasks()
-	}
-	if err != nil {
+	if err = b.run(ctx); err != nil {
 		tasks.Discard()
 		release()
 		r.err = fmt.Errorf("restore partition %d: %w", id, err)
 		return r
 	}
+	b.scanOpenTasks()
 	r.tasks, r.runnable, r.flow, r.unslottedSteps, r.releaseView, r.from, r.loadFinished = tasks, b.runnable, b.flow, b.unslottedSteps, release, b.from, b.loadFinished
 	return r
 }
@@ -226,9 +232,7 @@ func (b *restoration) run(ctx context.Context) error {
 	if err := b.rewind(ctx); err != nil {
 		return err
 	}
-	if err := b.tasks.Wipe(); err != nil {
-		return &storeError{b.id, "empty", err}
-	}
+	b.tasks.Wipe()
 	return b.fromNearest(ctx)
 }
 
@@ -264,27 +268,21 @@ func (b *restoration) fromNearest(ctx context.Context) error {
 		return nil
 	}
 	// Either the store or the snapshot is wrong. Only the log is trusted.
-	if err := b.tasks.Wipe(); err != nil {
-		return &storeError{b.id, "empty", err}
-	}
+	b.tasks.Wipe()
 	b.from = FromLog
 	_, err = b.fromLog(ctx)
 	return err
 }
 
 // scanOpenTasks finds the running attempts and the queued steps of all open tasks.
-func (b *restoration) scanOpenTasks() error {
+func (b *restoration) scanOpenTasks() {
 	b.runnable, b.flow = newRunnable(), newFlow(b.cfg.Capacity, b.id, b.cfg.Partitions)
 	now := b.cfg.Clock.Now()
-	err := b.tasks.EachOpen(func(t *events.Task) {
+	b.tasks.EachOpen(func(t *events.Task) {
 		b.runnable.update(t)
 		b.flow.refreshTask(t, now, true)
 		b.unslottedSteps = b.flow.unslotted(b.unslottedSteps, t, now)
 	})
-	if err != nil {
-		return &storeError{b.id, "read the open tasks of", err}
-	}
-	return nil
 }
 
 // refuseSnapshot reports why the snapshot isn't used. The next snapshot doesn't continue it either.
@@ -346,20 +344,17 @@ func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 			err = fmt.Errorf("%w: %s", events.ErrSnapshot, why)
 		}
 	}
-	var store *storeError
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case errors.As(err, &store), !errors.Is(err, events.ErrSnapshot) && !isPermanent(err):
+	case !errors.Is(err, events.ErrSnapshot) && !isPermanent(err):
 		return false, err
 	}
 	b.refuseSnapshot(err)
 	if !taken {
 		return false, nil
 	}
-	if err := b.tasks.Wipe(); err != nil {
-		return false, &storeError{b.id, "empty", err}
-	}
+	b.tasks.Wipe()
 	return false, nil
 }
 
@@ -381,11 +376,7 @@ func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Conte
 	if _, err := b.cfg.History.ReadLast(ctx, b.cfg.Namespace.Snapshots(), b.id, maxOffset, take); err != nil {
 		return nil, err
 	}
-	load, err = b.tasks.LoadSnapshot(r)
-	if err != nil && !errors.Is(err, events.ErrSnapshot) {
-		err = &storeError{b.id, "load a snapshot into", err}
-	}
-	return load, err
+	return b.tasks.LoadSnapshot(r)
 }
 
 // maxOffset is the number of offsets to read that covers any topic.
@@ -423,11 +414,8 @@ func (b *restoration) readFrom(ctx context.Context, from int64) (next int64, err
 				return err
 			}
 		}
-		if b.tasks.ChangedBytes() < restoreSaveBytes {
-			return nil
-		}
-		if err := b.tasks.Save(); err != nil {
-			return &storeError{b.id, "save", err}
+		if b.tasks.ChangedBytes() >= restoreSaveBytes {
+			b.tasks.Save()
 		}
 		return nil
 	})

@@ -183,27 +183,13 @@ type permanentError interface {
 
 func isPermanent(err error) bool {
 	var stalled *stalledError
-	var store *storeError
 	var refused refusedRecord // the refusal of one record isn't permanent for the worker
-	if errors.As(err, &stalled) || errors.As(err, &store) {
+	if errors.As(err, &stalled) {
 		return true
 	}
 	var p permanentError
 	return !errors.As(err, &refused) && errors.As(err, &p) && p.Permanent()
 }
-
-// storeError is a failure of the store. It ends the process, since a new worker would use the same disk.
-type storeError struct {
-	partition int32
-	doing     string
-	err       error
-}
-
-func (e *storeError) Error() string {
-	return fmt.Sprintf("%s the tasks of partition %d: %v; repair the data directory, or delete it: it is rebuilt from the log", e.doing, e.partition, e.err)
-}
-
-func (e *storeError) Unwrap() error { return e.err }
 
 func (e *stalledError) Error() string {
 	return fmt.Sprintf("worker %s has committed no transaction for %s while records wait; its client was closed so that its partitions are reassigned", e.owner, e.waited.Round(time.Second))

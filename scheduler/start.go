@@ -73,7 +73,7 @@ func (d *decider) recordSlots(f events.Fact) {
 
 func (d *decider) freeSlotOf(step string, k events.Kind) {
 	i, _ := d.Task.Plan.Step(step)
-	if run := d.Task.Run(i, k); run != nil && run.State == events.StepRunning {
+	if run := d.Task.Run(i, k); run != nil && run.State == events.StepRunning && d.Task.Plan.StepKindOf(i, k).CallsAgent() {
 		agent, _ := d.Task.Plan.Agent(i, k)
 		d.addSlots(agent, 1)
 	}

@@ -79,16 +79,15 @@ func (tx *transaction) speculate(p *partition) *speculation {
 // task returns a task that a decision may change. own reports that it is the result of an earlier decision of this
 // transaction. Nothing else refers to such a task, so it isn't copied; a copy for each of a thousand replies would be
 // slow. If the definition isn't loaded, the decision may be repeated, so the task is copied.
-func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool, err error) {
+func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool) {
 	t, own = s.tasks[id]
 	if !own {
-		t, err = s.partition.tasks.Task(id)
-		return t.Clone(), false, err
+		return s.partition.tasks.Task(id).Clone(), false
 	}
 	if _, ok := defs.Program(t.Workflow, t.Version); !ok {
-		return t.Clone(), false, nil
+		return t.Clone(), false
 	}
-	return t, true, nil
+	return t, true
 }
 
 // errStaleMetadata says that a decision used old metadata and has already changed the task.
@@ -205,11 +204,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 		s.stopsReported[task] = true
 	}
 	if x, commanded := in.(*events.Control); commanded {
-		t, err := s.partition.tasks.Task(task)
-		if err != nil {
-			return err
-		}
-		if t != nil { // otherwise the first event is unreadable, too, and there is no state to answer with
+		if t := s.partition.tasks.Task(task); t != nil { // otherwise the first event is unreadable, too, and there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
 				Reason: shortened("this scheduler can't read its history (" + why + "), so it can't be controlled; the command is a dead letter")}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
@@ -296,10 +291,7 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	env.Records, env.Arena, env.decider = tx.decisionRecords, tx.arena, &tx.decider
 	env.DefinitionsRead = tx.definitionsRead
 	for {
-		t, own, err := s.task(task, w.cfg.Catalog)
-		if err != nil {
-			return Decision{}, err
-		}
+		t, own := s.task(task, w.cfg.Catalog)
 		d := decide(t, env)
 		w.sizing.recordDecision(time.Now())
 		switch {
@@ -455,7 +447,7 @@ func (tx *transaction) addSnapshots() {
 
 // rollback restores flow control and the agents' health after the transaction was rolled back. No other state has
 // changed.
-func (tx *transaction) rollback() error {
+func (tx *transaction) rollback() {
 	tx.worker.cfg.Listener.aborted()
 	tx.worker.health.rollback()
 	for _, s := range tx.partitions {
@@ -464,17 +456,13 @@ func (tx *transaction) rollback() error {
 			continue
 		}
 		for id, made := range s.tasks {
-			t, err := s.partition.tasks.Task(id)
-			if err != nil {
-				return err
-			}
+			t := s.partition.tasks.Task(id)
 			if t == nil { // the transaction created it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
 		}
 	}
-	return nil
 }
 
 // accept applies the speculative state after the commit.

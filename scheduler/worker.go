@@ -119,7 +119,8 @@ func (w *worker) runOnce(ctx context.Context) error {
 		return err
 	}
 	if len(records) == 0 {
-		return w.save(time.Now())
+		w.save(time.Now())
+		return nil
 	}
 	tx := w.beginTransaction()
 	defer tx.releaseMemory()
@@ -166,27 +167,26 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 		// The worker continues without snapshots for a while.
 		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
 		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
-		return tx.rollback()
+		tx.rollback()
+		return nil
 	case errors.As(err, &refused):
-		if err := tx.rollback(); err != nil {
-			return err
-		}
+		tx.rollback()
 		return w.onRefused(ctx, tx, refused)
 	case err != nil:
 		return fmt.Errorf("commit: %w", err)
 	case !committed:
-		return tx.rollback()
+		tx.rollback()
+		return nil
 	}
 	tx.committed = true
 	w.cfg.Listener.commitTook(len(tx.out), time.Since(start))
 	tx.accept()
-	return w.save(time.Now())
+	w.save(time.Now())
+	return nil
 }
 
 func (w *worker) abort(ctx context.Context, tx *transaction) error {
-	if err := tx.rollback(); err != nil {
-		return err
-	}
+	tx.rollback()
 	if err := w.log.Abort(ctx); err != nil {
 		return fmt.Errorf("abort: %w", err)
 	}
@@ -194,22 +194,19 @@ func (w *worker) abort(ctx context.Context, tx *transaction) error {
 }
 
 // save saves the partitions that are due by time or by size.
-func (w *worker) save(now time.Time) error {
+func (w *worker) save(now time.Time) {
 	due := now.Sub(w.savedAt) >= saveEvery
 	for _, p := range w.partitions {
 		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMax {
 			continue
 		}
-		if err := p.tasks.Save(); err != nil {
-			return &storeError{p.id, "save", err}
-		}
+		p.tasks.Save()
 		w.recordFlushed(p)
 	}
 	if due {
 		w.savedAt = now
 		w.cfg.Listener.agents(w.owner, w.agentFlows)
 	}
-	return nil
 }
 
 // agentFlows returns the flow to each agent, summed over the worker's partitions.

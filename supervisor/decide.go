@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -33,22 +34,13 @@ func decide(due []events.Due, now time.Time) []timerAsk {
 		a := &d.Armed
 		next := a.Policy.Next(d.Task, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now)
 		asks[i] = timerAsk{due: d, snooze: askAgainAfter(d.Asked)}
-		if canBeAsked(next.Action) {
+		if slices.Contains(events.Actions, next.Action) { // another one would become a dead letter, each time
 			asks[i].recovery = a.Recovery(d.Task, next)
 		} else {
 			asks[i].snooze = AskAgainMax
 		}
 	}
 	return asks
-}
-
-// canBeAsked reports whether a scheduler knows the action. Others would become dead letters, each time.
-func canBeAsked(a events.Action) bool {
-	switch a {
-	case events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold:
-		return true
-	}
-	return false
 }
 
 // askAgainAfter is the pause after asked asks before this one.

@@ -270,7 +270,6 @@ type disk struct {
 	saves    int
 	applied  int
 	applyErr error
-	saveErr  error
 	openErr  error
 	hangs    chan struct{} // if it is set, saves block until it is closed
 }
@@ -326,18 +325,15 @@ func (v *deadlines) Apply(r *events.Record) error {
 	return v.Deadlines.Apply(r)
 }
 
-func (v *deadlines) Save() error {
+func (v *deadlines) Save() {
 	if v.disk.hangs != nil {
 		<-v.disk.hangs
 	}
 	v.disk.mu.Lock()
 	defer v.disk.mu.Unlock()
 	v.disk.saves++
-	if v.disk.saveErr != nil {
-		return v.disk.saveErr
-	}
 	v.disk.saved[v.p] = v.Next()
-	return v.Deadlines.Save()
+	v.Deadlines.Save()
 }
 
 func (v *deadlines) Snooze(d events.Due, until time.Time) {

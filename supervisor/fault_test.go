@@ -93,7 +93,6 @@ func TestErrorsThatEndTheLoop(t *testing.T) {
 	}{
 		"the log":      {func(r *rig) { r.log.fail(errDown) }, []string{"poll waybill.events", "broker down"}, true},
 		"a projection": {func(r *rig) { r.disk.applyErr = errDown }, []string{"apply waybill.events/1/1", "broker down"}, true},
-		"saving":       {func(r *rig) { r.disk.saveErr = errDown }, []string{"save deadlines of partition", "broker down"}, false},
 		"opening a third": {func(r *rig) {
 			r.disk.openErr = errDown
 			go func() { // the log returns an error of start next

@@ -24,7 +24,8 @@ func (s *Supervisor) Run(ctx context.Context, log Log) error {
 		alarm.Stop()
 		stop()
 		s.background.Wait()
-		ended <- errors.Join(err, s.closeAll())
+		s.closeAll()
+		ended <- err
 	}()
 	return s.watchdog.Watch("supervisor", ended)
 }
@@ -57,10 +58,7 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 	defer s.mu.Unlock()
 	s.watchdog.Begin()
 	defer s.watchdog.End()
-	ps, err := s.updateAssignment(log.Assigned(), local)
-	if err != nil {
-		return 0, err
-	}
+	ps := s.updateAssignment(log.Assigned(), local)
 	if err := s.apply(rs); err != nil {
 		return 0, err
 	}
@@ -74,9 +72,7 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 	}
 	s.latestNow = now
 	s.askDue(ctx, log, ps, now, local)
-	if err := s.save(ps, local); err != nil {
-		return 0, err
-	}
+	s.save(ps, local)
 	s.commitOffsets(ctx, log, ps, local)
 	s.reportArmed(ps, local)
 	s.warnOfSkew(local)
@@ -85,14 +81,12 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 
 // updateAssignment closes revoked partitions and begins new assignments. It returns the assigned partitions, by
 // number.
-func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time) ([]*partition, error) {
+func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time) []*partition {
 	for id, p := range s.partitions {
 		if _, ok := assigned[id]; ok {
 			continue
 		}
-		if err := s.closePartition(p); err != nil {
-			return nil, err
-		}
+		s.closePartition(p)
 	}
 	ps := make([]*partition, 0, len(assigned))
 	for id, generation := range assigned {
@@ -107,24 +101,20 @@ func (s *Supervisor) updateAssignment(assigned map[int32]uint64, local time.Time
 		ps = append(ps, p)
 	}
 	slices.SortFunc(ps, func(a, b *partition) int { return cmp.Compare(a.id, b.id) })
-	return ps, nil
+	return ps
 }
 
 // closePartition saves and closes a partition.
-func (s *Supervisor) closePartition(p *partition) error {
+func (s *Supervisor) closePartition(p *partition) {
 	delete(s.partitions, p.id)
 	delete(s.committedOffsets, p.id)
 	defer p.deadlines.Discard()
 	if p.generation != 0 {
 		s.listener.Lost(p.id)
 	}
-	if p.unsaved == 0 {
-		return nil
+	if p.unsaved > 0 {
+		p.deadlines.Save()
 	}
-	if err := p.deadlines.Save(); err != nil {
-		return fmt.Errorf("supervisor: save deadlines of partition %d, which was reassigned: %w", p.id, err)
-	}
-	return nil
 }
 
 // discardPartition closes a partition whose projection failed. Its state is unknown, so it isn't saved.
@@ -271,18 +261,14 @@ func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
 	})
 }
 
-func (s *Supervisor) save(ps []*partition, local time.Time) error {
+func (s *Supervisor) save(ps []*partition, local time.Time) {
 	for _, p := range ps {
 		if !p.saveDue(local) {
 			continue
 		}
-		if err := p.deadlines.Save(); err != nil {
-			s.discardPartition(p)
-			return fmt.Errorf("supervisor: save deadlines of partition %d: %w", p.id, err)
-		}
+		p.deadlines.Save()
 		p.unsaved, p.savedAt = 0, local
 	}
-	return nil
 }
 
 // commitOffsets commits changed positions as the group's offsets, concurrently with the loop.
@@ -315,8 +301,8 @@ func (s *Supervisor) reportArmed(ps []*partition, local time.Time) {
 	}
 }
 
-// closeAll saves and closes all partitions, and returns all errors.
-func (s *Supervisor) closeAll() error {
+// closeAll saves and closes all partitions.
+func (s *Supervisor) closeAll() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
@@ -326,9 +312,7 @@ func (s *Supervisor) closeAll() error {
 	defer s.mu.Unlock()
 	s.watchdog.Begin()
 	defer s.watchdog.End()
-	var faults []error
 	for _, p := range s.partitions {
-		faults = append(faults, s.closePartition(p))
+		s.closePartition(p)
 	}
-	return errors.Join(faults...)
 }

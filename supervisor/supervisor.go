@@ -64,8 +64,8 @@ type Fold interface {
 	// ReadTo says that the log was read up to an offset. It fails if the last applied record is below it and wasn't
 	// read again: the partition can't continue with its state.
 	CheckReadTo(offset int64) error
-	// Save stores the applied state and Next atomically.
-	Save() error
+	// Save stores the applied state and Next atomically. A failing disk ends the process.
+	Save()
 	// LoadSnapshot replaces the content with the timers of a snapshot's open tasks, and its Next and At. An error
 	// that wraps events.ErrSnapshot means that nothing was changed.
 	LoadSnapshot(r *events.SnapshotReader) error

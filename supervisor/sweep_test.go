@@ -57,7 +57,7 @@ func (still) ExpectLastEvent() int64                    { return 0 }
 func (still) CheckReadTo(int64) error                   { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }
-func (still) Save() error                               { return nil }
+func (still) Save()                                     {}
 func (still) Discard()                                  {}
 func (still) LoadSnapshot(*events.SnapshotReader) error { return nil }
 func (still) Due(time.Time, int) []events.Due           { return nil }

@@ -129,16 +129,9 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	if !namePattern.MatchString(s.ID) {
 		f.add(path, fmt.Sprintf("%q is not a step id", s.ID), nameFix)
 	}
-	checkName(f, path+".agent", s.Agent)
-	checkOperation(f, path+".operation", s.Operation)
-	within := path + ".complete_within"
-	switch {
-	case s.CompleteWithin != nil:
-		checkDuration(f, within, *s.CompleteWithin, true)
-		d.checkFits(f, within, *s.CompleteWithin)
-	case d.Defaults.CompleteWithin == 0 && !f.reported("defaults.complete_within"):
-		f.missing(within, true, "", "give the step a deadline such as complete_within: 10s, or all of them one in defaults")
-	}
+	k := f.kindOf(s, path)
+	k.check(f, d, s, path)
+	k.checkShared(f, s, path)
 	checkRetry(f, path+".retry", s.Retry)
 	if u := s.Undo; u != nil {
 		path += ".undo"

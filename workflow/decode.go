@@ -245,10 +245,6 @@ func (c *decoder) steps(n *node, path string) []Step {
 
 func (c *decoder) stepField(s *Step, m member, path string) {
 	switch v := m.value; m.key {
-	case "agent":
-		s.Agent = c.text(v, path)
-	case "operation":
-		s.Operation = c.text(v, path)
 	case "needs":
 		s.Needs = c.needs(v, path)
 	case "when":
@@ -266,6 +262,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 	case "undo":
 		s.Undo = &Undo{}
 		c.object(v, path, fieldsOf[Undo](), func(m member, path string) { c.undoField(s.Undo, m, path) })
+	default:
+		*s.text(m.key) = c.text(v, path)
 	}
 }
 
@@ -331,6 +329,7 @@ func (c *decoder) tree(n *node, path string, depth int) any {
 		return object
 	case kindRefused:
 		c.reportRefused(n, path)
+	case kindNull:
 	}
 	return nil
 }

@@ -120,8 +120,9 @@ func (d *Definition) encode(stored bool) []byte {
 func (w *writer) step(s *Step) {
 	w.field(s.ID)
 	w.openObject()
-	w.text("agent", s.Agent)
-	w.text("operation", s.Operation)
+	for _, t := range s.kind().texts(s) {
+		w.text(t.name, *t.value)
+	}
 	if len(s.Needs) > 0 {
 		w.field("needs")
 		w.b = append(w.b, '[')

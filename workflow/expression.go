@@ -80,8 +80,16 @@ type compiler struct {
 	vars map[string]variable
 }
 
-// expression compiles an expression, or reports its faults and returns nil.
-func (c *compiler) expression(pl location, text string, sc scope, boolean bool) *expression {
+// wanted is the type that an expression must give.
+type wanted struct {
+	is        *cel.Type
+	name, fix string
+}
+
+var wantBoolean = wanted{cel.BoolType, "a boolean", "compare it with something"}
+
+// expression compiles an expression, or reports its faults and returns nil. want may be nil.
+func (c *compiler) expression(pl location, text string, sc scope, want *wanted) *expression {
 	fault := func(at common.Location, what, fix string) {
 		if len(c.f.list) >= maxFaults {
 			return
@@ -118,8 +126,8 @@ func (c *compiler) expression(pl location, text string, sc scope, boolean bool) 
 		c.issues(issues, text, fault)
 		return nil
 	}
-	if t := checked.OutputType(); boolean && !t.IsExactType(cel.BoolType) && t.Kind() != types.DynKind {
-		fault(start, "this gives "+t.String()+", want a boolean", "compare it with something")
+	if t := checked.OutputType(); want != nil && !t.IsExactType(want.is) && t.Kind() != types.DynKind {
+		fault(start, "this gives "+t.String()+", want "+want.name, want.fix)
 		return nil
 	}
 	program, err := c.env.Program(checked, programOptions...)

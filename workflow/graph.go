@@ -64,16 +64,23 @@ func (d *Definition) graphText() string {
 			}
 			shown++
 			s := &d.Steps[i]
-			within, retry := d.Effective(i)
-			line := fmt.Sprintf("%d\t%s\t%s.%s\twithin %s, %s", stage, s.ID, s.Agent, s.Operation, Duration(within), attempts(retry))
+			what, detail := s.kind().label(d, i)
+			var details []string
+			if detail != "" {
+				details = append(details, detail)
+			}
 			if len(s.Needs) > 0 {
-				line += ", needs " + strings.Join(s.Needs, " ")
+				details = append(details, "needs "+strings.Join(s.Needs, " "))
 			}
 			if s.When != "" {
-				line += ", when " + strings.Join(strings.Fields(s.When), " ")
+				details = append(details, "when "+strings.Join(strings.Fields(s.When), " "))
 			}
 			if s.Undo != nil {
-				line += ", undo " + s.Undo.Agent + "." + s.Undo.Operation
+				details = append(details, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
+			}
+			line := fmt.Sprintf("%d\t%s\t%s", stage, s.ID, what)
+			if len(details) > 0 {
+				line += "\t" + strings.Join(details, ", ")
 			}
 			fmt.Fprintln(w, line)
 		}
@@ -90,8 +97,10 @@ func attempts(r Retry) string {
 }
 
 // label returns the lines of a step's box.
-func (s *Step) label() []string {
-	lines := []string{s.ID, s.Agent + "." + s.Operation}
+func (d *Definition) label(i int) []string {
+	s := &d.Steps[i]
+	what, _ := s.kind().label(d, i)
+	lines := []string{s.ID, what}
 	if s.Undo != nil {
 		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)
 	}
@@ -112,8 +121,7 @@ func (d *Definition) graphMermaid() string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
 	for i := range d.Steps {
-		s := &d.Steps[i]
-		lines := s.label()
+		lines := d.label(i)
 		for n := range lines {
 			lines[n] = entity.Replace(lines[n])
 		}
@@ -141,7 +149,7 @@ func (d *Definition) graphDot() string {
 	fmt.Fprintf(&b, "digraph %s {\n  node [shape=box];\n", dotText(d.Key()))
 	for i := range d.Steps {
 		s := &d.Steps[i]
-		lines := s.label()
+		lines := d.label(i)
 		if s.When != "" {
 			lines = append(lines, "when: "+s.condition())
 		}

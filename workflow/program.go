@@ -24,6 +24,7 @@ type stepProgram struct {
 	when  *expression // nil: always
 	input *template   // nil: {}
 	undo  *template   // nil: none
+	own   any         // what the step's kind compiled
 }
 
 // Scope is the part of a task that expressions can read. Raw messages are JSON; nil is null. Steps has the indexes of
@@ -95,7 +96,10 @@ func compile(d *Definition, f *faults) *Program {
 		before := scope{step: i, visible: ancestors[i].has}
 		sp := stepProgram{}
 		if s.When != "" {
-			sp.when = c.when(s.When, path+".when", before)
+			sp.when = c.single(s.When, path+".when", before, &wantBoolean)
+		}
+		if k := s.kind(); k.compile != nil {
+			sp.own = k.compile(c, s, path, before)
 		}
 		if s.Input != nil {
 			sp.input = c.template(s.Input, path+".input", before)
@@ -262,8 +266,8 @@ func labels(m map[string]string) []byte {
 	return append(b, '}')
 }
 
-// when compiles a step's condition, a single expression.
-func (c *compiler) when(text, path string, sc scope) *expression {
+// single compiles a text that is one expression.
+func (c *compiler) single(text, path string, sc scope, want *wanted) *expression {
 	pl := c.place(path, text)
 	parts, at, ok := splitText(strings.TrimRight(text, " \t\r\n"))
 	switch {
@@ -277,7 +281,7 @@ func (c *compiler) when(text, path string, sc scope) *expression {
 		c.f.add(path, "this is not one expression", fix)
 	default:
 		pl.textOffset = parts[0].offset
-		return c.expression(pl, parts[0].text, sc, true)
+		return c.expression(pl, parts[0].text, sc, want)
 	}
 	return nil
 }

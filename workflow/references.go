@@ -107,6 +107,7 @@ func (r *references) check(e ast.Expr) {
 		}
 	case ast.ComprehensionKind:
 		r.comprehension(e)
+	default: // it has no operands
 	}
 }
 

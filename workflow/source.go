@@ -103,6 +103,9 @@ func (s *source) markExpressions(d *Definition) {
 	for i := range d.Steps {
 		step := &d.Steps[i]
 		path := stepPath(step.ID)
+		for _, t := range step.kind().texts(step) {
+			walk(*t.value, path+"."+t.name)
+		}
 		walk(step.When, path+".when")
 		walk(step.Input, path+".input")
 		if step.Undo != nil {
@@ -123,6 +126,9 @@ func normalize(d *Definition, f *faults) {
 	for i := range d.Steps {
 		s := &d.Steps[i]
 		path := stepPath(s.ID)
+		if k := s.kind(); k.normalize != nil {
+			k.normalize(s)
+		}
 		s.Input = normalTree(s.Input, path+".input", f)
 		if s.Undo == nil {
 			continue

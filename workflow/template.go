@@ -96,7 +96,7 @@ func (b *templateBuilder) text(s, path string) {
 
 func (b *templateBuilder) expression(pl location, p part, text bool) {
 	pl.textOffset = p.offset
-	if x := b.c.expression(pl, p.text, b.scope, false); x != nil {
+	if x := b.c.expression(pl, p.text, b.scope, nil); x != nil {
 		b.parts = append(b.parts, templatePart{literal: b.literal, x: x, text: text})
 		b.literal = nil
 	}

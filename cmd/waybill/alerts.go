@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -23,7 +24,7 @@ type alertsOptions struct {
 	tool
 	sinceFlag
 	limit
-	api    apiFlags
+	queryFlags
 	open   bool
 	follow bool
 }
@@ -36,9 +37,9 @@ func newAlerts() *cobra.Command {
 		Long: `Show alerts, newest first. An alert says that a task is held, or that a definition or a reply_to topic
 can't be used. Look here for what needs a person; --open shows only the tasks that are still held.
 
-A console answers if one runs. Otherwise alerts are read from their topic, which keeps them for 30 days,
-and with --open from the events. --follow shows alerts in the order of the log, and new ones as they
-arrive, until interrupted.`,
+A console answers if one runs. Otherwise the log is indexed for this query. --follow reads the topic of
+alerts, which keeps them for 30 days: it shows alerts in the order of the log, and new ones as they arrive,
+until interrupted.`,
 		Example: `  waybill alerts --open
   waybill alerts --follow -o jsonl`,
 		Args: noArguments,
@@ -47,7 +48,7 @@ arrive, until interrupted.`,
 	o.tool.flags(cmd)
 	o.sinceFlag.flags(cmd, "only alerts since")
 	o.limit.flags(cmd)
-	o.api.flags(cmd)
+	o.queryFlags.flags(cmd)
 	cmd.Flags().BoolVar(&o.open, "open", false, "only alerts of tasks that are still held")
 	commandLineOnly(cmd.Flags(), "open")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new alerts as they arrive (table or jsonl)")
@@ -68,7 +69,6 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 		if err := o.api.refuseConsole("alerts --follow"); err != nil {
 			return err
 		}
-		o.api.url = apiOff
 	}
 	if err := o.limit.check(&o.output); err != nil {
 		return err
@@ -77,14 +77,10 @@ func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
 	if err != nil {
 		return err
 	}
-	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
-		func(l *logbook) error {
-			if o.open {
-				return o.readOpen(cmd, l, from)
-			}
-			return o.readTopic(cmd, l, from)
-		})
+	if o.follow {
+		return o.followTopic(cmd, from)
+	}
+	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.ask(cmd, c, from) })
 }
 
 // noticePageSize is the page size of alerts and dead letters, when a console answers.
@@ -118,36 +114,28 @@ func (l *limit) eachPage(c *apiClient, q url.Values, note io.Writer, what string
 			fmt.Fprintf(note, "%d of %d %s, the newest; --limit 0 shows all\n", all, int64(all)+left, what)
 			return nil
 		case next == "":
-			return errPartialAnswer // an older console sends one page only
+			return exit(exitUnreachable, "the console at %s has %d more %s, but no page with them", c.URL(), left, what)
 		case l.max > 0:
 			q.Set("limit", strconv.Itoa(min(noticePageSize, l.max-all)))
 		}
-		if err := c.nextPage(q, next); err != nil {
+		if err := c.NextPage(q, next); err != nil {
 			return err
 		}
 	}
 }
 
-// alertPage is the console's response to GET /alerts.
-type alertPage struct {
-	Alerts        []alert              `json:"alerts"`
-	Left          int64                `json:"left_off"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
-// askConsole prints the alerts that a console returns.
-func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
+// ask prints the alerts that a console returns.
+func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
-	q.Set("min_offset", "end")
+	q.Set("min_offset", consoleapi.LogEnd)
 	if o.open {
 		q.Set("open", "true")
 	}
 	var all []alert
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "alerts", func() (int, int64, string, error) {
-		var page alertPage
-		err := c.get(cmd.Context(), "/alerts", q, decode(&page))
+		var page consoleapi.AlertPage
+		err := c.Get(cmd.Context(), "/alerts", q, &page)
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
 		}
@@ -157,72 +145,12 @@ func (o *alertsOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.T
 	if err != nil {
 		return err
 	}
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError())
-}
-
-// readOpen reads the events and prints the alerts of tasks that are still held.
-func (o *alertsOptions) readOpen(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f, held, gone := newTaskFold(), map[string]alert{}, &unreadableEvents{}
-	h := &logHistory{logbook: l, allowLeaderless: true}
-	err := h.read(cmd.Context(), "", func(r *events.Record) error {
-		f.add(r, nil)
-		e, err := events.DecodeEvent(r)
-		if err != nil || e.Task == "" {
-			return nil // taskFold.warn reports it
-		}
-		t := f.tasks[e.Task]
-		if hold, is := e.Fact.(*events.TaskHeld); is && t != nil && t.Seq == e.Seq {
-			held[e.Task] = console.ViewAlert(events.AlertOfHold(e, hold, t.Ending), r)
-		}
-		return nil
-	}, gone.add)
+	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(string, *events.Task) bool { return true })
 	if err != nil {
 		return err
 	}
-	left, err := gone.findLeftOut(cmd.Context(), h, "", func(string, *events.Task) bool { return true })
-	if err != nil {
-		return err
-	}
-	f.dropLeftOut(left)
-	f.warn(l.note)
-	left.warn(l.note)
-	var list []alert
-	for id, a := range held {
-		if t := f.tasks[id]; t != nil && t.State == events.StateError && compareInstants(a.At, events.InstantText(from)) >= 0 {
-			list = append(list, a)
-		}
-	}
-	slices.SortFunc(list, func(a, b alert) int { return cmp.Or(compareInstants(b.At, a.At), cmp.Compare(a.Task, b.Task)) })
-	list = limitRows(&o.limit, l.note, "alerts", list)
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partialError(), left.partialError())
-}
-
-// readTopic prints the alerts of the alerts topic.
-func (o *alertsOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
-	take := func(r *events.Record) error {
-		if a, ok := l.readAlert(r); ok {
-			found.add(a)
-		}
-		return nil
-	}
-	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, take)
-	if err != nil {
-		return err
-	}
-	list := found.newestRows(l.note, "alerts")
-	if !o.follow {
-		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, list, alertRow), l.partialError())
-	}
-	slices.Reverse(list)
-	if err := l.partialError(); err != nil {
-		fmt.Fprintf(l.note, "waybill: %s; new alerts there are shown when the partition has a leader again\n", printable(err.Error()))
-	}
-	for _, p := range l.leaderless[topic] {
-		places[p] = readPosition{time: later(from, began.Add(-clockSpread))}
-	}
-	return o.followTopic(cmd, l, list, &tail{log: l, topic: topic, places: places})
+	all = slices.DeleteFunc(all, func(a alert) bool { return left.contains(a.Task) })
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError(), left.partialError())
 }
 
 const alertHead = "AT TASK STEP CODE MESSAGE"
@@ -258,8 +186,37 @@ func compareInstants(a, b *string) int {
 	return 0
 }
 
-// followTopic prints the list, and then new alerts as they arrive, until interrupted.
-func (o *alertsOptions) followTopic(cmd *cobra.Command, l *logbook, list []alert, t *tail) error {
+// followTopic prints the alerts in their topic, and then new ones as they arrive, until interrupted.
+func (o *alertsOptions) followTopic(cmd *cobra.Command, from time.Time) error {
+	l, err := o.tool.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
+	topic, began := l.cfg.Namespace.Alerts(), time.Now()
+	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
+		if a, ok := l.readAlert(r); ok {
+			found.add(a)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	list := found.newestRows(l.note, "alerts")
+	slices.Reverse(list)
+	if err := l.partialError(); err != nil {
+		fmt.Fprintf(l.note, "waybill: %s; new alerts there are shown when the partition has a leader again\n", printable(err.Error()))
+	}
+	for _, p := range l.leaderless[topic] {
+		places[p] = readPosition{time: later(from, began.Add(-clockSpread))}
+	}
+	return o.followTail(cmd, list, &tail{log: l, topic: topic, places: places})
+}
+
+// followTail prints the list, and then new alerts.
+func (o *alertsOptions) followTail(cmd *cobra.Command, list []alert, t *tail) error {
 	out, head := cmd.OutOrStdout(), alertHead
 	show := func() error { // columns are aligned within one poll
 		err := printList(&o.output, out, head, list, alertRow)
@@ -269,9 +226,9 @@ func (o *alertsOptions) followTopic(cmd *cobra.Command, l *logbook, list []alert
 	if err := show(); err != nil {
 		return err
 	}
-	return l.pollUntil(cmd.Context(), func() (bool, error) {
+	return t.log.pollUntil(cmd.Context(), func() (bool, error) {
 		news, err := t.poll(cmd.Context(), func(r *events.Record) {
-			if a, ok := l.readAlert(r); ok {
+			if a, ok := t.log.readAlert(r); ok {
 				list = append(list, a)
 			}
 		})

@@ -1,30 +1,23 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 const (
 	apiAuto = "auto"
 	apiOff  = "off"
-	// apiTimeout bounds one request to a console.
-	apiTimeout  = 30 * time.Second
-	apiMaxBytes = 256 << 20
 )
 
 // apiFlags select the console that a tool queries.
@@ -34,28 +27,43 @@ type apiFlags struct {
 
 func (a *apiFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log; off: the log")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log is read; off: the log is read")
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 
-// apiClient sends requests to one console.
+// apiClient queries one console. Its errors say what the user can do, and have an exit code.
 type apiClient struct {
-	base       string
-	token      string
-	discovered bool           // found rather than named: if it can't answer, the log is read
-	system     console.System // the expected system; empty fields are unknown
+	*consoleapi.Client
+	discovered bool          // found rather than named: if it can't answer, the log is read
+	local      *localConsole // the console in this process; nil: it is another one
+}
+
+// newAPIClient returns a client of the console that cfg names.
+func newAPIClient(cfg consoleapi.Config, discovered bool) (*apiClient, error) {
+	tokenSent := cfg.Token != ""
+	cfg.UserAgent = "waybill/" + version
+	cfg.ReconnectFor = stallTimeout
+	cfg.SystemRequired = discovered
+	cfg.Explain = func(err error) error {
+		return explainConsoleError(err, strings.TrimSuffix(cfg.URL, "/"), discovered, tokenSent)
+	}
+	c, err := consoleapi.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &apiClient{Client: c, discovered: discovered}, nil
 }
 
 // namedConsole returns the console that --api names, or nil. With nil the caller looks for a local console or
 // reads the log.
 func (a *apiFlags) namedConsole() (*apiClient, error) {
-	c := &apiClient{base: strings.TrimSuffix(a.url, "/")}
+	cfg := consoleapi.Config{URL: a.url}
 	if a.tokenFile != "" {
 		token, err := readSecret("api-token-file", a.tokenFile)
 		if err != nil {
 			return nil, err
 		}
-		c.token = strings.TrimSpace(string(token))
+		cfg.Token = strings.TrimSpace(string(token))
 	}
 	if a.url == apiAuto || a.url == apiOff {
 		if a.tokenFile != "" && a.url == apiAuto {
@@ -63,7 +71,8 @@ func (a *apiFlags) namedConsole() (*apiClient, error) {
 		}
 		return nil, nil
 	}
-	if u, err := url.Parse(a.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	c, err := newAPIClient(cfg, false)
+	if err != nil {
 		return nil, usage("--api %q: the URL of a console (http://%s), auto or off", a.url, defaultConsole)
 	}
 	return c, nil
@@ -79,36 +88,85 @@ func (a *apiFlags) findLocalConsole(ctx context.Context, l *logbook) *apiClient 
 	if err != nil {
 		return nil // without the cluster id, consoles of other systems can't be recognized
 	}
-	of := console.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
+	of := consoleapi.System{ClusterID: cluster, Namespace: l.cfg.Namespace}
 	base := findConsole(ctx, defaultConsole, of)
 	if base == "" {
 		return nil
 	}
-	return &apiClient{base: base, discovered: true, system: of}
+	c, err := newAPIClient(consoleapi.Config{URL: base, System: of}, true)
+	if err != nil {
+		return nil // not a URL
+	}
+	return c
 }
 
-// consoleOrLog answers by a console or from the log. A console that --api names is the only source. Without
-// one, a local console is queried, and read reads the log if there is none or it can't answer (shouldReadLog).
-func (t *tool) consoleOrLog(cmd *cobra.Command, a *apiFlags, ask func(*apiClient) error, read func(*logbook) error) error {
-	c, err := a.namedConsole()
-	if err != nil {
+// queryFlags select what answers a query.
+type queryFlags struct {
+	api     apiFlags
+	dataDir string
+	file    string
+}
+
+func (q *queryFlags) flags(cmd *cobra.Command) {
+	q.api.flags(cmd)
+	cmd.Flags().StringVar(&q.dataDir, "data-dir", "", "without a console: keep the index in this directory, so that the next query reads only new events (default: a temporary directory)")
+	commandLineOnly(cmd.Flags(), "data-dir") // the environment's may be that of a role
+}
+
+func (q *queryFlags) fileFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.file, "file", "", fileUsage)
+}
+
+// query answers by a console: by the one that --api names, else by one on this machine, else by one in this process,
+// which indexes the log. The last one also answers if a console that was found can't (shouldReadLog). indexed says
+// what it indexes. With --file it indexes the file.
+func (q *queryFlags) query(cmd *cobra.Command, t *tool, indexed func(partitions int32) indexOptions, ask func(*apiClient) error) error {
+	c, err := q.api.namedConsole()
+	switch {
+	case err != nil:
 		return err
-	}
-	if c != nil {
+	case c != nil && q.file != "":
+		return usage("--file and --api can't be combined")
+	case q.file != "" && q.dataDir != "":
+		return usage("--file and --data-dir can't be combined")
+	case c != nil:
 		t.expectSystem(cmd, c)
 		return ask(c)
+	case q.file != "":
+		s, err := openFileSource(q.file, cmd.InOrStdin(), cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return askLocalConsole(cmd.Context(), s, indexed, "", ask)
 	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if c := a.findLocalConsole(cmd.Context(), l); c != nil {
+	if c := q.api.findLocalConsole(cmd.Context(), l); c != nil {
 		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
 			return err
 		}
 	}
-	return read(l)
+	return askLocalConsole(cmd.Context(), logSource{l}, indexed, q.dataDir, ask)
+}
+
+// What a query needs of the index.
+func noIndex(int32) indexOptions { return indexOptions{} }
+
+func indexAll(partitions int32) (o indexOptions) {
+	for p := range partitions {
+		o.partitions = append(o.partitions, p)
+	}
+	return o
+}
+
+func indexTask(id string) func(int32) indexOptions {
+	return func(partitions int32) indexOptions {
+		return indexOptions{partitions: []int32{events.Partition([]byte(id), partitions)}}
+	}
 }
 
 // refuseConsole returns an error if --api names a console, for a command that no console can answer.
@@ -119,133 +177,61 @@ func (a *apiFlags) refuseConsole(what string) error {
 	return usage("%s reads the log, not a console: omit --api, or use --api off", what)
 }
 
-// get requests a path under /api/v1, and passes the body of the response to take.
-func (c *apiClient) get(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	within, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	return orInterrupted(ctx, c.getWithin(within, path, query, take))
+// missingTaskError is a console's problem that a task doesn't exist, with advice for users of the command line.
+type missingTaskError struct {
+	*consoleapi.Problem
+	text string
 }
 
-func (c *apiClient) getWithin(ctx context.Context, path string, query url.Values, take func(io.Reader) error) error {
-	resp, err := c.send(ctx, path, query, nil)
-	if err != nil {
+func (e *missingTaskError) Error() string { return e.text }
+func (e *missingTaskError) Unwrap() error { return e.Problem }
+
+// explainConsoleError gives the error of a request to a console an exit code, and says what to do.
+func explainConsoleError(err error, url string, discovered, tokenSent bool) error {
+	if e, is := errors.AsType[*consoleapi.SystemError](err); is {
+		return explainSystemError(e, discovered)
+	}
+	if e, is := errors.AsType[*consoleapi.UnreachableError](err); is {
+		if e.Err != nil {
+			return exit(exitUnreachable, "%w; `waybill console` starts one, --api off reads the log", err)
+		}
+		return exit(exitUnreachable, "%w; --api off reads the log", err)
+	}
+	p, is := errors.AsType[*consoleapi.Problem](err)
+	if !is {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // only read: an error on close loses nothing
-	body := io.LimitReader(resp.Body, apiMaxBytes)
-	if resp.StatusCode != http.StatusOK {
-		return c.readRefusal(resp.StatusCode, body)
+	if what, missing := p.NoTask(); missing {
+		return exit(exitNotFound, "%w", &missingTaskError{p, url + ": " + what + "; " + whereToLook(what)})
 	}
-	if err := take(body); err != nil {
-		return fmt.Errorf("the answer of %s (%s) can't be read: %w; is it a console?", c.base, printable(cmp.Or(resp.Header.Get("Content-Type"), "nothing")), err)
+	if p.Status == http.StatusUnauthorized && !tokenSent {
+		p.Detail = "none was sent; --api " + url + " --api-token-file FILE sends the one in FILE"
+		return fmt.Errorf("%s: %w", url, p)
 	}
-	return nil
+	return withExitCode(p.Status, err)
 }
 
-// nextPage sets the page token of the next request. A repeated token is an error: the same page would be requested
-// forever.
-func (c *apiClient) nextPage(q url.Values, next string) error {
-	if next != "" && next == q.Get("page_token") {
-		return exit(exitUnreachable, "the console at %s repeats the same page; --api off reads the log", c.base)
-	}
-	q.Set("page_token", next)
-	return nil
-}
-
-// apiHTTP is the client for consoles. Requests to loopback bypass the proxies of the environment. Redirects
-// aren't followed: the token is for the address that the user named.
-var apiHTTP = &http.Client{
-	Transport: func() http.RoundTripper {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.Proxy = func(r *http.Request) (*url.URL, error) {
-			if loopbackURL(r.URL.String()) {
-				return nil, nil
-			}
-			return http.ProxyFromEnvironment(r)
-		}
-		return t
-	}(),
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
-// send sends a request. The caller reads and closes the body.
-func (c *apiClient) send(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
-	target := c.base + "/api/v1" + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		return nil, err
-	}
-	for name, values := range header {
-		r.Header[name] = values
-	}
-	c.system.SetHeaders(r.Header)
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := apiHTTP.Do(r)
-	if err != nil {
-		return nil, exit(exitUnreachable, "the console at %s doesn't answer: %w; `waybill console` starts one, --api off reads the log", c.base, err)
-	}
-	if err := c.checkSystem(resp.Header); err != nil {
-		_ = resp.Body.Close() // the response is discarded
-		return nil, err
-	}
-	return resp, nil
-}
-
-// apiRefusal is an error response of a console (application/problem+json).
-type apiRefusal struct {
-	console.Problem
-	status int
-}
-
-func (e *apiRefusal) Error() string {
-	if what, is := e.NoTask(); is {
-		return what + "; " + whereToLook(what)
-	}
-	return e.Title + ": " + e.Detail
-}
-
-func (c *apiClient) readRefusal(status int, body io.Reader) error {
-	e := &apiRefusal{status: status}
-	if err := json.NewDecoder(body).Decode(&e.Problem); err != nil || e.Title == "" {
-		return fmt.Errorf("%s is not a console (status %d)", c.base, status)
-	}
-	code := exitOther
+// withExitCode gives the error of a console the exit code for its status.
+func withExitCode(status int, err error) error {
 	switch status {
-	case http.StatusUnauthorized:
-		if c.token == "" {
-			e.Detail = "none was sent; --api " + c.base + " --api-token-file FILE sends the one in FILE"
-		}
 	case http.StatusNotFound:
-		code = exitNotFound
+		return exit(exitNotFound, "%w", err)
 	case http.StatusConflict:
-		code = exitRefused
+		return exit(exitRefused, "%w", err)
 	case http.StatusBadRequest:
-		code = exitUsage
+		return exit(exitUsage, "%w", err)
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		code = exitUnreachable
+		return exit(exitUnreachable, "%w", err)
 	}
-	return exit(code, "%s: %w", c.base, e)
+	return err
 }
-
-// decode returns a function that decodes a JSON response.
-func decode(into any) func(io.Reader) error {
-	return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
-}
-
-// errPartialAnswer is returned if the console has only a part of the answer and the log has all.
-var errPartialAnswer = errors.New("the console has only a part of the answer")
 
 // incompletePartitions lists partitions for which a console's list is incomplete.
-type incompletePartitions []console.Incomplete
+type incompletePartitions []consoleapi.Incomplete
 
 // add adds those of a page. If the console was found rather than named, it returns an error, so that the log is
 // read.
-func (l *incompletePartitions) add(c *apiClient, more []console.Incomplete) error {
+func (l *incompletePartitions) add(c *apiClient, more []consoleapi.Incomplete) error {
 	*l = append(*l, more...)
 	if c.discovered {
 		return l.partialError()
@@ -265,7 +251,7 @@ func (l *incompletePartitions) partialError() error {
 		}
 	}
 	text := ""
-	for _, why := range []struct{ is, says string }{{console.NoLeader, "no broker leads partitions %v"}, {console.Restoring, "the console still restores partitions %v"}} {
+	for _, why := range []struct{ is, says string }{{consoleapi.NoLeader, "no broker leads partitions %v"}, {consoleapi.Restoring, "the console still restores partitions %v"}} {
 		if ps := of[why.is]; len(ps) > 0 {
 			slices.Sort(ps)
 			text += "; " + fmt.Sprintf(why.says, ps)
@@ -277,31 +263,16 @@ func (l *incompletePartitions) partialError() error {
 // shouldReadLog reports whether the log is to be read after err, and prints a note unless there simply was no
 // console. It is false for a console that the user named.
 func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
-	var refusal *apiRefusal
-	if !c.discovered || errors.Is(err, context.Canceled) || errors.As(err, &refusal) && refusal.status == http.StatusNotFound {
+	p, problem := errors.AsType[*consoleapi.Problem](err)
+	if !c.discovered || errors.Is(err, context.Canceled) || problem && p.Status == http.StatusNotFound {
 		return false
-	}
-	if errors.Is(err, errPartialAnswer) {
-		return true
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))
 	return true
 }
 
-// taskPath returns the path of a task's resource, with a suffix.
-func taskPath(id, rest string) string { return console.TaskPath(id) + rest }
-
-// atLogEnd asks for an answer as of the log's current end or later.
-func atLogEnd() url.Values { return url.Values{"min_offset": {"end"}} }
-
-// consoleTask is a console's view of a task.
-type consoleTask struct {
-	events.TaskView
-	Unreadable *console.Unreadable `json:"unreadable"` // the first unreadable record; nil: the task is complete
-}
-
 // warnConsoleTasks prints which tasks are shown incompletely, and why.
-func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
+func warnConsoleTasks(note io.Writer, tasks ...consoleapi.Task) {
 	unreadable := map[string]error{}
 	for i := range tasks {
 		if p := tasks[i].Unreadable; p != nil {
@@ -309,10 +280,4 @@ func warnConsoleTasks(note io.Writer, tasks ...consoleTask) {
 		}
 	}
 	warnUnreadable(note, unreadable, func(string) bool { return true })
-}
-
-// task requests the view of one task.
-func (c *apiClient) task(ctx context.Context, id string) (v consoleTask, err error) {
-	err = c.get(ctx, taskPath(id, ""), atLogEnd(), decode(&v))
-	return v, err
 }

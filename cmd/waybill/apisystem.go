@@ -4,43 +4,30 @@ import (
 	"cmp"
 	"context"
 	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// loopbackURL reports whether the host of a URL is a loopback address.
-func loopbackURL(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && isLoopback(net.JoinHostPort(u.Hostname(), "0"))
-}
-
 // findConsole returns the URL of the console at an address, or "" if none of that system listens there. The
 // request carries no token.
-func findConsole(ctx context.Context, addr string, of console.System) string {
+func findConsole(ctx context.Context, addr string, of consoleapi.System) string {
 	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+instance.LivePath, nil)
+	c, err := consoleapi.New(consoleapi.Config{URL: "http://" + addr})
 	if err != nil {
 		return ""
 	}
-	resp, err := apiHTTP.Do(r)
-	if err != nil {
+	if found, err := c.Find(ctx, instance.LivePath); err != nil || found != of {
 		return ""
 	}
-	_ = resp.Body.Close() // only the headers are needed
-	if console.SystemOf(resp.Header) != of {
-		return ""
-	}
-	return "http://" + addr
+	return c.URL()
 }
 
 // systemTimeout bounds the requests that compare a console's system with the cluster's. Neither has to be
@@ -50,13 +37,15 @@ const systemTimeout = time.Second
 // expectSystem makes the client refuse a console of another system than the one that --brokers or --namespace
 // name.
 func (c *connection) expectSystem(cmd *cobra.Command, a *apiClient) {
+	var of consoleapi.System
 	brokers := len(c.brokers) > 0 || c.properties != ""
 	if brokers || cmd.Flags().Changed("namespace") {
-		a.system.Namespace = events.Namespace(c.namespace)
+		of.Namespace = events.Namespace(c.namespace)
 	}
 	if cfg, err := c.kafka("waybill"); err == nil && brokers {
-		a.system.ClusterID = clusterIDOf(cmd.Context(), cfg)
+		of.ClusterID = clusterIDOf(cmd.Context(), cfg)
 	}
+	a.Expect(of)
 }
 
 // clusterIDOf returns the id of a cluster, or "" if the brokers don't answer within systemTimeout.
@@ -78,18 +67,14 @@ func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 	return id
 }
 
-// checkSystem refuses a response of another system. A named console that doesn't send its system is accepted:
-// it may be of an older release.
-func (c *apiClient) checkSystem(answer http.Header) error {
-	of := console.SystemOf(answer)
+// explainSystemError says what to do about a console of another system.
+func explainSystemError(e *consoleapi.SystemError, discovered bool) error {
 	switch {
-	case of == (console.System{}) && c.discovered && c.system != of:
-		return exit(exitUnreachable, "the service at %s doesn't say which system it belongs to", c.base)
-	case !of.Differs(c.system):
-		return nil
-	case c.discovered:
-		return exit(exitUnreachable, "the service at %s belongs to another system, %s", c.base, of)
+	case e.Serves == (consoleapi.System{}):
+		return exit(exitUnreachable, "%w", e)
+	case discovered:
+		return exit(exitUnreachable, "the service at %s belongs to another system, %s", e.URL, e.Serves)
 	}
-	meant := console.System{ClusterID: cmp.Or(c.system.ClusterID, of.ClusterID), Namespace: c.system.Namespace}
-	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or those", c.base, of, meant)
+	meant := consoleapi.System{ClusterID: cmp.Or(e.Meant.ClusterID, e.Serves.ClusterID), Namespace: e.Meant.Namespace}
+	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or those", e.URL, e.Serves, meant)
 }

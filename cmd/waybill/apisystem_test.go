@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -14,15 +14,15 @@ import (
 // TestFindConsole: a console is found at an address only if it reports the expected system. The request carries no
 // token.
 func TestFindConsole(t *testing.T) {
-	mine := console.System{ClusterID: "c", Namespace: "waybill."}
+	mine := consoleapi.System{ClusterID: "c", Namespace: "waybill."}
 	for name, c := range map[string]struct {
-		of    console.System
+		of    consoleapi.System
 		found bool
 	}{
 		"of this system":       {mine, true},
-		"of another cluster":   {console.System{ClusterID: "d", Namespace: "waybill."}, false},
-		"of another namespace": {console.System{ClusterID: "c", Namespace: "other."}, false},
-		"no console":           {console.System{}, false},
+		"of another cluster":   {consoleapi.System{ClusterID: "d", Namespace: "waybill."}, false},
+		"of another namespace": {consoleapi.System{ClusterID: "c", Namespace: "other."}, false},
+		"no console":           {consoleapi.System{}, false},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c.of.SetHeaders(w.Header())
@@ -41,29 +41,22 @@ func TestFindConsole(t *testing.T) {
 	}
 }
 
-// TestCheckSystem: a response is accepted according to the system that it reports.
-func TestCheckSystem(t *testing.T) {
-	mine := console.System{ClusterID: "c", Namespace: "waybill."}
+// TestExplainSystemError: a console of another system has an exit code according to how it was found.
+func TestExplainSystemError(t *testing.T) {
+	mine := consoleapi.System{ClusterID: "c", Namespace: "waybill."}
+	other := consoleapi.System{ClusterID: "d", Namespace: "waybill."}
 	for name, c := range map[string]struct {
-		client apiClient
-		of     console.System
-		code   int
+		serves     consoleapi.System
+		discovered bool
+		code       int
+		says       string
 	}{
-		"found":                             {apiClient{discovered: true, system: mine}, mine, exitOK},
-		"found, of another cluster":         {apiClient{discovered: true, system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUnreachable},
-		"found, of another namespace":       {apiClient{discovered: true, system: mine}, console.System{ClusterID: "c", Namespace: "other."}, exitUnreachable},
-		"found, says nothing":               {apiClient{discovered: true, system: mine}, console.System{}, exitUnreachable},
-		"named":                             {apiClient{}, mine, exitOK},
-		"named, and nothing else":           {apiClient{}, console.System{}, exitOK},
-		"named, says nothing":               {apiClient{system: mine}, console.System{}, exitOK},
-		"named, brokers of another cluster": {apiClient{system: mine}, console.System{ClusterID: "d", Namespace: "waybill."}, exitUsage},
-		"named, with another namespace":     {apiClient{system: console.System{Namespace: "waybill."}}, console.System{ClusterID: "d", Namespace: "other."}, exitUsage},
-		"named, with its namespace":         {apiClient{system: console.System{Namespace: "waybill."}}, console.System{ClusterID: "d", Namespace: "waybill."}, exitOK},
+		"found":                {other, true, exitUnreachable, "belongs to another system"},
+		"found, says nothing":  {consoleapi.System{}, true, exitUnreachable, "doesn't say which system"},
+		"named by its address": {other, false, exitUsage, "omit --api, or those"},
 	} {
-		h := http.Header{}
-		c.of.SetHeaders(h)
-		err := c.client.checkSystem(h)
-		if (err == nil) != (c.code == exitOK) || err != nil && codeOf(err) != c.code {
+		err := explainSystemError(&consoleapi.SystemError{URL: "http://c", Serves: c.serves, Meant: mine}, c.discovered)
+		if codeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want exit code %d", name, err, c.code)
 		}
 	}

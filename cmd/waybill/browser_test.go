@@ -1,196 +1,180 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"os/exec"
-	"regexp"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// elementName is the WebDriver protocol's name for a reference to an element.
-const elementName = "element-6066-11e4-a52e-4f735466cecf"
-
-// browser is one window of Chromium. It is controlled through ChromeDriver by the W3C's WebDriver protocol, which is
-// JSON over HTTP. Nothing polls or sleeps: conditions are evaluated whenever the document changes. Only the goroutine
-// of its test may use it; it fails that test.
+// browser is a tab of Chromium or Chrome, controlled by chromedp. Nothing polls or sleeps: conditions are evaluated whenever the document changes. Only
+// the goroutine of its test may use it; it fails that test.
 type browser struct {
-	t       *testing.T
-	session string // URL
+	t   *testing.T
+	ctx context.Context // of chromedp
+
+	mu        sync.Mutex
+	complains []string // since the last call of complaints
 }
 
 // openBrowser starts a browser, which ends with the test.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	suite.NeedAll(t, "a real browser")
-	path, err := exec.LookPath("chromedriver")
-	if err != nil {
-		t.Fatalf("no chromedriver (Debian: chromium, chromium-driver): %v", err)
-	}
-	b := &browser{t: t, session: startDriver(t, path) + "/session"}
-	args := []string{"--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,900"}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-quic", true), chromedp.WindowSize(1300, 900))
 	if os.Getuid() == 0 {
-		args = append(args, "--no-sandbox") // Chromium's sandbox doesn't work for root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox doesn't work for root
 	}
-	var opened struct{ SessionID string }
-	b.call(http.MethodPost, "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
-		"goog:chromeOptions": map[string]any{"args": args},
-		"goog:loggingPrefs":  map[string]string{"browser": "ALL"},
-		"timeouts":           map[string]int64{"script": patience.Milliseconds(), "pageLoad": patience.Milliseconds()},
-	}}}, &opened)
-	b.session += "/" + opened.SessionID
+	allocator, closeAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, closeTab := chromedp.NewContext(allocator, chromedp.WithErrorf(t.Logf))
+	b := &browser{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		if t.Failed() {
-			var shown string
-			b.call(http.MethodPost, "/execute/sync", map[string]any{"script": "return location.href + '\\n' + document.body.innerText", "args": []any{}}, &shown)
-			t.Logf("the page shows at last:\n%s", shown)
+			shown, err := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+			t.Logf("the page shows at last (%v):\n%s", err, shown)
 		}
-		b.call(http.MethodDelete, "", map[string]any{}, nil)
+		closeTab()
+		closeAllocator()
 	})
+	if err := chromedp.Listen(ctx, b.listen); err != nil { // starts it
+		t.Fatalf("Chromium doesn't start (Debian: chromium): %v", err)
+	}
 	return b
 }
 
-var driverListens = regexp.MustCompile(`started successfully on port (\d+)`)
-
-// startDriver starts a ChromeDriver, and returns its URL.
-func startDriver(t *testing.T, path string) string {
-	t.Helper()
-	cmd := exec.Command(path, "--port=0")
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and the browser, if it still runs
-		_ = cmd.Wait()                                      // the error is that it was killed
-	})
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadString('\n')
-		if port := driverListens.FindStringSubmatch(line); port != nil {
-			go func() { _, _ = io.Copy(io.Discard, lines) }() // drain the output until it ends
-			return "http://127.0.0.1:" + port[1]
-		}
-		if err != nil {
-			t.Fatalf("chromedriver ended before it listened: %v", err)
-		}
-	}
-}
-
-// call sends a command, and decodes the value of the response.
-func (b *browser) call(method, path string, body, value any) {
+// run runs actions for at most patience.
+func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
-	}
-	r, err := http.NewRequest(method, b.session+path, bytes.NewReader(text))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	client := http.Client{Timeout: 2 * patience}
-	resp, err := client.Do(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		b.t.Fatalf("%s %s %s: %s", method, path, text, answer)
-	}
-	if value == nil {
-		return
-	}
-	into := struct{ Value any }{value}
-	if err := json.Unmarshal(answer, &into); err != nil {
-		b.t.Fatalf("%s: %v", answer, err)
 	}
 }
 
 // load loads a page.
 func (b *browser) load(url string) {
 	b.t.Helper()
-	b.call(http.MethodPost, "/url", map[string]string{"url": url}, nil)
+	b.run(chromedp.Navigate(url))
 }
 
-// whenTrue calls back with the value of an expression as soon as it is true.
-const whenTrue = `const done = arguments[0];
+// whenTrue is a promise of the value of an expression as soon as it is true.
+const whenTrue = `new Promise((done) => {
 const value = () => { try { return (%s) } catch { return false } };
-const look = () => { const v = value(); if (v) { observer.disconnect(); done(v); } };
-const observer = new MutationObserver(look);
+const evaluate = () => { if (value()) { observer.disconnect(); done(true); } };
+const observer = new MutationObserver(evaluate);
 observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
-look();`
+evaluate();
+})`
 
 // await waits until a JavaScript expression is true in the page.
 func (b *browser) await(expression string) {
 	b.t.Helper()
-	b.call(http.MethodPost, "/execute/async", map[string]any{"script": fmt.Sprintf(whenTrue, expression), "args": []any{}}, nil)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(whenTrue, expression), chromedp.EvalAwaitPromise)); err != nil {
+		b.t.Fatalf("waiting for %s: %v", expression, err)
+	}
 }
 
 // awaitText waits until the visible text contains a text.
 func (b *browser) awaitText(text string) {
 	b.t.Helper()
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.await(fmt.Sprintf("document.body.innerText.includes(%s)", quoted))
+	b.await(fmt.Sprintf("document.body.innerText.includes(%s)", javascript(text)))
 }
 
-// find waits for the element that a selector matches, and returns its path.
-func (b *browser) find(selector string) string {
+// javascript is a text as a JavaScript literal.
+func javascript(text string) string {
+	literal, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string
+	}
+	return string(literal)
+}
+
+// awaitElement waits until a CSS selector matches a visible element.
+func (b *browser) awaitElement(selector string) {
 	b.t.Helper()
-	quoted, err := json.Marshal(selector)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.await(fmt.Sprintf("document.querySelector(%s) !== null", quoted))
-	var found map[string]string
-	b.call(http.MethodPost, "/element", map[string]string{"using": "css selector", "value": selector}, &found)
-	return "/element/" + found[elementName]
+	b.await(fmt.Sprintf("document.querySelector(%s).checkVisibility()", javascript(selector)))
 }
 
-// click clicks the element that a CSS selector matches, as soon as it exists.
+// click clicks the first element that a CSS selector matches, as soon as it is visible.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.call(http.MethodPost, b.find(selector)+"/click", map[string]any{}, nil)
+	b.awaitElement(selector)
+	b.run(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// choose chooses an option of a select, as soon as there is one, by typing its text.
+func (b *browser) choose(selector, option string) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("Array.from(document.querySelector(%s).options, (o) => o.text).includes(%s)", javascript(selector), javascript(option)))
+	b.run(chromedp.SendKeys(chromedp.CSS(selector), option))
+	b.await(fmt.Sprintf("document.querySelector(%s).value === %s", javascript(selector), javascript(option)))
 }
 
 // enter replaces the text of a field.
 func (b *browser) enter(selector, text string) {
 	b.t.Helper()
-	field := b.find(selector)
-	b.call(http.MethodPost, field+"/clear", map[string]any{}, nil)
-	b.call(http.MethodPost, field+"/value", map[string]string{"text": text}, nil)
+	b.awaitElement(selector)
+	b.run(chromedp.Focus(chromedp.CSS(selector)), chromedp.Evaluate[chromedp.Void]("document.activeElement.select()"), chromedp.KeyEvent(kb.Backspace),
+		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			_, err := chromedp.Call(ctx, input.InsertText, input.InsertTextParams{Text: text})
+			return err
+		}))
 }
 
-// complaints returns the browser's log since the last call, except for responses with an error status. It has failures
-// of scripts, and violations of the page's content security policy.
-func (b *browser) complaints() (all []string) {
-	b.t.Helper()
-	var said []struct{ Level, Source, Message string }
-	b.call(http.MethodPost, "/se/log", map[string]string{"type": "browser"}, &said)
-	for _, s := range said {
-		if (s.Level == "SEVERE" || s.Level == "WARNING") && !(s.Source == "network" && strings.Contains(s.Message, "the server responded with a status of")) {
-			all = append(all, s.Message)
+// listen records what the browser complains about: failures of scripts, and violations of the page's content security
+// policy, but not responses with an error status.
+func (b *browser) listen(event any) {
+	text := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text = e.ExceptionDetails.Text
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			text = cmp.Or(thrown.Description, text)
 		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type != runtime.ConsoleAPICalledTypeError && e.Type != runtime.ConsoleAPICalledTypeWarning {
+			return
+		}
+		for _, arg := range e.Args {
+			text += fmt.Sprintf("%s %s ", arg.Description, arg.Value)
+		}
+	case *log.EventEntryAdded:
+		severe := e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning
+		if !severe || e.Entry.Source == log.EntrySourceNetwork && strings.Contains(e.Entry.Text, "the server responded with a status of") {
+			return
+		}
+		text = e.Entry.Text
+	default:
+		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.complains = append(b.complains, text)
+}
+
+// complaints returns what the browser complained about since the last call.
+func (b *browser) complaints() []string {
+	b.t.Helper()
+	b.await("true") // events come before the answer to a later command
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.complains
+	b.complains = nil
 	return all
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/instance"
 )
 
@@ -55,9 +55,7 @@ With an empty --data-dir a console first reads the whole log; /readyz says when 
 
 Without --tokens a console listens on loopback only, and local users may read everything. With
 --allow-loopback-operator they may also submit orders and send commands. To reach a console from other
-machines, give --listen and --tokens.
-
-In a namespace that 'waybill import' created, a console is read-only.`,
+machines, give --listen and --tokens.`,
 		Example: `  waybill console --brokers kafka:9092 --data-dir /var/lib/waybill/c1
   waybill console --brokers kafka:9092 --listen 0.0.0.0:8443 --tokens tokens --http-tls-cert cert.pem --http-tls-key key.pem`,
 		Args: cobra.NoArgs,
@@ -66,7 +64,7 @@ In a namespace that 'waybill import' created, a console is read-only.`,
 				return err
 			}
 			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
-				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"), nil)
+				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"))
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "console  %s\n", url)
 				}
@@ -107,7 +105,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 
 // start listens, starts the index, and serves until ctx ends. It returns the console's URL. With anyPort it
 // takes a free port if the default one is in use.
-func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, observe func([]events.Record)) (string, error) {
+func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool) (string, error) {
 	tokens, err := o.check()
 	if err != nil {
 		return "", err
@@ -117,7 +115,7 @@ func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort 
 		return "", err
 	}
 	url := o.scheme() + "://" + reachableAddr(listener.Addr())
-	c, err := o.open(ctx, n, tokens, observe)
+	c, err := o.open(ctx, n, tokens)
 	if err == nil && o.cert != "" {
 		listener, err = o.listenTLS(ctx, n, listener)
 	}
@@ -226,25 +224,25 @@ func reachableAddr(addr net.Addr) string {
 // consoleServer is a console and the connections that it closes.
 type consoleServer struct {
 	*console.Console
-	log *consoleLog
+	log *onkafka.Log
 }
 
-func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens, observe func([]events.Record)) (*consoleServer, error) {
+func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *console.Tokens) (*consoleServer, error) {
 	definitions, err := n.Catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	index, err := n.StartIndex(ctx, observe)
+	index, err := n.StartIndex(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	log, err := openConsoleLog(ctx, n)
+	log, err := onkafka.OpenLog(n)
 	if err != nil {
 		return nil, err
 	}
 	return &consoleServer{console.New(console.Config{
-		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, History: n.History, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
-		Index: index, Log: log, Cluster: &consoleCluster{n: n, definitions: definitions}, Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
+		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
+		Index: index, Log: log, Cluster: onkafka.NewCluster(n, definitions), Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
 	}), log}, nil
@@ -252,5 +250,5 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 
 func (c *consoleServer) close() {
 	c.Close()
-	c.log.close()
+	c.log.Close()
 }

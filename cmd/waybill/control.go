@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 const defaultAnswerTimeout = 30 * time.Second
@@ -201,11 +200,8 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	if err := o.setIssuer(x); err != nil {
 		return err
 	}
-	if err := x.Check(); err != nil {
-		return exit(exitUsage, "%w", err)
-	}
-	record := x.Record(events.Namespace(o.namespace), toolSource)
-	if _, _, err := events.DecodeInput(events.Controls, &record); err != nil {
+	record, err := logclient.CommandRecord(events.Namespace(o.namespace), toolSource, x)
+	if err != nil {
 		return exit(exitUsage, "%w", err)
 	}
 	if err := o.confirm(cmd, x); err != nil {
@@ -218,16 +214,28 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	defer l.close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	a, err := sendAndAwaitAnswer(ctx, l, x, record)
-	switch {
-	case errors.Is(err, console.ErrNotAcknowledged) && cmd.Context().Err() == nil:
+	a, written, err := l.sendCommand(ctx, x, record)
+	switch timedOut := ctx.Err() != nil && cmd.Context().Err() == nil; {
+	case err == nil:
+	case timedOut && !written:
 		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && cmd.Context().Err() == nil:
+	case timedOut:
 		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command is in the log and takes effect when a scheduler reads it. To wait for its answer again, repeat it with --request-id %s", o.timeout, x.RequestID)
-	case err != nil:
-		return err
+	default:
+		return l.connectionLost(err)
 	}
 	return o.printAnswer(cmd.OutOrStdout(), x, a)
+}
+
+// sendCommand writes a command and waits for its answer.
+func (l *logbook) sendCommand(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, bool, error) {
+	producer, err := kafka.OpenProducer(l.cfg)
+	if err != nil {
+		return nil, false, err
+	}
+	defer producer.Close()
+	log := &logclient.KafkaLog{Namespace: l.cfg.Namespace, Admin: l.admin, Reader: l.reader}
+	return logclient.SendCommand(ctx, log, l.cfg.Namespace, producer.SendOne, x, r)
 }
 
 // confirm asks for confirmation on a terminal.
@@ -281,56 +289,6 @@ func currentUser() string {
 		host = h
 	}
 	return who + "@" + host
-}
-
-// sendAndAwaitAnswer writes a control and waits for its answer. It follows the answers from before the write.
-// If ctx ends before the write is acknowledged, the error is console.ErrNotAcknowledged.
-func sendAndAwaitAnswer(ctx context.Context, l *logbook, x *events.Control, record events.Record) (found *events.Answer, err error) {
-	written := false
-	defer func() {
-		if err != nil && !written && ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
-		}
-	}()
-	topic := l.cfg.Namespace.Answers()
-	ends, err := l.ends(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	p := events.Partition([]byte(x.Task), partitions)
-	answers := l.tailFrom(topic, map[int32]int64{p: ends[p]}, time.Time{}) // without a leader: from the time of the command on
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	at, err := appendRecord(ctx, l.cfg, record)
-	if err != nil {
-		return nil, err
-	}
-	written = true
-	answers.startAt(at)
-	err = l.pollUntil(ctx, func() (bool, error) {
-		return answers.poll(ctx, func(r *events.Record) {
-			if a, err := events.DecodeAnswer(r); err == nil && a.Control == x.RequestID && a.Task == x.Task && found == nil {
-				found = a
-			}
-		})
-	}, func() bool { return found != nil })
-	return found, err
-}
-
-// appendRecord writes one record, and returns the time at which the broker appended it.
-func appendRecord(ctx context.Context, cfg kafka.Config, r events.Record) (time.Time, error) {
-	producer, err := kafka.OpenProducer(cfg)
-	if err != nil {
-		return time.Time{}, err
-	}
-	defer producer.Close()
-	written, err := produceRecord(ctx, producer, r)
-	return written.Time, err
 }
 
 func (o *controlOptions) printAnswer(out io.Writer, x *events.Control, a *events.Answer) error {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // deadletter is a dead letter as commands print it.
@@ -22,7 +22,7 @@ type deadletterOptions struct {
 	tool
 	sinceFlag
 	limit
-	api     apiFlags
+	queryFlags
 	reasons []string
 }
 
@@ -32,9 +32,7 @@ func newDeadletters() *cobra.Command {
 		Use:   "deadletters",
 		Short: "Show records that could not be processed",
 		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json shows
-their bytes too. Fix the reason, then write them again with 'waybill deadletters redrive'.
-
-A console answers if one runs. Otherwise they are read from their topic.`,
+their bytes too. Fix the reason, then write them again with 'waybill deadletters redrive'.`,
 		Example: `  waybill deadletters --since 24h
   waybill deadletters --reason unknown_workflow -o json`,
 		Args: noArguments,
@@ -43,7 +41,7 @@ A console answers if one runs. Otherwise they are read from their topic.`,
 	o.tool.flags(cmd)
 	o.sinceFlag.flags(cmd, "only dead letters since")
 	o.limit.flags(cmd)
-	o.api.flags(cmd)
+	o.queryFlags.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
 	commandLineOnly(cmd.Flags(), "reason")
 	cmd.AddCommand(newRedrive())
@@ -73,13 +71,11 @@ func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
 	if err != nil {
 		return err
 	}
-	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
-		func(l *logbook) error { return o.readTopic(cmd, l, from) })
+	return o.query(cmd, &o.tool, noIndex, func(c *apiClient) error { return o.ask(cmd, c, from) })
 }
 
-// askConsole prints the dead letters that a console returns.
-func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
+// ask prints the dead letters that a console returns.
+func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	q := o.consoleQuery(from)
 	if len(o.reasons) > 0 {
 		q.Set("reason", strings.Join(o.reasons, ","))
@@ -87,16 +83,8 @@ func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from ti
 	var all []deadletter
 	var missing incompletePartitions
 	err := o.eachPage(c, q, cmd.ErrOrStderr(), "dead letters", func() (int, int64, string, error) {
-		var page struct {
-			Deadletters   []deadletter         `json:"deadletters"`
-			Left          int64                `json:"left_off"`
-			NextPageToken string               `json:"next_page_token"`
-			Incomplete    []console.Incomplete `json:"incomplete"`
-		}
-		err := c.get(cmd.Context(), "/deadletters", q, decode(&page))
-		if err == nil && c.discovered && o.max == 0 && page.NextPageToken != "" {
-			err = errPartialAnswer // the console would read the topic for each page; reading the log reads it once
-		}
+		var page consoleapi.DeadletterPage
+		err := c.Get(cmd.Context(), "/deadletters", q, &page)
 		if err == nil {
 			err = missing.add(c, page.Incomplete)
 		}
@@ -107,27 +95,6 @@ func (o *deadletterOptions) askConsole(cmd *cobra.Command, c *apiClient, from ti
 		return err
 	}
 	return cmp.Or(o.print(cmd.OutOrStdout(), all), missing.partialError())
-}
-
-// readTopic prints the dead letters of their topic.
-func (o *deadletterOptions) readTopic(cmd *cobra.Command, l *logbook, from time.Time) error {
-	found := newestBuffer[deadletter]{limit: &o.limit, instant: func(d *deadletter) *string { return d.At }}
-	topic := l.cfg.Namespace.Deadletters()
-	_, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
-		d := console.ViewDeadletter(r)
-		if len(o.reasons) > 0 && !slices.Contains(o.reasons, d.Reason) {
-			return nil
-		}
-		if o.format == formatTable {
-			d.Value, d.Headers = "", nil // a table doesn't show them, and they may be large
-		}
-		found.add(d)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return cmp.Or(o.print(cmd.OutOrStdout(), found.newestRows(l.note, "dead letters")), l.partialError())
 }
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {

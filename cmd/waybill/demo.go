@@ -6,33 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
+	"strconv"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/local"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
-
-// demoDurations replace the durations of the sample workflow.
-var demoDurations = struct {
-	task, attempt, backoff, max, coolDown time.Duration
-	attempts                              int
-}{task: 10 * time.Minute, attempt: 2 * time.Second, backoff: 50 * time.Millisecond, max: 400 * time.Millisecond, coolDown: 1500 * time.Millisecond, attempts: 5}
 
 // The limits of a demo.
 const (
 	demoMaxTasks    = 5_000_000
 	demoRunnable    = 500 // runnable tasks per worker: a short queue keeps waits short
 	demoConcurrency = 256
-	demoPatience    = 60 * time.Second // without any progress
-	demoRecord      = 500              // submissions per write
+	demoFaultsShown = 10
 )
 
 type demoOptions struct {
@@ -92,294 +86,158 @@ func runDemo(cmd *cobra.Command, o *demoOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	d := &demoCommand{o: *o, end: endProcess, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr()}
 	dir := o.keep
 	if dir == "" {
-		d, remove, err := temporaryDir()
-		if err != nil {
+		var err error
+		if dir, err = os.MkdirTemp("", "waybill-demo-"); err != nil {
 			return err
 		}
+		remove := func() { _ = os.RemoveAll(dir) } // best effort: the system cleans its temporary folder
 		defer remove()
-		dir = d
-	} else if _, err := os.Stat(kafkaDir(dir)); err == nil {
+		d.end = func(err error) {
+			remove()
+			endProcess(err)
+		}
+	} else if _, err := os.Stat(local.LogDir(dir)); err == nil {
 		return usage("--data-dir %s already holds a log; the demo needs an empty directory", dir)
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w; give a directory that can be created and written to", err)
 	}
-	r := &demoRun{o: *o, dir: dir, out: cmd.OutOrStdout(), note: cmd.ErrOrStderr(), checker: newDemoChecker(),
-		orders: demo.Orders(o.tasks, o.seed, o.faults == "on")}
-	return r.run(cmd.Context())
+	return d.run(cmd.Context(), dir)
 }
 
-// demoRun is one run of the demo.
-type demoRun struct {
+// demoCommand is one run of the command.
+type demoCommand struct {
+	demo.Run
 	o         demoOptions
-	dir       string
+	end       func(error) // ends the process after a disk failed
 	out, note io.Writer
-	sys       *local
-	checker   *demoChecker
-	orders    []demo.Order
-	started   time.Time
 	timeline  []events.Line // the timeline of an order
 }
 
-func (r *demoRun) run(whole context.Context) error {
+func (d *demoCommand) run(ctx context.Context, dir string) (err error) {
+	ledger := filepath.Join(dir, "ledger.jsonl")
+	if d.World, err = demo.NewWorld(ledger); err != nil {
+		return err
+	}
+	d.Orders, d.Observer = demo.Orders(d.o.tasks, d.o.seed, d.o.faults == "on"), demo.NewObserver()
+	d.Progress, d.Resubmits = d.printProgress, func(orders int) {
+		fmt.Fprintf(d.note, "%s  operator: refunds work again; resubmits %d of the held orders\n", clearLine(d.note), orders)
+	}
+	if err := errors.Join(d.runSystem(ctx, dir), d.World.Close()); err != nil {
+		return err
+	}
+	if !d.Finished() && ctx.Err() != nil {
+		return ctx.Err() // interrupted: unfinished orders are no fault
+	}
+	entries, err := demo.ReadLedger(ledger)
+	if err != nil {
+		return err
+	}
+	return d.report(d.Faults(entries))
+}
+
+// runSystem runs the system until the orders are finished, a role fails, or it is interrupted.
+func (d *demoCommand) runSystem(whole context.Context, dir string) error {
 	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
-	log := quietLog(r.note)
-	o := localOptions{dataDir: r.dir, partitions: events.DefaultPartitions, definitions: []*workflow.Definition{demoWorkflow()},
-		demo: true, ledger: filepath.Join(r.dir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true}, log: log, metrics: instance.NewMetrics(), observe: r.checker.checkRecords}
-	var err error
-	if r.sys, err = startLocal(ctx, o); err != nil {
+	definition := demo.Workflow()
+	sys, err := local.Start(ctx, local.Options{DataDir: dir, Partitions: events.DefaultPartitions, Definitions: []*workflow.Definition{definition},
+		Agents: d.World.Handlers(), Concurrency: demoConcurrency, Metrics: instance.NewMetrics(),
+		Scheduler:  instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true},
+		EndProcess: d.end,
+		Log:        slog.New(slog.NewTextHandler(d.note, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) {
+			_, err := n.StartIndex(ctx, d.Observer.Observe)
+			return "", err
+		}})
+	if err != nil {
 		return orInterrupted(whole, err)
 	}
-	r.printStart()
-	err = r.sys.Run(ctx, func(ctx context.Context) error {
-		if err := r.sys.startRoles(ctx, o); err != nil {
+	d.Namespace, d.Send = sys.Kafka.Namespace, sys.Producer.Send
+	d.printStart(dir, definition)
+	err = sys.Run(ctx, func(ctx context.Context) error {
+		if err := sys.StartRoles(ctx); err != nil {
 			return err
 		}
-		if err := r.runOrders(ctx); err != nil {
+		if err := sys.AwaitJoined(ctx); err != nil {
+			return err
+		}
+		if err := d.Do(ctx); err != nil {
 			return err
 		}
 		cancel()
 		return nil
 	})
-	if (err == nil || errors.Is(err, context.Canceled)) && r.finished() && r.o.output != "json" {
-		r.timeline, err = r.readTimeline(context.WithoutCancel(ctx)) // while the broker still runs
+	if errors.Is(err, context.Canceled) {
+		err = nil // finished or interrupted
 	}
-	if cerr := r.sys.close(); err == nil || errors.Is(err, context.Canceled) {
-		if err == nil || r.finished() {
-			err = cerr
-		}
+	if err == nil && d.Finished() && d.o.output != formatJSON {
+		d.timeline, err = sys.Timeline(context.WithoutCancel(ctx), demo.MostTelling(d.Orders)) // while the broker still runs
 	}
-	if err == nil && !r.finished() {
-		err = whole.Err() // interrupted: unfinished orders are no fault
-	}
-	if err != nil {
-		return err
-	}
-	return r.report()
+	return errors.Join(err, sys.Close())
 }
 
-// demoWorkflow is the sample workflow with the demo's durations.
-func demoWorkflow() *workflow.Definition {
-	d := workflow.Order()
-	d.CompleteWithin = workflow.Duration(demoDurations.task)
-	within := workflow.Duration(demoDurations.attempt)
-	d.Defaults.CompleteWithin = within
-	d.Defaults.Retry = &workflow.Retry{MaxAttempts: demoDurations.attempts, Backoff: workflow.Duration(demoDurations.backoff), Factor: 2,
-		Max: workflow.Duration(demoDurations.max), CoolDown: workflow.Duration(demoDurations.coolDown)}
-	return d
+func (d *demoCommand) printStart(dir string, w *workflow.Definition) {
+	retry := w.Defaults.Retry
+	fmt.Fprintf(d.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", dir)
+	fmt.Fprintf(d.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n",
+		w.CompleteWithin, w.Defaults.CompleteWithin, retry.MaxAttempts, retry.Backoff, retry.Max, retry.CoolDown)
 }
 
-func (r *demoRun) printStart() {
-	d := demoDurations
-	fmt.Fprintf(r.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", r.dir)
-	fmt.Fprintf(r.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n", d.task, d.attempt, d.attempts, d.backoff, d.max, d.coolDown)
-}
-
-// runOrders submits the orders, acts as the operator, and waits for the end.
-func (r *demoRun) runOrders(ctx context.Context) error {
-	if err := r.sys.joined(ctx); err != nil {
-		return err
-	}
-	r.started = time.Now()
-	submitted := make(chan error, 1)
-	go func() { submitted <- r.submit(ctx) }()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	operated, moved, before := false, time.Now(), -1
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-submitted:
-			if err != nil {
-				return fmt.Errorf("submit: %w", err)
-			}
-			submitted = nil
-		case <-r.checker.changed:
-		case <-tick.C:
-			r.progress(false)
-		}
-		if !operated && r.allStuckHeld() {
-			operated = true
-			if err := r.resubmitHeld(ctx); err != nil {
-				return err
-			}
-		}
-		if submitted == nil && operated && r.finished() {
-			r.progress(true)
-			return nil
-		}
-		if n := r.eventCount(); n != before {
-			before, moved = n, time.Now()
-		} else if time.Since(moved) > demoPatience {
-			r.progress(true)
-			return fmt.Errorf("no progress for %s; %s", demoPatience, r.unfinished())
-		}
-	}
-}
-
-func (r *demoRun) submit(ctx context.Context) error {
-	batch := make([]events.Record, 0, demoRecord)
-	for i, o := range r.orders {
-		s := events.Submission{ID: o.ID, Workflow: "order", Input: o.Body}
-		batch = append(batch, s.Record(r.sys.Kafka.Namespace, "waybill/demo"))
-		if len(batch) == cap(batch) || i == len(r.orders)-1 {
-			if err := r.sys.Producer.Send(ctx, batch...); err != nil {
-				return err
-			}
-			batch = batch[:0]
-		}
-	}
-	return nil
-}
-
-// allStuckHeld reports whether every order whose undo can't succeed is held.
-func (r *demoRun) allStuckHeld() bool {
-	for i := range r.orders {
-		if r.orders[i].Card == demo.CardStuckUndo && r.checker.state(r.orders[i].ID) != events.StateError {
-			return false
-		}
-	}
-	return true
-}
-
-// resubmitHeld acts as an operator after refunds work again: it resubmits some of the held orders. The others
-// stay held.
-func (r *demoRun) resubmitHeld(ctx context.Context) error {
-	r.sys.world.Repair()
-	var batch []events.Record
-	for _, o := range r.orders {
-		if o.Resubmit {
-			x := events.Control{Task: o.ID, Command: events.Resubmit, By: events.By{Claimed: "demo operator", Why: "refunds work again", RequestID: uuid.NewString()}}
-			batch = append(batch, x.Record(r.sys.Kafka.Namespace, "waybill/demo"))
-		}
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	fmt.Fprintf(r.note, "%s  operator: refunds work again; resubmits %d of the held orders\n", clearLine(r.note), len(batch))
-	return r.sys.Producer.Send(ctx, batch...)
-}
-
-func (r *demoRun) finished() bool {
-	for i := range r.orders {
-		if r.checker.state(r.orders[i].ID) != r.orders[i].WantState() {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *demoRun) unfinished() string {
-	n, example := 0, ""
-	for i := range r.orders {
-		if s := r.checker.state(r.orders[i].ID); s != r.orders[i].WantState() {
-			if n++; n == 1 {
-				example = fmt.Sprintf("%s (%s) is %q and must end %q", r.orders[i].ID, r.orders[i].Card, s, r.orders[i].WantState())
-			}
-		}
-	}
-	return fmt.Sprintf("%d orders did not end as expected, the first: %s", n, example)
-}
-
-func (r *demoRun) eventCount() int {
-	r.checker.mu.Lock()
-	defer r.checker.mu.Unlock()
-	return r.checker.log.Events
-}
-
-// progress prints the progress: on a terminal in place, elsewhere once at the end.
-func (r *demoRun) progress(last bool) {
-	if !isTerminal(r.note) {
+// printProgress prints the progress on a terminal, in place.
+func (d *demoCommand) printProgress(p demo.Progress, last bool) {
+	if !isTerminal(d.note) {
 		return
 	}
-	seen, ended, held := r.checker.progress()
-	fmt.Fprintf(r.note, "%s  %d of %d orders received, %d ended, %d held, %.0f/s", clearLine(r.note), seen, len(r.orders), ended, held,
-		float64(ended)/time.Since(r.started).Seconds())
+	fmt.Fprintf(d.note, "%s  %d of %d orders received, %d ended, %d held, %.0f/s", clearLine(d.note), p.Received, len(d.Orders), p.Ended, p.Held, d.Rate(p.Ended))
 	if last {
-		fmt.Fprintln(r.note)
+		fmt.Fprintln(d.note)
 	}
-}
-
-// isTerminal reports whether an output is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
-}
-
-func clearLine(w io.Writer) string {
-	if isTerminal(w) {
-		return "\r\x1b[K"
-	}
-	return ""
-}
-
-// demoResult is what -o json prints.
-type demoResult struct {
-	Tasks          int     `json:"tasks"`
-	Processed      int     `json:"processed"`
-	Undone         int     `json:"undone"`
-	Error          int     `json:"error"`
-	Cancelled      int     `json:"cancelled"`
-	Steps          int     `json:"steps"`
-	Events         int     `json:"events"`
-	Retries        int     `json:"retries"`
-	Duration       float64 `json:"duration_seconds"`
-	TasksPerSecond float64 `json:"tasks_per_second"`
-	Verified       bool    `json:"verified"`
 }
 
 // report prints the summary and one timeline, and returns an error if a check failed.
-func (r *demoRun) report() error {
-	w := r.checker
-	took := w.lastEnd.Sub(r.started).Seconds()
-	res := demoResult{Tasks: len(w.of), Processed: w.states[events.StateProcessed], Undone: w.states[events.StateUndone],
-		Error: w.states[events.StateError], Cancelled: w.states[events.StateCancelled], Steps: w.steps, Events: w.log.Events,
-		Retries: w.retries, Duration: took, TasksPerSecond: float64(len(w.of)) / took}
-	faults, err := r.faults()
-	if err != nil {
-		return err
-	}
+func (d *demoCommand) report(faults []string) (err error) {
+	res := d.Result()
 	res.Verified = len(faults) == 0
-	if r.o.output == "json" {
-		err = json.NewEncoder(r.out).Encode(res)
+	if d.o.output == formatJSON {
+		err = json.NewEncoder(d.out).Encode(res)
 	} else {
-		err = r.summary(res)
+		err = d.printSummary(res)
 	}
 	if err != nil {
 		return err
 	}
 	for i, f := range faults {
-		if i == 10 {
-			fmt.Fprintf(r.note, "... and %d more\n", len(faults)-i)
+		if i == demoFaultsShown {
+			fmt.Fprintf(d.note, "... and %d more\n", len(faults)-i)
 			break
 		}
-		fmt.Fprintln(r.note, f)
+		fmt.Fprintln(d.note, f)
 	}
 	if !res.Verified {
-		return fmt.Errorf("%d guarantees broken", len(faults))
+		return fmt.Errorf("%s broken", text.Count(len(faults), "guarantee"))
 	}
 	return nil
 }
 
-// faults lists what is wrong in the log, in the services' ledger, and in the ends of the orders.
-func (r *demoRun) faults() ([]string, error) {
-	var faults []string
-	for _, f := range r.checker.log.Faults {
-		faults = append(faults, f.String())
+// printSummary prints the ends of the orders, by card.
+func (d *demoCommand) printSummary(res demo.Result) error {
+	w := newTable(d.out, "CARD ORDERS ENDED HOW")
+	endings, count := demo.Endings(d.Orders)
+	for _, e := range endings {
+		w.row(e.Card, strconv.Itoa(count[e]), stateText(e.State), e.How())
 	}
-	ledger, err := demo.ReadLedger(filepath.Join(r.dir, "ledger.jsonl"))
-	if err != nil {
-		return nil, err
+	if err := w.Flush(); err != nil {
+		return err
 	}
-	ids := make([]string, len(r.orders))
-	for i := range r.orders {
-		ids[i] = r.orders[i].ID
+	fmt.Fprintf(d.out, "\n%s: %d processed, %d undone, %d held for an operator. %s, %s (%s, %s), %s in %.1f s: %.0f orders/s.\n",
+		text.Count(res.Tasks, "order"), res.Processed, res.Undone, res.Error, text.Count(res.Steps, "step"), text.Count(res.Retries, "retry"),
+		text.Count(res.Timeouts, "time-out"), text.Count(res.CoolDowns, "cool-down"), text.Count(res.Events, "event"), res.Duration, res.TasksPerSecond)
+	if res.Verified {
+		fmt.Fprintln(d.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
 	}
-	faults = append(faults, demo.CheckLedger(ledger, r.checker.log.Task, ids)...)
-	if !r.finished() {
-		faults = append(faults, "P1: "+r.unfinished())
-	}
-	return faults, nil
+	fmt.Fprintf(d.out, "\nThe timeline of %s:\n", demo.MostTelling(d.Orders))
+	return printTimeline(d.out, d.timeline)
 }

@@ -22,8 +22,10 @@ type historyTool struct {
 
 func (t *historyTool) flags(cmd *cobra.Command) {
 	t.tool.flags(cmd)
-	cmd.Flags().StringVar(&t.file, "file", "", "read a file of 'waybill export' (-: standard input) instead of the log")
+	cmd.Flags().StringVar(&t.file, "file", "", fileUsage)
 }
+
+const fileUsage = "read a file of 'waybill export' (-: standard input) instead of the log"
 
 // oneTaskTool is a historyTool for one task. A console can provide the events, too.
 type oneTaskTool struct {
@@ -152,13 +154,14 @@ func (h *logHistory) warnings() io.Writer { return h.note }
 
 // fileHistory is the eventSource of an exported file. Standard input can be read once only.
 type fileHistory struct {
-	path  string
-	stdin *replay.Reader // nil: read the file at path, each time from its start
-	note  io.Writer
-	first replay.Head
-	noted bool // warnChanged has warned
-	cut   bool // warnIncomplete has warned
-	lacks bool // warnWithout has warned
+	path   string
+	stdin  *replay.Reader // nil: read the file at path, each time from its start
+	note   io.Writer
+	first  replay.Head
+	reader *replay.Reader // of the read that goes on
+	noted  bool           // warnChanged has warned
+	cut    bool           // warnIncomplete has warned
+	lacks  bool           // warnWithout has warned
 }
 
 // warnWithout warns once that the file was exported without some tasks.
@@ -212,6 +215,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	}
 	defer func() { _ = f.Close() }() // only read: an error on close loses nothing
 	r, err := replay.NewReader(f)
+	h.reader = r
 	if err == nil && fn != nil {
 		h.warnWithout(r.Without())
 		r.Changed = h.warnChanged

@@ -27,8 +27,8 @@ func newExport() *cobra.Command {
 		Use:   "export [ID...]",
 		Short: "Write events to a file, to replay them without a broker",
 		Long: `Write events to a file as JSON lines: all events, those of some tasks, or those of tasks submitted between
---since and --until. The claims of partitions are included. 'waybill replay', 'waybill timeline' and
-'waybill verify' read the file with --file; 'waybill import' writes it to another cluster.
+--since and --until. The claims of partitions are included. 'waybill task list', 'waybill timeline',
+'waybill replay' and 'waybill verify' read the file with --file.
 
 Every byte of a record is kept, so that hashes can be checked. Each line has a checksum, and the last line
 has the number of lines: an edited or truncated file is detected.

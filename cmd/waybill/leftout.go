@@ -26,6 +26,15 @@ func (l *unreadableEvents) add(d *kafka.CorruptError) {
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
 }
 
+// each passes the ranges to fn.
+func (l *unreadableEvents) each(fn func(*replay.Loss)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.list {
+		fn(&l.list[i])
+	}
+}
+
 // leftOut is what an answer about many tasks leaves out, because events can't be read.
 type leftOut struct {
 	tasks   []replay.LeftOut

@@ -13,12 +13,12 @@
 //
 // Errors with an exit code of their own are created by exit or usage. Every error says what to do next.
 //
-// A console and the log give the same answer to many queries. Such a verb has two functions, ask and
-// read, and consoleOrLog (api.go) selects one. A verb about the events of one task reads an
-// eventSource (eventsource.go): the log, a file, or a console.
+// A query asks a console (queryFlags.query in api.go): one that runs, or one in this process over an index
+// that it builds first (localconsole.go). A verb that replays events reads an eventSource (eventsource.go): the
+// log, a file, or a console.
 //
 // internal/instance wires the roles, from flags in scheduler.go, supervisor.go, agent.go and
-// console.go. demo and up run all roles on an embedded broker (local.go).
+// console.go. demo and up run all roles on an embedded broker (internal/local).
 package main
 
 import (
@@ -28,6 +28,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -93,6 +94,16 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
 	return codeOf(err)
+}
+
+// ending is held from the first failure of a disk until the process has ended, so that only one is reported.
+var ending sync.Mutex
+
+// endProcess ends the process because a disk failed.
+func endProcess(err error) {
+	ending.Lock()
+	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+	os.Exit(exitOther)
 }
 
 // errSilent is wrapped by errors that were already printed.

@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // When a progress bar is shown, and its width.
@@ -14,20 +17,32 @@ const (
 	progressColumns = 30
 )
 
-// progressBar shows progress on a terminal, on one line that is overwritten. Elsewhere it writes nothing. It is
-// for one goroutine.
+// slowAfter is the time after which progressBar.slow is written, if slowRecords are left.
+const (
+	slowAfter   = time.Second
+	slowRecords = 10_000
+)
+
+// progressBar shows progress on a terminal, on one line that is overwritten. Elsewhere it writes nothing, or the
+// line slow once if it takes longer than slowAfter. It is for one goroutine.
 type progressBar struct {
 	out   io.Writer
 	what  string
+	slow  string // empty: none
+	began time.Time
 	next  time.Time
 	shown bool
 }
 
 func newProgress(out io.Writer, what string) *progressBar {
-	return &progressBar{out: out, what: what, next: time.Now().Add(progressAfter)}
+	return &progressBar{out: out, what: what, began: time.Now(), next: time.Now().Add(progressAfter)}
 }
 
 func (p *progressBar) set(done, total int64) {
+	if p.slow != "" && !isTerminal(p.out) && total-done > slowRecords && time.Since(p.began) > slowAfter {
+		fmt.Fprintf(p.out, "waybill: %s: %d of %d records\n", p.slow, done, total)
+		p.slow = ""
+	}
 	if !isTerminal(p.out) || time.Now().Before(p.next) || total <= 0 {
 		return
 	}
@@ -43,4 +58,17 @@ func (p *progressBar) end() {
 		fmt.Fprint(p.out, clearLine(p.out))
 		p.shown = false
 	}
+}
+
+// isTerminal reports whether an output is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+func clearLine(w io.Writer) string {
+	if isTerminal(w) {
+		return "\r\x1b[K"
+	}
+	return ""
 }

@@ -39,7 +39,6 @@ type logbook struct {
 	admin      *kafka.Admin
 	reader     *kafka.Restorer
 	partitions int32
-	history    bool            // an imported namespace, which is read-only
 	note       io.Writer       // output for notes and progress
 	reported   map[string]bool // partitions for which warnOpenTransaction has warned
 	corruption sync.Mutex
@@ -74,17 +73,9 @@ func (l *logbook) readFormat(ctx context.Context) error {
 	}
 	return l.askBrokers(ctx, func(ctx context.Context) error {
 		format, err := l.admin.Format(ctx)
-		l.partitions, l.history = format.Partitions, format.History
+		l.partitions = format.Partitions
 		return err
 	})
-}
-
-// writable returns an error for an imported namespace, in which no role runs.
-func (l *logbook) writable() error {
-	if l.history {
-		return exit(exitRefused, "the namespace %s is an imported history and read-only: no scheduler runs there", l.cfg.Namespace)
-	}
-	return nil
 }
 
 func (l *logbook) close() {
@@ -145,6 +136,18 @@ type readPosition struct {
 func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
+	return l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
+		for i := range rs {
+			if err := fn(&rs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readBatches is read with a function that receives several records of one partition, and a progress bar.
+func (l *logbook) readBatches(ctx context.Context, topic string, in kafka.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]readPosition, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
@@ -160,16 +163,16 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallTimeout)
-		youngest := time.Time{} // a fetch has records of one partition
+		p, youngest := rs[0].Partition, time.Time{} // a fetch has records of one partition
 		for i := range rs {
 			youngest = later(rs[i].Time, youngest)
-			if err := fn(&rs[i]); err != nil {
-				return err
-			}
+		}
+		if err := fn(rs); err != nil {
+			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		last[rs[0].Partition] = later(youngest, last[rs[0].Partition])
+		last[p] = later(youngest, last[p])
 		return nil
 	}, bar.set)
 	if err != nil {
@@ -259,7 +262,8 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
 		return
 	}
-	t, e, err := events.FoldRecord(f.tasks[id], r)
+	fold := events.Fold{Task: f.tasks[id]}
+	e, err := fold.Add(r)
 	switch {
 	case err != nil && id == "":
 		f.noTask++
@@ -269,7 +273,7 @@ func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
 		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
 			f.owners[r.Partition] = claim.Owner
 		} else {
-			f.tasks[id] = t
+			f.tasks[id] = fold.Task
 		}
 	}
 }
@@ -282,14 +286,6 @@ func (f *taskFold) onUnreadable(ids ...string) func(*kafka.CorruptError) {
 				f.unreadable[id] = d
 			}
 		}
-	}
-}
-
-// dropLeftOut removes the tasks that are left out.
-func (f *taskFold) dropLeftOut(left *leftOut) {
-	for i := range left.tasks {
-		delete(f.tasks, left.tasks[i].Task)
-		delete(f.unreadable, left.tasks[i].Task)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -128,7 +129,7 @@ type shell struct {
 }
 
 // newShell starts a shell in a directory with the directories of the repository that pages name.
-func newShell(t *testing.T, sys *local) *shell {
+func newShell(t *testing.T, sys *local.System) *shell {
 	t.Helper()
 	root, err := filepath.Abs(repository)
 	if err != nil {
@@ -149,7 +150,7 @@ func newShell(t *testing.T, sys *local) *shell {
 	}
 	cmd := exec.Command(program)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Environ(), "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"), "WAYBILL_BROKERS="+sys.broker.Addr())
+	cmd.Env = append(cmd.Environ(), "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"), "WAYBILL_BROKERS="+sys.Broker.Addr())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -166,13 +167,13 @@ func newShell(t *testing.T, sys *local) *shell {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and all processes that it started
 		_ = cmd.Wait()
 	})
-	console, service := strings.TrimPrefix(sys.console, "http://"), freeAddress(t)
+	console, service := strings.TrimPrefix(sys.Console, "http://"), freeAddress(t)
 	_, port, err := net.SplitHostPort(service)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &shell{in: in, out: bufio.NewScanner(out), endMark: "END OF " + strconv.Itoa(cmd.Process.Pid),
-		toRun: strings.NewReplacer("localhost:9092", sys.broker.Addr(), "127.0.0.1:9092", sys.broker.Addr(),
+		toRun: strings.NewReplacer("localhost:9092", sys.Broker.Addr(), "127.0.0.1:9092", sys.Broker.Addr(),
 			"127.0.0.1:8080", console, "127.0.0.1:9001", service, "service.py 9001", "service.py "+port),
 		toShow: strings.NewReplacer(console, "127.0.0.1:8080", service, "127.0.0.1:9001")}
 	s.out.Buffer(nil, 16<<20)

@@ -23,7 +23,7 @@ import (
 const repository = "../.."
 
 // sources lists the files that code in the pages is copied from.
-var sources = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "workflow/example_test.go", "agent/example_test.go"}
+var sources = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "example_test.go", "workflow/example_test.go", "agent/example_test.go"}
 
 // pages returns all documentation pages: in the root, in deploy, and in docs.
 func pages(t *testing.T) []string {

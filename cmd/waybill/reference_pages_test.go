@@ -30,44 +30,6 @@ func generatedPart(t *testing.T, page, mark, text string) {
 	reference(t, page, head+begin+text+end+tail)
 }
 
-func TestReferenceHTTP(t *testing.T) {
-	type operation struct {
-		Summary    string
-		Role       string `json:"x-role"`
-		Parameters []struct{ Name, In string }
-	}
-	var document struct {
-		Paths map[string]map[string]operation
-	}
-	if err := json.Unmarshal([]byte(readFile(t, "internal/console/openapi.json")), &document); err != nil {
-		t.Fatal(err)
-	}
-	var rows []string
-	for path, methods := range document.Paths {
-		for method, o := range methods {
-			var query []string
-			for _, p := range o.Parameters {
-				if p.In == "query" {
-					query = append(query, "`"+p.Name+"`")
-				}
-			}
-			role := o.Role
-			if role == "" {
-				role = "-"
-			}
-			if len(query) == 0 {
-				query = []string{"-"}
-			}
-			rows = append(rows, fmt.Sprintf("| `%s %s` | %s | %s | %s |\n", strings.ToUpper(method), path, strings.ReplaceAll(o.Summary, "|", "\\|"), strings.Join(query, ", "), role))
-		}
-	}
-	if len(rows) < 15 {
-		t.Errorf("%d operations found: the test proves nothing", len(rows))
-	}
-	slices.Sort(rows)
-	generatedPart(t, "http-api.md", "operations", "| request | answer | query parameters | role |\n|---|---|---|---|\n"+strings.Join(rows, ""))
-}
-
 // property is what events.md shows of a member of a record.
 type property struct {
 	Type        any

@@ -217,7 +217,7 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		fmt.Fprintf(h.warnings(), "waybill: --at %s is in the future: this is the current state\n", o.at)
 	}
 	in, gone := replay.NewInstant(at), &unreadableEvents{}
-	if l, is := h.(*logHistory); is && !l.history { // a file or an imported history may have only some tasks
+	if _, is := h.(*logHistory); is { // a file may have only some tasks
 		in.WholeLog()
 	}
 	err = h.read(cmd.Context(), "", func(r *events.Record) error {

@@ -28,7 +28,7 @@ type roleFlags struct {
 	logLevel      string
 	session       time.Duration
 	transaction   time.Duration
-	reads         bool // may open an imported namespace
+	reads         bool // it only reads: it is no group member
 	drains        bool // serves requests of load balancers, so it drains before it stops
 }
 
@@ -38,7 +38,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.instance, "instance", "", "name of this process; makes it a static group member, which keeps its partitions across a restart")
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics) and probes (/healthz, /readyz, /startupz)")
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
-	if !r.reads { // a console isn't a group member
+	if !r.reads {
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
 		after := kafka.DefaultSessionTimeout
 		if !state {
@@ -110,7 +110,8 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 		return err
 	}
 	ctx, m := cmd.Context(), instance.NewMetrics()
-	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction, ReadOnly: r.reads})
+	n, err := instance.Open(ctx, cfg, instance.Config{Name: r.instance, LeaveOnStop: r.leaveOnStop, DataDir: r.dataDir, Metrics: m, Log: log, Session: r.session, Transaction: r.transaction,
+		EndProcess: endProcess})
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -161,7 +162,7 @@ func newScheduler() *cobra.Command {
 		Short: "Run a scheduler: it owns tasks and writes events",
 		Long: `Run a scheduler. It consumes the inboxes, decides what happens next to each task, and writes events
 and requests in Kafka transactions. It is the only writer of events. It also runs the notifier, which
-tells each task's reply_to topic how the task goes.
+writes changes of a task's state to the task's reply_to topic.
 
 Run one or more processes: Kafka's consumer group protocol divides the partitions among them. With
 --instance and --data-dir a restarted process keeps its partitions and its state.`,
@@ -176,7 +177,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers; each is a group member with a transactional producer. Workers beyond the number of partitions are idle")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")

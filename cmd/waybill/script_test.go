@@ -19,8 +19,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -53,7 +55,7 @@ func binary(t *testing.T) string {
 // parallel, so each uses its own ids.
 func TestScript(t *testing.T) {
 	sys := startUp(t)
-	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.broker.Addr(), "UP": sys.broker.Addr(), "CONSOLE": sys.console})
+	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.Broker.Addr(), "UP": sys.Broker.Addr(), "CONSOLE": sys.Console})
 }
 
 // TestRolesScript runs each role in a separate process, and the tools against them, on both brokers.
@@ -88,7 +90,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide, "deletetopic": cmdDeleteTopic},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "json": cmdJSON, "jsonl": cmdJSONL, "eventually": cmdEventually, "wide": cmdWide, "deletetopic": cmdDeleteTopic, "count": cmdCount},
 	})
 }
 
@@ -101,37 +103,42 @@ func cmdDeleteTopic(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // startUp runs the system of `waybill up --demo`, with the demo's durations and fewer partitions.
-func startUp(t *testing.T) *local { return startUpWith(t, 4, demoWorkflow()) }
+func startUp(t *testing.T) *local.System { return startUpWith(t, 4, demo.Workflow()) }
 
-func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local {
+func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local.System {
 	t.Helper()
 	dir := t.TempDir()
-	o := localOptions{dataDir: dir, listen: "127.0.0.1:0", partitions: partitions, definitions: []*workflow.Definition{d}, demo: true,
-		ledger: filepath.Join(dir, "ledger.jsonl"), concurrency: 16, console: &consoleFlags{listen: "127.0.0.1:0", operator: true}, scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
-		log: slog.New(slog.NewTextHandler(io.Discard, nil)), metrics: instance.NewMetrics()}
+	world, err := demo.NewWorld(filepath.Join(dir, "ledger.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	console := &consoleFlags{listen: "127.0.0.1:0", operator: true}
 	ctx, stop := context.WithCancel(context.Background())
-	sys, err := startLocal(ctx, o)
+	sys, err := local.Start(ctx, local.Options{DataDir: dir, Listen: "127.0.0.1:0", Partitions: partitions, Definitions: []*workflow.Definition{d},
+		Agents: world.Handlers(), Concurrency: 16, Scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: instance.NewMetrics(),
+		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) { return console.start(ctx, n, false) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	up, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
 		ended <- sys.Run(ctx, func(ctx context.Context) error {
-			err := sys.startRoles(ctx, o)
+			err := sys.StartRoles(ctx)
 			up <- err
 			return err
 		})
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(<-ended, sys.close()); err != nil {
+		if err := errors.Join(<-ended, sys.Close(), world.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	if err := <-up; err != nil {
 		t.Fatal(err)
 	}
-	sys.broker.Open()
+	sys.Broker.Open()
 	return sys
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -54,7 +56,7 @@ func TestPage(t *testing.T) {
 
 	submit := func(id string) {
 		b.click("nav a[href='#/submit']")
-		b.click("option[value=checkout], option:nth-child(1)")
+		b.choose("select[name=workflow]", "checkout")
 		b.enter("input[name=id]", id)
 		b.enter("textarea", `{"total":49,"card":"tok_down"}`)
 		b.click("main form button")
@@ -91,6 +93,31 @@ func TestPage(t *testing.T) {
 		t.Errorf("the browser says: %s", said)
 	}
 	u.stop(t)
+}
+
+// TestBrowserComplains: the browser reports what a page's policy forbids, and what its scripts throw.
+func TestBrowserComplains(t *testing.T) {
+	b := openBrowser(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", "script-src 'self'")
+		if r.URL.Path != "/" {
+			_, _ = w.Write([]byte("document.title = 'ran'; console.error('told'); throw new Error('thrown')"))
+			return
+		}
+		_, _ = w.Write([]byte("<!doctype html><script>document.title = 'inline'</script><script src=own.js></script>"))
+	}))
+	defer s.Close()
+	b.load(s.URL)
+	b.await("document.title === 'ran'")
+	all := strings.Join(b.complaints(), "\n")
+	for _, want := range []string{"Content Security Policy", "told", "thrown"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the browser doesn't complain of %q, but:\n%s", want, all)
+		}
+	}
+	if again := b.complaints(); len(again) > 0 {
+		t.Errorf("reported twice: %q", again)
+	}
 }
 
 // command sends a command for the task that is shown.
@@ -154,7 +181,7 @@ func TestPageSendsWhatIsTyped(t *testing.T) {
 	u := startUpProcess(t, "--demo", "--listen", "127.0.0.1:0", "--workflow", checkout)
 	const typed = `{"total":49.0,"card":"tok_down","n":12345678901234567,"e":[1e2,-0.0,0.10],"text":"\u00e9\/"}`
 	b.load(consoleAt(t, u.process).url + "/#/submit")
-	b.click("option[value=checkout], option:nth-child(1)")
+	b.choose("select[name=workflow]", "checkout")
 	b.enter("input[name=id]", "typed-1")
 	b.enter("textarea", typed)
 	b.click("main form button")

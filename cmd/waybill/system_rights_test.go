@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,13 +25,11 @@ const rightsPage = "docs/operate/security.md"
 // snapshots.
 var rightsUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
-	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter", "`import`, in its own namespace": importer,
+	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter",
 }
 
 const (
 	notOfSnapshots = "unsnapshot"
-	importer       = "importer"
-	importedTo     = "history."
 	rightsReplyTo  = "shop.orders"
 )
 
@@ -59,9 +56,6 @@ func tableOfRights(t *testing.T) map[string][]kafkatest.Right {
 			t.Errorf("%s: no test tries the rights of %s", rightsPage, cells[0])
 		}
 		ns := events.DefaultNamespace
-		if user == importer {
-			ns = importedTo
-		}
 		for _, sentence := range strings.Split(cells[1], ". ") {
 			rights[user] = append(rights[user], rightsIn(ns, sentence, kafkatest.Topic)...)
 		}
@@ -230,9 +224,6 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 		t.Errorf("%s was told of no order", rightsReplyTo)
 	}
 	rightsOfAConsole(t, consoleAt(t, console))
-	file := filepath.Join(t.TempDir(), "held.jsonl")
-	operator.waybill(t, exitOK, "export", "held", "--out", file)
-	by[importer].waybill(t, exitOK, "import", file, "--namespace", importedTo)
 	rightsOfAGoClient(t, shopper)
 	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
 }

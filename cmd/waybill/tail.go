@@ -74,8 +74,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// pollUntil polls until done returns true or ctx ends. In an imported namespace it ends when there are no more
-// records. It tolerates unavailable brokers for stallTimeout.
+// pollUntil polls until done returns true or ctx ends. It tolerates unavailable brokers for stallTimeout.
 func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
 	var failing time.Time
 	for {
@@ -93,8 +92,6 @@ func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err err
 		case news:
 			failing = time.Time{}
 			continue
-		case l.history:
-			return exit(exitRefused, "the namespace %s is an imported history and read-only: nothing more comes", l.cfg.Namespace)
 		default:
 			failing = time.Time{}
 		}

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // tableLimit is the default of --limit in a table.
@@ -87,7 +84,7 @@ func taskRow(v events.TaskView) []string {
 
 type taskGetOptions struct {
 	tool
-	api apiFlags
+	queryFlags
 }
 
 func newTaskGet() *cobra.Command {
@@ -96,14 +93,15 @@ func newTaskGet() *cobra.Command {
 		Use:   "get ID",
 		Short: "Show a task: state, steps, input and output",
 		Long: `Show a task: its state, its steps with attempts and failures, its input and output. A console answers if
-one runs. Otherwise the task is folded from its partition of the log.`,
+one runs. Otherwise the task's partition of the log is indexed for this query.`,
 		Example: `  waybill task get order-7
   waybill task get order-7 -o json`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
-	o.api.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
 	return cmd
 }
 
@@ -115,43 +113,19 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.askConsole(cmd, c, id) },
-		func(l *logbook) error { return o.readLog(cmd, l, id) })
+	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
+		v, err := c.Task(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		return o.printTask(cmd, v)
+	})
 }
 
-// readLog folds the task from its events.
-func (o *taskGetOptions) readLog(cmd *cobra.Command, l *logbook, id string) error {
-	w := newWaiter(l)
-	w.add(id, "", "")
-	if err := w.readHistory(cmd.Context(), l.partition(id)); err != nil {
-		return err
-	}
-	w.fold.warn(l.note)
-	return o.printTask(cmd, w, id)
-}
-
-// askConsole prints the task that a console returns.
-func (o *taskGetOptions) askConsole(cmd *cobra.Command, c *apiClient, id string) error {
-	v, err := c.task(cmd.Context(), id)
-	if err != nil {
-		return err
-	}
+// printTask prints a task as a console returned it.
+func (t *tool) printTask(cmd *cobra.Command, v consoleapi.Task) error {
 	warnConsoleTasks(cmd.ErrOrStderr(), v)
-	return o.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
-}
-
-// printTask prints a task as a waiter folded it.
-func (t *tool) printTask(cmd *cobra.Command, w *waiter, id string) error {
-	task, p := w.fold.tasks[id], w.log.partition(id)
-	switch {
-	case task == nil && w.fold.unreadable[id] != nil:
-		return fmt.Errorf("task %q can't be shown: its first event is unreadable", id)
-	case task == nil:
-		return w.log.explainMissing(cmd.Context(), id)
-	}
-	v := task.View(w.fold.owners[p], p, w.events.places[p].next)
-	return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return taskTable(out, v) })
+	return t.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
 }
 
 // taskTable prints one task.
@@ -195,6 +169,7 @@ func taskTable(out io.Writer, v events.TaskView) error {
 
 type taskWaitOptions struct {
 	tool
+	queryFlags
 	timeout time.Duration
 }
 
@@ -204,12 +179,15 @@ func newTaskWait() *cobra.Command {
 		Use:   "wait ID",
 		Short: "Wait until a task has ended or is held, and show it",
 		Long: `Wait until a task has ended or is held, then show it. Exit code 0: processed. 3: no such task. 4: held.
-5: undone or cancelled. 6: --timeout passed. 8: its submission was refused.`,
+5: undone or cancelled. 6: --timeout passed. 8: its submission was refused.
+
+A console answers if one runs. Otherwise the task's partition of the log is indexed and followed.`,
 		Example: `  waybill task wait order-7 --timeout 1m`,
 		Args:    arguments("a task's id"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWait(cmd, &o, args) },
 	}
-	o.flags(cmd)
+	o.tool.flags(cmd)
+	o.queryFlags.flags(cmd)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "give up after this time (default: never)")
 	return cmd
 }
@@ -225,63 +203,34 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	if o.timeout < 0 {
 		return usage("--timeout %s: a positive duration", o.timeout)
 	}
-	l, err := o.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	ctx, cancel := waitContext(cmd.Context(), o.timeout)
+	whole := cmd.Context()
+	ctx, cancel := waitContext(whole, o.timeout)
 	defer cancel()
-	w := newWaiter(l)
-	w.add(id, "", "")
-	if err = w.readHistory(ctx, l.partition(id)); err == nil && w.fold.tasks[id] == nil {
-		err = w.findSubmission(ctx, id)
+	cmd.SetContext(ctx)
+	var v consoleapi.Task
+	indexed := func(partitions int32) indexOptions {
+		x := indexTask(id)(partitions)
+		x.follow = true
+		return x
 	}
-	if err == nil {
-		err = w.run(ctx)
-	}
+	err = o.query(cmd, &o.tool, indexed, func(c *apiClient) (err error) {
+		v, err = (&taskWait{console: c, id: id}).wait(ctx)
+		return err
+	})
 	switch {
-	case errors.Is(err, context.DeadlineExceeded) && cmd.Context().Err() == nil:
+	case err != nil && ctx.Err() != nil && whole.Err() == nil:
 		return exit(exitTimeout, "task %q has not ended within %s", id, o.timeout)
 	case err != nil:
 		return err
-	case w.want[id].refused != "":
-		return exit(exitRefused, "the submission of %q was refused: %s", id, w.want[id].refused)
 	}
-	w.fold.warn(l.note)
-	if err := o.printTask(cmd, w, id); err != nil {
+	if err := o.printTask(cmd, v); err != nil {
 		return err
 	}
-	if w.fold.unreadable[id] != nil {
+	if v.Unreadable != nil {
 		return fmt.Errorf("the state of task %q is unknown: one of its events is unreadable", id)
 	}
-	if code := stateExitCode(w.fold.tasks[id].State); code != exitOK {
-		return exit(code, "task %q: %s", id, stateText(w.fold.tasks[id].State))
+	if code := stateExitCode(v.State); code != exitOK {
+		return exit(code, "task %q: %s", id, stateText(v.State))
 	}
 	return nil
-}
-
-// findSubmission looks for the submission of a task without events: among those that no scheduler has consumed,
-// and among the dead letters.
-func (w *waiter) findSubmission(ctx context.Context, id string) error {
-	ns := w.log.cfg.Namespace
-	found := false
-	_, err := w.log.read(ctx, ns.Inbox(events.Tasks), kafka.Range{Unavailable: w.log.skipLeaderless(ns.Inbox(events.Tasks))}, func(r *events.Record) error {
-		if task, _, err := events.DecodeInput(events.Tasks, r); err == nil && task == id {
-			w.origins[events.Origin(r)], found = id, true
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return cmp.Or(w.log.partialError(), notFound(id))
-	}
-	places, err := w.log.read(ctx, ns.Deadletters(), kafka.Range{Unavailable: func(int32) {}}, func(r *events.Record) error {
-		w.recordRefusal(r)
-		return nil
-	})
-	w.dead = &tail{log: w.log, topic: ns.Deadletters(), places: places}
-	return err
 }

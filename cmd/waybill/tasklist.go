@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,18 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
-	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
-
-// listPageSize is the page size of task lists when a console answers.
-const listPageSize = 1000
 
 type taskListOptions struct {
 	tool
 	sinceFlag
 	limit
-	api      apiFlags
+	queryFlags
 	states   []string
 	workflow string
 	labels   labels
@@ -41,9 +35,11 @@ func newTaskList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List tasks, newest first",
-		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. A console
-answers if one runs. Otherwise, and for json and jsonl, the tasks are read from the log. With --api URL the
-console answers json and jsonl too, task by task.
+		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. As json and
+jsonl each task is shown whole.
+
+A console answers if one runs. Otherwise the log is indexed for this query, or the file of --file. With
+--data-dir the index stays, and the next query reads only new events.
 
 A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
 exit code is then 7, and likewise if a partition can't be read.`,
@@ -56,7 +52,8 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	o.tool.flags(cmd)
 	o.sinceFlag.flags(cmd, "only tasks submitted since")
 	o.limit.flags(cmd)
-	o.api.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is the state error of JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
@@ -79,12 +76,7 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.format != formatTable && o.api.url == apiAuto {
-		o.api.url = apiOff // a console needs one request per task
-	}
-	return o.consoleOrLog(cmd, &o.api,
-		func(c *apiClient) error { return o.askConsole(cmd, c, from) },
-		func(l *logbook) error { return o.readLog(cmd, l, from) })
+	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.ask(cmd, c, from) })
 }
 
 func (o *taskListOptions) check() error {
@@ -101,60 +93,7 @@ func (o *taskListOptions) check() error {
 	return o.limit.check(&o.output)
 }
 
-// readLog builds the list from the events.
-func (o *taskListOptions) readLog(cmd *cobra.Command, l *logbook, from time.Time) error {
-	f, gone := newTaskFold(), &unreadableEvents{}
-	h := &logHistory{logbook: l, allowLeaderless: true}
-	err := h.read(cmd.Context(), "", func(r *events.Record) error {
-		f.add(r, nil)
-		return nil
-	}, gone.add)
-	if err != nil {
-		return err
-	}
-	left, err := gone.findLeftOut(cmd.Context(), h, "", func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
-	if err != nil {
-		return err
-	}
-	f.dropLeftOut(left)
-	f.warn(l.note)
-	left.warn(l.note)
-	now := time.Now()
-	tasks := slices.SortedFunc(maps.Values(f.tasks), newestFirst)
-	tasks = slices.DeleteFunc(tasks, func(t *events.Task) bool { return !o.shows(t, from, now) })
-	tasks = limitRows(&o.limit, l.note, "tasks", tasks)
-	views := make([]events.TaskView, len(tasks))
-	for i, t := range tasks {
-		p := l.partition(t.ID)
-		views[i] = t.View(f.owners[p], p, h.places[p].next)
-	}
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, views, taskRow), l.partialError(), left.partialError())
-}
-
-func newestFirst(a, b *events.Task) int {
-	if c := b.SubmittedAt.Compare(a.SubmittedAt); c != 0 {
-		return c
-	}
-	return strings.Compare(a.ID, b.ID)
-}
-
-func (o *taskListOptions) shows(t *events.Task, from, now time.Time) bool {
-	switch {
-	case !o.mayShow(t, from):
-		return false
-	case len(o.states) > 0 && !slices.Contains(o.states, string(t.State)):
-		return false
-	case o.within > 0 && (!t.Open() || t.CompleteBy.IsZero() || !t.CompleteBy.Before(now.Add(o.within))):
-		return false
-	case o.inError != "" && !hasStepInError(t, o.inError):
-		return false
-	case o.agent != "" && !slices.Contains(replay.AgentsOf(t), o.agent):
-		return false
-	}
-	return true
-}
-
-// mayShow is the part of shows that depends only on values which a task never changes.
+// mayShow reports whether a task may be in the list, by values which a task never changes.
 func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	name, version, _ := strings.Cut(o.workflow, "/")
 	switch {
@@ -171,90 +110,70 @@ func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 	return true
 }
 
-// hasStepInError reports whether a step or its undo is held.
-func hasStepInError(t *events.Task, step string) bool {
-	for i := range t.Steps {
-		if t.Plan.Steps[i].ID != step {
-			continue
-		}
-		s := t.Steps[i]
-		return s.State == events.StepError || s.Undo != nil && s.Undo.State == events.StepError
-	}
-	return false
+// filter returns the filter for a console.
+func (o *taskListOptions) filter(from time.Time) *consoleapi.Filter {
+	return &consoleapi.Filter{States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, Agent: o.agent, Since: from, DueWithin: o.within}
 }
 
-// filter returns the filter expression for a console.
-func (o *taskListOptions) filter(from time.Time) string {
-	var terms []string
-	add := func(name, value string) { terms = append(terms, console.Term(name, value)) }
-	if len(o.states) > 0 {
-		add("state", strings.Join(o.states, ","))
-	}
-	if o.workflow != "" {
-		add("workflow", o.workflow)
-	}
-	for _, k := range slices.Sorted(maps.Keys(o.labels)) {
-		add("label", k+"="+o.labels[k])
-	}
-	if o.inError != "" {
-		add("step_in_error", o.inError)
-	}
-	if o.agent != "" {
-		add("agent", o.agent)
-	}
-	if !from.IsZero() {
-		add("since", from.UTC().Format(time.RFC3339Nano))
-	}
-	if o.within > 0 {
-		add("due_within", o.within.String())
-	}
-	return strings.Join(terms, " ")
-}
-
-// summaries is one page of a console's task list.
-type summaries struct {
-	Tasks         []events.SummaryView `json:"tasks"`
-	NextPageToken string               `json:"next_page_token"`
-	Incomplete    []console.Incomplete `json:"incomplete"`
-}
-
-// askConsole prints the list that a console returns.
-func (o *taskListOptions) askConsole(cmd *cobra.Command, c *apiClient, from time.Time) error {
-	q := atLogEnd()
-	q.Set("filter", o.filter(from))
-	var missing incompletePartitions
-	list, more, err := o.pages(cmd.Context(), c, q, &missing)
+// ask prints the list that a console returns.
+func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) error {
+	list, more, partial, err := o.list(cmd, c, from)
 	if err != nil {
 		return err
-	}
-	var whole []events.TaskView
-	if o.format != formatTable {
-		asked, err := c.tasks(cmd.Context(), list)
-		if err != nil {
-			return err
-		}
-		warnConsoleTasks(cmd.ErrOrStderr(), asked...)
-		whole = make([]events.TaskView, len(asked))
-		for i := range asked {
-			whole[i] = asked[i].TaskView
-		}
 	}
 	if more {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
 	}
-	if o.format != formatTable {
-		return cmp.Or(printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow), missing.partialError())
+	if o.format == formatTable {
+		warnStopped(cmd.ErrOrStderr(), list)
+		err = printList(&o.output, cmd.OutOrStdout(), taskHead, list, summaryRow)
+	} else {
+		err = o.printTasks(cmd, c, list)
 	}
-	warnStopped(cmd.ErrOrStderr(), list)
-	err = printList(&o.output, cmd.OutOrStdout(), taskHead, list, func(v events.SummaryView) []string {
-		code := ""
-		if v.ErrorCode != nil {
-			code = *v.ErrorCode
-		}
-		return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
-			tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
+	return cmp.Or(err, partial)
+}
+
+// list returns the list of a console, up to --limit, and whether there are more tasks. partial says what the list
+// lacks.
+func (o *taskListOptions) list(cmd *cobra.Command, c *apiClient, from time.Time) (list []events.SummaryView, more bool, partial, err error) {
+	var missing incompletePartitions
+	more, err = c.Tasks(cmd.Context(), o.filter(from), o.max, func(page *consoleapi.TaskPage) error {
+		list = append(list, page.Tasks...)
+		return missing.add(c, page.Incomplete)
 	})
-	return cmp.Or(err, missing.partialError())
+	if err != nil {
+		return nil, false, nil, err
+	}
+	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	if err != nil {
+		return nil, false, nil, err
+	}
+	list = slices.DeleteFunc(list, func(v events.SummaryView) bool { return left.contains(v.ID) })
+	return list, more, cmp.Or(missing.partialError(), left.partialError()), nil
+}
+
+// printTasks prints the full view of each task of a list as JSON.
+func (o *taskListOptions) printTasks(cmd *cobra.Command, c *apiClient, list []events.SummaryView) error {
+	asked, err := c.tasks(cmd.Context(), list)
+	if err != nil {
+		return err
+	}
+	warnConsoleTasks(cmd.ErrOrStderr(), asked...)
+	whole := make([]events.TaskView, len(asked))
+	for i := range asked {
+		whole[i] = asked[i].TaskView
+	}
+	return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
+}
+
+// summaryRow is a task's row in a list.
+func summaryRow(v events.SummaryView) []string {
+	code := ""
+	if v.ErrorCode != nil {
+		code = *v.ErrorCode
+	}
+	return []string{idText(v.ID), v.Workflow + "/" + strconv.Itoa(v.Version), stateText(v.State), strconv.Itoa(v.FailureCount),
+		tableTime(v.SubmittedAt), tableTime(v.UpdatedAt), code}
 }
 
 // warnStopped prints which tasks of a list are shown incompletely, and why.
@@ -272,41 +191,15 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 const concurrentTaskQueries = 8
 
 // tasks requests the full view of each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleTask, error) {
-	whole := make([]consoleTask, len(list))
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleapi.Task, error) {
+	whole := make([]consoleapi.Task, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentTaskQueries)
 	for i := range list {
 		g.Go(func() (err error) {
-			whole[i], err = c.task(ctx, list[i].ID)
+			whole[i], err = c.Task(ctx, list[i].ID)
 			return err
 		})
 	}
 	return whole, g.Wait()
-}
-
-// pages requests pages up to --limit.
-func (o *taskListOptions) pages(ctx context.Context, c *apiClient, q url.Values, missing *incompletePartitions) (list []events.SummaryView, more bool, err error) {
-	for {
-		size := listPageSize
-		if o.max > 0 {
-			size = min(size, o.max-len(list))
-		}
-		q.Set("page_size", strconv.Itoa(size))
-		var page summaries
-		if err := c.get(ctx, "/tasks", q, decode(&page)); err != nil {
-			return nil, false, err
-		}
-		if err := missing.add(c, page.Incomplete); err != nil {
-			return nil, false, err
-		}
-		list = append(list, page.Tasks...)
-		if err := c.nextPage(q, page.NextPageToken); err != nil {
-			return nil, false, err
-		}
-		q.Del("min_offset")
-		if more = page.NextPageToken != ""; !more || o.max > 0 && len(list) >= o.max {
-			return list, more, nil
-		}
-	}
 }

@@ -1,19 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
-	"time"
+	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
 type timelineOptions struct {
-	oneTaskTool
+	tool
+	queryFlags
 	follow bool
 }
 
@@ -37,7 +41,9 @@ continues with new events until the task has ended or is held.`,
 		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}
-	o.flags(cmd)
+	o.tool.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new events as they arrive (table or jsonl)")
 	return cmd
 }
@@ -52,29 +58,54 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	case o.follow && o.file != "":
 		return usage("--follow and --file can't be combined: a file doesn't grow")
 	}
-	id, h, err := o.openTask(cmd, args)
+	id, err := idArgument(args)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	t := &timeline{options: o, id: id, note: h.warnings()}
-	err = h.read(cmd.Context(), id, func(r *events.Record) error {
-		t.addRecord(r)
+	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
+		t := &timeline{options: o, id: id, note: cmd.ErrOrStderr()}
+		return t.ask(cmd, c)
+	})
+}
+
+// ask prints the timeline that a console returns, and follows it.
+func (t *timeline) ask(cmd *cobra.Command, c *apiClient) error {
+	answer, err := c.Timeline(cmd.Context(), t.id)
+	if err != nil {
+		return err
+	}
+	lines := make([]timelineLine, 0, len(answer.Lines)+len(answer.Unreadable))
+	for i := range answer.Lines {
+		lines = append(lines, timelineLine{Line: answer.Lines[i]})
+	}
+	for i := range answer.Unreadable {
+		u := &answer.Unreadable[i]
+		t.warnUnreadable(u)
+		lines = append(lines, timelineLine{events.Line{Seq: u.Seq, Type: replay.UnreadableType, At: u.At, Partition: u.Partition, Offset: u.Offset}, u.Error})
+	}
+	slices.SortFunc(lines, func(a, b timelineLine) int { return cmp.Compare(a.offset(), b.offset()) })
+	for i := range lines {
+		t.addLine(lines[i])
+	}
+	if err := t.show(cmd.OutOrStdout()); err != nil || !t.options.follow {
+		return err
+	}
+	c.discovered = false // no other source may begin again
+	return t.follow(cmd.Context(), c, lines[len(lines)-1].offset(), cmd.OutOrStdout())
+}
+
+// follow prints the events after an offset, until the task has ended or is held.
+func (t *timeline) follow(ctx context.Context, c *apiClient, after int64, out io.Writer) error {
+	if t.ended {
 		return nil
-	}, t.addUnreadable)
-	switch {
-	case err != nil:
-		return err
-	case len(t.lines) == 0:
-		return o.taskNotFound(id)
 	}
-	if err := t.show(cmd.OutOrStdout()); err != nil || !o.follow {
-		return err
-	}
-	if h, asked := h.(*consoleHistory); asked {
-		return t.followConsole(cmd.Context(), h, cmd.OutOrStdout())
-	}
-	return t.followLog(cmd.Context(), h.(*logHistory), cmd.OutOrStdout())
+	return c.FollowTask(ctx, t.id, after, func(e consoleapi.TaskEvent) (bool, error) {
+		if e.Error != "" {
+			t.warnUnreadable(&consoleapi.Unreadable{Partition: e.Partition, Offset: e.Offset, Error: e.Error})
+		}
+		t.addLine(timelineLine(e))
+		return t.ended, t.show(out)
+	})
 }
 
 // timeline is a timeline that is printed, and optionally followed.
@@ -93,28 +124,15 @@ type timelineLine struct {
 	Error string `json:"error,omitempty"`
 }
 
-// addRecord adds a record of the task.
-func (t *timeline) addRecord(r *events.Record) {
-	if string(r.Key) != t.id {
-		return
-	}
-	line, err := events.TimelineLine(r)
-	if err != nil {
-		warnNotAnEvent(t.note, r, err)
-		t.addLine(timelineLine{replay.UnreadableLine(r), err.Error()})
-		return
-	}
-	if _, err := time.Parse(time.RFC3339, line.At); err != nil && t.options.format == formatTable {
-		line.At = r.Time.UTC().Format(events.TimeLayout)
-	}
-	t.addLine(timelineLine{Line: line})
+// offset returns the position of a line in its partition; 0 if the console sent none.
+func (l *timelineLine) offset() int64 {
+	offset, _ := strconv.ParseInt(l.Offset, 10, 64)
+	return offset
 }
 
-// addUnreadable adds a line for a range that can't be read, at its position.
-func (t *timeline) addUnreadable(d *kafka.CorruptError) {
-	if d.Of(t.id) {
-		t.addLine(timelineLine{replay.LostLine(d.Partition, d.Offset), d.Error()})
-	}
+// warnUnreadable warns of a record that isn't an event.
+func (t *timeline) warnUnreadable(u *consoleapi.Unreadable) {
+	fmt.Fprintf(t.note, "waybill: offset %s of partition %d of the events isn't an event: %s\n", printable(u.Offset), u.Partition, printable(u.Error))
 }
 
 // addLine adds a line.
@@ -143,24 +161,4 @@ func (t *timeline) show(out io.Writer) error {
 		return printTimelineFrom(out, lines, from)
 	}
 	return printList(&t.options.output, out, "", t.lines[from:], nil)
-}
-
-// followConsole prints new events from a console's stream until the task has ended or is held.
-func (t *timeline) followConsole(ctx context.Context, h *consoleHistory, out io.Writer) error {
-	return h.follow(ctx, t.id, func(line timelineLine) error {
-		t.addLine(line)
-		return t.show(out)
-	}, func() bool { return t.ended })
-}
-
-// followLog prints new events of the log until the task has ended or is held.
-func (t *timeline) followLog(ctx context.Context, h *logHistory, out io.Writer) error {
-	news := &tail{log: h.logbook, topic: h.cfg.Namespace.Events(), places: h.places, waitForLeaders: true}
-	return h.pollUntil(ctx, func() (bool, error) {
-		any, err := news.poll(ctx, t.addRecord)
-		if err == nil && len(t.lines) > t.shown {
-			err = t.show(out)
-		}
-		return any, err
-	}, func() bool { return t.ended })
 }

@@ -274,7 +274,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		var asked []string
 		var note strings.Builder
 		given := 0
-		err := l.eachPage(&apiClient{}, q, &note, "alerts", func() (int, int64, string, error) {
+		err := l.eachPage(newTestClient(t, "http://c"), q, &note, "alerts", func() (int, int64, string, error) {
 			asked = append(asked, q.Get("limit")+" "+q.Get("page_token"))
 			n, err := strconv.Atoi(q.Get("limit"))
 			n = min(n, there-given)
@@ -288,7 +288,7 @@ func TestPagesOfAConsole(t *testing.T) {
 		}
 	}
 	old := func() (int, int64, string, error) { return 1000, 7, "", nil }
-	if err := new(limit).eachPage(&apiClient{}, url.Values{}, io.Discard, "alerts", old); !errors.Is(err, errPartialAnswer) {
+	if err := new(limit).eachPage(newTestClient(t, "http://c"), url.Values{}, io.Discard, "alerts", old); codeOf(err) != exitUnreachable {
 		t.Errorf("a console that gives one page only, and more is there: %v", err)
 	}
 }

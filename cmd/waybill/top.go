@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // topDefaultEvery is the default interval between redraws.
@@ -92,7 +92,7 @@ func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, li
 			last, before = now, last
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !live || last == nil || !isTransient(err):
+		case !live || last == nil || !consoleapi.Transient(err):
 			return err
 		default:
 			last.lastError = err
@@ -180,26 +180,19 @@ func (o *topOptions) client(cmd *cobra.Command) (*apiClient, error) {
 
 // overview is the data of one view.
 type overview struct {
-	at        time.Time
-	base      string
-	lastError error // why the last refresh failed; nil: the view is current
-	workflows struct {
-		Workflows  []console.WorkflowView `json:"workflows"`
-		Incomplete incompletePartitions   `json:"incomplete"`
-	}
-	agents struct {
-		Agents []console.AgentView `json:"agents"`
-	}
-	partitions struct {
-		Partitions []console.PartitionView `json:"partitions"`
-	}
-	alerts alertPage
+	at         time.Time
+	base       string
+	lastError  error // why the last refresh failed; nil: the view is current
+	workflows  consoleapi.WorkflowList
+	agents     consoleapi.AgentList
+	partitions consoleapi.PartitionList
+	alerts     consoleapi.AlertPage
 }
 
 func (c *apiClient) readOverview(ctx context.Context) (*overview, error) {
-	v := &overview{at: time.Now(), base: c.base}
+	v := &overview{at: time.Now(), base: c.URL()}
 	for path, into := range map[string]any{"/workflows": &v.workflows, "/agents": &v.agents, "/partitions": &v.partitions, "/alerts": &v.alerts} {
-		if err := c.get(ctx, path, nil, decode(into)); err != nil {
+		if err := c.Get(ctx, path, nil, into); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +200,7 @@ func (c *apiClient) readOverview(ctx context.Context) (*overview, error) {
 }
 
 // endedTasks counts the ended tasks of a workflow version.
-func endedTasks(v console.WorkflowView) (n int64) {
+func endedTasks(v consoleapi.Workflow) (n int64) {
 	for state, tasks := range v.Tasks {
 		if state.Terminal() {
 			n += tasks
@@ -222,7 +215,7 @@ func (v *overview) print(out io.Writer, before *overview, most int) error {
 	if v.lastError != nil {
 		fmt.Fprintf(out, "Not updated: %s\n\n", printable(v.lastError.Error()))
 	}
-	if err := v.workflows.Incomplete.partialError(); err != nil {
+	if err := (*incompletePartitions)(&v.workflows.Incomplete).partialError(); err != nil {
 		fmt.Fprintf(out, "Incomplete: %v.\n\n", err)
 	}
 	partitions := func(out io.Writer, _ *overview) error { return v.printPartitions(out, most) }
@@ -247,11 +240,11 @@ func (v *overview) printWorkflows(out io.Writer, before *overview) error {
 	return closeTable(out, w)
 }
 
-func (v *overview) rate(f console.WorkflowView, before *overview) string {
+func (v *overview) rate(f consoleapi.Workflow, before *overview) string {
 	if before == nil {
 		return "-"
 	}
-	i := slices.IndexFunc(before.workflows.Workflows, func(o console.WorkflowView) bool { return o.Workflow == f.Workflow && o.Version == f.Version })
+	i := slices.IndexFunc(before.workflows.Workflows, func(o consoleapi.Workflow) bool { return o.Workflow == f.Workflow && o.Version == f.Version })
 	if i < 0 {
 		return "-"
 	}
@@ -269,8 +262,8 @@ func (v *overview) printAgents(out io.Writer, _ *overview) error {
 func (v *overview) printPartitions(out io.Writer, most int) error {
 	shown, left := v.partitions.Partitions, len(v.partitions.Partitions)-most
 	if left > 0 {
-		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b console.PartitionView) int { return cmp.Compare(b.Lag, a.Lag) })[:most]
-		slices.SortFunc(shown, func(a, b console.PartitionView) int { return cmp.Compare(a.Partition, b.Partition) })
+		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b consoleapi.Partition) int { return cmp.Compare(b.Lag, a.Lag) })[:most]
+		slices.SortFunc(shown, func(a, b consoleapi.Partition) int { return cmp.Compare(a.Partition, b.Partition) })
 	}
 	w := newTable(out, "PARTITION OWNER SCHEDULER LAG OPEN TASKS OLDEST-DUE INDEX")
 	for _, p := range shown {
@@ -291,7 +284,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 }
 
 // schedulerText formats the restore progress of a partition's scheduler, and its name if it isn't the owner.
-func schedulerText(p console.PartitionView) string {
+func schedulerText(p consoleapi.Partition) string {
 	if p.Scheduler == nil || p.SchedulerRestored == nil {
 		return "none"
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // answering returns a client of a console that gives every request the same response.
@@ -21,7 +21,17 @@ func answering(t *testing.T, body string) *apiClient {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	t.Cleanup(s.Close)
-	return &apiClient{base: s.URL}
+	return newTestClient(t, s.URL)
+}
+
+// newTestClient returns a client of a console that a user named.
+func newTestClient(t *testing.T, url string) *apiClient {
+	t.Helper()
+	c, err := newAPIClient(consoleapi.Config{URL: url}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // interrupting is a terminal whose user interrupts after the first view.
@@ -61,13 +71,13 @@ func TestListOfSomePartitions(t *testing.T) {
 	for _, found := range []bool{false, true} {
 		for name, list := range map[string]func(*cobra.Command, *apiClient) error{
 			"tasks": func(cmd *cobra.Command, c *apiClient) error {
-				return (&taskListOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&taskListOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 			"alerts": func(cmd *cobra.Command, c *apiClient) error {
-				return (&alertsOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&alertsOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 			"dead letters": func(cmd *cobra.Command, c *apiClient) error {
-				return (&deadletterOptions{tool: shown, limit: limit{max: 10}}).askConsole(cmd, c, time.Time{})
+				return (&deadletterOptions{tool: shown, limit: limit{max: 10}}).ask(cmd, c, time.Time{})
 			},
 		} {
 			c := answering(t, `{"tasks":[{"id":"there"}],"alerts":[{"task":"there"}],"deadletters":[{"key":"there"}],"next_page_token":"","incomplete":[{"partition":3,"why":"no_leader","restored":0}]}`)
@@ -95,7 +105,7 @@ func TestListWithoutAnEnd(t *testing.T) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
-	for name, err := range map[string]error{"tasks": (&taskListOptions{}).askConsole(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).askConsole(cmd, c, time.Time{})} {
+	for name, err := range map[string]error{"tasks": (&taskListOptions{}).ask(cmd, c, time.Time{}), "alerts": (&alertsOptions{}).ask(cmd, c, time.Time{})} {
 		if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the same page") {
 			t.Errorf("%s: exit code %d, %v", name, codeOf(err), err)
 		}
@@ -105,7 +115,7 @@ func TestListWithoutAnEnd(t *testing.T) {
 // TestNoConsole: if the response at a URL isn't a console's, the error names the URL.
 func TestNoConsole(t *testing.T) {
 	c := answering(t, "<html>It works!</html>")
-	if _, err := c.task(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), c.base) || !strings.Contains(err.Error(), "is it a console?") {
+	if _, err := c.Task(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), c.URL()) || !strings.Contains(err.Error(), "is it a console?") {
 		t.Error(err)
 	}
 }
@@ -115,7 +125,7 @@ func TestNoConsole(t *testing.T) {
 func TestTopFitsItsTerminal(t *testing.T) {
 	v := &overview{at: time.Now(), base: "http://console"}
 	for p := range int32(12) {
-		v.partitions.Partitions = append(v.partitions.Partitions, console.PartitionView{Partition: p, Lag: int64(100 * (p / 9))})
+		v.partitions.Partitions = append(v.partitions.Partitions, consoleapi.Partition{Partition: p, Lag: int64(100 * (p / 9))})
 	}
 	for _, size := range [][2]int{{40, 20}, {80, 24}, {200, 60}, {10, 3}, {1, 1}, {0, 0}} {
 		o := topOptions{size: func() (int, int) { return size[0], size[1] }}
@@ -157,7 +167,7 @@ func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := &watching{stop: stop, until: 4}
 	o := topOptions{every: time.Millisecond}
-	if err := o.redraw(ctx, &apiClient{base: s.URL}, out, true); !errors.Is(err, context.Canceled) {
+	if err := o.redraw(ctx, newTestClient(t, s.URL), out, true); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	for i, away := range []bool{false, true, true, false} {
@@ -166,7 +176,7 @@ func TestTopGoesOnWhileTheConsoleIsAway(t *testing.T) {
 		}
 	}
 	asked = 4
-	if err := o.redraw(t.Context(), &apiClient{base: s.URL}, io.Discard, true); codeOf(err) != exitUnreachable {
+	if err := o.redraw(t.Context(), newTestClient(t, s.URL), io.Discard, true); codeOf(err) != exitUnreachable {
 		t.Errorf("of a console that has never answered: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -66,30 +69,47 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	if err != nil {
 		return err
 	}
-	lo.partitions, lo.anyPort = partitions, !cmd.Flags().Changed("listen")
+	lo.Partitions = partitions
+	if o.demo {
+		world, err := demo.NewWorld(filepath.Join(o.dataDir, "ledger.jsonl"))
+		if err != nil {
+			return err
+		}
+		lo.Agents = world.Handlers()
+		return errors.Join(o.run(cmd, lo), world.Close())
+	}
+	return o.run(cmd, lo)
+}
+
+// run runs the system until it is interrupted or a role fails.
+func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 	ctx := cmd.Context()
+	anyPort := !cmd.Flags().Changed("listen")
+	lo.StartIndex = func(ctx context.Context, n *instance.Instance) (string, error) {
+		return o.console.start(ctx, n, anyPort)
+	}
 	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until all has stopped
 	defer unserve()
-	sys, err := startLocal(ctx, lo)
+	sys, err := local.Start(ctx, lo)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
 	err = sys.Run(ctx, func(ctx context.Context) error {
-		if err := sys.startRoles(ctx, lo); err != nil {
+		if err := sys.StartRoles(ctx); err != nil {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.metrics.Serve(serving, o.metricsListen, lo.log)
+			addr, err := lo.Metrics.Serve(serving, o.metricsListen, lo.Log)
 			if err != nil {
 				return err
 			}
 			o.metricsListen = addr.String() // port 0 chose a free one
 		}
-		sys.broker.Open()
+		sys.Broker.Open()
 		o.printStarted(cmd.OutOrStdout(), sys)
 		return nil
 	})
-	if cerr := sys.close(); err == nil {
+	if cerr := sys.Close(); err == nil {
 		err = cerr
 	}
 	return err
@@ -116,19 +136,18 @@ func (o *upOptions) check() error {
 }
 
 // local builds the options of the local system from the flags.
-func (o *upOptions) local() (localOptions, error) {
+func (o *upOptions) local() (local.Options, error) {
 	if err := o.check(); err != nil {
-		return localOptions{}, err
+		return local.Options{}, err
 	}
 	log, err := o.logger()
 	if err != nil {
-		return localOptions{}, err
+		return local.Options{}, err
 	}
-	lo := localOptions{console: &o.console, dataDir: o.dataDir, listen: o.listen, demo: o.demo,
-		ledger: filepath.Join(o.dataDir, "ledger.jsonl"), concurrency: demoConcurrency,
-		scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}, log: log, metrics: instance.NewMetrics()}
+	lo := local.Options{DataDir: o.dataDir, Listen: o.listen, Concurrency: demoConcurrency, Log: log, Metrics: instance.NewMetrics(), EndProcess: endProcess,
+		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}}
 	if o.demo {
-		lo.definitions = append(lo.definitions, workflow.Order())
+		lo.Definitions = append(lo.Definitions, workflow.Order())
 	}
 	for _, file := range o.workflows {
 		src, err := os.ReadFile(file)
@@ -139,7 +158,7 @@ func (o *upOptions) local() (localOptions, error) {
 		if err != nil {
 			return lo, exit(exitUsage, "%w", err)
 		}
-		lo.definitions = append(lo.definitions, d)
+		lo.Definitions = append(lo.Definitions, d)
 	}
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return lo, fmt.Errorf("--data-dir: %w; give a directory that can be created and written to", err)
@@ -147,19 +166,19 @@ func (o *upOptions) local() (localOptions, error) {
 	return lo, nil
 }
 
-func (o *upOptions) printStarted(out io.Writer, sys *local) {
+func (o *upOptions) printStarted(out io.Writer, sys *local.System) {
 	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
-	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.broker.Addr(), sys.Kafka.Namespace, o.dataDir)
-	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.console)
-	if sys.console != "http://"+defaultConsole {
-		fmt.Fprintf(out, "           not at the default address: tools need --api %[1]s, or WAYBILL_API=%[1]s\n", sys.console)
+	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.Broker.Addr(), sys.Kafka.Namespace, o.dataDir)
+	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.Console)
+	if sys.Console != "http://"+defaultConsole {
+		fmt.Fprintf(out, "           not at the default address: tools need --api %[1]s, or WAYBILL_API=%[1]s\n", sys.Console)
 	}
 	if o.metricsListen != "" {
 		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", o.metricsListen)
 	}
 	flag := ""
-	if sys.broker.Addr() != defaultBroker {
-		flag = " --brokers " + sys.broker.Addr()
+	if sys.Broker.Addr() != defaultBroker {
+		flag = " --brokers " + sys.Broker.Addr()
 	}
 	if !o.demo {
 		fmt.Fprintf(out, "Try, in another terminal:\n  waybill workflow list%s\n  waybill topics check%s\n  waybill task list%s\n", flag, flag, flag)

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -135,7 +136,7 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 // there.
 func TestVerifyDirectory(t *testing.T) {
 	dir := t.TempDir()
-	b := startBroker(t, embedded.Options{DataDir: kafkaDir(dir)})
+	b := startBroker(t, embedded.Options{DataDir: local.LogDir(dir)})
 	cfg := b.Config()
 	cfg.Namespace = events.DefaultNamespace
 	createTopics(t, cfg)
@@ -162,7 +163,7 @@ func TestVerifyDirectory(t *testing.T) {
 	if out := run(exitOK, "verify", "--data-dir", dir); !strings.Contains(out, "Events  9,") {
 		t.Errorf("checked:\n%s", out)
 	}
-	log := filepath.Join(kafkaDir(dir), "partitions", cfg.Namespace.Events()+"-0", "0.dat")
+	log := filepath.Join(local.LogDir(dir), "partitions", cfg.Namespace.Events()+"-0", "0.dat")
 	whole, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

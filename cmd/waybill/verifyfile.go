@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +14,7 @@ import (
 )
 
 // verifyFile checks a file of `waybill export`. It has events only.
-func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verifyResult, error) {
+func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (*verify.Result, error) {
 	switch {
 	case o.file == "-":
 		return nil, usage("verify --file reads a broken file twice, so it can't read standard input (-): write it to a file")
@@ -32,15 +30,12 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 		f.noted, f.cut, f.lacks = true, true, true // they are reported as faults instead
 	}
 	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
-	c, last, err := checkFile(cmd, o.file, options)
+	c, next, err := checkFile(cmd, o.file, options)
 	if err != nil {
 		return nil, err
 	}
-	report, places := c.Finish(time.Now()), map[int32]readPosition{}
-	for p, next := range last {
-		places[p] = readPosition{next: *next}
-	}
-	view := newVerifyResult(report, slices.Sorted(maps.Keys(places)), places).withRange(options)
+	report := c.Finish(time.Now())
+	view := report.Result(options, next)
 	if line := report.Timeline(); line != nil {
 		err = h.read(cmd.Context(), "", func(r *events.Record) error {
 			line.Add(r)
@@ -51,9 +46,9 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	return view, err
 }
 
-// checkFile feeds one checker per partition in parallel, with a progress bar by the bytes of the file, and
-// merges them. last holds the last offset of each partition.
-func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, last map[int32]*int64, err error) {
+// checkFile feeds a file to a check, with a progress bar by the bytes of the file. next is the offset after the last
+// event of each partition.
+func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *verify.Checker, next map[int32]int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, exit(exitUsage, "--file: %w", err)
@@ -64,13 +59,12 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	if info, err := f.Stat(); err == nil {
 		in.total = info.Size()
 	}
-	checkers := map[int32]*verify.Checker{}
-	last = map[int32]*int64{}
+	check, last := verify.NewPartitioned(nil, options), map[int32]*int64{}
 	r, err := replay.NewReader(in)
 	if err == nil {
 		err = r.EachParallel(cmd.Context(), func(p int32) replay.RecordFunc {
-			c, next := verify.New(options), new(int64)
-			checkers[p], last[p] = c, next
+			c, next := check.Checker(p), new(int64)
+			last[p] = next
 			return func(r *events.Record, changed *replay.ChangedError) {
 				if changed != nil { // reported before the faults that it causes
 					c.Corrupt(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, changed.What())
@@ -84,7 +78,10 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	if err != nil && !is {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	all = mergeCheckers(checkers, options)
+	all, next = check.Merge(), map[int32]int64{}
+	for p, at := range last {
+		next[p] = *at
+	}
 	if r != nil && r.ChangedHead() != nil {
 		all.Incomplete(r.ChangedHead().Error())
 	}
@@ -94,7 +91,7 @@ func checkFile(cmd *cobra.Command, path string, options verify.Options) (all *ve
 	if is {
 		all.Incomplete("the file isn't whole: " + cut.Error())
 	}
-	return all, last, nil
+	return all, next, nil
 }
 
 // progressReader shows how much of a file was read. It is for one goroutine.

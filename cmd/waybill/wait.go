@@ -201,6 +201,7 @@ func stateExitCode(s events.TaskState) int {
 		return exitError
 	case events.StateUndone, events.StateCancelled:
 		return exitUndone
+	default:
+		return exitOK
 	}
-	return exitOK
 }

@@ -1,20 +1,17 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
 func newTaskWhy() *cobra.Command {
-	var t oneTaskTool
+	var o taskGetOptions
 	cmd := &cobra.Command{
 		Use:   "why ID",
 		Short: "Show why a task doesn't advance, since when, and what would unblock it",
@@ -32,115 +29,32 @@ is that of the step that is blocked most; the others are listed.
   upstream_step  a step waits for other steps
   ended          the task has ended
 
-With --file, and in an imported namespace, the state of agents is unknown.`,
+With --file the state of agents is unknown.`,
 		Example: `  waybill task why order-7`,
 		Args:    arguments("a task's id"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &t, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &o, args) },
 	}
-	t.flags(cmd)
+	o.tool.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
 	return cmd
 }
 
-func runTaskWhy(cmd *cobra.Command, t *oneTaskTool, args []string) error {
-	if err := t.output.check(); err != nil {
+func runTaskWhy(cmd *cobra.Command, o *taskGetOptions, args []string) error {
+	if err := o.output.check(); err != nil {
 		return err
 	}
-	c, err := t.namedConsole(cmd)
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		return t.askWhy(cmd, c, args)
-	}
-	id, h, err := t.openTask(cmd, args)
-	if err != nil {
-		return err
-	}
-	defer h.close()
-	f, since := newTaskFold(), &replay.Since{}
-	err = h.read(cmd.Context(), id, func(r *events.Record) error {
-		if string(r.Key) == id {
-			since.Add(r)
-		}
-		f.add(r, func(key string) bool { return key == id })
-		return nil
-	}, f.onUnreadable(id))
-	if err != nil {
-		return err
-	}
-	task, unreadable := f.tasks[id], ""
-	if err := f.unreadable[id]; err != nil {
-		unreadable = err.Error()
-	}
-	switch {
-	case task == nil && unreadable != "":
-		return fmt.Errorf("task %q: its first event is unreadable: %s", id, unreadable)
-	case task == nil:
-		if l, is := h.(*logHistory); is {
-			return l.explainMissing(cmd.Context(), id)
-		}
-		return t.taskNotFound(id)
-	}
-	agents, now := map[string]replay.AgentState{}, time.Now()
-	if l, is := h.(*logHistory); is && !l.history { // an imported namespace has no agents
-		if err := l.agents(cmd.Context(), task, now, agents); err != nil {
-			return err
-		}
-	}
-	w := replay.Explain(task, since, unreadable, agents, now)
-	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
-}
-
-// askWhy prints a console's explanation, which includes the agents.
-func (t *oneTaskTool) askWhy(cmd *cobra.Command, c *apiClient, args []string) error {
 	id, err := idArgument(args)
 	if err != nil {
 		return err
 	}
-	w := &replay.Why{}
-	if err := c.get(cmd.Context(), taskPath(id, "/why"), atLogEnd(), decode(w)); err != nil {
-		return err
-	}
-	return t.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
-}
-
-// agents describes the agents that a task waits for.
-func (h *logHistory) agents(ctx context.Context, t *events.Task, now time.Time, agents map[string]replay.AgentState) error {
-	for _, name := range replay.AgentsAwaited(t, now) {
-		var err error
-		if agents[name], err = h.agent(ctx, name); err != nil {
+	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
+		w := &replay.Why{}
+		if err := c.Get(cmd.Context(), consoleapi.TaskPath(id)+"/why", consoleapi.AtLogEnd(), w); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (h *logHistory) agent(ctx context.Context, name string) (a replay.AgentState, err error) {
-	err = h.askBrokers(ctx, func(ctx context.Context) error {
-		a, err = agentState(ctx, h.admin, h.cfg.Namespace, name)
-		return err
+		return o.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 	})
-	if err != nil {
-		return a, fmt.Errorf("agent %s: %w", name, err)
-	}
-	return a, nil
-}
-
-// agentState returns the members and the lag of an agent's consumer group.
-func agentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
-	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
-	if err != nil {
-		return a, err
-	}
-	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
-	if err != nil {
-		return a, err
-	}
-	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
-	for _, lag := range a.Lags {
-		a.Lag += lag
-	}
-	return a, nil
 }
 
 // whyTable prints an explanation.

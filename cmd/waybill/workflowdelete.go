@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +61,7 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 		return err
 	}
 	defer l.close()
-	if err := refuseIfUsed(cmd.Context(), l, name, version); err != nil {
+	if err := refuseIfUsed(cmd, l, name, version); err != nil {
 		return err
 	}
 	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error { return registry.Delete(ctx, l.cfg, name, version) })
@@ -84,25 +86,24 @@ func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 }
 
 // refuseIfUsed returns an error if open tasks have the definition, by the current log.
-func refuseIfUsed(ctx context.Context, l *logbook, name string, version int) error {
-	f := newTaskFold()
-	err := (&logHistory{logbook: l}).read(ctx, "", func(r *events.Record) error {
-		f.add(r, nil)
-		return nil
-	}, nil)
-	if err != nil {
-		return err
-	}
-	var open []string
-	for id, t := range f.tasks {
-		if t.Open() && t.Workflow == name && t.Version == version {
-			open = append(open, idText(id))
+func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) error {
+	return askLocalConsole(cmd.Context(), logSource{l}, indexAll, "", func(c *apiClient) error {
+		o := taskListOptions{workflow: fmt.Sprintf("%s/%d", name, version)}
+		for _, s := range events.TaskStates {
+			if !s.Terminal() {
+				o.states = append(o.states, string(s))
+			}
 		}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	slices.Sort(open)
-	return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
-		len(open), name, version, strings.Join(open[:min(len(open), openNamed)], ", "), name, version)
+		open, _, partial, err := o.list(cmd, c, time.Time{})
+		if err := cmp.Or(err, partial); err != nil || len(open) == 0 {
+			return err
+		}
+		var ids []string
+		for i := range open {
+			ids = append(ids, idText(open[i].ID))
+		}
+		slices.Sort(ids)
+		return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
+	})
 }

@@ -70,10 +70,10 @@ func newScript(ns events.Namespace, rs []events.Record, steps int) (*script, err
 		}
 	}
 	sc := b.script
-	if sc.submission == nil || b.replied != steps || b.task == nil || !b.task.State.Terminal() {
+	if sc.submission == nil || b.replied != steps || b.fold.Task == nil || !b.fold.Task.State.Terminal() {
 		return nil, fmt.Errorf("%d records are not a complete task", len(rs))
 	}
-	sc.task, sc.timers, sc.records = b.task.Encode(), b.timers, len(rs)
+	sc.task, sc.timers, sc.records = b.fold.Task.Encode(), b.timers, len(rs)
 	return sc, nil
 }
 
@@ -85,7 +85,7 @@ type scriptBuilder struct {
 	stage   int            // of the event before: requests go with it
 	seen    map[string]bool
 	replied int
-	task    *events.Task
+	fold    events.Fold
 	armed   events.Timers
 	timers  []byte
 }
@@ -149,11 +149,10 @@ func requestStep(r *events.Record) (int, error) {
 // step.
 func (b *scriptBuilder) event(r *events.Record) error {
 	ceType, _ := r.Header(events.HeaderType)
-	t, e, err := events.FoldRecord(b.task, r)
+	e, err := b.fold.Add(r)
 	if err != nil {
 		return err
 	}
-	b.task = t
 	b.armed.Evolve(e)
 	if t := b.armed.Encode(); len(t) > len(b.timers) {
 		b.timers = t

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"unicode"
 )
 
 // Role is what the holder of a token may do. Each role includes the previous ones.
@@ -205,18 +204,4 @@ func loopbackHost(host string) bool {
 	}
 	ip := net.ParseIP(name)
 	return ip != nil && ip.IsLoopback()
-}
-
-// printable replaces characters that a terminal or a log might interpret. It cuts long texts.
-func printable(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most]
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }

@@ -10,27 +10,9 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// WorkflowView is a version of a workflow, with counts of its tasks.
-type WorkflowView struct {
-	Workflow string                     `json:"workflow"`
-	Version  int                        `json:"version"`
-	Steps    []string                   `json:"steps"`
-	Agents   []string                   `json:"agents"`
-	Tasks    map[events.TaskState]int64 `json:"tasks"` // by state
-}
-
-type workflowList struct {
-	Workflows  []WorkflowView `json:"workflows"`
-	AsOf       []events.AsOf  `json:"as_of"`
-	Incomplete []Incomplete   `json:"incomplete"`
-}
-
 // workflows lists the applied versions with their tasks. A version that has tasks is listed even if it was
 // deleted.
-func (c *call) workflows() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) workflows(*noParameters) (*workflowList, error) {
 	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
 	of := func(name string, version int) *WorkflowView {
 		key := name + "/" + strconv.Itoa(version)
@@ -102,28 +84,7 @@ func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next 
 	return progress, nil
 }
 
-// AgentView is an agent.
-type AgentView struct {
-	Agent      string `json:"agent"`
-	Partitions int32  `json:"partitions"` // of its request topic
-	Members    int    `json:"members"`    // processes that read its requests
-	Lag        int64  `json:"lag"`        // offsets: requests that aren't finished, taken or not, and the markers between
-	InFlight   int64  `json:"in_flight"`  // tasks with a running attempt of this agent, according to events
-	// Circuit is the worst circuit of all downstreams of all members: closed, half-open or open, as their commits
-	// report it. It is unknown if none reports it: members that haven't worked yet, or that aren't Waybill's.
-	Circuit string `json:"circuit"`
-}
-
-type agentList struct {
-	Agents     []AgentView   `json:"agents"`
-	AsOf       []events.AsOf `json:"as_of"`      // of in_flight
-	Incomplete []Incomplete  `json:"incomplete"` // likewise
-}
-
-func (c *call) agents() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) agents(*noParameters) (*agentList, error) {
 	list, err := c.cfg.Cluster.Agents(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the agents: %v", err)
@@ -142,39 +103,10 @@ func (c *call) agents() (any, error) {
 		list[i].InFlight = inFlight[list[i].Agent]
 	}
 	lacks, err := c.incompletePartitions(progress, nil)
-	return &agentList{list, asOf(reflected), lacks}, err
+	return &agentList{Agents: list, AsOf: asOf(reflected), Incomplete: lacks}, err
 }
 
-// PartitionView is a partition.
-type PartitionView struct {
-	Partition int32   `json:"partition"`
-	Owner     *string `json:"owner"` // according to the latest claim
-	Epoch     uint64  `json:"epoch"`
-	// Scheduler is the member to which Kafka has assigned the partition; null: none. It isn't the owner until it
-	// has written something. SchedulerRestored is how much it has read of what it must read before it acts, from 0
-	// to 1.
-	Scheduler         *string  `json:"scheduler"`
-	SchedulerRestored *float64 `json:"scheduler_restored"`
-
-	Lag       int64   `json:"lag"`   // inputs that the scheduler hasn't consumed
-	Tasks     int64   `json:"tasks"` // ever
-	OpenTasks int64   `json:"open_tasks"`
-	OldestDue *string `json:"oldest_due"` // the earliest armed timer
-	// Restored is how much of the partition the index has read, from 0 to 1.
-	Restored float64     `json:"restored"`
-	AsOf     events.AsOf `json:"as_of"`
-	End      string      `json:"end"` // where events of the partition end
-}
-
-type partitionList struct {
-	Partitions []PartitionView `json:"partitions"`
-	Incomplete []Incomplete    `json:"incomplete"`
-}
-
-func (c *call) partitions() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
+func (c *call) partitions(*noParameters) (*partitionList, error) {
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the schedulers: %v", err)

@@ -19,7 +19,6 @@ type Config struct {
 	Namespace  events.Namespace
 	Partitions int32
 	Source     string // ce_source of its records
-	History    bool   // the namespace was imported: commands and submissions are rejected
 
 	Index   Index
 	Log     Log
@@ -49,7 +48,6 @@ const (
 	shutdownWithin  = 2 * time.Second
 	minOffsetWithin = 5 * time.Second
 	bodyMaxBytes    = events.MaxSubmissionBytes
-	controlMaxBytes = events.MaxSubmissionBytes
 )
 
 // timeouts bound what a console waits for. Tests use shorter ones.
@@ -71,7 +69,8 @@ type Console struct {
 	cfg                Config
 	timeouts           timeouts
 	mux                *http.ServeMux
-	streamSlots        chan struct{} // bounds the open streams
+	document           func() *openAPIDocument // a field, since routes can't refer to what is made of them
+	streamSlots        chan struct{}           // bounds the open streams
 	origins            *http.CrossOriginProtection
 	denials            denials
 	streamCounts       streamCounts
@@ -90,14 +89,14 @@ func CheckOrigin(origin string) error {
 
 // New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
+	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
 		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
 	c.closing, c.cancelStreams = context.WithCancel(context.Background())
 	for _, route := range routes {
-		c.mux.Handle(route.method+" "+route.path, c.serve(route))
+		c.mux.Handle(route.method+" "+route.path, c.handler(route))
 	}
 	if cfg.Health != nil {
 		for _, path := range probePaths { // platforms have no token
@@ -182,44 +181,8 @@ type call struct {
 	w            http.ResponseWriter
 	r            *http.Request
 	who          caller
+	status       int  // of the answer
 	readingTopic bool // it holds a topicReadSlots slot until it is answered
-}
-
-// serve returns the handler of a route.
-func (c *Console) serve(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := c.authenticate(r)
-		if err == nil && who.role < route.role {
-			err = c.roleError(who, route.role)
-		}
-		if err == nil && route.stream && r.Method == http.MethodHead {
-			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
-		}
-		if err == nil && r.Method == http.MethodPost {
-			err = c.checkWritable()
-		}
-		if err == nil && r.Method == http.MethodPost {
-			err = checkJSON(r)
-		}
-		if err != nil {
-			c.fail(w, r, err)
-			return
-		}
-		if !route.stream {
-			ctx, cancel := context.WithTimeout(r.Context(), c.timeouts.answer)
-			defer cancel()
-			r = r.WithContext(ctx)
-		}
-		asked := &call{Console: c, w: w, r: r, who: who}
-		defer asked.releaseSlots()
-		answer, err := route.answer(asked)
-		switch {
-		case err != nil:
-			c.fail(w, r, err)
-		case answer != nil:
-			c.write(w, answer)
-		}
-	})
 }
 
 // roleError says which role a caller lacks.
@@ -230,28 +193,26 @@ func (c *Console) roleError(who caller, role Role) error {
 	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
-// response is an answer with its own status.
-type response struct {
-	status   int
-	location string
-	body     any
-}
-
 // write writes an answer. A client that receives it too slowly is cut off (timeouts.write).
-func (c *Console) write(w http.ResponseWriter, answer any) {
-	status := http.StatusOK
-	if a, ok := answer.(*response); ok {
-		status, answer = a.status, a.body
-		if a.location != "" {
-			w.Header().Set("Location", a.location)
-		}
+func (c *Console) write(w http.ResponseWriter, status int, answer any) {
+	kind := "application/json"
+	var lines []byte
+	switch a := answer.(type) {
+	case eventStream:
+		return // it was sent
+	case jsonLines:
+		kind, lines = "application/jsonl", a
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	c.withWriteDeadline(w, func() {
+	c.withWriteDeadline(w, func() { // errors: the client may have disconnected
+		if lines != nil {
+			_, _ = w.Write(lines)
+			return
+		}
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(answer) // the client may have disconnected
+		_ = e.Encode(answer)
 	})
 }
 
@@ -271,7 +232,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):
 		// The client has gone, and that is nobody's fault. It is answered nevertheless: an
 		// answer without a word would be taken for a good one, if anybody took it.
-		unavailable("the request was cancelled before it was answered").write(w, r)
+		writeProblem(w, r, unavailable("the request was cancelled before it was answered"))
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		p = unavailable("no answer within %s: %v", c.timeouts.answer, err)
@@ -281,15 +242,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Status >= http.StatusInternalServerError && c.cfg.Failed != nil {
 		c.cfg.Failed(r, err)
 	}
-	p.write(w, r)
-}
-
-// checkWritable rejects writes to an imported namespace, which has no scheduler.
-func (c *Console) checkWritable() error {
-	if c.cfg.History {
-		return readOnly("the namespace %s was created by `waybill import` and is read-only: it has no scheduler", c.cfg.Namespace)
-	}
-	return nil
+	writeProblem(w, r, p)
 }
 
 // checkJSON rejects content types that an HTML form can send.

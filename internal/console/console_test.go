@@ -29,7 +29,7 @@ func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 	if r.status != http.StatusOK {
 		t.Fatalf("%s: %d %s", path, r.status, r.body)
 	}
-	w.document(t).fits(t, http.MethodGet, route, r)
+	readDocument(t).fits(t, http.MethodGet, route, r)
 	if err := json.Unmarshal([]byte(r.body), &v); err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,6 @@ func (w *world) last(id string) events.Record {
 			return rs[i]
 		}
 	}
-}
-
-func (w *world) document(t testing.TB) *document {
-	t.Helper()
-	return readDocument(t)
 }
 
 // wanted returns the ids that a filter accepts, in the order of the list.
@@ -524,32 +519,11 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// A console of an imported history serves all reads and rejects writes.
-func TestHistoryIsForReading(t *testing.T) {
+// If nothing is known of agents, a task's wait for one is explained without them.
+func TestWhyWithoutAgents(t *testing.T) {
 	w := newWorld(t)
-	w.history = true
+	w.noAgents = true
 	s := w.console(t, nil)
-	id := w.some(t, events.StateError).ID
-	for _, route := range routes {
-		path := strings.Replace(route.path, "{id}", url.PathEscape(id), 1)
-		if route.stream {
-			continue
-		}
-		r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"order","step":"charge","as":"undone"}`)
-		if route.method == http.MethodGet {
-			if r.status != http.StatusOK {
-				t.Errorf("%s: %d %s", path, r.status, r.body)
-			}
-			continue
-		}
-		if p := problem(t, r, http.StatusConflict); p.Type != problemTypes+"for_reading" || !strings.Contains(p.Detail, "waybill import") {
-			t.Errorf("%s: %+v", path, p)
-		}
-		readDocument(t).fits(t, route.method, route.path, r)
-	}
-	if w.writes() != 0 {
-		t.Errorf("%d records were written", w.writes())
-	}
 	// All waits are over, so nothing is known about the agents of tasks that were open then.
 	w.now = w.now.AddDate(1, 0, 0)
 	path := api + "/tasks/" + url.PathEscape(w.some(t, events.StateProcessing).ID) + "/why"

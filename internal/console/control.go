@@ -4,39 +4,29 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // indexedWithin bounds the wait for the index to apply a write, and for the workflow definitions. A write that
 // takes longer is answered without as_of.
 const indexedWithin = 5 * time.Second
 
-// submitResult is the answer to a submission.
-type submitResult struct {
-	ID    string           `json:"id"`
-	State events.TaskState `json:"state,omitempty"` // absent: no scheduler has consumed it yet
-	AsOf  *events.AsOf     `json:"as_of"`           // null: likewise
-}
+type submitRequest struct{ Body submission }
+
+// submission is a submission as on waybill.tasks.
+type submission json.RawMessage
 
 // submit writes a submission in the format of `waybill.tasks`. Repeating it changes nothing: the id is the
 // idempotency key.
-func (c *call) submit() (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
-	}
-	body, err := c.body(bodyMaxBytes)
-	if err != nil {
-		return nil, err
-	}
-	plain := events.Record{Topic: c.cfg.Namespace.Inbox(events.Tasks), Value: body}
+func (c *call) submit(request *submitRequest) (*submitResult, error) {
+	plain := events.Record{Topic: c.cfg.Namespace.Inbox(events.Tasks), Value: request.Body}
 	id, in, err := events.DecodeInput(events.Tasks, &plain)
 	if err != nil {
 		return nil, unprocessable("%v", err)
@@ -52,7 +42,9 @@ func (c *call) submit() (any, error) {
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
 	}
-	answer := &response{http.StatusAccepted, api + TaskPath(id), &submitResult{ID: id}}
+	c.w.Header().Set("Location", api+TaskPath(id))
+	c.status = http.StatusAccepted
+	answer := &submitResult{ID: id}
 	s := c.awaitIndexed(id, p, 1)
 	if s == nil {
 		return answer, nil
@@ -62,8 +54,8 @@ func (c *call) submit() (any, error) {
 	} else if !same {
 		return nil, refused("a task %q with another body exists already; its state is %s", printable(id), s.State)
 	}
-	answer.status = http.StatusCreated
-	answer.body = &submitResult{ID: id, State: s.State, AsOf: s.asOf}
+	c.status = http.StatusCreated
+	answer.State, answer.AsOf = s.State, s.asOf
 	return answer, nil
 }
 
@@ -150,94 +142,48 @@ func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
 	}
 }
 
-// body reads the body of a request, of at most that many bytes.
-func (c *call) body(most int64) ([]byte, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, most))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge("at most %d bytes", most)
-	case err != nil:
-		return nil, badRequest("the body can't be read: %v", err)
-	case len(raw) == 0:
-		return nil, badRequest("the body is empty")
+// commandRequest is an operator's command. B is its body.
+type commandRequest[B any] struct {
+	taskPath
+	Body B
+}
+
+func (c *call) cancel(r *commandRequest[consoleapi.CancelCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Cancel, Keep: r.Body.Keep})
+}
+
+func (c *call) resubmit(r *commandRequest[consoleapi.ResubmitCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Resubmit, Step: r.Body.Step})
+}
+
+func (c *call) undo(r *commandRequest[consoleapi.UndoCommand]) (*commandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask})
+}
+
+func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*commandResult, error) {
+	b := &r.Body
+	if b.As != events.StepCompleted && b.As != events.StepUndone || b.Step == "" {
+		return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
 	}
-	if err := events.CheckJSON(raw); err != nil {
-		return nil, badRequest("the body is not valid JSON: %v", err)
+	if b.As == events.StepCompleted && b.Output == nil {
+		return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
 	}
-	return raw, nil
+	return c.control(r.Task, &b.CommandBody, &events.Control{Command: events.Release, Step: b.Step, As: b.As, Output: b.Output})
 }
 
-// command is the body of an operator's command.
-type command struct {
-	Reason    string          `json:"reason"`
-	RequestID string          `json:"request_id"`
-	Keep      bool            `json:"keep"`
-	Step      string          `json:"step"`
-	As        string          `json:"as"`
-	Output    json.RawMessage `json:"output"`
-}
-
-// commandResult is the answer to an operator's command.
-type commandResult struct {
-	Task      string           `json:"task"`
-	Command   events.Command   `json:"command"`
-	RequestID string           `json:"request_id"`
-	Seq       uint64           `json:"seq"` // of the resulting event
-	State     events.TaskState `json:"state"`
-	AsOf      *events.AsOf     `json:"as_of"` // null: the index hasn't applied it yet
-}
-
-func (c *call) cancel() (any, error) {
-	return c.control(func(b *command) (*events.Control, error) {
-		return &events.Control{Command: events.Cancel, Keep: b.Keep}, nil
-	}, "keep")
-}
-
-func (c *call) resubmit() (any, error) {
-	return c.control(func(b *command) (*events.Control, error) {
-		return &events.Control{Command: events.Resubmit, Step: b.Step}, nil
-	}, "step")
-}
-
-func (c *call) undo() (any, error) {
-	return c.control(func(*command) (*events.Control, error) { return &events.Control{Command: events.UndoTask}, nil })
-}
-
-func (c *call) release() (any, error) {
-	return c.control(func(b *command) (*events.Control, error) {
-		if b.As != string(events.StepCompleted) && b.As != string(events.StepUndone) || b.Step == "" {
-			return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
+// control sends a command and waits for the scheduler's answer.
+func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control) (*commandResult, error) {
+	if b.Reason == "" {
+		return nil, badRequest(`"reason" is missing: it is written to the log`)
+	}
+	if b.RequestID == "" {
+		made, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
 		}
-		if b.As == string(events.StepCompleted) && b.Output == nil {
-			return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
-		}
-		return &events.Control{Command: events.Release, Step: b.Step, As: events.StepState(b.As), Output: b.Output}, nil
-	}, "step", "as", "output")
-}
-
-// control sends a command and waits for the scheduler's answer. fields are allowed in its body besides reason and
-// request_id.
-func (c *call) control(build func(*command) (*events.Control, error), fields ...string) (any, error) {
-	if err := c.checkParams(); err != nil {
-		return nil, err
+		b.RequestID = made.String()
 	}
-	id := c.r.PathValue("id")
-	if err := events.CheckTaskID(id); err != nil {
-		return nil, badRequest("task %v", err)
-	}
-	raw, err := c.body(controlMaxBytes)
-	if err != nil {
-		return nil, err
-	}
-	b, err := readCommand(raw, fields)
-	if err != nil {
-		return nil, err
-	}
-	x, err := build(b)
-	if err != nil {
-		return nil, err
-	}
+	id := string(task)
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	x.Task, x.By = id, c.operatorOf(b)
 	record := x.Record(c.cfg.Namespace, c.cfg.Source)
@@ -267,49 +213,10 @@ func (c *call) control(build func(*command) (*events.Control, error), fields ...
 }
 
 // operatorOf is who sends a command: the name of the token, or without tokens a local user.
-func (c *call) operatorOf(b *command) events.By {
+func (c *call) operatorOf(b *consoleapi.CommandBody) events.By {
 	by := events.By{Who: c.who.name, Why: b.Reason, RequestID: b.RequestID}
 	if c.cfg.Tokens == nil {
 		by.Who, by.Claimed = "", c.who.name
 	}
 	return by
-}
-
-// readCommand reads the body of a command.
-func readCommand(raw []byte, fields []string) (*command, error) {
-	if err := checkFields(raw, append(fields, "reason", "request_id")); err != nil {
-		return nil, err
-	}
-	b := &command{}
-	err := json.Unmarshal(raw, b)
-	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
-		return nil, badRequest("the body: %s is a %s, must be a %s", wrong.Field, wrong.Value, wrong.Type)
-	} else if err != nil {
-		return nil, badRequest("the body is not valid JSON: %v", err)
-	}
-	if b.Reason == "" {
-		return nil, badRequest(`"reason" is missing: it is written to the log`)
-	}
-	if b.RequestID == "" {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return nil, err
-		}
-		b.RequestID = id.String()
-	}
-	return b, nil
-}
-
-// checkFields rejects unknown fields.
-func checkFields(raw []byte, known []string) error {
-	var body map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &body); err != nil || body == nil {
-		return badRequest("the body is no JSON object")
-	}
-	for name := range body {
-		if !slices.Contains(known, name) {
-			return badRequest("unknown field %q in the body; known: %q", printable(name), known)
-		}
-	}
-	return nil
 }

@@ -49,11 +49,6 @@ func parseFilter(text string, now time.Time) (projections.Filter, error) {
 	return f, nil
 }
 
-// Term writes a term of a filter. It quotes the value.
-func Term(name, value string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name+":"+value) + `"`
-}
-
 // splitTerms splits at spaces outside of double quotes, and removes the quotes. Within quotes a backslash escapes
 // a quote or a backslash.
 func splitTerms(text string) (terms []string, err error) {

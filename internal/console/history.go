@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 
@@ -28,16 +27,10 @@ type history struct {
 }
 
 // history reads the events of the task that a request is about.
-func (c *call) history() (*history, error) {
-	if err := c.checkParams("min_offset"); err != nil {
-		return nil, err
-	}
-	id := c.r.PathValue("id")
-	if err := events.CheckTaskID(id); err != nil {
-		return nil, badRequest("task %v", err)
-	}
+func (c *call) history(in *taskRequest) (*history, error) {
+	id := string(in.Task)
 	p := events.Partition([]byte(id), c.cfg.Partitions)
-	offset, err := c.minOffset(p)
+	offset, err := c.minOffset(in.MinOffset, p)
 	if err == nil && offset > 0 {
 		err = c.awaitOffset(c.r.Context(), p, offset)
 	}
@@ -49,8 +42,8 @@ func (c *call) history() (*history, error) {
 
 // minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
 // log.
-func (c *call) minOffset(p int32) (int64, error) {
-	text := c.r.URL.Query().Get("min_offset")
+func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
+	text := string(asked)
 	switch text {
 	case "":
 		return 0, nil
@@ -67,9 +60,6 @@ func (c *call) minOffset(p int32) (int64, error) {
 	}
 	return offset, nil
 }
-
-// logEnd, as min_offset, is the end of the log at the time of the request.
-const logEnd = "end"
 
 // ends returns the current ends of the partitions of events, as far as brokers report them.
 func (c *call) ends() (map[int32]int64, error) {
@@ -155,11 +145,8 @@ const waitingLookupsMax = 2
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
 		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
-	}
-	if c.cfg.History {
-		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 	}
 	select {
 	case c.waitingLookupSlots <- struct{}{}:
@@ -172,7 +159,9 @@ func (c *call) noTask(id string, p int32) error {
 	case err != nil:
 		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
 	case w != nil:
-		return notFound("%s", w.Describe(id))
+		p := notFound("%s", w.Describe(id))
+		p.Waiting = true
+		return p
 	}
 	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
 }
@@ -180,11 +169,12 @@ func (c *call) noTask(id string, p int32) error {
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
 // be it fails.
 func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err error) {
+	var f events.Fold
 	for i := range h.records {
 		r := &h.records[i]
 		err := h.lost[r.Offset]
 		if err == nil {
-			if task, _, err = events.FoldRecord(task, r); err == nil {
+			if _, err = f.Add(r); err == nil {
 				continue
 			}
 			err = errors.Unwrap(err)
@@ -192,10 +182,10 @@ func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err e
 		unreadable = &unreadableRecord{r, err}
 		break
 	}
-	if task == nil {
+	if f.Task == nil {
 		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), unreadable, api+TaskPath(h.id))
 	}
-	return task, unreadable, nil
+	return f.Task, unreadable, nil
 }
 
 // unreadableRecord is the first record of a task that can't be folded, and why.
@@ -212,17 +202,10 @@ func (p *unreadableRecord) String() string {
 	return fmt.Sprintf("%s: %v", events.Origin(p.record), p.why)
 }
 
-// taskView is a task.
-type taskView struct {
-	events.TaskView
-	// Unreadable is the record of its history that can't be used: it is shown as it was before that. nil: none.
-	Unreadable *Unreadable `json:"unreadable,omitempty"`
-}
-
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
-func (c *call) task() (any, error) {
-	h, err := c.history()
+func (c *call) task(in *taskRequest) (*taskView, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -237,21 +220,12 @@ func (c *call) task() (any, error) {
 	return v, nil
 }
 
-// timelineView is the timeline of a task.
-type timelineView struct {
-	Task  string        `json:"task"`
-	Lines []events.Line `json:"lines"`
-	// Unreadable are the records of the task that are no events, or can't be read, in the order of the log.
-	Unreadable []Unreadable `json:"unreadable"`
-	AsOf       events.AsOf  `json:"as_of"`
-}
-
-func (c *call) timeline() (any, error) {
-	h, err := c.history()
+func (c *call) timeline(in *taskRequest) (*timelineView, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
-	v := timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
+	v := &timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
 	for i := range h.records {
 		r := &h.records[i]
 		if line, err := h.line(r); err == nil {
@@ -268,8 +242,8 @@ func (h *history) asOf() events.AsOf {
 }
 
 // why returns why a task doesn't advance.
-func (c *call) why() (any, error) {
-	h, err := c.history()
+func (c *call) why(in *taskRequest) (*replay.Why, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -279,10 +253,10 @@ func (c *call) why() (any, error) {
 	}
 	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
 	for _, name := range replay.AgentsAwaited(task, now) {
-		if c.cfg.History {
-			break // they are elsewhere, if anywhere: nothing is known of them
-		}
-		if agents[name], err = c.cfg.Cluster.Agent(c.r.Context(), name); err != nil {
+		switch a, err := c.cfg.Cluster.Agent(c.r.Context(), name); {
+		case err == nil:
+			agents[name] = a
+		case !errors.Is(err, ErrUnknownAgent):
 			return nil, unavailable("agent %s: %v", name, err)
 		}
 	}
@@ -294,8 +268,8 @@ func (c *call) why() (any, error) {
 }
 
 // export returns the events of a task in the format of `waybill export`.
-func (c *call) export() (any, error) {
-	h, err := c.history()
+func (c *call) export(in *taskRequest) (jsonLines, error) {
+	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
@@ -315,10 +289,7 @@ func (c *call) export() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.w.Header().Set("Content-Type", "application/jsonl")
-	c.w.WriteHeader(http.StatusOK)
-	c.withWriteDeadline(c.w, func() { _, _ = body.WriteTo(c.w) }) // the client may have disconnected
-	return nil, nil
+	return body.Bytes(), nil
 }
 
 // offsetOf is the offset of an event of a task.

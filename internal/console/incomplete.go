@@ -1,37 +1,11 @@
 package console
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/waybill-run/waybill/internal/index"
 )
-
-// Why an answer lacks something of a partition.
-const (
-	NoLeader  = "no_leader" // it has no leader: nothing can be read until it has one
-	Restoring = "restoring" // this console is still reading it from the log
-	Behind    = "behind"    // it wasn't read up to the requested offset in time
-)
-
-// Incomplete says that an answer lacks something of a partition. Lists and errors about a task report it in this
-// way only.
-type Incomplete struct {
-	Partition int32   `json:"partition"`
-	Why       string  `json:"why"`
-	Restored  float64 `json:"restored"` // how much of it was read, from 0 to 1
-}
-
-func (i Incomplete) String() string {
-	switch i.Why {
-	case NoLeader:
-		return fmt.Sprintf("no broker leads partition %d", i.Partition)
-	case Restoring:
-		return fmt.Sprintf("the console is restoring its index: it has read %d %% of partition %d", int(100*i.Restored), i.Partition)
-	}
-	return fmt.Sprintf("the console has not read partition %d far enough", i.Partition)
-}
 
 // startedPartitions returns the partitions that are being read, in order.
 func startedPartitions(progress map[int32]index.Progress) []int32 {
@@ -49,7 +23,7 @@ func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderles
 		case slices.Contains(leaderless, p):
 			lacks = append(lacks, c.withoutLeader(progress, p))
 		case is && at.Restoring:
-			lacks = append(lacks, Incomplete{p, Restoring, at.Restored()})
+			lacks = append(lacks, Incomplete{Partition: p, Why: Restoring, Restored: at.Restored()})
 		case !is:
 			if ends == nil {
 				var err error
@@ -75,9 +49,9 @@ func (c *call) withoutLeader(progress map[int32]index.Progress, p int32) Incompl
 // notStarted reports a partition that isn't being read yet. ends has the partitions with a leader.
 func notStarted(ends map[int32]int64, p int32) Incomplete {
 	if !contains(ends, p) {
-		return Incomplete{p, NoLeader, 0}
+		return Incomplete{Partition: p, Why: NoLeader}
 	}
-	return Incomplete{p, Restoring, 0}
+	return Incomplete{Partition: p, Why: Restoring}
 }
 
 // notReadError is the error of a request about a task of a partition that isn't being read yet.

@@ -35,13 +35,13 @@ func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
 func TestListsWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for path, got := range incompleteLists(t, w, s) {
-		if want := []Incomplete{{2, Restoring, 0.25}, {3, Restoring, 0}}; !slices.Equal(got, want) {
+		if want := []Incomplete{{Partition: 2, Why: Restoring, Restored: 0.25}, {Partition: 3, Why: Restoring}}; !slices.Equal(got, want) {
 			t.Errorf("%s lacks %v, want %v", path, got, want)
 		}
 	}
 	w.leaderless = []int32{3}
 	for path, got := range incompleteLists(t, w, s) {
-		if want := []Incomplete{{2, Restoring, 0.25}, {3, NoLeader, 0}}; !slices.Equal(got, want) {
+		if want := []Incomplete{{Partition: 2, Why: Restoring, Restored: 0.25}, {Partition: 3, Why: NoLeader}}; !slices.Equal(got, want) {
 			t.Errorf("%s lacks %v, want %v", path, got, want)
 		}
 	}

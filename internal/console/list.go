@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,27 +14,21 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 )
 
-// taskList is a page of tasks.
-type taskList struct {
-	Tasks []events.SummaryView `json:"tasks"`
-	// NextPageToken continues the list; empty: there is no more. A page can be short or empty without being the
-	// last: the work for a page is bounded.
-	NextPageToken string        `json:"next_page_token"`
-	AsOf          []events.AsOf `json:"as_of"`
-	Incomplete    []Incomplete  `json:"incomplete"`
+type tasksRequest struct {
+	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
+	PageSize  pageSize `query:"page_size" jsonschema:"The maximum number of tasks on the page."`
+	PageToken string   `query:"page_token" jsonschema:"next_page_token of the previous page, with the same filter."`
+	listRequest
 }
 
 // tasks returns a page of the tasks that match a filter, the newest first.
-func (c *call) tasks() (any, error) {
-	if err := c.checkParams("filter", "page_size", "page_token", "min_offset"); err != nil {
-		return nil, err
-	}
-	p, err := c.page()
+func (c *call) tasks(in *tasksRequest) (*taskList, error) {
+	p, err := c.page(in)
 	if err != nil {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	floor, leaderless, err := c.minOffsets()
+	floor, leaderless, err := c.minOffsets(in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +44,7 @@ func (c *call) tasks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &taskList{make([]events.SummaryView, len(listed.Tasks)), p.next(listed.Next), asOf(listed.AsOf), lacks}
+	l := &taskList{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
 	for i := range listed.Tasks {
 		l.Tasks[i] = listed.Tasks[i].View()
 	}
@@ -59,22 +52,14 @@ func (c *call) tasks() (any, error) {
 }
 
 // page parses the parameters of a list.
-func (c *call) page() (*page, error) {
-	q := c.r.URL.Query()
-	p := &page{text: q.Get("filter"), now: c.cfg.Now(), size: pageDefault}
-	if text := q.Get("page_token"); text != "" {
-		t, err := parsePageToken(text, p.text)
+func (c *call) page(in *tasksRequest) (*page, error) {
+	p := &page{text: in.Filter, now: c.cfg.Now(), size: in.PageSize.orDefault()}
+	if in.PageToken != "" {
+		t, err := parsePageToken(in.PageToken, p.text)
 		if err != nil {
 			return nil, badRequest("page_token: %v", err)
 		}
 		p.now, p.after = time.UnixMilli(t.Now), t.cursor()
-	}
-	if text := q.Get("page_size"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > pageMax {
-			return nil, badRequest("page_size %q: 1 to %d", printable(text), pageMax)
-		}
-		p.size = n
 	}
 	var err error
 	if p.filter, err = parseFilter(p.text, p.now); err != nil {
@@ -83,27 +68,10 @@ func (c *call) page() (*page, error) {
 	return p, nil
 }
 
-// checkParams rejects unknown and repeated parameters.
-func (c *call) checkParams(names ...string) error {
-	q, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil {
-		return badRequest("the query can't be read: %v", err)
-	}
-	for name, values := range q {
-		switch {
-		case !slices.Contains(names, name):
-			return badRequest("unknown parameter %q; known: %s", printable(name), cmp.Or(strings.Join(names, ", "), "none"))
-		case len(values) > 1:
-			return badRequest("the parameter %s is given %d times", name, len(values))
-		}
-	}
-	return nil
-}
-
 // minOffsets parses min_offset of a list: PARTITION:OFFSET, separated by commas, or the current end of all
 // partitions. leaderless are partitions whose end is unknown because they have no leader.
-func (c *call) minOffsets() (floor map[int32]int64, leaderless []int32, err error) {
-	text := c.r.URL.Query().Get("min_offset")
+func (c *call) minOffsets(asked listOffsets) (floor map[int32]int64, leaderless []int32, err error) {
+	text := string(asked)
 	switch text {
 	case "":
 		return nil, nil, nil
@@ -182,7 +150,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
-		e.Incomplete = []Incomplete{{p, Behind, at.Restored()}}
+		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
 		return e
 	}
 	return err

@@ -96,26 +96,26 @@ type window struct {
 	after    *noticePlace // nil: from the newest on
 }
 
-// window parses since, limit and page_token. filter is the parameter that narrows the list.
-func (c *call) window(filter string) (*window, error) {
-	q := c.r.URL.Query()
-	w := &window{now: c.cfg.Now(), limit: pageDefault}
-	w.question = filterDigest(strings.Join([]string{c.r.URL.Path, q.Get("since"), q.Get(filter)}, "\n"))
-	if text := q.Get("page_token"); text != "" {
-		t, err := parseNoticeToken(text, w.question)
+// noticesRequest has the parameters of pages of alerts and dead letters.
+type noticesRequest struct {
+	Limit     pageSize `query:"limit" jsonschema:"The maximum number of entries on the page. A page also ends at 16 MiB."`
+	PageToken string   `query:"page_token" jsonschema:"next_page_token of the previous page, with the same parameters but limit."`
+}
+
+// window parses the parameters of a list. filter is the value of the parameter that narrows it.
+func (c *call) window(in *noticesRequest, since, filter string) (*window, error) {
+	w := &window{now: c.cfg.Now(), limit: in.Limit.orDefault()}
+	w.question = filterDigest(strings.Join([]string{c.r.URL.Path, since, filter}, "\n"))
+	if in.PageToken != "" {
+		t, err := parseNoticeToken(in.PageToken, w.question)
 		if err != nil {
 			return nil, badRequest("page_token: %v", err)
 		}
 		w.now, w.after = time.UnixMilli(t.Now), &t.noticePlace
 	}
 	var err error
-	if w.since, err = parsePastTime("since", cmp.Or(q.Get("since"), sinceDefault), w.now); err != nil {
+	if w.since, err = parsePastTime("since", cmp.Or(since, sinceDefault), w.now); err != nil {
 		return nil, badRequest("%v", err)
-	}
-	if text := q.Get("limit"); text != "" {
-		if w.limit, err = strconv.Atoi(text); err != nil || w.limit < 1 || w.limit > pageMax {
-			return nil, badRequest("limit %q: 1 to %d", printable(text), pageMax)
-		}
 	}
 	return w, nil
 }

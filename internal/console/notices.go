@@ -37,23 +37,6 @@ func (c *call) releaseSlots() {
 	}
 }
 
-// AlertView is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
-// event; otherwise they are those of the record in the topic of alerts.
-type AlertView struct {
-	At        *string `json:"at"`
-	Task      string  `json:"task,omitempty"`
-	Seq       uint64  `json:"seq,omitempty"`
-	Code      string  `json:"code"`
-	Step      string  `json:"step,omitempty"`
-	Message   string  `json:"message"`
-	Partition int32   `json:"partition"`
-	Offset    string  `json:"offset"`
-	// EndedAt is when the hold ended, and EndedBy the type of the event that ended it. Absent: the task is still
-	// held, or no end is known.
-	EndedAt *string `json:"ended_at,omitempty"`
-	EndedBy string  `json:"ended_by,omitempty"`
-}
-
 // ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
 func ViewAlert(a *events.Alert, r *events.Record) AlertView {
 	if a.At.IsZero() {
@@ -69,33 +52,29 @@ func viewHold(a *projections.Alert) AlertView {
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
-func (v *AlertView) bytes() int {
+func alertBytes(v *AlertView) int {
 	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
 }
 
-type alertList struct {
-	Alerts []AlertView `json:"alerts"`
-	Left   int64       `json:"left_off"` // how many more there are
-	// NextPageToken continues the list; empty: there is no more.
-	NextPageToken string        `json:"next_page_token"`
-	AsOf          []events.AsOf `json:"as_of"`
-	Incomplete    []Incomplete  `json:"incomplete"`
+type alertsRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: open alerts of any age, and others of the last 24 hours."`
+	noticesRequest
+	Open bool `query:"open" jsonschema:"true: only alerts of tasks that are still held."`
+	listRequest
 }
 
 // alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
-func (c *call) alerts() (any, error) {
-	if err := c.checkParams("since", "limit", "open", "page_token", "min_offset"); err != nil {
-		return nil, err
+func (c *call) alerts(in *alertsRequest) (*alertList, error) {
+	open := ""
+	if in.Open {
+		open = "open"
 	}
-	asked, err := c.window("open")
+	asked, err := c.window(&in.noticesRequest, in.Since, open)
 	if err != nil {
 		return nil, err
 	}
-	q, err := c.alertQuery(asked)
-	if err != nil {
-		return nil, err
-	}
-	floor, leaderless, err := c.minOffsets()
+	q := alertQuery(in, asked)
+	floor, leaderless, err := c.minOffsets(in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +89,7 @@ func (c *call) alerts() (any, error) {
 	found := newest[AlertView]{window: asked}
 	for i := range held.Alerts {
 		v := viewHold(&held.Alerts[i])
-		found.add(placeOfHold(&held.Alerts[i]), v.bytes(), v)
+		found.add(placeOfHold(&held.Alerts[i]), alertBytes(&v), v)
 	}
 	found.seen = held.Count
 	if !q.OpenOnly {
@@ -125,27 +104,19 @@ func (c *call) alerts() (any, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return alertList{list, left, next, asOf(held.AsOf), lacks}, nil
+	return &alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
 }
 
-// alertQuery parses open. Without since, open alerts of any age are listed.
-func (c *call) alertQuery(asked *window) (q projections.AlertQuery, err error) {
-	q = projections.AlertQuery{PastSince: asked.since, Limit: asked.limit}
+// alertQuery is the query of the index. Without since, open alerts of any age are listed.
+func alertQuery(in *alertsRequest, asked *window) projections.AlertQuery {
+	q := projections.AlertQuery{PastSince: asked.since, Limit: asked.limit, OpenOnly: in.Open}
 	if asked.after != nil {
 		q.After = asked.after.alertPlace()
 	}
-	values := c.r.URL.Query()
-	if values.Get("since") != "" {
+	if in.Since != "" {
 		q.OpenSince = asked.since
 	}
-	switch text := values.Get("open"); text {
-	case "", "false":
-	case "true":
-		q.OpenOnly = true
-	default:
-		return q, badRequest("open %q: true or false", printable(text))
-	}
-	return q, nil
+	return q
 }
 
 // alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
@@ -160,7 +131,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
-		found.add(placeOfAlert(&v), v.bytes(), v)
+		found.add(placeOfAlert(&v), alertBytes(&v), v)
 	})
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
@@ -168,24 +139,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 	return leaderless, nil
 }
 
-// DeadletterView is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
-// or else base64, according to Encoding.
-type DeadletterView struct {
-	At        *string           `json:"at"`
-	Reason    string            `json:"reason"`
-	Detail    string            `json:"detail"`
-	Origin    string            `json:"origin"` // topic/partition/offset
-	Key       string            `json:"key"`
-	Size      int64             `json:"size"` // of the original, in bytes
-	SHA256    string            `json:"sha256"`
-	Partition int32             `json:"partition"`
-	Offset    string            `json:"offset"`
-	Headers   map[string]string `json:"headers"`
-	Encoding  string            `json:"encoding"` // utf8 or base64
-	Value     string            `json:"value"`
-}
-
-func (d *DeadletterView) bytes() int {
+func deadletterBytes(d *DeadletterView) int {
 	n := noticeBaseBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
 	for name, value := range d.Headers {
 		n += jsonBytes(name, value) + len(`"":"",`)
@@ -193,24 +147,20 @@ func (d *DeadletterView) bytes() int {
 	return n
 }
 
-type deadletterList struct {
-	Deadletters   []DeadletterView `json:"deadletters"`
-	Left          int64            `json:"left_off"`
-	NextPageToken string           `json:"next_page_token"`
-	Incomplete    []Incomplete     `json:"incomplete"` // of partitions of the topic of dead letters
+type deadlettersRequest struct {
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: 24h."`
+	noticesRequest
+	Reason string `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
 }
 
-func (c *call) deadletters() (any, error) {
-	if err := c.checkParams("since", "limit", "reason", "page_token"); err != nil {
-		return nil, err
-	}
-	asked, err := c.window("reason")
+func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
+	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason)
 	if err != nil {
 		return nil, err
 	}
 	var reasons []string
-	if text := c.r.URL.Query().Get("reason"); text != "" {
-		reasons = strings.Split(text, ",")
+	if in.Reason != "" {
+		reasons = strings.Split(in.Reason, ",")
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
@@ -223,7 +173,7 @@ func (c *call) deadletters() (any, error) {
 	found := newest[DeadletterView]{window: asked}
 	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
-			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, d.bytes(), d)
+			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
 		}
 	})
 	if err != nil {
@@ -232,9 +182,9 @@ func (c *call) deadletters() (any, error) {
 	list, left, next := found.page()
 	lacks := make([]Incomplete, len(leaderless))
 	for i, p := range leaderless {
-		lacks[i] = Incomplete{p, NoLeader, 0}
+		lacks[i] = Incomplete{Partition: p, Why: NoLeader}
 	}
-	return deadletterList{list, left, next, lacks}, nil
+	return &deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.

@@ -1,76 +1,118 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
-// document is the part of an OpenAPI document that the tests of this package read.
+// document is the OpenAPI document as clients read it. It is safe for concurrent use.
 type document struct {
-	Paths      map[string]map[string]operation `json:"paths"`
-	Components struct {
-		Schemas map[string]*schema `json:"schemas"`
-	} `json:"components"`
+	openAPIDocument
+	all *jsonschema.Schema // the components, as definitions
+
+	mu       sync.Mutex
+	resolved map[*jsonschema.Schema]*jsonschema.Resolved
 }
 
-type operation struct {
-	Role       string      `json:"x-role"`
-	Parameters []parameter `json:"parameters"`
-	Responses  map[string]struct {
-		Content map[string]struct {
-			Schema *schema `json:"schema"`
-		} `json:"content"`
-	} `json:"responses"`
-}
-
-type parameter struct {
-	Name, In string
-	Schema   *schema `json:"schema"`
-}
-
-// schema is the part of JSON Schema that the document uses.
-type schema struct {
-	Ref        string             `json:"$ref"`
-	Type       any                `json:"type"`
-	Enum       []string           `json:"enum"`
-	Pattern    string             `json:"pattern"`
-	Properties map[string]*schema `json:"properties"`
-	Required   []string           `json:"required"`
-	Additional json.RawMessage    `json:"additionalProperties"`
-	Items      *schema            `json:"items"`
-	AnyOf      []*schema          `json:"anyOf"`
-}
+var publishedDocument = sync.OnceValues(func() (*document, error) {
+	d := &document{resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
+	text, err := OpenAPI()
+	if err == nil {
+		err = json.Unmarshal(text, &d.openAPIDocument)
+	}
+	d.all = &jsonschema.Schema{Defs: d.Components.Schemas}
+	return d, err
+})
 
 func readDocument(t testing.TB) *document {
 	t.Helper()
-	d := &document{}
-	if err := json.Unmarshal(openAPI, d); err != nil {
+	d, err := publishedDocument()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// The document has exactly the routes of the console, with their roles.
-func TestOpenAPIHasTheRoutes(t *testing.T) {
+// The document describes every operation, parameter, schema and field in sentences.
+func TestOpenAPIDescribesEverything(t *testing.T) {
 	d := readDocument(t)
-	want, got := []string{}, []string{}
-	for _, r := range routes {
-		want = append(want, strings.ToLower(r.method)+" "+r.path+" "+r.role.String())
-	}
-	for path, methods := range d.Paths {
-		for method, op := range methods {
-			got = append(got, method+" "+path+" "+op.Role)
+	sentence := regexp.MustCompile("^[A-Za-z`].*[.]$")
+	check := func(what, text string) {
+		t.Helper()
+		if !sentence.MatchString(text) {
+			t.Errorf("%s is described as %q: want sentences", what, text)
 		}
 	}
-	slices.Sort(want)
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("the document has\n%s\nthe routes are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	check("the API", d.Info.Description)
+	for path, methods := range d.Paths {
+		for method, o := range methods {
+			if o.Summary == "" || strings.HasSuffix(o.Summary, ".") {
+				t.Errorf("%s %s is summarized as %q", method, path, o.Summary)
+			}
+			for _, p := range o.Parameters {
+				check(method+" "+path+" "+p.Name, p.Description)
+			}
+		}
+	}
+	for status, r := range d.Components.Responses {
+		check(status, r.Description)
+	}
+	for name, s := range d.Components.Schemas {
+		check(name, s.Description)
+		for field, p := range s.Properties {
+			check(name+"."+field, p.Description)
+		}
+	}
+	if len(d.Paths) < 15 || len(d.Components.Schemas) < 30 {
+		t.Errorf("%d paths, %d schemas: too few", len(d.Paths), len(d.Components.Schemas))
+	}
+	for kind := range described {
+		if d.Components.Schemas[componentName(kind)] == nil {
+			t.Errorf("%s is described, but isn't in the document", kind)
+		}
+	}
+}
+
+// Every route answers as the document says. TestStream and TestTaskStream cover streams.
+func TestAnswersFitTheDocument(t *testing.T) {
+	w := newWorld(t)
+	w.answer = func(x *events.Control) (*events.Answer, error) {
+		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, Seq: 1, State: events.StateUndoing}, nil
+	}
+	s, d := w.console(t, nil), readDocument(t)
+	id := url.PathEscape(w.some(t, events.StateError).ID)
+	for _, route := range routes {
+		if route.streams() {
+			continue
+		}
+		body := ""
+		switch route.request {
+		case reflect.TypeFor[submitRequest]():
+			body = `{"id":"new-1","workflow":"order","input":{}}`
+		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
+			body = `{"reason":"a test","step":"charge","as":"undone"}`
+		default:
+			body = `{"reason":"a test"}`
+		}
+		r := ask(t, s, route.method, strings.Replace(route.path, "{id}", id, 1), body)
+		if r.status >= http.StatusBadRequest {
+			t.Errorf("%s %s: %d %s", route.method, route.path, r.status, r.body)
+		}
+		d.fits(t, route.method, route.path, r)
 	}
 }
 
@@ -115,7 +157,10 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 	id, checked := w.some(t, "processed").ID, 0
 	d := readDocument(t)
 	for route, methods := range d.Paths {
-		i := slices.IndexFunc(methods["get"].Parameters, func(p parameter) bool { return p.Name == "min_offset" })
+		if methods["get"] == nil {
+			continue
+		}
+		i := slices.IndexFunc(methods["get"].Parameters, func(p openAPIParameter) bool { return p.Name == "min_offset" })
 		if i < 0 || strings.HasSuffix(route, "/events") { // TestStream and TestTaskStream cover streams
 			continue
 		}
@@ -154,6 +199,9 @@ func (d *document) fits(t testing.TB, method, path string, r reply) {
 		t.Errorf("%s %s: status %d isn't in the document", method, path, r.status)
 		return
 	}
+	if status, is := strings.CutPrefix(response.Ref, "#/components/responses/"); is {
+		response = d.Components.Responses[status]
+	}
 	kind := r.header.Get("Content-Type")
 	content, ok := response.Content[kind]
 	switch {
@@ -163,94 +211,40 @@ func (d *document) fits(t testing.TB, method, path string, r reply) {
 	case !strings.HasSuffix(kind, "json"):
 		return
 	}
+	if err := d.validate(content.Schema, r.body); err != nil {
+		t.Errorf("%s %s: %v\n%s", method, path, err, r.body)
+	}
+}
+
+// validate returns why a text isn't as a schema of the document says; nil: it is.
+func (d *document) validate(s *jsonschema.Schema, text string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.resolved[s] == nil {
+		r, err := d.resolve(s)
+		if err != nil {
+			return err
+		}
+		d.resolved[s] = r
+	}
 	var v any
-	if err := json.Unmarshal([]byte(r.body), &v); err != nil {
-		t.Errorf("%s %s: %v in %s", method, path, err, r.body)
-		return
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return err
 	}
-	if why := d.check(content.Schema, v, "answer"); why != "" {
-		t.Errorf("%s %s: %s\n%s", method, path, why, r.body)
-	}
+	return d.resolved[s].Validate(v)
 }
 
-// check returns why a value doesn't match a schema; empty: it does.
-func (d *document) check(s *schema, v any, at string) string {
-	if s.Ref != "" {
-		named := d.Components.Schemas[strings.TrimPrefix(s.Ref, "#/components/schemas/")]
-		if named == nil {
-			return at + ": no schema " + s.Ref
-		}
-		return d.check(named, v, at)
+// resolve makes a schema ready for use, with the components as its definitions.
+func (d *document) resolve(s *jsonschema.Schema) (*jsonschema.Resolved, error) {
+	of := d.all.CloneSchemas()
+	of.AllOf = []*jsonschema.Schema{s}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
 	}
-	if len(s.AnyOf) > 0 {
-		var why string
-		for _, one := range s.AnyOf {
-			if why = d.check(one, v, at); why == "" {
-				return ""
-			}
-		}
-		return why
+	of = &jsonschema.Schema{}
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), of); err != nil {
+		return nil, err
 	}
-	if !ofType(s.Type, v) {
-		return fmt.Sprintf("%s: %v isn't %v", at, v, s.Type)
-	}
-	switch v := v.(type) {
-	case string:
-		if len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
-			return fmt.Sprintf("%s: %q isn't one of %v", at, v, s.Enum)
-		}
-	case []any:
-		for i := range v {
-			if why := d.check(s.Items, v[i], fmt.Sprintf("%s[%d]", at, i)); why != "" {
-				return why
-			}
-		}
-	case map[string]any:
-		return d.checkObject(s, v, at)
-	}
-	return ""
-}
-
-func (d *document) checkObject(s *schema, v map[string]any, at string) string {
-	for _, name := range s.Required {
-		if _, ok := v[name]; !ok {
-			return at + ": " + name + " is missing"
-		}
-	}
-	for name, value := range v {
-		property := s.Properties[name]
-		if property == nil {
-			if string(s.Additional) == "false" {
-				return at + ": " + name + " isn't in the document"
-			}
-			continue
-		}
-		if why := d.check(property, value, at+"."+name); why != "" {
-			return why
-		}
-	}
-	return ""
-}
-
-// ofType reports whether a value has a type of JSON Schema, or one of several. A missing type allows any.
-func ofType(want, v any) bool {
-	switch want := want.(type) {
-	case nil:
-		return true
-	case []any:
-		return slices.ContainsFunc(want, func(one any) bool { return ofType(one, v) })
-	}
-	switch v := v.(type) {
-	case nil:
-		return want == "null"
-	case string:
-		return want == "string"
-	case bool:
-		return want == "boolean"
-	case float64:
-		return want == "number" || want == "integer" && v == float64(int64(v))
-	case []any:
-		return want == "array"
-	}
-	return want == "object"
+	return of.Resolve(nil)
 }

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	pageDefault = 50
-	pageMax     = 1000
 	// tokenMaxBytes exceeds the longest token: a place in base64 within JSON, whose escapes turn one byte into
 	// six.
 	tokenMaxBytes = 4096

@@ -40,6 +40,9 @@ var ErrUnavailable = errors.New("brokers deliver no records at the moment")
 // not.
 var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
+// ErrUnknownAgent is the error of a Cluster of which nothing is known, such as that of an exported file.
+var ErrUnknownAgent = errors.New("nothing is known of the agent")
+
 // Corruption is a part of a partition of events that can't be read, because it isn't as it was written.
 type Corruption struct {
 	From, Next int64 // offsets: of the first record, and after the last
@@ -99,7 +102,7 @@ type Stream interface {
 type Cluster interface {
 	// Agents lists the agents that have a request topic, by name.
 	Agents(ctx context.Context) ([]AgentView, error)
-	// Agent returns the state of one agent.
+	// Agent returns the state of one agent, or ErrUnknownAgent.
 	Agent(ctx context.Context, name string) (replay.AgentState, error)
 	// Scheduling returns the scheduler and lag of each partition.
 	Scheduling(ctx context.Context) (map[int32]Scheduling, error)

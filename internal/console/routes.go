@@ -2,51 +2,42 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"strings"
 )
 
-// route is an operation of the API.
-type route struct {
-	method, path string
-	role         Role // required role
-	stream       bool // it doesn't end by itself
-	answer       func(*call) (any, error)
-}
+const openAPIPath = api + "/openapi.json"
 
-const (
-	api         = "/api/v1"
-	openAPIPath = api + "/openapi.json"
-)
-
-// TaskPath is the path of a task below the API's own. PathEscape keeps dots, so the ids "." and ".." would be
-// relative path segments.
-func TaskPath(id string) string {
-	name := url.PathEscape(id)
-	if id == "." || id == ".." {
-		name = strings.ReplaceAll(id, ".", "%2E")
-	}
-	return "/tasks/" + name
-}
-
-// routes are all operations. A test compares them with the OpenAPI document.
+// routes are all operations.
 var routes = []route{
-	{http.MethodGet, api + "/tasks", Viewer, false, (*call).tasks},
-	{http.MethodPost, api + "/tasks", Submitter, false, (*call).submit},
-	{http.MethodGet, api + "/tasks/{id}", Viewer, false, (*call).task},
-	{http.MethodGet, api + "/tasks/{id}/timeline", Viewer, false, (*call).timeline},
-	{http.MethodGet, api + "/tasks/{id}/why", Viewer, false, (*call).why},
-	{http.MethodGet, api + "/tasks/{id}/export", Viewer, false, (*call).export},
-	{http.MethodGet, api + "/tasks/{id}/events", Viewer, true, (*call).taskEvents},
-	{http.MethodPost, api + "/tasks/{id}/cancel", Operator, false, (*call).cancel},
-	{http.MethodPost, api + "/tasks/{id}/resubmit", Operator, false, (*call).resubmit},
-	{http.MethodPost, api + "/tasks/{id}/undo", Operator, false, (*call).undo},
-	{http.MethodPost, api + "/tasks/{id}/release", Operator, false, (*call).release},
-	{http.MethodGet, api + "/events", Viewer, true, (*call).events},
-	{http.MethodGet, api + "/workflows", Viewer, false, (*call).workflows},
-	{http.MethodGet, api + "/agents", Viewer, false, (*call).agents},
-	{http.MethodGet, api + "/partitions", Viewer, false, (*call).partitions},
-	{http.MethodGet, api + "/alerts", Viewer, false, (*call).alerts},
-	{http.MethodGet, api + "/deadletters", Viewer, false, (*call).deadletters},
-	{http.MethodGet, openAPIPath, Viewer, false, (*call).openAPI},
+	getRoute("/tasks", "List tasks, the newest first", (*call).tasks),
+	postRoute("/tasks", Submitter, "Submit a task", (*call).submit).
+		succeeds(http.StatusCreated, "A scheduler has accepted the submission, now or at an earlier request.").
+		succeeds(http.StatusAccepted, "The submission is written. No scheduler has accepted it yet."),
+	getRoute("/tasks/{id}", "Get a task", (*call).task),
+	getRoute("/tasks/{id}/timeline", "List all events of a task", (*call).timeline),
+	getRoute("/tasks/{id}/why", "Explain why a task doesn't advance, since when, and what would unblock it", (*call).why),
+	getRoute("/tasks/{id}/export", "Export the events of a task, in the format of `waybill export`", (*call).export),
+	getRoute("/tasks/{id}/events", "Stream the events of a task, from its first one to its end", (*call).taskEvents).
+		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line. The data of an event `unreadable` is an Unreadable: "+
+			"a record of the task that can't be read.").
+		succeeds(http.StatusNoContent, "The task has ended, and the client has all of its events.").
+		fails(http.StatusConflict),
+	commandRoute("cancel", "Cancel a task: start no more steps, undo the completed ones, and end it", (*call).cancel),
+	commandRoute("resubmit", "Run a held step again, with a failure count of 0", (*call).resubmit),
+	commandRoute("undo", "Undo a task's completed steps", (*call).undo),
+	commandRoute("release", "Record that a held step was completed or undone by hand", (*call).release),
+	getRoute("/events", "Stream the events of all tasks, from now on", (*call).events).
+		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line."),
+	getRoute("/workflows", "List the workflow versions, with their tasks by state", (*call).workflows),
+	getRoute("/agents", "List the agents", (*call).agents),
+	getRoute("/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
+	getRoute("/alerts", "List alerts, the newest first", (*call).alerts),
+	getRoute("/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
+	getRoute("/openapi.json", "Get this document", (*call).describeAPI),
 }
+
+// commandRoute declares the route of an operator's command.
+func commandRoute[B any](verb, summary string, handle func(*call, *commandRequest[B]) (*commandResult, error)) route {
+	return postRoute("/tasks/{id}/"+verb, Operator, summary, handle).fails(http.StatusGatewayTimeout)
+}
+
+func (c *call) describeAPI(*noParameters) (*openAPIDocument, error) { return c.document(), nil }

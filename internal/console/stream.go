@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 const (
@@ -23,7 +23,6 @@ const (
 	streamBeatEvery  = 15 * time.Second
 	// streamWriteWithin bounds how long a client may take to receive what was sent.
 	streamWriteWithin = 30 * time.Second
-	lastEventID       = "Last-Event-ID"
 )
 
 // stream is an answer in Server-Sent Events.
@@ -123,18 +122,13 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-// UnreadableEvent names the event of a stream that tells of a record of the task that is no event.
-const UnreadableEvent = replay.UnreadableType
-
-// Unreadable says of a record that can't be used, such as one that is no event, where it is in the events, and why.
-type Unreadable struct {
-	Partition int32  `json:"partition"`
-	Offset    string `json:"offset"`
-	Error     string `json:"error"`
-}
-
 func unreadableOf(r *events.Record, why error) *Unreadable {
-	return &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	u := &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+	_, u.Seq, _ = events.EventName(r) // 0 if the headers have none
+	if !r.Time.IsZero() {
+		u.At = r.Time.UTC().Format(events.TimeLayout)
+	}
+	return u
 }
 
 // appendUnreadable writes of a record that is no event where it is, and why, with an id to go on after: who
@@ -189,44 +183,46 @@ func (s *stream) follow(ctx context.Context, from Stream, take func(*bytes.Buffe
 }
 
 // endStream handles the error of a stream whose headers were sent. The client reconnects with its last id.
-func (s *stream) endStream(err error) (any, error) {
+func (s *stream) endStream(err error) (eventStream, error) {
 	if err != nil && s.r.Context().Err() == nil && s.closing.Err() == nil && s.cfg.Failed != nil {
 		s.cfg.Failed(s.r, fmt.Errorf("a stream ended: %w", err))
 	}
-	return nil, nil
+	return eventStream{}, nil
 }
 
-// taskEvents streams the events of a task from its first one until it has ended; of an imported history, the
-// existing ones. Ids are offsets. An unreadable record is reported in its place.
-func (c *call) taskEvents() (any, error) {
+type taskEventsRequest struct {
+	taskRequest
+	LastEventID string `header:"Last-Event-ID" jsonschema:"The id of the last event that was received. The stream continues after it."`
+}
+
+// taskEvents streams the events of a task from its first one until it has ended. Ids are offsets. An unreadable record
+// is reported in its place.
+func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	after := int64(-1)
-	if text := c.r.Header.Get(lastEventID); text != "" {
-		var err error
+	if text := in.LastEventID; text != "" {
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return nil, badRequest("%s %q: an id that this stream gave", lastEventID, printable(text))
+			return none, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, printable(text))
 		}
 	}
-	h, err := c.history()
+	h, err := c.history(&in.taskRequest)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	last := h.records[len(h.records)-1]
 	switch {
 	case last.Offset > after:
 	case h.ended, isTaskEnd(&last):
 		c.w.WriteHeader(http.StatusNoContent) // so that the client doesn't come again
-		return nil, nil
-	case c.cfg.History:
-		return nil, readOnly("the namespace %s was created by `waybill import`: task %q gets no further events", c.cfg.Namespace, printable(h.id))
+		return none, nil
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer release()
 	from, err := c.cfg.Log.Follow(map[int32]int64{h.partition: last.Offset + 1})
 	if err != nil {
-		return nil, unavailable("%v", err)
+		return none, unavailable("%v", err)
 	}
 	defer from.Close()
 	if err := s.begin(); err != nil {
@@ -249,7 +245,7 @@ func (c *call) taskEvents() (any, error) {
 			return s.endStream(err)
 		}
 	}
-	if err := s.send(text.Bytes()); err != nil || over || h.ended || c.cfg.History {
+	if err := s.send(text.Bytes()); err != nil || over || h.ended {
 		return s.endStream(err)
 	}
 	return s.endStream(s.follow(ctx, from, take))
@@ -269,50 +265,52 @@ func isTaskEnd(r *events.Record) bool {
 	return false
 }
 
+type eventsRequest struct {
+	After       string `query:"after" jsonschema:"The id of an event of this stream: the stream continues after it. Absent: now."`
+	LastEventID string `header:"Last-Event-ID" jsonschema:"As after, which it overrides. Browsers send it when they reconnect."`
+}
+
 // events streams the events of all partitions from now on, or from Last-Event-ID or after. Each id names the
 // position in every partition.
-func (c *call) events() (any, error) {
-	if err := c.checkParams("after"); err != nil {
-		return nil, err
-	}
+func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 	// Not from the end on: what stands before it, in a transaction that goes on, is still to come.
 	from, err := c.cfg.Log.Settled(c.r.Context())
 	if err != nil {
-		return nil, unavailable("where the committed events end: %v", err)
+		return none, unavailable("where the committed events end: %v", err)
 	}
 	for p := range c.cfg.Partitions {
 		if !contains(from, p) {
 			from[p] = FromEnd
 		}
 	}
-	text, name := c.r.Header.Get(lastEventID), lastEventID
+	text, name := in.LastEventID, consoleapi.LastEventID
 	if text == "" {
-		text, name = c.r.URL.Query().Get("after"), "after"
+		text, name = in.After, "after"
 	}
 	if text != "" {
 		places, err := parseOffsets(text, c.cfg.Partitions)
 		if err != nil {
-			return nil, badRequest("%s %q: an id that this stream gave: %v", name, printable(text), err)
+			return none, badRequest("%s %q: an id that this stream gave: %v", name, printable(text), err)
 		}
 		ends, err := c.ends()
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		for p, next := range places {
 			if contains(ends, p) && next > ends[p] {
-				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
+				return none, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next
 		}
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer release()
 	tail, err := c.cfg.Log.Follow(from)
 	if err != nil {
-		return nil, unavailable("%v", err)
+		return none, unavailable("%v", err)
 	}
 	defer tail.Close()
 	if err := s.begin(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/waybill-run/waybill/events"
 )
 
@@ -20,6 +22,19 @@ type sent struct {
 	id, name string
 	line     events.Line
 }
+
+// streamed is the schema of an event's data, by the event's name.
+func streamed(name string) *jsonschema.Schema {
+	if name == UnreadableEvent {
+		return unreadableSchema
+	}
+	return lineSchema
+}
+
+var (
+	lineSchema       = &jsonschema.Schema{Ref: "#/components/schemas/Line"}
+	unreadableSchema = &jsonschema.Schema{Ref: "#/components/schemas/Unreadable"}
+)
 
 // openStream reads the events of a stream until the test ends.
 func openStream(t *testing.T, s server, path string, headers ...string) (<-chan sent, int) {
@@ -53,6 +68,9 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 			case "data":
 				if json.Unmarshal([]byte(value), &e.line) != nil {
 					return
+				}
+				if err := readDocument(t).validate(streamed(e.name), value); err != nil {
+					t.Errorf("%s: %v\n%s", e.name, err, value)
 				}
 				came <- e
 				e = sent{}
@@ -194,30 +212,6 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 	}
 	problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
-}
-
-// In an imported namespace a task's stream has the existing events. A client that has all of them gets an error.
-func TestTaskStreamOfAHistory(t *testing.T) {
-	w := newWorld(t)
-	w.history = true
-	task := w.some(t, events.StateError)
-	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
-		path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
-		came, status := openStream(t, s, path)
-		var last string
-		n := uint64(0)
-		for e := range came {
-			n, last = n+1, e.id
-		}
-		if status != http.StatusOK || n != task.Seq {
-			t.Errorf("%d, %d events of %d", status, n, task.Seq)
-		}
-		r := ask(t, s, http.MethodGet, path, "", lastEventID+": "+last)
-		if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "no further events") {
-			t.Error(p.Detail)
-		}
-		w.document(t).fits(t, http.MethodGet, api+"/tasks/{id}/events", r)
-	}
 }
 
 // An unreadable record of a task is reported once, and later events follow.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // Every response names its system once, whichever handler wrote it.
@@ -18,7 +19,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	for _, s := range consoles {
 		for _, path := range []string{"/", "/nowhere", api + "/tasks", api + "/tasks/nobody", task, task + "/export", task + "/events", api + "/tasks?surprise=1", openAPIPath} {
 			r := ask(t, s, http.MethodGet, path, "")
-			for name, want := range map[string]string{clusterHeader: "c", namespaceHeader: events.DefaultNamespace, "Cache-Control": "no-store"} {
+			for name, want := range map[string]string{consoleapi.ClusterHeader: "c", consoleapi.NamespaceHeader: events.DefaultNamespace, "Cache-Control": "no-store"} {
 				if got := r.header.Values(name); !slices.Equal(got, []string{want}) {
 					t.Errorf("%s: %s %q, want %q once", path, name, got, want)
 				}
@@ -27,7 +28,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	}
 	s := w.console(t, someTokens(t))
 	for _, headers := range [][]string{nil, {"Host: evil.example"}} {
-		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); SystemOf(r.header) != (System{"c", events.DefaultNamespace}) {
+		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); SystemOf(r.header) != (System{ClusterID: "c", Namespace: events.DefaultNamespace}) {
 			t.Errorf("%d: %v", r.status, r.header)
 		}
 	}
@@ -44,7 +45,7 @@ func TestMeantForAnotherSystem(t *testing.T) {
 	for _, route := range routes {
 		path := strings.Replace(route.path, "{id}", id, 1)
 		body := `{"reason":"x","id":"new-1","workflow":"order"}`
-		for _, header := range []string{clusterHeader + ": other", namespaceHeader + ": other."} {
+		for _, header := range []string{consoleapi.ClusterHeader + ": other", consoleapi.NamespaceHeader + ": other."} {
 			r := ask(t, s, route.method, path, body, header)
 			if p := problem(t, r, http.StatusMisdirectedRequest); p.Type != problemTypes+"other_system" || !strings.Contains(p.Detail, "other") {
 				t.Errorf("%s: %+v", path, p)
@@ -55,7 +56,7 @@ func TestMeantForAnotherSystem(t *testing.T) {
 	if w.writes() != 0 {
 		t.Errorf("%d records were written", w.writes())
 	}
-	if r := ask(t, s, http.MethodPost, api+"/tasks/"+id+"/undo", `{"reason":"x"}`, clusterHeader+": c", namespaceHeader+": "+events.DefaultNamespace); r.status != http.StatusOK || w.writes() != 1 {
+	if r := ask(t, s, http.MethodPost, api+"/tasks/"+id+"/undo", `{"reason":"x"}`, consoleapi.ClusterHeader+": c", consoleapi.NamespaceHeader+": "+events.DefaultNamespace); r.status != http.StatusOK || w.writes() != 1 {
 		t.Errorf("%d %s, %d written", r.status, r.body, w.writes())
 	}
 }

@@ -152,7 +152,7 @@ func TestTaskStreamOfACorruptEnd(t *testing.T) {
 		case <-time.After(10 * time.Second): // the stream is read for 30 s
 			t.Error("after the end the stream goes on")
 		}
-		if _, status := openStream(t, s, path, lastEventID+": "+offsetText(last.Offset)); status != http.StatusNoContent {
+		if _, status := openStream(t, s, path, "Last-Event-ID"+": "+offsetText(last.Offset)); status != http.StatusNoContent {
 			t.Errorf("after the last: %d", status)
 		}
 	}

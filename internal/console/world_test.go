@@ -30,7 +30,7 @@ type world struct {
 	other      map[string][]events.Record
 	tasks      map[string]*events.Task
 	now        time.Time
-	history    bool
+	noAgents   bool
 	waiting    map[string]*Waiting // submissions that no scheduler has consumed
 	looking    func()              // called by each lookup of a submission; nil: nothing
 	cluster    string
@@ -143,15 +143,13 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 				t.Fatal(err)
 			}
 		}
-		if err := v.Save(); err != nil {
-			t.Fatal(err)
-		}
+		v.Save()
 		a.next[p] = v.Next()
 		v.Close()
 	}
 	server := httptest.NewUnstartedServer(nil)
 	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test",
-		Index: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, History: w.history, Now: func() time.Time { return w.now },
+		Index: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, Now: func() time.Time { return w.now },
 		Failed: func(_ *http.Request, err error) {
 			if w.failed != nil {
 				w.failed(err)
@@ -378,8 +376,8 @@ func (w *world) Agents(context.Context) ([]AgentView, error) {
 }
 
 func (w *world) Agent(context.Context, string) (replay.AgentState, error) {
-	if w.history { // an imported history has no agents
-		return replay.AgentState{}, nil
+	if w.noAgents {
+		return replay.AgentState{}, ErrUnknownAgent
 	}
 	return replay.AgentState{Members: 1}, nil
 }

@@ -12,6 +12,15 @@ import (
 	"github.com/waybill-run/waybill/agent"
 )
 
+// Handlers returns the agents of all services.
+func (w *World) Handlers() map[string]agent.Handler {
+	all := map[string]agent.Handler{}
+	for _, service := range Services {
+		all[service] = w.Handler(service)
+	}
+	return all
+}
+
 // Handler returns the agent of a simulated service.
 func (w *World) Handler(service string) agent.Handler {
 	return agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {

@@ -12,8 +12,9 @@ func (e *Entry) Effect() (verify.Effect, bool) {
 		return verify.Effect{What: verify.Happened, Key: e.Key}, true
 	case Undone, Nothing:
 		return verify.Effect{What: verify.Undone, Key: e.UndoOf}, true
+	default:
+		return verify.Effect{}, false
 	}
-	return verify.Effect{}, false
 }
 
 // CheckLedger compares a ledger with the tasks of the log: promises P6 and P7, and P1 for a task that the log

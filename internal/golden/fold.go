@@ -58,7 +58,7 @@ type folded struct {
 type part struct {
 	state events.PartitionState
 	next  int64
-	tasks map[string]*events.Task
+	tasks map[string]*events.Fold
 }
 
 func (f *folded) input(inbox events.Inbox, r *events.Record) {
@@ -77,7 +77,7 @@ func (f *folded) input(inbox events.Inbox, r *events.Record) {
 func (f *folded) event(r *events.Record) error {
 	p := f.parts[r.Partition]
 	if p == nil {
-		p = &part{tasks: map[string]*events.Task{}}
+		p = &part{tasks: map[string]*events.Fold{}}
 		f.parts[r.Partition] = p
 	}
 	e, err := events.ReadEvent(r)
@@ -91,12 +91,10 @@ func (f *folded) event(r *events.Record) error {
 	if e.Task == "" {
 		return nil
 	}
-	t, err := events.FoldEvent(p.tasks[e.Task], e, r)
-	if err != nil {
-		return err
+	if p.tasks[e.Task] == nil {
+		p.tasks[e.Task] = &events.Fold{}
 	}
-	p.tasks[e.Task] = t
-	return nil
+	return p.tasks[e.Task].Apply(e, r)
 }
 
 func (f *folded) states() []State {
@@ -105,8 +103,9 @@ func (f *folded) states() []State {
 		p := f.parts[n]
 		all = append(all, State{Of: fmt.Sprintf("partition %d", n), Stored: p.state.Encode()})
 		for _, id := range slices.Sorted(maps.Keys(p.tasks)) {
-			v := p.tasks[id].View(p.state.Owner, n, p.next)
-			all = append(all, State{Of: "task " + id, Stored: p.tasks[id].Encode(), View: &v})
+			t := p.tasks[id].Task
+			v := t.View(p.state.Owner, n, p.next)
+			all = append(all, State{Of: "task " + id, Stored: t.Encode(), View: &v})
 		}
 	}
 	return append(all, f.inputs...)

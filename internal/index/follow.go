@@ -2,13 +2,10 @@ package index
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/projections"
 )
 
 const (
@@ -40,7 +37,7 @@ func (x *Index) StartOffset(_ context.Context, _ string, p int32) (int64, bool, 
 	}
 	v, err := x.store.Timelines(p)
 	if err != nil {
-		return 0, false, fmt.Errorf("%w: %w", ErrStore, err)
+		return 0, false, err
 	}
 	x.views[p] = v
 	v.ExpectLastEvent()
@@ -80,15 +77,10 @@ func (x *Index) applyRecords(records []events.Record) error {
 	for i := range records {
 		v := x.views[records[i].Partition]
 		if err := v.Apply(&records[i]); err != nil {
-			if _, other := errors.AsType[*projections.LogMismatchError](err); other {
-				return err
-			}
-			return fmt.Errorf("%w: %w", ErrStore, err)
+			return err
 		}
 		if v.ChangedBytes() > saveBytes {
-			if err := v.Save(); err != nil {
-				return fmt.Errorf("%w: %w", ErrStore, err)
-			}
+			v.Save()
 		}
 	}
 	return nil
@@ -125,18 +117,14 @@ func (x *Index) updateProgress(at Log, topic string) error {
 }
 
 // save saves the partitions that which selects; nil selects all.
-func (x *Index) save(which func(int32) bool) error {
+func (x *Index) save(which func(int32) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for p, v := range x.views {
-		if which != nil && !which(p) {
-			continue
-		}
-		if err := v.Save(); err != nil {
-			return fmt.Errorf("%w: %w", ErrStore, err)
+		if which == nil || which(p) {
+			v.Save()
 		}
 	}
-	return nil
 }
 
 // close saves and closes all partitions. Run may be called again.
@@ -144,11 +132,7 @@ func (x *Index) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, v := range x.views {
-		if v.Save() == nil {
-			v.Close()
-		} else {
-			v.Discard() // closing the store reports the error
-		}
+		v.Close()
 	}
 	clear(x.views)
 	x.progress, x.leaderless = map[int32]Progress{}, nil
@@ -191,7 +175,7 @@ func (x *Index) follow(ctx context.Context, from Log, topic string, observe func
 			observe(records)
 		}
 		if err == nil && time.Since(saved) > saveEvery {
-			err = x.save(nil)
+			x.save(nil)
 			saved = time.Now()
 		}
 		x.loop.End()

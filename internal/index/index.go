@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -44,7 +43,6 @@ type Progress struct {
 type save struct {
 	partitions map[int32]bool
 	done       chan struct{}
-	err        error
 }
 
 // New creates an index that keeps its state in a store. behind receives how far each partition is behind the log.
@@ -52,9 +50,6 @@ func New(store *projections.Store, behind func(p int32, offsets int64)) *Index {
 	return &Index{store: store, views: map[int32]*projections.Timelines{}, progress: map[int32]Progress{},
 		progressed: make(chan struct{}), subscribers: map[chan struct{}]bool{}, saving: make(chan struct{}, 1), reportBehind: behind}
 }
-
-// ErrStore is wrapped if the store failed. Retrying doesn't help.
-var ErrStore = errors.New("the store of the index failed")
 
 // List, Counts and Alerts answer from what was saved. Call Flush first to include what was applied.
 
@@ -100,8 +95,7 @@ func (x *Index) Restored(p int32) bool {
 }
 
 // Flush saves these partitions, so that the store has what was applied before the call. Callers share saves: one
-// runs at a time, and callers that arrive during it wait for the next one. It returns the error of ctx, or why the
-// store failed.
+// runs at a time, and callers that arrive during it wait for the next one. It returns the error of ctx.
 func (x *Index) Flush(ctx context.Context, ps ...int32) error {
 	x.saves.Lock()
 	s := x.nextSave
@@ -116,7 +110,7 @@ func (x *Index) Flush(ctx context.Context, ps ...int32) error {
 	x.saves.Unlock()
 	select {
 	case <-s.done:
-		return s.err
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("index: save the task list: %w", ctx.Err())
 	}
@@ -128,7 +122,7 @@ func (x *Index) runSave(s *save) {
 	x.saves.Lock()
 	x.nextSave = nil
 	x.saves.Unlock()
-	s.err = x.save(func(p int32) bool { return s.partitions[p] })
+	x.save(func(p int32) bool { return s.partitions[p] })
 	<-x.saving
 	close(s.done)
 }
@@ -142,9 +136,9 @@ func (x *Index) Find(p int32, task string) (f projections.Found, begun bool, err
 	if v == nil {
 		return f, false, nil
 	}
-	f, err = v.Find(task)
+	f = v.Find(task)
 	f.Next = max(f.Next, x.progress[p].Next)
-	return f, true, err
+	return f, true, nil
 }
 
 // AwaitSaved waits until everything of a partition below the offset is applied, then saves it.
@@ -198,5 +192,6 @@ func (x *Index) Wipe(p int32) error {
 		return err
 	}
 	defer v.Discard()
-	return v.Wipe()
+	v.Wipe()
+	return nil
 }

@@ -38,7 +38,6 @@ type Instance struct {
 	ClusterID  string
 	Name       string // of this process, in owners and ce_source
 	DataDir    string // empty: a temporary folder, if a role needs a store
-	History    bool   // the namespace was imported: nothing may be written to it
 	Clock      *brokerclock.Clock
 	Admin      *kafka.Admin
 	Producer   *kafka.Producer
@@ -74,13 +73,14 @@ type Config struct {
 	// OwnClock makes the process use its own clock and not the brokers'. The embedded broker keeps the timestamps
 	// of its producers, so its clock says nothing.
 	OwnClock bool
-	// ReadOnly: the process reads events only, so it may open an imported history.
-	ReadOnly bool
 	// Snapshots configures when a scheduler writes snapshots of its partitions. The zero value is a good default.
 	Snapshots projections.SnapshotOptions
 	// HotBytes bounds the open tasks that a scheduler keeps in memory, in bytes; 0: the default.
 	HotBytes int
-	Seams    Seams
+	// EndProcess ends the process after a disk failed. It must not return; nil: the process panics. Any goroutine may
+	// call it, also several at once.
+	EndProcess func(error)
+	Seams      Seams
 }
 
 // Seams wrap the dependencies of a role. Tests use them to stop or kill a role at a named point, or to replace the
@@ -162,17 +162,13 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	return n, nil
 }
 
-// checkFormat checks the topics and sets what they say: Partitions, History and ClusterID.
+// checkFormat checks the topics and sets what they say: Partitions and ClusterID.
 func (n *Instance) checkFormat(ctx context.Context) error {
-	check := n.Admin.CheckFormat
-	if n.config.ReadOnly {
-		check = n.Admin.CheckReadable
-	}
-	format, err := check(ctx)
+	format, err := n.Admin.CheckFormat(ctx)
 	if err != nil {
 		return err
 	}
-	n.Partitions, n.History = format.Partitions, format.History
+	n.Partitions = format.Partitions
 	n.ClusterID, err = n.Admin.ClusterID(ctx)
 	return err
 }
@@ -248,9 +244,14 @@ func (n *Instance) Close() {
 	}
 	n.Producer.Close()
 	n.Admin.Close()
+	n.removeTemporary()
+}
+
+func (n *Instance) removeTemporary() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.temporary != "" {
-		// If this fails, the system cleans its temporary folder.
-		_ = os.RemoveAll(n.temporary)
+		_ = os.RemoveAll(n.temporary) // if this fails, the system cleans its temporary folder
 	}
 }
 
@@ -287,9 +288,6 @@ func (n *Instance) followDefinitions(ctx context.Context) error {
 // reportRejectedDefinition logs a definition that doesn't compile and writes an alert. The definition is ignored.
 func (n *Instance) reportRejectedDefinition(ctx context.Context, key string, err error) {
 	n.log.Warn("definition doesn't compile and is ignored; fix it and apply it again", "key", key, "error", err)
-	if n.History {
-		return
-	}
 	a := &events.Alert{Code: "bad_definition", Message: fmt.Sprintf("definition %s is ignored: %v", key, err), At: events.Millis(n.Clock.Now())}
 	n.Producer.SendAsync(ctx, a.Record(n.Kafka.Namespace, n.source("scheduler"), "definition/"+key+"/"+n.Name), func(_ events.Record, err error) {
 		if err != nil {
@@ -301,7 +299,7 @@ func (n *Instance) reportRejectedDefinition(ctx context.Context, key string, err
 // keepDeletedDefinitions writes copies of deleted definitions under keys of their own, now and in future. Their
 // tasks still need them after the topic is compacted.
 func (n *Instance) keepDeletedDefinitions(ctx context.Context) {
-	if n.History || n.keepsDeleted.Swap(true) {
+	if n.keepsDeleted.Swap(true) {
 		return
 	}
 	for _, d := range n.catalog.DeletedWithoutCopy() {
@@ -349,9 +347,7 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 		return nil, err
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Listener: &projections.Listener{
-		Fatal:      func(err error) { n.log.Error("store failed", "view", view, "error", err) },
-		Background: func(err error) { n.log.Warn("store reported a background error", "view", view, "error", err) },
+	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Fatal: n.endProcess, Listener: &projections.Listener{
 		Snapshot: func(p int32, of events.Snapshot) {
 			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)
 		},
@@ -363,12 +359,20 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 	n.stores = append(n.stores, s)
 	n.mu.Unlock()
 	n.roles.Go(func() error {
-		if err := s.Run(ctx); !errors.Is(err, projections.ErrClosed) {
-			return err
-		}
-		return nil // the role closed it and returns the reason
+		s.Run(ctx)
+		return nil
 	})
 	return s, nil
+}
+
+// endProcess ends the process because a disk failed. Nothing else of it may run: a decision could be made, or a
+// transaction committed, on a store that is wrong.
+func (n *Instance) endProcess(err error) {
+	n.removeTemporary()
+	if n.config.EndProcess != nil {
+		n.config.EndProcess(err)
+	}
+	panic(err)
 }
 
 // storeDir returns the folder of the stores. It creates a temporary one if none is configured.

@@ -181,9 +181,6 @@ func (n *Instance) schedulerListener(status *partitionStatus) *scheduler.Listene
 			m.transactions.WithLabelValues("failed").Inc()
 			n.log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "worker failed and is restarted", "owner", owner, "error", err)
 		},
-		StoreFailed: func(err error) {
-			n.log.Error("partition not saved to its store; it will be read from the log again", "error", err)
-		},
 		Skew:       func(off time.Duration) { n.log.Warn("this machine's clock differs from the brokers'", "offset", off) },
 		Recreated:  n.recordInboxRecreated,
 		TrimFailed: func(topic string, err error) { n.log.Warn("inbox not trimmed", "topic", topic, "error", err) },

@@ -162,7 +162,8 @@ func (o *owner) live(n, open int) error {
 			}
 		}
 	}
-	return o.v.Save()
+	o.v.Save()
+	return nil
 }
 
 type pastTask struct {
@@ -256,10 +257,10 @@ func (o *owner) commit() error {
 		}
 	}
 	o.batch = o.batch[:0]
-	if o.v.ChangedBytes() < projections.RestoreSaveBytes {
-		return nil
+	if o.v.ChangedBytes() >= projections.RestoreSaveBytes {
+		o.v.Save()
 	}
-	return o.v.Save()
+	return nil
 }
 
 // restore starts a scheduler with an empty disk, while an operator's command waits in each partition. It measures the
@@ -371,10 +372,9 @@ func (t *watchedTasks) LoadSnapshot(r *events.SnapshotReader) (func(context.Cont
 	return load, err
 }
 
-func (t *watchedTasks) FinishLoad() error {
-	err := t.Tasks.FinishLoad()
+func (t *watchedTasks) FinishLoad() {
+	t.Tasks.FinishLoad()
 	t.w.loaded <- time.Since(t.w.began)
-	return err
 }
 
 // noSnapshots is an empty topic of snapshots.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/watchdog"
@@ -190,7 +189,7 @@ func closeStore(store *projections.Store) error {
 	case err := <-closed:
 		return err
 	case <-time.After(closeWithin):
-		return fmt.Errorf("%w: it could not be closed within %s", errStore, closeWithin)
+		return fmt.Errorf("the store could not be closed within %s, probably because the disk hangs", closeWithin)
 	}
 }
 
@@ -207,8 +206,9 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 			if err != nil {
 				return err
 			}
-			defer v.Discard()
-			return v.Wipe()
+			v.Wipe()
+			v.Discard()
+			return nil
 		})
 		return errors.Join(err, closeStore(store))
 	})
@@ -243,7 +243,7 @@ func (n *Instance) runSupervisor(ctx context.Context, store *projections.Store, 
 func openDeadlines(store *projections.Store, p int32) (supervisor.Deadlines, error) {
 	v, err := store.Deadlines(p)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errStore, err) // not a nil *Deadlines in an interface
+		return nil, err // not a nil *Deadlines in an interface
 	}
 	return v, nil
 }
@@ -278,13 +278,13 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		if !ahead {
 			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > restartTriesMax || refused.exceeded(err, time.Now()) || errors.Is(err, errStore) || errors.Is(err, index.ErrStore) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.exceeded(err, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
 			n.reportStoreDropped(role, p, err)
 			if err := drop(p); err != nil {
-				return fmt.Errorf("%s: %w: empty the store of partition %d: %w", role, errStore, p, err)
+				return fmt.Errorf("%s: empty the store of partition %d: %w", role, p, err)
 			}
 		} else {
 			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "role failed and is restarted", "role", role, "error", err)
@@ -383,9 +383,6 @@ func (n *Instance) withRemedy(err error) error {
 	}
 	return err
 }
-
-// errStore is wrapped if the store of a projection failed. Retrying doesn't help.
-var errStore = errors.New("the store failed")
 
 // StartAgent runs an agent until ctx ends.
 func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int, breaker agent.Breaker, h agent.Handler) {

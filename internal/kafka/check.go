@@ -56,7 +56,7 @@ func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, er
 			agents[agent] = 0
 		}
 	}
-	specs := f.specs(a.cfg.Namespace, agents)
+	specs := topicSpecs(a.cfg.Namespace, f.Partitions, agents)
 	state, err := a.topicStates(ctx, specs, meta)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)

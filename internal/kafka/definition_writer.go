@@ -17,6 +17,8 @@ const (
 	// definitionsTransactionTimeout is the transaction timeout of who writes definitions: one that died holds up the
 	// next for no longer.
 	definitionsTransactionTimeout = 10 * time.Second
+	// rollbackTimeout is how long a rollback waits for the broker.
+	rollbackTimeout = 10 * time.Second
 	// definitionsRetryMin is the longest first wait of one that was fenced; it doubles up to definitionsRetryMax.
 	definitionsRetryMin = 50 * time.Millisecond
 	definitionsRetryMax = 2 * time.Second

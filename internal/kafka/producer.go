@@ -230,3 +230,20 @@ func WriteError(topic string, err error) error {
 	}
 	return fmt.Errorf("write to %s: %w", topic, err)
 }
+
+// SendOne appends a record, and returns it as acknowledged, with partition, offset and time. If ctx ends first, the
+// record may still be appended: the client retries for DefaultDeliveryTimeout.
+func (p *Producer) SendOne(ctx context.Context, r events.Record) (events.Record, error) {
+	type ack struct {
+		r   events.Record
+		err error
+	}
+	acks := make(chan ack, 1)
+	p.SendAsync(ctx, r, func(r events.Record, err error) { acks <- ack{r, err} })
+	select {
+	case a := <-acks:
+		return a.r, a.err
+	case <-ctx.Done():
+		return events.Record{}, ctx.Err()
+	}
+}

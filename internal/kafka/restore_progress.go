@@ -22,6 +22,14 @@ type RestoreProgress struct {
 	Next, End int64
 }
 
+// RestoredBy returns the fraction of the partition that a member has restored; 1 if it reports no restore.
+func (r RestoreProgress) RestoredBy(member string) float64 {
+	if r.Member != member || r.Next >= r.End {
+		return 1
+	}
+	return float64(r.Next) / float64(r.End)
+}
+
 // PublishRestoreProgress commits the progress of restores, by partition.
 func (a *Admin) PublishRestoreProgress(ctx context.Context, restores map[int32]RestoreProgress) error {
 	group := a.cfg.Namespace.RestoreGroup()

@@ -45,8 +45,6 @@ type CreateTopicsOptions struct {
 	Replication int16
 	// Agents has the agents whose request topics to create, with their partition counts; 0: events.DefaultPartitions.
 	Agents map[string]int32
-	// History: the namespace will hold imported events; see CreateHistory.
-	History bool
 }
 
 // TopicReport is the result for one topic.
@@ -150,8 +148,8 @@ func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]T
 		return nil, err
 	}
 	var report []TopicReport
-	format := Format{Version: FormatVersion, Partitions: partitions, History: want.History}
-	for _, spec := range format.specs(a.cfg.Namespace, want.Agents) {
+	format := Format{Version: FormatVersion, Partitions: partitions}
+	for _, spec := range topicSpecs(a.cfg.Namespace, partitions, want.Agents) {
 		r, err := a.createTopic(ctx, spec, replication, note)
 		if err != nil {
 			return report, err
@@ -283,8 +281,6 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 type Format struct {
 	Version    int   `json:"format"`
 	Partitions int32 `json:"partitions"`
-	// History: its events were imported, for reading. No role but a console runs in it.
-	History bool `json:"history,omitempty"`
 }
 
 // ErrNoFormat means that the namespace was not created, or not completely.
@@ -362,10 +358,7 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 		}
 		have, err = a.Format(ctx)
 	}
-	switch {
-	case err == nil && have.History != want.History:
-		err = historyError(a.cfg.Namespace, have)
-	case err == nil && have != want:
+	if err == nil && have != want {
 		err = fmt.Errorf("the namespace %q has format %d with %d partitions, this program wants %d with %d; use the program that wrote it, or another --namespace",
 			a.cfg.Namespace, have.Version, have.Partitions, want.Version, want.Partitions)
 	}
@@ -373,17 +366,8 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 }
 
 // CheckFormat returns the format if the namespace's topics match its format record and this program writes that format.
-// Roles call it before they start. An imported history is an error.
+// Roles call it before they start.
 func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
-	f, err := a.CheckReadable(ctx)
-	if err == nil && f.History {
-		err = historyError(a.cfg.Namespace, f)
-	}
-	return f, err
-}
-
-// CheckReadable is CheckFormat for callers that only read events: it accepts an imported history.
-func (a *Admin) CheckReadable(ctx context.Context) (Format, error) {
 	f, err := a.Format(ctx)
 	if err != nil {
 		return f, err

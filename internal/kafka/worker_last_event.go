@@ -155,6 +155,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 				l.positionFault(Position{topic, p, -1, -1, -1, FormatPositionMark(l.positions.ids[topic], event)}, PositionRolledBack)
 			}
 			err = l.Rewind(ctx, p)
+		case present:
 		}
 		if err != nil && ctx.Err() == nil {
 			l.positions.endWith(fmt.Errorf("%w; a new client looks again", err))

@@ -49,6 +49,7 @@ func (b *Broker) resetGroup(ctx context.Context, admin *kadm.Client, group strin
 			_, err = admin.DeleteOffsets(ctx, group, set)
 		}
 		return err
+	default: // offsets are committed, below
 	}
 	list := admin.ListEndOffsets
 	if how == ToEarliest {

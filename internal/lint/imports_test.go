@@ -9,7 +9,7 @@ import (
 // (.golangci.yml) checks imports of libraries and between roles. A folder that isn't listed is an error, so
 // that its imports are decided here.
 var mayImport = map[string][]string{
-	"":                            {"internal/kafka", "events", "agent", "workflow"},
+	"":                            {"internal/consoleapi", "internal/kafka", "internal/logclient", "events", "agent", "workflow"},
 	"events":                      {},
 	"workflow":                    {"events"},
 	"projections":                 {"events"},
@@ -31,8 +31,15 @@ var mayImport = map[string][]string{
 	"internal/sources":            {},
 	"internal/verify":             {"events"},
 	"internal/replay":             {"events", "scheduler", "workflow"},
+	"internal/local":              {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/registry", "projections", "agent", "events", "workflow"},
+	"internal/redrive":            {"internal/text", "events"},
 	"internal/registry":           {"internal/kafka", "events", "scheduler", "workflow"},
-	"internal/console":            {"events", "projections", "internal/index", "internal/replay"},
+	"internal/console/onkafka":    {"internal/console", "internal/instance", "internal/kafka", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
+	"internal/doctor":             {"internal/kafka", "internal/registry", "internal/text", "agent", "events"},
+	"internal/text":               {},
+	"internal/logclient":          {"events", "internal/consoleapi", "internal/kafka"},
+	"internal/console":            {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
+	"internal/consoleapi":         {"events"},
 	"internal/index":              {"events", "projections", "internal/watchdog"},
 	"internal/golden":             {"events"},
 	"internal/lint":               {},
@@ -43,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/chaos":              {everything},
 	"internal/chaos/point":        {"internal/instance", "scheduler", "supervisor", "agent", "events"},
 	"internal/bench":              {everything},
-	"internal/demo":               {"events", "workflow", "agent", "internal/verify"},
+	"internal/demo":               {"events", "workflow", "agent", "internal/verify", "internal/text"},
 }
 
 const everything = "*"

@@ -80,9 +80,9 @@ var kafkaMutations = []mutation{
 	one("restore-of-a-partition-that-went", "internal/instance.partitionStatus.commitReports",
 		`_, newer := s.dueReports[p]; !newer && s.memberOwns(p, r.Member)`, `false`,
 		"internal/instance", "TestLongRestoresAreShown"),
-	one("restore-of-a-dead-member", "cmd/waybill.restoredBy",
+	one("restore-of-a-dead-member", "internal/kafka.RestoreProgress.RestoredBy",
 		`Member != member || r.Next`, `Next`,
-		"cmd/waybill", "TestSchedulingOfPartitions"),
+		"internal/console/onkafka", "TestSchedulingOfPartitions"),
 	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
 		{"internal/kafka.Worker.options", `(l.balancer),`, `(l.balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
@@ -274,10 +274,9 @@ var workerMutations = []mutation{
 		`tx.committed`, `tx.arena != nil`,
 		"scheduler", "TestArenaIsNotReusedAfterRollback"),
 	one("rolled-back-is-forgotten", "scheduler.worker.commit",
-		`:
-		return tx.rollback()`, `:
-		tx.accept()
-		return nil`,
+		`!committed:
+		tx.rollback()`, `!committed:
+		tx.accept()`,
 		"scheduler", "TestAbortDropsTheSpeculativeState"),
 	one("state-of-an-assignment-before", "scheduler.worker.reconcile",
 		`!= p.generation`, `== 0`,
@@ -287,15 +286,10 @@ var workerMutations = []mutation{
 // readerMutations break readers of the log, and agents.
 var readerMutations = []mutation{
 	{name: "offset-in-the-batch", pkg: "projections", fail: []string{"TestOffsetAndDataAreInOneBatch"}, edits: []edit{
-		{"projections.view.save", `b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
+		{"projections.view.save", `b.set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state))
 	})`,
-			`nil
-	})
-	if err == nil {
-		_, err = v.s.write(func(b *pebble.Batch) error {
-			return b.Set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state), nil)
-		})
-	}`},
+			`})
+	v.s.write(func(b batch) { b.set(v.keys.key(kindMeta, ""), encodeMeta(v.next, &v.state)) })`},
 	}},
 	one("chunk-of-a-rollback", "projections.Tasks.Snapshot",
 		`s.pending = nil`, `v.SnapshotWritten()`,
@@ -359,9 +353,12 @@ var readerMutations = []mutation{
 	one("page-goes-on-a-task-late", "projections.lister.page",
 		`at.justBefore()`, `at`,
 		"projections", "TestListAgreesWithTheFold"),
-	one("values-that-are-lost", "projections.disk.Open",
-		`d.s.fail(d.s.corrupt(err))`, `_ = d.s.corrupt(err)`,
-		"projections", "TestCorruptValuesStopAnOpenStore"),
+	one("corruption-without-its-advice", "projections.Store.diskError",
+		`pebble.IsCorruptionError(err)`, `false`,
+		"projections", "TestCorruptValuesEndTheProcess"),
+	one("write-that-failed-is-ignored", "projections.file.Write",
+		`f.s.check(err)`, `_ = err`,
+		"projections", "TestDiskErrorEndsTheProcess"),
 	one("values-not-looked-for", "projections.Store.open",
 		`(lock); err != nil`, `(lock); err != nil && lock == nil`,
 		"projections", "TestLostFilesAreNoticed"),
@@ -389,7 +386,7 @@ var readerMutations = []mutation{
 	one("waited-for-what-is-polled", "internal/index.Index.AwaitOffset",
 		`Next >= offset`, `End >= offset`,
 		"internal/instance", "TestIndexAnswersWhileItRebuilds"),
-	one("who-may-command", "internal/console.Console.serve",
+	one("who-may-command", "internal/console.Console.handler",
 		`< route.role`, `< Viewer`,
 		"internal/console", "TestTokens"),
 	one("whose-page-is-asked", "internal/console.Console.checkHost",
@@ -404,9 +401,9 @@ var readerMutations = []mutation{
 	one("whole-while-restoring", "internal/console.call.incompletePartitions",
 		`is && at.Restoring`, `is && at.Next < 0`,
 		"internal/console", "TestListsWhileRestoring"),
-	one("stable-stream-resets-retries", "cmd/waybill.streamRetry.shouldGiveUp",
+	one("stable-stream-resets-retries", "internal/consoleapi.streamRetry.shouldGiveUp",
 		`|| !opened.IsZero() && ended.Sub(opened) > streamStableAfter`, ``,
-		"cmd/waybill", "TestBrokenStreams"),
+		"internal/consoleapi", "TestBrokenStreams"),
 	one("page-without-end", "internal/console.newest.trim",
 		`+next.bytes > noticesMaxBytes`, `< 0`,
 		"internal/console", "TestNewestIsBoundedInBytes", "TestLargeDeadletters"),
@@ -414,11 +411,11 @@ var readerMutations = []mutation{
 		`(c.system())`, `(c.system()) && r == nil`,
 		"internal/console", "TestMeantForAnotherSystem"),
 	one("found-of-another-system", "cmd/waybill.findConsole",
-		`!= of`, `== (console.System{})`,
+		`!= of`, `== (consoleapi.System{})`,
 		"cmd/waybill", "TestFindConsole"),
-	one("console-of-another-system", "cmd/waybill.apiClient.checkSystem",
-		`(c.system)`, `(c.system) || c.discovered`,
-		"cmd/waybill", "TestCheckSystem"),
+	one("console-of-another-system", "internal/consoleapi.Client.checkSystem",
+		`serves.Differs(c.cfg.System) ||`, ``,
+		"internal/consoleapi", "TestCheckSystem"),
 	one("asked-before-caught-up", "supervisor.partition.due",
 		`!p.restored ||`, ``,
 		"supervisor", "TestNothingIsAskedBeforeCaughtUp"),

@@ -56,8 +56,8 @@ func newRecording() *recording {
 }
 
 // addEvent records an event. An operator's release says nothing about an agent.
-func (r *recording) addEvent(e *events.Event, hash string) {
-	r.course.add(e, hash)
+func (r *recording) addEvent(e *events.Event, of *events.Record) {
+	r.course.add(e, of)
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
 	}
@@ -73,6 +73,7 @@ func (r *recording) addEvent(e *events.Event, hash string) {
 		r.recordReply(e, &a)
 	case events.PhaseExpired:
 		r.recordAnswer(e, ref, answer{})
+	case events.PhaseNone, events.PhaseWaiting: // say nothing about an agent
 	}
 }
 
@@ -165,6 +166,7 @@ func (r *recording) assumedAnswer(ref events.RequestRef, after time.Duration, as
 		a.outcome, a.effect, a.body = events.Failed, events.EffectNone, errorBody(assumedError)
 	case AssumeRejected:
 		a.outcome, a.body = events.Rejected, errorBody(assumedError)
+	case AssumeSilent: // no outcome
 	}
 	return a
 }

@@ -29,16 +29,13 @@ type Head struct {
 	Partitions int32            `json:"partitions"` // of events
 }
 
-// headLine is the head as it is written. Earlier builds ignore fields that are added here or in a line.
+// headLine is the head as it is written.
 type headLine struct {
 	Head
-	// Counted is true if the last line has the number of records. Without it, as in files of earlier builds, a reader
-	// can't detect missing lines at the end.
-	Counted bool `json:"counted,omitempty"`
 	// Count is set if there is no record, since the head is then the last line.
 	Count *int64 `json:"count,omitempty"`
 	Without
-	Sum string `json:"crc32c,omitempty"` // checksum of the other fields; files of earlier builds have none
+	Sum string `json:"crc32c,omitempty"` // checksum of the other fields; whoever edits a head on purpose removes it
 }
 
 // Without is what an exported file lacks because events were unreadable. The zero value: nothing.
@@ -81,7 +78,7 @@ type Writer struct {
 // NewWriter starts a file. Its head is written with the first record, or by End.
 func NewWriter(out io.Writer, h Head) *Writer {
 	h.Version = FileVersion
-	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h, Counted: true}}
+	w := &Writer{out: json.NewEncoder(out), head: headLine{Head: h}}
 	w.out.SetEscapeHTML(false)
 	return w
 }
@@ -161,6 +158,7 @@ type Reader struct {
 	changed       *ChangedError // the head differs from what was exported; nil: it doesn't
 	lines         *bufio.Scanner
 	line          int
+	at, next      int64           // byte offsets of the last line that was read, and after it
 	last          map[int32]int64 // offset, by partition
 	count         int64           // of records read
 	declaredCount int64           // number of records according to the last line; unknownCount: not read yet
@@ -173,7 +171,26 @@ const unknownCount = -1
 func NewReader(in io.Reader) (*Reader, error) {
 	f := &Reader{lines: bufio.NewScanner(in), last: map[int32]int64{}, declaredCount: unknownCount}
 	f.lines.Buffer(nil, lineMaxBytes)
+	f.lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, line, err := bufio.ScanLines(data, atEOF)
+		f.at, f.next = f.next, f.next+int64(n)
+		return n, line, err
+	})
 	return f, f.readHead()
+}
+
+// Position is where the line of the last record begins, in bytes from the file's start. ReadAt reads it again.
+func (f *Reader) Position() int64 { return f.at }
+
+// ReadAt reads a record of a file with this head, from a position that Reader.Position returned.
+func (h Head) ReadAt(file io.ReaderAt, position int64) (events.Record, error) {
+	in := bufio.NewReader(io.NewSectionReader(file, position, lineMaxBytes))
+	b, err := in.ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return events.Record{}, err
+	}
+	p, err := h.parse(bytes.TrimSpace(b), 0)
+	return p.r, err
 }
 
 // Head returns the origin of the records.
@@ -302,7 +319,7 @@ func (f *Reader) nextRecord() (*parsed, error) {
 
 // checkOrder rejects a record that doesn't follow those of its partition, or that follows the last line.
 func (f *Reader) checkOrder(p *parsed) error {
-	if f.head.Counted && f.declaredCount != unknownCount {
+	if f.declaredCount != unknownCount {
 		return fmt.Errorf("it follows the last line, which says that there are %d events", f.declaredCount)
 	}
 	if last, seen := f.last[p.r.Partition]; seen && p.r.Offset <= last {
@@ -330,7 +347,7 @@ func (e *CutError) Error() string {
 
 // checkComplete returns a *CutError if the file, which was read to its end, is incomplete.
 func (f *Reader) checkComplete() error {
-	if !f.head.Counted || f.declaredCount == f.count {
+	if f.declaredCount == f.count {
 		return nil
 	}
 	return &CutError{f.line, f.count, f.declaredCount}

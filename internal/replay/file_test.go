@@ -225,8 +225,6 @@ func TestChangedHead(t *testing.T) {
 		}{
 			{`"namespace":"waybill."`, `"namespace":"waybil1."`, true},
 			{`"partitions":64`, `"partitions":63`, true},
-			{`"counted":true`, `"counted":false`, true},
-			{`,"counted":true`, ``, true},
 			{`"namespace":`, ` "namespace" : `, false},
 		} {
 			edited := strings.Replace(data, c.old, c.new, 1)
@@ -258,7 +256,7 @@ func TestChangedHead(t *testing.T) {
 			head, _, _ := strings.Cut(edited, "\n")
 			bare := regexp.MustCompile(`,"crc32c":"[0-9a-f]{8}"`).ReplaceAllString(head, "")
 			if r, err := replay.NewReader(strings.NewReader(bare)); err != nil || r.ChangedHead() != nil {
-				t.Errorf("%s, of a build before: %v", bare, err)
+				t.Errorf("%s, without a sum: %v", bare, err)
 			}
 		}
 	}
@@ -270,10 +268,11 @@ func TestChangedHead(t *testing.T) {
 // A file that isn't an export is refused. The error has the line and the reason.
 func TestBadFiles(t *testing.T) {
 	const first = `{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n"
-	counted := strings.Replace(first, `4`, `4,"counted":true`, 1)
+	counted := func(n string) string { return strings.Replace(first, `4`, `4,"count":`+n, 1) }
 	record := func(partition, offset string) string {
 		return `{"partition":` + partition + `,"offset":"` + offset + `","timestamp":"2026-01-31T12:00:00.000Z","key":"a","headers":[],"value":"{}"}` + "\n"
 	}
+	last := func(n string) string { return strings.Replace(record("1", "7"), `"{}"}`, `"{}","count":`+n+`}`, 1) }
 	for text, want := range map[string]string{
 		"":           "empty",
 		"\n\n":       "empty",
@@ -292,18 +291,18 @@ func TestBadFiles(t *testing.T) {
 		first + strings.Replace(record("1", "1"), "2026", "abcd", 1): "timestamp",
 		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","base64":true`, 1):  "key",
 		first + strings.Replace(record("1", "1"), `"value":"{}"`, `"value":"{}","crc32c":"xyz"`, 1): "line 2: crc32c",
-		first + strings.Repeat("x", 9<<20):                                                            "line 2",
-		counted + `{"partition":1,"offset":"7","times`:                                                "line 2: the file was cut off in the middle of this line",
-		strings.Replace(counted, `true`, `true,"count":-1`, 1):                                        "a count of -1",
-		counted + strings.Replace(record("1", "7"), `"{}"}`, `"{}","count":-1}`, 1):                   "line 2: a count of -1",
-		counted + strings.Replace(record("1", "7"), `"{}"}`, `"{}","count":1}`, 1) + record("1", "8"): "line 3: it follows the last line, which says that there are 1 events",
-		strings.Replace(counted, `true`, `true,"count":0`, 1) + record("1", "7"):                      "line 2: it follows the last line, which says that there are 0 events",
+		first + strings.Repeat("x", 9<<20):           "line 2",
+		first + `{"partition":1,"offset":"7","times`: "line 2: the file was cut off in the middle of this line",
+		counted("-1"):                        "a count of -1",
+		first + last("-1"):                   "line 2: a count of -1",
+		first + last("1") + record("1", "8"): "line 3: it follows the last line, which says that there are 1 events",
+		counted("0") + record("1", "7"):      "line 2: it follows the last line, which says that there are 0 events",
 	} {
 		if _, _, err := read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want %q", text, err, want)
 		}
 	}
-	if _, got, err := read([]byte(first + "\n" + record("1", "7") + record("0", "7"))); err != nil || len(got) != 2 {
+	if _, got, err := read([]byte(first + "\n" + record("0", "7") + last("2"))); err != nil || len(got) != 2 {
 		t.Errorf("two partitions: %d records, %v", len(got), err)
 	}
 }
@@ -311,9 +310,9 @@ func TestBadFiles(t *testing.T) {
 // FuzzReader: no file causes a panic. Accepted records are the same after they are written and read again.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(`{"waybill_export":1,"namespace":"waybill.","partitions":4}` + "\n" +
-		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":null,"headers":[["a","b"]],"value":"{}"}`))
+		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":null,"headers":[["a","b"]],"value":"{}","count":1}`))
 	f.Add([]byte(`{"waybill_export":1,"namespace":"x.","partitions":64}` + "\n" +
-		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":"/w==","headers":[],"value":null,"base64":true}`))
+		`{"partition":1,"offset":"7","timestamp":"2026-01-31T12:00:00.000Z","key":"/w==","headers":[],"value":null,"base64":true,"count":1}`))
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, records, err := read(data)
@@ -364,11 +363,7 @@ func FuzzParseUntil(f *testing.F) {
 	})
 }
 
-// headWithoutSum matches the fields of a head that older builds don't write.
-var headWithoutSum = regexp.MustCompile(`,"counted":true,"crc32c":"[0-9a-f]{8}"}\n`)
-
-// A complete file is accepted. A file with missing lines is refused, wherever they are missing. Older builds don't
-// write the number of lines, so any part of such a file is accepted.
+// A complete file is accepted. A file with missing lines is refused, wherever they are missing.
 func TestCutFiles(t *testing.T) {
 	records := make([]events.Record, 600) // more than two blocks
 	for i := range records {
@@ -393,41 +388,30 @@ func TestCutFiles(t *testing.T) {
 			if _, got, err := read([]byte(left)); !errors.As(err, &cut) || len(got) != n-(to-from) || int64(len(got)) != cut.Have || (cut.Had < 0) != (to == n+1) || cut.Had >= 0 && cut.Had != int64(n) {
 				t.Errorf("%d records without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
 			}
-			before := headWithoutSum.ReplaceAllString(left, "}\n")
-			if _, got, err := read([]byte(before)); err != nil || len(got) != n-(to-from) {
-				t.Errorf("%d records of a build before, without lines %d to %d: %d are read, %v", n, from, to, len(got), err)
-			}
 		}
 	}
 }
 
-// The files of each build can be read. Golden files are added, never edited.
-func TestGoldenFiles(t *testing.T) {
+// TestGoldenFile checks that exactly this file is written, and that it can be read.
+func TestGoldenFile(t *testing.T) {
 	want := goldenRecords()
-	for name, counted := range map[string]bool{"1-no-sums": false, "2-sums": false, "3-counted": true, "4-summed-head": true} {
-		data, err := os.ReadFile(filepath.Join("testdata", "export", name+".jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, got, err := read(data)
-		if err != nil || h != (replay.Head{Version: 1, Namespace: "shop.", Partitions: 4}) || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v of %+v, %v", name, got, h, err)
-		}
-		end := bytes.LastIndexByte(bytes.TrimSpace(data), '\n')
-		if _, _, err := read(data[:end+1]); (err != nil) != counted {
-			t.Errorf("%s, cut off: %v", name, err)
-		}
+	golden, err := os.ReadFile(filepath.Join("testdata", "export", "whole.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shop := replay.Head{Version: replay.FileVersion, Namespace: "shop.", Partitions: 4}
+	if h, got, err := read(golden); err != nil || h != shop || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v of %+v, %v", got, h, err)
 	}
 	var b bytes.Buffer
-	w := replay.NewWriter(&b, replay.Head{Namespace: "shop.", Partitions: 4})
+	w := replay.NewWriter(&b, shop)
 	for i := range want {
 		if err := w.Write(&want[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	newest, err := os.ReadFile(filepath.Join("testdata", "export", "4-summed-head.jsonl"))
-	if err := errors.Join(err, w.End()); err != nil || !bytes.Equal(b.Bytes(), newest) {
-		t.Errorf("this build writes, %v\n%s", err, b.Bytes())
+	if err := w.End(); err != nil || !bytes.Equal(b.Bytes(), golden) {
+		t.Errorf("written: %v\n%s", err, b.Bytes())
 	}
 }
 
@@ -437,9 +421,9 @@ func TestFileWithoutWhatIsLost(t *testing.T) {
 	var b bytes.Buffer
 	w := replay.NewWriter(&b, replay.Head{Namespace: "shop.", Partitions: 4})
 	w.SetWithout(without)
-	golden, err := os.ReadFile(filepath.Join("testdata", "export", "5-left-out.jsonl"))
+	golden, err := os.ReadFile(filepath.Join("testdata", "export", "left-out.jsonl"))
 	if err := errors.Join(err, w.Write(&goldenRecords()[1]), w.End()); err != nil || !bytes.Equal(b.Bytes(), golden) {
-		t.Fatalf("this build writes, %v\n%s", err, b.Bytes())
+		t.Fatalf("written: %v\n%s", err, b.Bytes())
 	}
 	for from, to := range map[string]string{"": "", `"c"`: `"d"`, `,"c"]`: `]`, "partition 3": "partition 2", `"left_out":`: `"left":`, `"lost":`: `"lust":`} {
 		r, err := replay.NewReader(bytes.NewReader(bytes.Replace(golden, []byte(from), []byte(to), 1)))
@@ -455,7 +439,7 @@ func TestFileWithoutWhatIsLost(t *testing.T) {
 	}
 }
 
-// goldenRecords returns the records of the golden files.
+// goldenRecords returns the records of the golden file.
 func goldenRecords() []events.Record {
 	at := time.UnixMilli(1_780_000_000_123).UTC()
 	return []events.Record{

@@ -113,13 +113,14 @@ func (s *sandbox) replay(records []events.Record) error {
 		if history[i], err = events.ReadEvent(&records[i]); err != nil {
 			return err
 		}
-		s.past.addEvent(history[i], events.Hash(history[i].Fact.Type(), records[i].Value))
+		s.past.addEvent(history[i], &records[i])
 	}
 	s.past.course.endRecording()
 	last, err := s.fork.lastShared(history)
 	if err != nil {
 		return err
 	}
+	var shared events.Fold
 	for i, e := range history {
 		r := &records[i]
 		if e.Seq > last {
@@ -133,13 +134,13 @@ func (s *sandbox) replay(records []events.Record) error {
 			}
 			continue
 		}
-		var err error
-		if s.task, err = events.FoldEvent(s.task, e, r); err != nil {
+		if err := shared.Apply(e, r); err != nil {
 			return err
 		}
 		s.trackEvent(e)
-		s.now, s.seq, s.partition, s.next, s.out.At = e.At, e.Seq, r.Partition, r.Offset+1, e.Seq
+		s.now, s.seq, s.partition, s.out.At = e.At, e.Seq, r.Partition, e.Seq
 	}
+	s.task, s.next = shared.Task, shared.Next
 	return nil
 }
 
@@ -170,12 +171,14 @@ func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoc
 // trackEvent records what an event of either course means for timers and agents.
 func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
-	switch f := e.Fact.(type) {
-	case *events.TaskReceived:
+	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		s.asked = f.CompleteBy
-	case *events.TaskStarted:
+	}
+	switch a := e.Fact.About(); {
+	case a.OfStep():
+	case a.Verb == events.VerbStarted:
 		s.startedAt = e.At
-	case *events.TaskResumed:
+	case a.Verb == events.VerbResumed:
 		s.startedAt, s.asked = e.At, time.Time{} // a resubmitted task has its whole time again
 	}
 	switch a := e.Fact.About(); {
@@ -209,14 +212,19 @@ func (s *sandbox) switchToFork() {
 }
 
 // migrate applies the fork's definition to the task. Steps with known ids keep their state, new ones are pending,
-// and others are dropped. Armed timers follow the new rules, counted from their original start.
+// and others are dropped. A step that was under way as another kind starts again. Armed timers follow the new rules, counted from their original start.
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
 	def := s.fork.Program.Definition()
 	steps := make([]*events.Step, len(plan.Steps))
 	for i := range steps {
 		steps[i] = &events.Step{Run: events.Run{State: events.StepPending}}
-		if was, ok := t.Plan.Step(plan.Steps[i].ID); ok {
+		was, ok := t.Plan.Step(plan.Steps[i].ID)
+		if ok && t.Plan.Steps[was].StepKind != plan.Steps[i].StepKind && isUnderWay(t.Steps[was].State) {
+			s.forget(plan.Steps[i].ID)
+			ok = false
+		}
+		if ok {
 			steps[i] = t.OwnStep(was)
 			if plan.Steps[i].Undo == nil {
 				steps[i].Undo = nil
@@ -238,6 +246,16 @@ func (s *sandbox) migrate() {
 		}
 	}
 	s.setTokens()
+}
+
+func isUnderWay(s events.StepState) bool {
+	return s == events.StepRunning || s == events.StepFailed || s == events.StepWaiting
+}
+
+// forget drops the timer and the attempts of a step's operation.
+func (s *sandbox) forget(step string) {
+	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool { return a.Slot == events.Slot{Step: step, Kind: events.Do} })
+	maps.DeleteFunc(s.running, func(ref events.RequestRef, _ time.Time) bool { return ref.Step == step && ref.Kind == events.Do })
 }
 
 // sandboxToken is the token of all attempts in a sandbox, where replies can't be forged.
@@ -325,7 +343,7 @@ func (s *sandbox) hasPending() bool {
 	maps.DeleteFunc(s.answers, func(_ events.RequestRef, a pending) bool { return a.assumed })
 	s.timers.Armed = slices.DeleteFunc(s.timers.Armed, func(a events.Armed) bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
-		return !recorded
+		return !recorded && a.Policy.Timer != events.TimerStep
 	})
 	return len(s.answers) > 0 || len(s.timers.Armed) > 0
 }

@@ -29,9 +29,7 @@ type Instant struct {
 // instantTask is a task. Once it has ended only its head is kept.
 type instantTask struct {
 	partition int32
-	next      int64
-	task      *events.Task
-	fault     bool // the task is as of the event before one that can't be folded
+	events.Fold
 }
 
 // Owned is a partition at an instant.
@@ -79,7 +77,7 @@ func (in *Instant) recordStart(r *events.Record, e *events.Event) {
 // Add folds a record of the events topic, if it is not later than the instant. An event that can't be folded
 // leaves its task unchanged and is a fault.
 func (in *Instant) Add(r *events.Record) {
-	r = copyRecord(r)
+	r = r.WithOwnValue()
 	e, err := events.ReadEvent(r)
 	in.recordStart(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {
@@ -108,15 +106,16 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 		t = &instantTask{partition: r.Partition}
 		in.tasks[e.Task] = t
 	}
-	if t.fault {
+	if t.Err != nil {
 		return
 	}
-	was := t.task != nil && t.task.Open()
-	if err := t.evolve(e, r); err != nil {
+	was := t.Task != nil && t.Task.Open()
+	if err := t.Apply(e, r); err != nil {
 		in.recordFault(e.Task, err)
 		return
 	}
-	switch is := t.task.Open(); {
+	t.shorten()
+	switch is := t.Task.Open(); {
 	case is && !was:
 		in.partitionOf(r.Partition).Open++
 	case was && !is:
@@ -124,16 +123,11 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	}
 }
 
-// evolve folds one more event.
-func (t *instantTask) evolve(e *events.Event, r *events.Record) error {
-	next, err := events.FoldEvent(t.task, e, r)
-	if err != nil {
-		return err
+// shorten drops what a list of ended tasks doesn't show.
+func (t *instantTask) shorten() {
+	if t.Task != nil && !t.Task.Open() {
+		t.Task = head(t.Task)
 	}
-	if t.task, t.next = next, r.Offset+1; !next.Open() {
-		t.task = head(next)
-	}
-	return nil
 }
 
 // head returns the part of an ended task that a list shows.
@@ -152,7 +146,7 @@ func (in *Instant) partitionOf(p int32) *Owned {
 
 func (in *Instant) recordFault(task string, err error) {
 	if t := in.tasks[task]; t != nil {
-		t.fault = true
+		t.Err = err
 	}
 	if in.broken++; len(in.faults) < maxInstantFaults {
 		in.faults = append(in.faults, err.Error())
@@ -189,19 +183,19 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	left := in.omitLost(v)
 	var list []*instantTask
 	for _, t := range in.tasks {
-		if t.task == nil || left[t.task.ID] {
+		if t.Task == nil || left[t.Task.ID] {
 			continue // its first event can't be folded, or some event is lost
 		}
-		v.States[t.task.State]++
-		if wanted(t.task) {
+		v.States[t.Task.State]++
+		if wanted(t.Task) {
 			list = append(list, t)
 		}
 	}
 	slices.SortFunc(list, func(a, b *instantTask) int {
-		return cmp.Or(b.task.SubmittedAt.Compare(a.task.SubmittedAt), cmp.Compare(a.task.ID, b.task.ID))
+		return cmp.Or(b.Task.SubmittedAt.Compare(a.Task.SubmittedAt), cmp.Compare(a.Task.ID, b.Task.ID))
 	})
 	for _, t := range list {
-		v.Tasks = append(v.Tasks, t.task.View(in.parts[t.partition].Owner, t.partition, t.next))
+		v.Tasks = append(v.Tasks, t.Task.View(in.parts[t.partition].Owner, t.partition, t.Next))
 	}
 	return v
 }
@@ -225,7 +219,7 @@ func (in *Instant) omitLost(v *InstantView) map[string]bool {
 	for i := range v.LeftOut {
 		id := v.LeftOut[i].Task
 		left[id] = true
-		if t := in.tasks[id]; t != nil && t.task != nil && t.task.Open() {
+		if t := in.tasks[id]; t != nil && t.Task != nil && t.Task.Open() {
 			for j := range v.Partitions {
 				if p := &v.Partitions[j]; p.Partition == t.partition {
 					p.Open--

@@ -93,15 +93,9 @@ func (s *Survey) Add(r *events.Record) {
 		t = &instantTask{partition: r.Partition}
 		s.tasks[id] = t
 	}
-	if t.fault {
-		return
+	if _, err := t.Add(r.WithOwnValue()); err == nil {
+		t.shorten()
 	}
-	own := copyRecord(r)
-	e, err := events.ReadEvent(own)
-	if err == nil {
-		err = t.evolve(e, own)
-	}
-	t.fault = err != nil
 }
 
 // LeftOut returns the tasks that may have lost an event, by id, if concerns selects them. concerns receives the task as
@@ -114,7 +108,7 @@ func (s *Survey) LeftOut(concerns func(id string, t *events.Task) bool) (list []
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
 		t := s.tasks[id]
-		if at := s.lost.affecting(id, t.task, t.partition, t.next); at != nil && concerns(id, t.task) {
+		if at := s.lost.affecting(id, t.Task, t.partition, t.Next); at != nil && concerns(id, t.Task) {
 			list = append(list, leftOut(id, at))
 		}
 	}

@@ -120,9 +120,8 @@ type Choice struct {
 
 // candidate is a task that may be evaluated.
 type candidate struct {
-	task    *events.Task
-	records []events.Record
-	broken  bool // it has an event after its end
+	events.Fold // it has an error only if the record comes after the task's end
+	records     []events.Record
 }
 
 // endedHeap is a heap of ended tasks. The task that ended first is on top.
@@ -156,7 +155,7 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	t := c.tasks[id]
-	r = copyRecord(r)
+	r = r.WithOwnValue()
 	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
@@ -168,30 +167,22 @@ func (c *Choice) Add(r *events.Record) {
 	if t == nil {
 		return
 	}
-	over := t.task != nil && !t.task.Open()
+	over := t.Task != nil && !t.Task.Open()
 	if err == nil {
-		t.task, err = events.FoldEvent(t.task, e, r)
+		err = t.Apply(e, r)
 	}
 	switch {
 	case err != nil && over:
-		t.broken = true // it keeps its place, since a task that it displaced may be gone
+		t.Err = err // it keeps its place, since a task that it displaced may be gone
 	case err != nil:
 		c.broken[id] = true
 		delete(c.tasks, id)
 	default:
 		t.records = append(t.records, cloneRecord(r))
-		if !t.task.Open() {
-			c.end(t.task)
+		if !t.Task.Open() {
+			c.end(t.Task)
 		}
 	}
-}
-
-// copyRecord returns a record with its own value. A task folded from it references the value, and must not keep
-// the whole fetch in memory.
-func copyRecord(r *events.Record) *events.Record {
-	own := *r
-	own.Value = bytes.Clone(r.Value)
-	return &own
 }
 
 // cloneRecord returns a copy of a record. The value is shared, since it is a copy already.
@@ -227,7 +218,7 @@ func (c *Choice) Each(fn func(records []events.Record) error) (broken int, err e
 		if t == nil {
 			continue // it was dropped
 		}
-		if t.broken {
+		if t.Err != nil {
 			broken++
 		} else if err := fn(t.records); err != nil {
 			return broken, err

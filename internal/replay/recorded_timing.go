@@ -28,8 +28,8 @@ const (
 // These delays depend on supervisors and agents, not on the definition. In a fork, the same timers and attempts have
 // the recorded delays.
 type recordedTiming struct {
-	task   *events.Task // nil: no event yet, or an event couldn't be folded
-	broken bool
+	fold   events.Fold
+	task   *events.Task // of the fold; nil: no event yet, or an event couldn't be folded
 	timers events.Timers
 	last   *events.Event
 	began  uint64 // seq of the first event of last's decision
@@ -62,7 +62,7 @@ func (c *recordedTiming) firesAt(a *events.Armed) moment {
 }
 
 // add records the next event.
-func (c *recordedTiming) add(e *events.Event, hash string) {
+func (c *recordedTiming) add(e *events.Event, r *events.Record) {
 	begins := c.last == nil || !sameDecision(c.last, e) || c.last.Queued != e.Queued
 	if begins {
 		c.findWaiting()
@@ -74,17 +74,12 @@ func (c *recordedTiming) add(e *events.Event, hash string) {
 	}
 	c.recordDisarmed(e)
 	c.recordStarts(e)
-	switch e.Fact.(type) {
-	case *events.TaskHeld, *events.TaskUndoing:
+	if verb := e.Fact.About().Verb; verb == events.VerbHeld || verb == events.VerbUndoing {
 		c.findWaiting() // steps that could have started in the same decision
 		c.recordWaiting(e)
 	}
-	if c.broken {
-		return
-	}
-	var err error
-	if c.task, err = events.Evolve(c.task, e, hash); err != nil { // earlier events can still be forked
-		c.task, c.broken = nil, true
+	if c.task = nil; c.fold.Apply(e, r) == nil { // else earlier events can still be forked
+		c.task = c.fold.Task
 	}
 }
 
@@ -202,6 +197,7 @@ func allowsStarts(f events.Fact) bool {
 		return !a.OfStep()
 	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbReleased:
 		return true
+	default:
+		return false
 	}
-	return false
 }

@@ -71,9 +71,8 @@ type Stepper struct {
 	until  Until
 	states bool
 	seq    uint64 // of the last record that has one
-	task   *events.Task
+	fold   events.Fold
 	shown  *jsonState
-	fault  string
 }
 
 // NewStepper creates a Stepper before the first event of a task. If states is true, each Step has the whole state after
@@ -114,9 +113,9 @@ func (s *Stepper) add(r *events.Record, l events.Line, none error) *Step {
 	switch {
 	case none != nil:
 		step.Fault = none.Error()
-		s.fault = cmp.Or(s.fault, step.Fault)
-	case s.fault == "":
-		s.fold(r, step)
+		s.fold.Err = cmp.Or(s.fold.Err, none)
+	case s.fold.Err == nil:
+		s.apply(r, step)
 	default:
 		step.Fault = "not folded: an event before it can't be"
 	}
@@ -138,21 +137,19 @@ func LostLine(partition int32, offset int64) events.Line {
 	return events.Line{Type: UnreadableType, Partition: partition, Offset: strconv.FormatInt(offset, 10)}
 }
 
-func (s *Stepper) fold(r *events.Record, step *Step) {
-	var err error
-	if s.task, _, err = events.FoldRecord(s.task, r); err != nil {
-		s.fault = errors.Unwrap(err).Error() // the line has the position
-		step.Fault = s.fault
+func (s *Stepper) apply(r *events.Record, step *Step) {
+	if _, err := s.fold.Add(r); err != nil {
+		step.Fault = errors.Unwrap(err).Error() // the line has the position
 		return
 	}
-	view := s.task.View(ownerOf(r), r.Partition, r.Offset+1)
+	view := s.fold.Task.View(ownerOf(r), r.Partition, r.Offset+1)
 	now := newJSONState(&view, s.shown)
 	step.Changes = changes(s.shown, now)
 	s.shown = now
 }
 
 // Task returns the state after the last event that was added; nil before the first. It belongs to the Stepper.
-func (s *Stepper) Task() *events.Task { return s.task }
+func (s *Stepper) Task() *events.Task { return s.fold.Task }
 
 // View returns Task in JSON form.
 func (s *Stepper) View() *events.TaskView {

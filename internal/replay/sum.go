@@ -62,13 +62,9 @@ func (h *headLine) sum() uint32 {
 	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(h.Version))
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Partitions))
-	b = strconv.AppendBool(b, h.Counted)
 	b = binary.BigEndian.AppendUint64(b, uint64(count))
 	b = append(b, h.Namespace...)
 	for _, list := range [][]string{h.Tasks, h.Lost} {
-		if len(h.Tasks)+len(h.Lost) == 0 {
-			break // the form that earlier builds wrote
-		}
 		b = binary.BigEndian.AppendUint32(b, uint32(len(list)))
 		for _, s := range list {
 			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
@@ -77,8 +73,8 @@ func (h *headLine) sum() uint32 {
 	return crc32.Checksum(b, castagnoli)
 }
 
-// sums reports whether a line's checksum matches its record. A line without a checksum passes, as in files of older
-// builds or of other programs.
+// sums reports whether a line's checksum matches its record. A line without a checksum passes: one that was edited on
+// purpose, or whose record has none (sumText).
 func sums(sum string, r *events.Record) (bool, error) {
 	if sum == "" {
 		return true, nil

@@ -14,7 +14,7 @@ import (
 // Reason says why a task, or a step of it, doesn't advance.
 type Reason string
 
-// The reasons. The task's reason is the one of its steps that comes first in reasons.
+// The reasons. The task's reason is the one of its steps that comes first in Reasons.
 const (
 	ReasonUnreadable   Reason = "unreadable"    // this build can't read or fold an event of its history
 	ReasonHold         Reason = "hold"          // the task is held for an operator
@@ -28,8 +28,8 @@ const (
 	ReasonEnded        Reason = "ended"
 )
 
-// reasons lists the reasons by precedence, the first being the task's.
-var reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
+// Reasons lists the reasons by precedence, the first being the task's.
+var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
 	ReasonAtWork, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
@@ -89,7 +89,7 @@ func (s *Since) Add(r *events.Record) {
 	switch a := e.Fact.About(); {
 	case a.Verb == events.VerbHeld:
 		s.held = e.At
-	case a.Phase == events.PhaseStarted || a.Phase == events.PhaseWaiting:
+	case a.Phase.Begins() || a.Phase == events.PhaseWaiting:
 		s.begins(a.Slot(), e.At)
 	}
 }
@@ -119,29 +119,29 @@ func (s *Since) run(slot events.Slot, known time.Time) time.Time {
 
 // StepWhy is why a step doesn't advance.
 type StepWhy struct {
-	Step    string      `json:"step"`
-	Kind    events.Kind `json:"kind"`
-	Attempt int         `json:"attempt"`
-	Agent   string      `json:"agent"`
-	Reason  Reason      `json:"reason"`
-	Since   *string     `json:"since"`
-	Until   *string     `json:"until"` // when its timer is due; null: none
-	Moves   string      `json:"moves"` // what would unblock it
+	Step    string      `json:"step" jsonschema:"The step."`
+	Kind    events.Kind `json:"kind" jsonschema:"Whether its operation or its undo doesn't advance."`
+	Attempt int         `json:"attempt" jsonschema:"The number of the last attempt. 0: none has started."`
+	Agent   string      `json:"agent" jsonschema:"The agent of the attempt."`
+	Reason  Reason      `json:"reason" jsonschema:"Why the step doesn't advance."`
+	Since   *string     `json:"since" format:"date-time" jsonschema:"Since when. null: unknown."`
+	Until   *string     `json:"until" format:"date-time" jsonschema:"When the step's timer is due. null: no timer is armed."`
+	Moves   string      `json:"moves" jsonschema:"What would unblock the step, for people."`
 
 	err *events.Error // the error of the last attempt, after which it waits
 }
 
 // Why is why a task doesn't advance.
 type Why struct {
-	Task   string           `json:"task"`
-	State  events.TaskState `json:"state"`
-	Reason Reason           `json:"reason"`
-	Step   string           `json:"step,omitempty"` // the step with the task's reason; empty: none
-	Since  *string          `json:"since"`
-	Until  *string          `json:"until"`
-	Moves  string           `json:"moves"`
-	Error  *events.Error    `json:"error,omitempty"` // the error that led to the reason
-	Steps  []StepWhy        `json:"steps"`           // the steps that haven't ended
+	Task   string           `json:"task" jsonschema:"The task's id."`
+	State  events.TaskState `json:"state" jsonschema:"The state of the task."`
+	Reason Reason           `json:"reason" jsonschema:"Why the task doesn't advance: the most important reason of its steps."`
+	Step   string           `json:"step,omitempty" jsonschema:"The step with this reason. Absent: none."`
+	Since  *string          `json:"since" format:"date-time" jsonschema:"Since when. null: unknown."`
+	Until  *string          `json:"until" format:"date-time" jsonschema:"When the timer is due. null: no timer is armed."`
+	Moves  string           `json:"moves" jsonschema:"What would unblock the task, for people."`
+	Error  *events.Error    `json:"error,omitempty" jsonschema:"The error that led to the reason. Absent: none."`
+	Steps  []StepWhy        `json:"steps" jsonschema:"The steps that don't advance, each with its reason."`
 }
 
 // Explain returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a missing
@@ -180,7 +180,7 @@ func Explain(t *events.Task, since *Since, unreadable string, agents map[string]
 	return w
 }
 
-// ofSteps sets the task's reason to that of the step whose reason comes first in reasons.
+// ofSteps sets the task's reason to that of the step whose reason comes first in Reasons.
 func (w *Why) ofSteps(t *events.Task) {
 	if len(w.Steps) == 0 {
 		w.Reason, w.Until = ReasonQueue, events.InstantText(t.Timer.Due)
@@ -188,7 +188,7 @@ func (w *Why) ofSteps(t *events.Task) {
 		return
 	}
 	s := slices.MinFunc(w.Steps, func(a, b StepWhy) int {
-		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
+		return cmp.Compare(slices.Index(Reasons, a.Reason), slices.Index(Reasons, b.Reason))
 	})
 	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }
@@ -212,13 +212,14 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	}
 	s := StepWhy{Step: t.Plan.Steps[i].ID, Kind: kind, Attempt: run.Attempt}
 	s.Agent, _ = t.Plan.Agent(i, kind)
-	if from, could := couldStart(t, i, now); could {
+	stepKind := t.Plan.StepKindOf(i, kind)
+	if from, could := couldStart(t, i, now); could && stepKind.CallsAgent() {
 		s.queued(run, from, agents)
 		return s, true
 	}
 	switch run.State {
 	case events.StepRunning: // StartedAt is when the first attempt began
-		s.running(t, run, agents, now)
+		explainRunning[stepKind](&s, t, run, agents, now)
 		s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
 		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), events.InstantText(run.Timer.Due), run.Error
@@ -240,6 +241,9 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		}
 		missing, from := needs(t, i)
 		s.Reason, s.Since, s.Moves = ReasonUpstreamStep, events.InstantText(from), "the end of "+strings.Join(missing, ", ")
+		if len(missing) == 0 {
+			s.Reason, s.Moves = ReasonQueue, "a scheduler that starts it"
+		}
 	default:
 		return s, false
 	}
@@ -300,6 +304,11 @@ func late(timer events.Timer, now time.Time) string {
 	return ""
 }
 
+// explainRunning explains a running step, by its kind. The file of a kind adds its own.
+var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
+	events.CallStep: (*StepWhy).running,
+}
+
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time"
@@ -344,7 +353,7 @@ func AgentsOf(t *events.Task) []string {
 			if run == nil || run.State != events.StepRunning {
 				continue
 			}
-			if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+			if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -364,7 +373,7 @@ func AgentsAwaited(t *events.Task, now time.Time) []string {
 		if _, could := couldStart(t, i, now); !could && (run == nil || run.State != events.StepRunning) {
 			continue
 		}
-		if name, _ := t.Plan.Agent(i, kind); !slices.Contains(names, name) {
+		if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

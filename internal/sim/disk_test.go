@@ -2,13 +2,9 @@
 
 package sim
 
-import (
-	"syscall"
+import "github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-)
-
-// disk is the file system of a life. It can be full.
+// disk is the file system of a life. If it is full, the next write ends the process, as a store does.
 type disk struct {
 	vfs.FS
 	l *life
@@ -16,31 +12,20 @@ type disk struct {
 
 func (d *disk) Unwrap() vfs.FS { return d.FS }
 
-func (d *disk) full() error {
-	d.l.p.mu.Lock()
-	defer d.l.p.mu.Unlock()
-	if d.l.p.full {
-		return syscall.ENOSPC
+// write ends the process if its disk is full. What the dead process writes then is on no disk.
+func (d *disk) write() {
+	p := d.l.p
+	p.mu.Lock()
+	full := p.full && p.life == d.l
+	p.mu.Unlock()
+	if full {
+		p.kill(100, restartAfter)
 	}
-	return nil
 }
 
 func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := d.full(); err != nil {
-		return nil, err
-	}
-	return d.file(d.FS.Create(name, c))
-}
-
-func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return d.file(d.FS.OpenReadWrite(name, c, opts...))
-}
-
-func (d *disk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return d.file(d.FS.ReuseForWrite(from, to, c))
-}
-
-func (d *disk) file(f vfs.File, err error) (vfs.File, error) {
+	d.write()
+	f, err := d.FS.Create(name, c)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +38,6 @@ type diskFile struct {
 }
 
 func (f *diskFile) Write(b []byte) (int, error) {
-	if err := f.d.full(); err != nil {
-		return 0, err
-	}
+	f.d.write()
 	return f.File.Write(b)
-}
-
-func (f *diskFile) WriteAt(b []byte, at int64) (int, error) {
-	if err := f.d.full(); err != nil {
-		return 0, err
-	}
-	return f.File.WriteAt(b, at)
 }

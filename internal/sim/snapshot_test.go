@@ -74,7 +74,11 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 			if err != nil {
 				return err
 			}
-			return errors.Join(load(ctx), tasks.FinishLoad())
+			if err := load(ctx); err != nil {
+				return err
+			}
+			tasks.FinishLoad()
+			return nil
 		}, m)
 		w.rebuild(c, projections.ViewDeadlines, "from a snapshot", p, log, func(v view) error { return v.(*projections.Deadlines).LoadSnapshot(r) }, m)
 		for _, name := range []string{projections.ViewTasks, projections.ViewDeadlines} {
@@ -92,22 +96,19 @@ func (w *world) rebuild(c *verify.Checker, name, by string, p int32, log []event
 	}
 	defer w.closed(s)
 	v, err := openView(s, name, p)
-	if err == nil {
-		err = begin(v)
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	defer v.Discard()
+	err = begin(v)
 	for i := 0; i < len(log) && err == nil; i++ {
 		if log[i].Partition == p {
 			err = v.Apply(&log[i])
 		}
 	}
-	sum := ""
-	if err == nil {
-		sum, err = v.Digest()
-	}
 	if err != nil {
 		w.t.Errorf("seed %d: %s of partition %d %s: %v (%+v)", w.seed, name, p, by, err, m)
 		return
 	}
-	v.Discard()
-	c.Digest(verify.Digest{View: name, By: by, Partition: p, Offset: w.reflects, Sum: sum})
+	c.Digest(verify.Digest{View: name, By: by, Partition: p, Offset: w.reflects, Sum: v.Digest()})
 }

@@ -376,6 +376,7 @@ func (s *eventCheck) after() (promise, what string) {
 		}
 	case events.VerbHeld:
 		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
+	default: // neither ends an undo nor holds the task
 	}
 	return s.inTime(was)
 }

@@ -153,6 +153,7 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		}
 	case events.Controls:
 		return x.checkCommand(cause, l)
+	case events.Inboxes: // the number of inboxes
 	}
 	return "", ""
 }
@@ -193,8 +194,9 @@ func verbOf(o events.Outcome) string {
 		return ".completed."
 	case events.Failed:
 		return ".failed."
+	default:
+		return ".rejected."
 	}
-	return ".rejected."
 }
 
 // checkCommand checks that the event is what the control asks for (P10).
@@ -222,8 +224,9 @@ func (x *input) matchesCommand(l *lead) bool {
 		return l.ending == events.StateUndone && !l.keep
 	case events.Resubmit:
 		return x.ref.Step == "" || slices.Contains(l.erred, x.ref.Step)
+	default: // a release
+		return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
 	}
-	return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
 }
 
 // seed is the seed of the hashes, which are valid only in this process.

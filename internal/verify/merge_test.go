@@ -42,28 +42,45 @@ func TestMergedIsTheWhole(t *testing.T) {
 	} {
 		log := tt.change(log)
 		o := Options{Inputs: true, Deadletters: true, LatestBy: time.Nanosecond}
-		whole, merged := New(o), New(o)
-		checkers := make([]*Checker, n)
-		for p := range checkers {
-			checkers[p] = New(o)
-		}
+		whole, check := New(o), NewPartitioned([]int32{0, 1, 2}, o)
 		for i := range inputs {
 			whole.Input(&inputs[i])
-			checkers[inputs[i].Partition].Input(&inputs[i])
+			check.Input(&inputs[i])
 		}
 		for i := range log {
 			whole.Event(&log[i])
-			checkers[log[i].Partition].Event(&log[i])
+			check.Event(&log[i])
 		}
-		for _, c := range checkers {
-			merged.Merge(c)
-		}
-		want, got := whole.Finish(start0.Add(time.Hour)), merged.Finish(start0.Add(time.Hour))
+		want, got := whole.Finish(start0.Add(time.Hour)), check.Merge().Finish(start0.Add(time.Hour))
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: merged\n%s\nwhole\n%s", tt.name, got, want)
 		}
 		if want.Tasks != 3*n || (want.Broken > 0) != (tt.name != "as they were written") {
 			t.Errorf("%s: %s", tt.name, want)
+		}
+	}
+}
+
+// TestInboxRead: an inbox is known from its first record, or from where it was trimmed meanwhile, to where the read ended.
+func TestInboxRead(t *testing.T) {
+	p := NewPartitioned([]int32{0, 1, 2, 3}, Options{Inputs: true})
+	input := func(partition int32, offset int64) {
+		p.Input(&events.Record{Topic: ns.Inbox(events.Replies), Partition: partition, Offset: offset, Value: []byte("garbage")})
+	}
+	input(0, 5)
+	input(0, 6)
+	input(1, 5)
+	p.Trimmed(1, 9)
+	p.InboxRead(events.Replies, map[int32]int64{0: 7, 1: 12, 2: 4}) // partition 3 has no leader
+	p.Input(&events.Record{Topic: ns.Inbox(events.Tasks), Partition: 0, Offset: 1, Value: []byte("garbage")})
+	p.InboxRead(events.Tasks, map[int32]int64{0: 2})
+	for _, x := range []struct {
+		inbox     events.Inbox
+		partition int32
+		from, to  int64
+	}{{events.Replies, 0, 5, 7}, {events.Replies, 1, 9, 12}, {events.Replies, 2, 4, 4}, {events.Tasks, 0, 1, 2}} {
+		if in := p.Checker(x.partition).inboxOf(x.inbox, x.partition); in.from != x.from || in.to != x.to {
+			t.Errorf("%s/%d was read from %d to %d, want %d to %d", x.inbox, x.partition, in.from, in.to, x.from, x.to)
 		}
 	}
 }

@@ -247,6 +247,7 @@ func (d *decision) whyIncomplete() string {
 		if d.fact == (*events.RunReleased)(nil).Type() && !stillHeld(t) {
 			why = "no step is in error any more, and the task isn't resumed"
 		}
+	case events.StateProcessed, events.StateUndone, events.StateCancelled: // nothing follows
 	}
 	if why == "" {
 		return ""

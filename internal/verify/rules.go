@@ -68,13 +68,20 @@ var stepRules = map[events.Verb]*factRule{
 		count: (*eventCheck).countErrored, asks: asksErrored},
 }
 
+// kindRules are the rules of the facts of each kind of step. The file of a kind adds its own. Facts of any kind, such as
+// a skip, are in stepRules.
+var kindRules = map[events.StepKind]map[events.Verb]*factRule{events.CallStep: stepRules}
+
 // noRule is the rule of facts without any expectation.
 var noRule = &factRule{}
 
 func ruleOf(a *events.About) *factRule {
 	rules := taskRules
-	if a.OfStep() {
+	switch {
+	case a.OfStep() && a.AnyKind:
 		rules = stepRules
+	case a.OfStep():
+		rules = kindRules[a.StepKind]
 	}
 	if r := rules[a.Verb]; r != nil {
 		return r

@@ -345,8 +345,9 @@ func (s *Session) fatalError(err error, now time.Time) error {
 		return &kafka.RefusedError{Err: err, Persistent: true}
 	case kafka.ClassFenced:
 		return s.duplicate(err, now)
+	default:
+		return kafka.FinalError(err)
 	}
-	return kafka.FinalError(err)
 }
 
 // duplicate returns the error of a session whose instance id another process has taken; nil: that isn't established.

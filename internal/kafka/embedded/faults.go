@@ -41,6 +41,7 @@ func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
 		if err := writeErrorIn(args); err != nil {
 			l.recordWriteError(err)
 		}
+	default: // nobody reads them
 	}
 }
 

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/replay"
+)
+
+// printTimeline prints a timeline as a table.
+func printTimeline(out io.Writer, lines []events.Line) error { return printTimelineFrom(out, lines, 0) }
+
+// printTimelineFrom prints the lines from an index on; the first call prints the head.
+func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	if from == 0 {
+		fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tWAIT\tWORK\tLEFT\tOFFSET\tINSTANCE\t")
+	}
+	var first time.Time
+	spans := replay.Spans(lines)
+	for i, l := range lines {
+		seq, clock, since := "-", "-", "-" // a record that isn't an event has none of them
+		at, err := time.Parse(time.RFC3339, l.At)
+		if first.IsZero() && err == nil {
+			first = at
+		}
+		if i < from {
+			continue
+		}
+		if err == nil {
+			clock, since = at.Format("15:04:05.000"), at.Sub(first).String()
+		}
+		if l.Seq > 0 {
+			seq = fmt.Sprint(l.Seq)
+		}
+		attempt := ""
+		if l.Attempt > 0 {
+			attempt = fmt.Sprint(l.Attempt)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", seq, clock, since, shortType(l.Type), l.Step, attempt,
+			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
+	}
+	return w.Flush()
+}
+
+// instanceOf returns the agent instance that replied, or "" if the event has none.
+func instanceOf(l *events.Line) string {
+	var data struct {
+		Instance string `json:"instance"`
+	}
+	if json.Unmarshal(l.Data, &data) != nil {
+		return "" // unknown event type
+	}
+	return shorten(printable(data.Instance), 40)
+}
+
+// durationText formats a duration; nil is "".
+func durationText(d *time.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return d.String()
+}
+
+// shortType returns an event's type as tables show it.
+func shortType(ceType string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(ceType, "waybill."), ".v1")
+}

@@ -1,0 +1,34 @@
+package events
+
+// StepKind is the kind of a step: what happens between its start and its end. (A Kind says whether a run is of a step
+// or of its undo. Each undo is a call, whatever the kind of its step.) The stored form of CallStep is empty.
+type StepKind string
+
+// CallStep is the kind of steps that call an operation of an agent. Their facts are those of attempts.
+const CallStep StepKind = ""
+
+// stepKinds are the kinds that this build can fold, with the kind of timer that a running step of each has.
+var stepKinds = map[StepKind]TimerKind{CallStep: TimerAttempt}
+
+// stepKindFacts are the facts of the registered kinds.
+var stepKindFacts []*factKind
+
+// registerStepKind adds a kind and its facts. Its running steps have a timer of TimerStep. The file of the kind calls it.
+func registerStepKind(k StepKind, facts ...*factKind) StepKind {
+	stepKinds[k] = TimerStep
+	stepKindFacts = append(stepKindFacts, facts...)
+	knownTexts[string(k)] = string(k)
+	return k
+}
+
+// String returns the name of the kind.
+func (k StepKind) String() string {
+	if k == CallStep {
+		return "call"
+	}
+	return string(k)
+}
+
+// CallsAgent reports whether a running step of the kind has an agent at work. If not, a decision to undo ends the step
+// at once, and the step needs no slot of an agent.
+func (k StepKind) CallsAgent() bool { return k == CallStep }

@@ -1,0 +1,134 @@
+package onkafka
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/scheduler"
+)
+
+// Groups is the part of console.Cluster that answers from Kafka's groups and topics.
+type Groups struct {
+	Admin     *kafka.Admin
+	Namespace events.Namespace
+}
+
+// Cluster implements console.Cluster for a running instance. It also has the definitions.
+type Cluster struct {
+	Groups
+	instance    *instance.Instance
+	definitions *scheduler.CompiledDefinitions
+}
+
+// NewCluster returns the cluster of an instance.
+func NewCluster(n *instance.Instance, definitions *scheduler.CompiledDefinitions) *Cluster {
+	return &Cluster{Groups{n.Admin, n.Kafka.Namespace}, n, definitions}
+}
+
+func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
+	topics, _, err := c.Admin.RequestTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]console.AgentView, 0, len(topics))
+	for name, partitions := range topics {
+		state, err := c.Agent(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		circuit := agent.CircuitUnknown
+		if state.Members > 0 { // without members, committed circuit states are stale
+			circuits, err := agentsession.Circuits(ctx, c.Admin, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
+			if err != nil {
+				return nil, err
+			}
+			circuit = agent.WorstCircuit(circuits)
+		}
+		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
+	}
+	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
+	return list, nil
+}
+
+func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, error) {
+	return AgentState(ctx, c.Admin, c.Namespace, name)
+}
+
+// AgentState returns the members and the lag of an agent's consumer group.
+func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
+	if err != nil {
+		return a, err
+	}
+	lags, err := admin.GroupLag(ctx, ns.AgentGroup(name), ns.Requests(name))
+	if err != nil {
+		return a, err
+	}
+	a.Members, a.Lags = len(state.Members), lags[ns.Requests(name)]
+	for _, lag := range a.Lags {
+		a.Lag += lag
+	}
+	return a, nil
+}
+
+func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
+	ns := c.Namespace
+	group, err := c.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	lags, err := c.Admin.GroupLag(ctx, ns.SchedulerGroup())
+	if err != nil {
+		return nil, err
+	}
+	restores, err := c.Admin.RestoreProgress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return schedulingOf(group.Members, restores, lags, ns.InboxTopics()), nil
+}
+
+// schedulingOf returns for each partition its scheduler, the progress of a restore, and the lag of the inboxes.
+func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+	of := map[int32]console.Scheduling{}
+	for _, topic := range inboxes {
+		for p, lag := range lags[topic] {
+			s := of[p]
+			s.Lag += lag
+			of[p] = s
+		}
+	}
+	for _, m := range members {
+		for _, p := range m.Partitions[inboxes[0]] {
+			s := of[p]
+			s.Scheduler, s.Restored = cmp.Or(m.Owner, m.ID), restores[p].RestoredBy(m.ID)
+			of[p] = s
+		}
+	}
+	return of
+}
+
+func (c *Cluster) ReadWorkflows(ctx context.Context) error {
+	_, err := c.instance.Catalog(ctx)
+	return err
+}
+
+func (c *Cluster) Workflows() []console.Workflow {
+	var list []console.Workflow
+	for _, d := range c.definitions.All() {
+		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
+		for i := range d.Steps {
+			w.Steps[i] = d.Steps[i].ID
+		}
+		list = append(list, w)
+	}
+	return list
+}

@@ -1,0 +1,209 @@
+package consoleapi
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// Prefix is the path of the API.
+const Prefix = "/api/v1"
+
+// LogEnd, as min_offset, is the end of the log at the time of the request.
+const LogEnd = "end"
+
+// LastEventID is the header of a request for a stream that continues after an event.
+const LastEventID = "Last-Event-ID"
+
+// UnreadableEvent is the type of a stream's event for a record that is no event.
+const UnreadableEvent = "unreadable"
+
+// TaskPath is the path of a task below Prefix. PathEscape keeps dots, so the ids "." and ".." would be relative
+// path segments.
+func TaskPath(id string) string {
+	name := url.PathEscape(id)
+	if id == "." || id == ".." {
+		name = strings.ReplaceAll(id, ".", "%2E")
+	}
+	return "/tasks/" + name
+}
+
+// Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
+type Task struct {
+	events.TaskView
+	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
+}
+
+// Unreadable names a record that can't be used, such as one that is no event, and says why.
+type Unreadable struct {
+	Seq       uint64 `json:"seq,omitempty" jsonschema:"The number of the event, by the record's headers. Absent if they have none."`
+	At        string `json:"at,omitempty" jsonschema:"The timestamp of the record. Absent if the record is lost."`
+	Partition int32  `json:"partition" jsonschema:"The partition of waybill.events."`
+	Offset    string `json:"offset" jsonschema:"The offset of the record, as a string."`
+	Error     string `json:"error" jsonschema:"Why the record can't be read."`
+}
+
+// TaskPage is a page of tasks.
+type TaskPage struct {
+	Tasks         []events.SummaryView `json:"tasks" jsonschema:"The tasks, the newest first."`
+	NextPageToken string               `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
+	AsOf          []events.AsOf        `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
+	Incomplete    []Incomplete         `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
+}
+
+// Timeline is the timeline of a task.
+type Timeline struct {
+	Task       string        `json:"task" jsonschema:"The task's id."`
+	Lines      []events.Line `json:"lines" jsonschema:"The events."`
+	Unreadable []Unreadable  `json:"unreadable" jsonschema:"The records of the task that can't be read."`
+	AsOf       events.AsOf   `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
+}
+
+// Submitted is the answer to a submission.
+type Submitted struct {
+	ID    string           `json:"id" jsonschema:"The task's id."`
+	State events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: no scheduler has accepted the submission yet."`
+	AsOf  *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the task. null: no scheduler has accepted the submission yet."`
+}
+
+// CommandBody has the fields of all commands.
+type CommandBody struct {
+	Reason    string `json:"reason" jsonschema:"Why. It is written to the log."`
+	RequestID string `json:"request_id,omitempty" jsonschema:"A repeated command with the same id has no second effect and gets the same answer. Absent: the console makes an id."`
+}
+
+// Bodies of operators' commands.
+type (
+	CancelCommand struct {
+		CommandBody
+		Keep bool `json:"keep,omitempty" jsonschema:"true: don't undo the completed steps."`
+	}
+	ResubmitCommand struct {
+		CommandBody
+		Step string `json:"step,omitempty" jsonschema:"Resubmit only if this step is held."`
+	}
+	UndoCommand    struct{ CommandBody }
+	ReleaseCommand struct {
+		CommandBody
+		Step   string           `json:"step" jsonschema:"The held step."`
+		As     events.StepState `json:"as" enum:"completed,undone" jsonschema:"What the step's state becomes."`
+		Output json.RawMessage  `json:"output,omitempty" jsonschema:"The step's output, which later steps read: any JSON. With as completed it is required, and null if the step has none."`
+	}
+)
+
+// CommandResult is the answer to an operator's command.
+type CommandResult struct {
+	Task      string           `json:"task" jsonschema:"The task's id."`
+	Command   events.Command   `json:"command" jsonschema:"The command."`
+	RequestID string           `json:"request_id" jsonschema:"The id of the command."`
+	Seq       uint64           `json:"seq" jsonschema:"The seq of the event that the command led to."`
+	State     events.TaskState `json:"state" jsonschema:"The state of the task after that event."`
+	AsOf      *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the event. null: the index hasn't applied the event yet."`
+}
+
+// Alert is an alert. With a Seq it belongs to an event of its task, and Partition and Offset are those of the
+// event; otherwise they are those of the record in the topic of alerts.
+type Alert struct {
+	At        *string `json:"at" format:"date-time" jsonschema:"When the alert was raised."`
+	Task      string  `json:"task,omitempty" jsonschema:"The held task. Absent: the alert is not about a task."`
+	Seq       uint64  `json:"seq,omitempty" jsonschema:"The seq of the event that the alert belongs to. Absent: it belongs to no event, and its end isn't known."`
+	Code      string  `json:"code" jsonschema:"The code of the alert."`
+	Step      string  `json:"step,omitempty" jsonschema:"The held step. Absent: none."`
+	Message   string  `json:"message" jsonschema:"What is wrong, for people."`
+	Partition int32   `json:"partition" jsonschema:"The partition of the event. Without seq, that of the record in waybill.alerts."`
+	Offset    string  `json:"offset" jsonschema:"The offset of the event, as a string. Without seq, that of the record in waybill.alerts."`
+	EndedAt   *string `json:"ended_at,omitempty" format:"date-time" jsonschema:"When the hold ended. Absent: the task is still held, or the end isn't known."`
+	EndedBy   string  `json:"ended_by,omitempty" jsonschema:"The type of the event that ended the hold."`
+}
+
+// AlertPage is a page of alerts, newest first.
+type AlertPage struct {
+	Alerts        []Alert       `json:"alerts" jsonschema:"The alerts, the newest first."`
+	Left          int64         `json:"left_off" jsonschema:"The number of alerts after this page."`
+	NextPageToken string        `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
+	AsOf          []events.AsOf `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
+	Incomplete    []Incomplete  `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
+}
+
+// Deadletter is a record that could not be used. Value is the original, which may have been cut: UTF-8 text,
+// or else base64, according to Encoding.
+type Deadletter struct {
+	At        *string           `json:"at" format:"date-time" jsonschema:"When the record was rejected."`
+	Reason    string            `json:"reason" jsonschema:"The reason, as a code."`
+	Detail    string            `json:"detail" jsonschema:"What is wrong with the record, for people."`
+	Origin    string            `json:"origin" jsonschema:"Where the record was: TOPIC/PARTITION/OFFSET."`
+	Key       string            `json:"key" jsonschema:"The key of the record."`
+	Size      int64             `json:"size" jsonschema:"The size of the record's value, in bytes."`
+	SHA256    string            `json:"sha256" jsonschema:"The SHA-256 of the record's value."`
+	Partition int32             `json:"partition" jsonschema:"The partition of waybill.deadletters."`
+	Offset    string            `json:"offset" jsonschema:"The offset in waybill.deadletters, as a string."`
+	Headers   map[string]string `json:"headers" jsonschema:"The headers of the dead letter."`
+	Encoding  string            `json:"encoding" enum:"utf8,base64" jsonschema:"How value has the bytes: as they are (utf8), or encoded (base64)."`
+	Value     string            `json:"value" jsonschema:"The record's value. A large one is cut."`
+}
+
+// DeadletterPage is a page of dead letters, newest first.
+type DeadletterPage struct {
+	Deadletters   []Deadletter `json:"deadletters" jsonschema:"The dead letters, the newest first."`
+	Left          int64        `json:"left_off" jsonschema:"The number of dead letters after this page."`
+	NextPageToken string       `json:"next_page_token" jsonschema:"The page_token of the next page. Empty: this is the last one."`
+	Incomplete    []Incomplete `json:"incomplete" jsonschema:"What the list lacks, by partitions of waybill.deadletters. Empty: nothing."`
+}
+
+// Workflow is a version of a workflow, with counts of its tasks.
+type Workflow struct {
+	Workflow string                     `json:"workflow" jsonschema:"The name of the workflow."`
+	Version  int                        `json:"version" jsonschema:"The version."`
+	Steps    []string                   `json:"steps" jsonschema:"The steps, in the order of the definition."`
+	Agents   []string                   `json:"agents" jsonschema:"The agents that the steps use."`
+	Tasks    map[events.TaskState]int64 `json:"tasks" jsonschema:"The number of tasks by state."`
+}
+
+// WorkflowList lists workflows.
+type WorkflowList struct {
+	Workflows  []Workflow    `json:"workflows" jsonschema:"The workflow versions."`
+	AsOf       []events.AsOf `json:"as_of" jsonschema:"The part of each partition that the counts reflect."`
+	Incomplete []Incomplete  `json:"incomplete" jsonschema:"What the counts lack. Empty: nothing."`
+}
+
+// Agent is an agent.
+type Agent struct {
+	Agent      string `json:"agent" jsonschema:"The name of the agent."`
+	Partitions int32  `json:"partitions" jsonschema:"The number of partitions of its request topic."`
+	Members    int    `json:"members" jsonschema:"The number of processes that read its requests."`
+	Lag        int64  `json:"lag" jsonschema:"The number of offsets of its request topic that its members haven't committed: unfinished requests and transaction markers."`
+	InFlight   int64  `json:"in_flight" jsonschema:"The number of tasks with a running attempt of this agent, according to events."`
+	Circuit    string `json:"circuit" enum:"closed,half-open,open,unknown" jsonschema:"The worst circuit of all downstreams of all members, as their commits report it. unknown: none reports it. Members that haven't worked yet don't, nor do those that aren't Waybill's."`
+}
+
+// AgentList lists agents.
+type AgentList struct {
+	Agents     []Agent       `json:"agents" jsonschema:"The agents."`
+	AsOf       []events.AsOf `json:"as_of" jsonschema:"The part of each partition that in_flight reflects."`
+	Incomplete []Incomplete  `json:"incomplete" jsonschema:"What in_flight lacks. Empty: nothing."`
+}
+
+// Partition is a partition.
+type Partition struct {
+	Partition         int32    `json:"partition" jsonschema:"The number of the partition."`
+	Owner             *string  `json:"owner" jsonschema:"The scheduler that owns the partition, according to its last claim. null: none has claimed it."`
+	Epoch             uint64   `json:"epoch" jsonschema:"The epoch of the last claim."`
+	Scheduler         *string  `json:"scheduler" jsonschema:"The scheduler to which Kafka has assigned the partition. null: none. It owns the partition once it has written to it."`
+	SchedulerRestored *float64 `json:"scheduler_restored" jsonschema:"How much that scheduler has read of what it must read before it acts, from 0 to 1."`
+
+	Lag       int64       `json:"lag" jsonschema:"The number of inputs that no scheduler has consumed."`
+	Tasks     int64       `json:"tasks" jsonschema:"The number of tasks, open and ended."`
+	OpenTasks int64       `json:"open_tasks" jsonschema:"The number of open tasks."`
+	OldestDue *string     `json:"oldest_due" format:"date-time" jsonschema:"When the earliest timer is due. null: no timer is armed."`
+	Restored  float64     `json:"restored" jsonschema:"How much of the partition the console has read, from 0 to 1."`
+	AsOf      events.AsOf `json:"as_of" jsonschema:"The part of the partition that the answer reflects."`
+	End       string      `json:"end" jsonschema:"The end of the partition of waybill.events, as a string."`
+}
+
+// PartitionList lists partitions.
+type PartitionList struct {
+	Partitions []Partition  `json:"partitions" jsonschema:"The partitions."`
+	Incomplete []Incomplete `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
+}

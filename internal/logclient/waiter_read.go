@@ -1,0 +1,335 @@
+package logclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// readLoop polls the log's ends and starts reads, for as long as a call waits.
+func (w *Waiter) readLoop() {
+	pause := pollPauseMin
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.wake:
+			pause = pollPauseMin
+		case <-timer.C:
+			pause = min(2*pause, pollPauseMax)
+		}
+		idle, gotRecords := w.pollState()
+		if idle {
+			continue // until woken
+		}
+		if gotRecords {
+			pause = pollPauseMin
+		}
+		started := time.Now()
+		ends, err := w.log.EndOffsets(w.ctx, w.ns.Events())
+		if err != nil {
+			w.endsFailed(err)
+		} else {
+			w.startReads(started, ends)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// pollState reports whether no call waits, and whether reads have returned records since
+// the last call of pollState.
+func (w *Waiter) pollState() (idle, gotRecords bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p := range w.partitions {
+		gotRecords = gotRecords || w.partitions[p].gotRecords
+		w.partitions[p].gotRecords = false
+	}
+	return w.waiting == 0, gotRecords
+}
+
+// endsFailed records that the log's ends could not be read. Calls fail only once that has lasted
+// for BrokerSilenceMax.
+func (w *Waiter) endsFailed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endsErr = err
+	if time.Since(w.endsReadAt) > BrokerSilenceMax {
+		w.failAll(persistentError(err))
+	}
+}
+
+// startReads starts a read of each partition that has new records for a waiting call, or a task
+// to search. ends are the end offsets of the events at the instant started or later.
+func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endsReadAt, w.endsErr = started, nil
+	silent, unknown := false, false
+	for p := range w.partitions {
+		part := &w.partitions[p]
+		if part.reading || len(part.waiting) == 0 {
+			continue
+		}
+		l := part.planSearch(started, w.lookup != nil)
+		for _, t := range l.lookups {
+			w.startLookup(t, started)
+		}
+		silent, unknown = silent || l.silent, unknown || l.consumptionUnknown
+		end, known := ends[int32(p)]
+		switch {
+		case !known:
+			w.readFailed(part, errEndUnknown)
+			continue
+		case len(l.tasks) == 0 && end <= part.next:
+			part.markHealthy()
+			w.resolveAll(part, started)
+			continue
+		}
+		part.reading = true
+		w.jobs.Go(func() { w.catchUp(int32(p), end, l.tasks, started) })
+	}
+	if silent && !w.readingRefusals && started.After(w.refusalsDue) {
+		w.readingRefusals = true
+		w.jobs.Go(w.checkRefusals)
+	}
+	if unknown && !w.readingConsumed && started.After(w.consumedDue) {
+		w.readingConsumed = true
+		w.jobs.Go(w.checkConsumed)
+	}
+}
+
+// errEndUnknown is reported for a partition that can't be read while others can.
+var errEndUnknown = errors.New("the end offset of the task's partition is unknown, it may have no leader; run `waybill doctor`")
+
+func (w *Waiter) resolveAll(part *partitionReader, asOf time.Time) {
+	part.asOf = asOf
+	for t := range part.waiting {
+		w.resolve(t, asOf)
+	}
+}
+
+// searchPlan is what a partition must be searched for.
+type searchPlan struct {
+	// tasks are those whose first event is to be found. If one is due, all that may become due
+	// are included, because they share the read.
+	tasks map[string]*trackedTask
+	// lookups are the tasks that must be looked up instead.
+	lookups []*trackedTask
+	// silent: a submitted task has had no event for silentAfter.
+	silent bool
+	// consumptionUnknown: for such a task it isn't known either whether schedulers have consumed it.
+	consumptionUnknown bool
+}
+
+func (p *partitionReader) planSearch(now time.Time, lookups bool) searchPlan {
+	l := searchPlan{tasks: map[string]*trackedTask{}}
+	due := false
+	for t := range p.waiting {
+		if t.task != nil || t.err != nil {
+			continue
+		}
+		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
+		l.silent = l.silent || quiet && written
+		if t.searched && !t.startMissing && !lookups {
+			continue
+		}
+		l.consumptionUnknown = l.consumptionUnknown || quiet && written && t.consumedAt.IsZero()
+		l.tasks[t.id] = t
+		over := quiet && (!written || !t.consumedAt.IsZero() && now.Sub(t.consumedAt) > silentAfter)
+		missing := !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
+		if lookups && t.lookupDue(now, missing) {
+			l.lookups = append(l.lookups, t)
+		}
+		due = due || missing && !lookups
+	}
+	if !due {
+		l.tasks = nil
+	}
+	return l
+}
+
+// catchUp reads the new records of a partition, and goes back as far as the search for tasks needs.
+func (w *Waiter) catchUp(p int32, end int64, search map[string]*trackedTask, started time.Time) {
+	w.readSlots <- struct{}{}
+	defer func() { <-w.readSlots }()
+	part := &w.partitions[p]
+	w.mu.Lock()
+	at, back := part.next, int64(searchFirst)
+	from := at
+	searched, lost := len(search) > 0, false
+	for _, t := range search {
+		if t.evicted = false; t.firstKnown { // it was evicted before
+			from = min(from, t.firstOffset)
+		} else {
+			lost = true
+		}
+	}
+	w.mu.Unlock()
+	if end <= at && lost { // no new records: the search begins at once
+		from = max(0, min(from, at-back))
+	}
+	to, err := w.readRange(p, from, at, search)
+	for ; err == nil && w.rangeRead(part, from, to, search, started); back *= searchGrowth {
+		from = max(0, min(from-1, at-back))
+		to, err = w.readRange(p, from, at, search)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	part.reading = false
+	if searched {
+		part.nextSearch = time.Now().Add(searchPauseFactor * time.Since(started))
+	}
+	if err != nil {
+		for _, t := range search {
+			// Its events were folded up to some offset below the partition's next one, where
+			// reading goes on. The search must start again.
+			if t.task != nil || t.startMissing {
+				w.evict(t)
+			}
+		}
+		w.readFailed(part, err)
+	}
+}
+
+// readRange reads a partition from an offset to its end. It folds the events of the tasks in search, and
+// from offset at on those of all tracked tasks.
+func (w *Waiter) readRange(p int32, from, at int64, search map[string]*trackedTask) (to int64, err error) {
+	part := &w.partitions[p]
+	to, err = w.log.Read(w.ctx, w.ns.Events(), p, from, time.Time{}, func(rs []events.Record) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		part.gotRecords = true
+		for i := range rs {
+			r := &rs[i]
+			part.owner = ownerOf(w.ns, r, part.owner)
+			if t := w.tasks[string(r.Key)]; t != nil && (r.Offset >= at || search[t.id] == t) {
+				w.applyRecord(t, r)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return to, fmt.Errorf("read %s/%d from %d: %w", w.ns.Events(), p, from, err)
+	}
+	return to, nil
+}
+
+// rangeRead records that a partition was read from an offset to its end, and removes the tasks that
+// were found from search. It reports whether any are left.
+func (w *Waiter) rangeRead(part *partitionReader, from, to int64, search map[string]*trackedTask, started time.Time) (more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	part.next = max(part.next, to)
+	for id, t := range search {
+		switch {
+		case t.evicted: // a later search starts again
+			delete(search, id)
+		case from == 0, t.task != nil, t.err != nil:
+			t.searched = true
+			if from == 0 {
+				t.checkComplete()
+			}
+			delete(search, id)
+		}
+	}
+	w.resolveAll(part, started)
+	if len(search) == 0 {
+		part.markHealthy()
+	}
+	return len(search) > 0
+}
+
+// readFailed records that a partition could not be read. Its calls fail once that has lasted for
+// BrokerSilenceMax.
+func (w *Waiter) readFailed(part *partitionReader, err error) {
+	part.readErr = err
+	if part.failingSince.IsZero() {
+		part.failingSince = time.Now()
+	}
+	if time.Since(part.failingSince) > BrokerSilenceMax {
+		w.failPartition(part, persistentError(err))
+		part.failingSince = time.Time{}
+	}
+}
+
+// checkRefusals reads the dead letters for submitted orders without an event.
+func (w *Waiter) checkRefusals() {
+	origins := map[string]*trackedTask{}
+	var since time.Time
+	w.mu.Lock()
+	for p := range w.partitions {
+		for t := range w.partitions[p].waiting {
+			if t.task == nil && t.submission.Topic != "" {
+				origins[events.Origin(&t.submission)] = t
+				if since.IsZero() || t.submission.Time.Before(since) {
+					since = t.submission.Time
+				}
+			}
+		}
+	}
+	w.mu.Unlock()
+	err := w.readDeadLetters(w.ctx, origins, since.Add(-clockSkewMax))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readingRefusals, w.refusalsErr = false, err
+	w.refusalsDue = time.Now().Add(refusalsInterval)
+	for _, t := range origins {
+		if t.task == nil { // otherwise the reader of its partition resolves it
+			w.resolve(t, w.partitions[t.partition].asOf)
+		}
+	}
+}
+
+func (w *Waiter) readDeadLetters(ctx context.Context, origins map[string]*trackedTask, since time.Time) error {
+	topic := w.ns.Deadletters()
+	ends, err := w.log.EndOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	wanted := map[int32]bool{}
+	for _, t := range origins {
+		wanted[events.Partition([]byte(t.id), int32(len(ends)))] = true
+	}
+	for p := range wanted {
+		if _, err := w.log.Read(ctx, topic, p, 0, since, func(rs []events.Record) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for i := range rs {
+				origin, _ := rs[i].Header(events.HeaderOrigin)
+				// Compare again: it may have been submitted again meanwhile.
+				if t := origins[origin]; t != nil && t.task == nil && events.Origin(&t.submission) == origin {
+					reason, _ := rs[i].Header(events.HeaderReason)
+					detail, _ := rs[i].Header(events.HeaderDetail)
+					t.refusal = &RefusedError{Task: t.id, Reason: reason + ": " + detail}
+				}
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("read the dead letters: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkConsumed records which orders without an event schedulers have consumed. If their committed
+// offsets can't be read, the orders count as consumed.
+func (w *Waiter) checkConsumed() {
+	consumed, err := w.log.ConsumedOffsets(w.ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.readingConsumed, w.consumedDue = false, now.Add(consumedInterval)
+	for p := range w.partitions {
+		for t := range w.partitions[p].waiting {
+			if t.consumedAt.IsZero() && t.submission.Topic != "" && (err != nil || consumed[t.submission.Partition] > t.submission.Offset) {
+				t.consumedAt = now
+			}
+		}
+	}
+}
