@@ -16,6 +16,8 @@ func TestAbout(t *testing.T) {
 			of = "partition"
 		} else if a.Kind == Undo {
 			of = "undo"
+		} else if a.StepKind != CallStep {
+			of = string(a.StepKind)
 		}
 		if want := "waybill." + of + "." + string(a.Verb) + ".v1"; f.Type() != want {
 			t.Errorf("%s is about %s", f.Type(), want)

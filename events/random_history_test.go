@@ -32,6 +32,9 @@ func drawPlan(t *rapid.T) *Plan {
 			if rapid.Bool().Draw(t, "undo") {
 				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t)}
 			}
+			if rapid.IntRange(0, 3).Draw(t, "wait") == 0 {
+				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: WaitStep}
+			}
 			here = append(here, len(steps))
 			steps = append(steps, s)
 		}
@@ -97,6 +100,8 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	id := w.live.Plan.Steps[i].ID
 	fs := []Fact{&RunSkipped{Step: id},
 		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
+	last := w.live.Steps[i].Attempt
+	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last})
 	for _, k := range []Kind{Do, Undo} {
 		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage"}
 		if r := w.live.Run(i, k); r != nil {
@@ -142,6 +147,8 @@ func (w *walker) event(f Fact) *Event {
 		}
 	case *AttemptWaiting:
 		arm(TimerWaiting, time.Second)
+	case *WaitStarted:
+		arm(TimerStep, time.Minute)
 	}
 	return e
 }
@@ -353,8 +360,7 @@ func (w *walker) heldAgainstTask() {
 			if r == nil {
 				continue
 			}
-			if r.State == StepRunning && w.live.Open() {
-				agent, _ := w.live.Plan.Agent(i, k)
+			if agent, _ := w.live.Plan.Agent(i, k); r.State == StepRunning && w.live.Open() && agent != "" {
 				with = append(with, agent)
 			}
 			if r.Timer.Armed() && (due.IsZero() || r.Timer.Due.Before(due)) {

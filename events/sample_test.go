@@ -72,7 +72,7 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
-	return fs
+	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -92,6 +92,9 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.arm(TimerFailed)
 	case *AttemptWaiting:
 		e.arm(TimerWaiting)
+	case *WaitStarted:
+		e.arm(TimerStep)
+		e.Policy.Attempts, e.Policy.FailureCount, e.Policy.CooledDown = Attempts{}, 0, false
 	}
 	return e
 }
@@ -118,6 +121,20 @@ func eventSamples() []sample {
 			shared.Input, shared.TaskInput = nil, true
 			b.Fact = &shared
 			all = append(all, sample{name: f.Type() + ".task_input", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*TaskReceived); ok {
+			b, kinds := *e, *f
+			kinds.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "settle", StepKind: WaitStep}})
+			b.Fact = &kinds
+			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*WaitStarted); ok {
+			b, until := *e, *f
+			until.Wait, until.Until = 0, e.Due
+			b.Fact = &until
+			all = append(all, sample{name: f.Type() + ".until", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if failed, is := f.(*AttemptFailed); is {
@@ -147,7 +164,7 @@ func eventSamples() []sample {
 // come while a task is held.
 func canBeLast(f Fact) bool {
 	switch f.(type) {
-	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting:
+	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted:
 		return false
 	}
 	return true
@@ -175,7 +192,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false

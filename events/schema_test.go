@@ -194,7 +194,7 @@ func renderSchema(t *testing.T, typ string, all []sample) []byte {
 	}
 	if isEvent {
 		if strings.HasPrefix(typ, "waybill.undo.") {
-			text = "Of a step's undo. " + text
+			text = "About the undo of a step. " + text
 		}
 		first := []string{"at", "cause", "epoch"}
 		if typ != "waybill.task.received.v1" && typ != "waybill.partition.claimed.v1" {

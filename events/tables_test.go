@@ -193,7 +193,8 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	}
 }
 
-// TestTablesAreWhole checks that every type of event about a task has a row, every row with an event has a type, no
+// TestTablesAreWhole checks that every type of event about a task has a row (those of a kind of step the row of their
+// verb), every row with an event has a type, no
 // verb has two rows, every state is reachable, and every state that isn't terminal can be left.
 func TestTablesAreWhole(t *testing.T) {
 	rows := map[string]bool{"waybill.partition.claimed.v1": true}
@@ -214,6 +215,15 @@ func TestTablesAreWhole(t *testing.T) {
 		}
 	}
 	for _, typ := range Types() {
+		if a := facts[typ].newFact().About(); a.OfStep() && a.StepKind != CallStep {
+			if _, ok := row(StepTransitions, a.Verb, StepPending); !ok && a.Phase.Begins() {
+				t.Errorf("type %s begins a run, and the table has no row %s for a pending step", typ, a.Verb)
+			}
+			if _, ok := row(StepTransitions, a.Verb, StepRunning); !ok && a.Phase.Ends() {
+				t.Errorf("type %s ends a run, and the table has no row %s for a running step", typ, a.Verb)
+			}
+			continue
+		}
 		if !rows[typ] {
 			t.Errorf("type %s has no row in the tables of transitions.go", typ)
 		}

@@ -30,6 +30,7 @@ type TaskView struct {
 // StepView is a step of a TaskView.
 type StepView struct {
 	ID           string          `json:"id" jsonschema:"The name of the step."`
+	StepKind     StepKind        `json:"kind,omitempty" jsonschema:"The kind of the step, such as wait. Absent: it calls an agent."`
 	State        StepState       `json:"state" jsonschema:"The state of the step."`
 	Attempt      int             `json:"attempt" jsonschema:"The number of the last attempt. 0: none has started."`
 	FailureCount int             `json:"failure_count" jsonschema:"The number of failed and expired attempts since the submission or the last resubmit."`
@@ -86,7 +87,7 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 func (t *Task) stepView(i int) StepView {
 	s, p := t.Steps[i], &t.Plan.Steps[i]
 	v := StepView{
-		ID: p.ID, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
+		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error,

@@ -141,7 +141,7 @@ func (l *ledger) effects(step string) (keys []string) {
 func (w *world) checkWorld() {
 	for i := range w.fold.Steps {
 		s, p := w.fold.Steps[i], &w.fold.Plan.Steps[i]
-		if w.settled[p.ID] {
+		if w.settled[p.ID] || !p.StepKind.CallsAgent() {
 			continue
 		}
 		keys := w.ledger.effects(p.ID)

@@ -49,6 +49,7 @@ type world struct {
 	accepted []events.Accepted
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
+	waitEnds map[string]time.Time // of running waits, by step
 	ledger   *ledger
 	undo     undoing
 	// settled contains the steps whose effect the ledger doesn't know: an operator released them, or a reply was
@@ -84,7 +85,7 @@ func (w *world) say(format string, args ...any) {
 
 func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
-		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, settled: map[string]bool{},
+		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	for i, a := range agents {
@@ -96,7 +97,11 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	}
 	o := *d
 	o.Steps = slices.Clone(d.Steps)
-	o.Steps[len(o.Steps)-1].Operation = "another"
+	last := &o.Steps[len(o.Steps)-1]
+	if last.StepKind() != events.CallStep {
+		*last = workflow.Step{ID: last.ID, Needs: last.Needs, Agent: agents[0]}
+	}
+	last.Operation = "another"
 	if w.other, err = workflow.Compile(&o); err != nil {
 		w.failf("the other definition: %v", err)
 	}
@@ -446,6 +451,9 @@ func (w *world) observe(e *events.Event) {
 		} else {
 			w.undoEnds(f.Step)
 		}
+	case *events.TaskUndoing: // ends all waits
+		w.counts["waits interrupted"] += len(w.waitEnds)
+		clear(w.waitEnds)
 	case *events.TaskResumed:
 		w.resumed()
 	case *events.TaskUndone:
@@ -497,6 +505,18 @@ func (w *world) observeAttempt(e *events.Event) {
 		if f.CoolDown {
 			w.counts["cool-downs"]++
 		}
+	case *events.WaitStarted:
+		w.afterAncestors(f.Step, "waiting")
+		w.waitEnds[f.Step] = e.Due
+	case *events.WaitCompleted:
+		w.counts["waits ended"]++
+		if w.fold.State == events.StateError {
+			w.counts["waits ended during a hold"]++
+		}
+		if end := w.waitEnds[f.Step]; end.IsZero() || e.At.Before(end) {
+			w.failf("the wait of step %q, which ends at %s, ended at %s", f.Step, end, e.At)
+		}
+		delete(w.waitEnds, f.Step)
 	case *events.RunErrored:
 		if f.Kind == events.Undo {
 			w.undoBegins(f.Step)

@@ -107,6 +107,30 @@ func (g *graph) lookBack(d dice) {
 	}
 }
 
+// wait makes waits of some steps. It has dice of its own, as lookBack has.
+func (g *graph) wait(d dice, flawed bool) {
+	for i := range g.steps {
+		if !d.oneIn(3) {
+			continue
+		}
+		s := workflow.Step{ID: g.steps[i].ID, Needs: g.steps[i].Needs, When: g.steps[i].When}
+		long := d.span(10*time.Millisecond, g.within/2)
+		switch {
+		case flawed && d.oneIn(4):
+			s.Wait = pick(d, []string{"${ input.gone }", "${ duration(input.text) }", "${ duration('2h') }"})
+		case d.oneIn(4):
+			s.Wait = "${ duration('" + long.String() + "') + duration('250us') }"
+		case d.oneIn(3):
+			s.WaitUntil = start.Add(d.span(10*time.Millisecond, g.within) - 20*time.Millisecond).Format(time.RFC3339Nano)
+		case d.oneIn(8):
+			s.WaitUntil = "${ timestamp('2026-01-02T03:04:05.5Z') }"
+		default:
+			s.Wait = long.String()
+		}
+		g.steps[i] = s
+	}
+}
+
 // drawStep draws a step that may need some of the steps above.
 func drawStep(d dice, id string, above, all []string, flawed bool) workflow.Step {
 	s := workflow.Step{ID: id, Operation: "do", Agent: pick(d, agents)}
@@ -280,6 +304,7 @@ const (
 	lookBackSeed = 0x6c6f6f6b
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
+	waitSeed     = 0x77616974
 )
 
 // start is the time at which histories start.
@@ -304,6 +329,9 @@ func drawHistory(seed uint64) history {
 		h.graph.lookBack(back)
 	}
 	h.another = newDice(seed ^ anotherSeed).coin()
+	if d := newDice(seed ^ waitSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.wait(d, h.flawed)
+	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h
 }

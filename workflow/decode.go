@@ -124,9 +124,12 @@ func (c *decoder) reportRefused(n *node, path string) {
 	c.f.addAt(n.at, path, what, fix)
 }
 
+// textFix says what to write instead of a value that isn't text.
+const textFix = "write text, in quotes"
+
 func (c *decoder) text(n *node, path string) string {
 	if n.kind != kindString {
-		c.kindFault(n, path, kindString, "write text, in quotes")
+		c.kindFault(n, path, kindString, textFix)
 		return ""
 	}
 	if n.text == "" {
@@ -263,7 +266,7 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Undo = &Undo{}
 		c.object(v, path, fieldsOf[Undo](), func(m member, path string) { c.undoField(s.Undo, m, path) })
 	default:
-		*s.text(m.key) = c.text(v, path)
+		c.stepText(s, m, path)
 	}
 }
 

@@ -62,11 +62,16 @@ type Defaults struct {
 	Retry          *Retry   `json:"retry"`
 }
 
-// Step is one operation of one agent.
+// Step is one step of a workflow. Its own fields make its kind: Agent and Operation a call of an agent, Wait or WaitUntil
+// a wait.
 type Step struct {
-	ID        string   `json:"-"`
-	Agent     string   `json:"agent"`
-	Operation string   `json:"operation"`
+	ID        string `json:"-"`
+	Agent     string `json:"agent"`
+	Operation string `json:"operation"`
+	// Wait is a duration, or an expression "${ ... }" that gives one, from when the step starts.
+	Wait string `json:"wait"`
+	// WaitUntil is an instant as in RFC 3339, or an expression that gives a timestamp. One in the past ends at once.
+	WaitUntil string   `json:"wait_until"`
 	Needs     []string `json:"needs"`
 	// When is an expression "${ ... }" with a boolean result; false skips the step. Empty: true.
 	When string `json:"when"`

@@ -13,7 +13,7 @@ func init() {
 	callKind = registerStepKind(stepKind{
 		kind: events.CallStep,
 		texts: func(s *Step) []stepText {
-			return []stepText{{"agent", &s.Agent}, {"operation", &s.Operation}}
+			return []stepText{{"agent", &s.Agent, textFix}, {"operation", &s.Operation, textFix}}
 		},
 		shared: sharedFields,
 		check:  checkCall,

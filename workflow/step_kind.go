@@ -33,6 +33,7 @@ type stepKind struct {
 type stepText struct {
 	name  string
 	value *string
+	fix   string // what to write instead of a value that isn't text
 }
 
 // sharedFields are the fields that several kinds of steps may have.
@@ -60,16 +61,19 @@ func (s *Step) kind() *stepKind {
 	return callKind
 }
 
-// text returns the kind's own field with a name; nil: no kind has it.
-func (s *Step) text(name string) *string {
+// stepText decodes the own field of a kind.
+func (c *decoder) stepText(s *Step, m member, path string) {
 	for _, k := range stepKinds {
 		for _, t := range k.texts(s) {
-			if t.name == name {
-				return t.value
+			switch {
+			case t.name != m.key:
+			case m.value.kind != kindString:
+				c.kindFault(m.value, path, kindString, t.fix)
+			default:
+				*t.value = c.text(m.value, path)
 			}
 		}
 	}
-	return nil
 }
 
 // given reports whether a field of a step was given, perhaps with a value that was refused.

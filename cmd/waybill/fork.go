@@ -73,25 +73,25 @@ func newReplayFork() *cobra.Command {
 	var o forkOptions
 	cmd := &cobra.Command{
 		Use:   "fork ID --at SEQ --workflow FILE|NAME/VERSION",
-		Short: "Run a task from one of its events under another definition, and compare",
-		Long: `Run a task from one of its events on, under another definition, in a sandbox, and compare the result with
-what happened. Use it to see whether a changed definition would have helped. The decisions are the
-scheduler's own code on simulated time. Nothing is written to any topic; the task is not changed.
+		Short: "Simulate a task under another definition, and compare with what happened",
+		Long: `Simulate a task under another definition, from one of its events, and compare the result with what
+happened. This shows whether a changed definition would have helped. The simulation runs the scheduler's
+code on simulated time. It writes nothing, and doesn't change the task.
 
-Agents give their recorded answers, after the recorded time. --assume gives the answer where none is
-recorded: an attempt that was not made, another agent or operation, or a time when the agent was silent.
-Events that follow from an assumed answer are marked '?'.
+Agents answer as recorded, after the recorded time. If no answer is recorded, --assume supplies it: the
+attempt is a new one, has another agent or operation, or got no reply. Events that depend on an assumed
+answer are marked '?'.
 
-A step that waited for a busy agent starts no earlier than it did, and a late supervisor is equally late.
-Operators' commands after the fork are left out and listed. Under its own definition a task otherwise goes
-as it went. A fork inside a decision starts before that decision.`,
+Recorded delays are kept: a step that waited for a busy agent doesn't start earlier, and a supervisor that
+was late is late again. Operators' commands after --at are not simulated; they are listed. If one decision
+wrote several events and --at names one of them, the simulation starts before that decision.`,
 		Example: `  waybill replay fork order-7 --at 6 --workflow docs/examples/checkout-2.yaml`,
 		Args:    arguments("a task's id"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runFork(cmd, &o, args) },
 	}
 	o.oneTaskTool.flags(cmd)
 	o.forkFlags.flags(cmd)
-	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event to keep (default: the last event of the task)")
+	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event that both have in common (default: the last event of the task)")
 	return cmd
 }
 

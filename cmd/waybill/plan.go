@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -33,15 +34,15 @@ func newReplayPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan --workflow FILE",
 		Short: "Show which tasks a new definition would change",
-		Long: `Run all open tasks of a workflow to their end in a sandbox, under their own definition and under a new one,
-and list the tasks whose path would differ or stall. Use it before 'waybill workflow apply'. With
---finished N it runs the last N finished tasks again from their start, with the recorded answers of their
-agents. Nothing is written to any topic.
+		Long: `Simulate all open tasks of a workflow to their end, under their own definition and under a new one, and
+list the tasks whose events would differ or that would stall. Use it before 'waybill workflow apply'. With
+--finished N it simulates the last N finished tasks from their start instead, with the recorded answers of
+their agents. It writes nothing.
 
-Answers that are not recorded are those of --assume; for open tasks that is everything to come. The waits
-between attempts are not compared. Operators' commands are left out, so a task that needed one ends
-otherwise. A task that can't be run, because its definition is missing or one of its events can't be read,
-is listed with the reason, and the exit code is not 0.
+--assume supplies the answers that are not recorded; for open tasks these are all future answers. The waits
+between attempts are not compared. Operators' commands are not simulated, so a task that needed one ends
+differently. A task that can't be simulated, because its definition is missing or one of its events can't
+be read, is listed with the reason, and the exit code is not 0.
 
 Columns: NOW is the current state, OTHERWISE the final state under the task's own definition, THEN the final
 state under the new one. FIRST-DIFFERENCE is the first event that only one of them has. ASSUMED is the
@@ -54,9 +55,9 @@ number of assumed answers.`,
 	o.historyTool.flags(cmd)
 	o.forkFlags.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.finished, "finished", 0, "run this number of the last finished tasks instead of the open ones")
-	f.StringArrayVar(&o.old, "old", nil, "file of a definition that open tasks have, in place of the one in the log (repeatable)")
-	f.BoolVar(&o.all, "all", false, "also list tasks whose path stays the same")
+	f.IntVar(&o.finished, "finished", 0, "simulate this number of the last finished tasks instead of the open ones")
+	f.StringArrayVar(&o.old, "old", nil, "file of a definition that open tasks have; it replaces the one in the log (repeatable)")
+	f.BoolVar(&o.all, "all", false, "also list tasks whose events stay the same")
 	return cmd
 }
 
@@ -249,7 +250,7 @@ func planTable(out io.Writer, v *planResult) error {
 		w.row("Skipped", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
 	if v.Commanded > 0 {
-		w.row("Left out", fmt.Sprintf("operators' commands of %d tasks, marked !: their path may change for that reason alone", v.Commanded))
+		w.row("Left out", fmt.Sprintf("operators' commands of %s, marked !: a path may change for that reason alone", text.Count(v.Commanded, "task")))
 	}
 	if err := w.Flush(); err != nil || len(v.Outlooks) == 0 {
 		return err

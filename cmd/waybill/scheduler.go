@@ -161,7 +161,7 @@ func newScheduler() *cobra.Command {
 		Short: "Run a scheduler: it owns tasks and writes events",
 		Long: `Run a scheduler. It consumes the inboxes, decides what happens next to each task, and writes events
 and requests in Kafka transactions. It is the only writer of events. It also runs the notifier, which
-tells each task's reply_to topic how the task goes.
+writes changes of a task's state to the task's reply_to topic.
 
 Run one or more processes: Kafka's consumer group protocol divides the partitions among them. With
 --instance and --data-dir a restarted process keeps its partitions and its state.`,
@@ -176,7 +176,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	}
 	r.flags(cmd, true)
 	f := cmd.Flags()
-	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers, each one group member with one transactional producer; no more than the inboxes have partitions take part")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers; each is a group member with a transactional producer. Workers beyond the number of partitions are idle")
 	maxRunnableFlag(cmd, &o.MaxRunnable)
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")

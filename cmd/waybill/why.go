@@ -26,6 +26,7 @@ is that of the step that is blocked most; the others are listed.
   capacity       a step could start, but the agent has enough to do
   queue          the agent's group may not have read the request yet
   at_work        the agent has the request
+  waiting_timer  a step waits for its instant
   upstream_step  a step waits for other steps
   ended          the task has ended
 

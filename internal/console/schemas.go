@@ -115,19 +115,23 @@ func (s *schemas) reach(t reflect.Type) {
 	if s.types[t] != nil {
 		return
 	}
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
+	if kind := t.Kind(); kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map {
 		s.reach(t.Elem())
-	case reflect.Struct:
-		name := componentName(t)
-		if other, taken := s.structs[name]; taken {
-			panic(fmt.Sprintf("console: %s and %s have the same name in the OpenAPI document", other, t))
-		}
-		s.structs[name] = t
-		s.addComponent(t, name)
-		for _, f := range jsonFields(t) {
-			s.reach(f.Type)
-		}
+	} else if kind == reflect.Struct {
+		s.addStruct(t)
+	}
+}
+
+// addStruct adds the component of a struct, and those of its fields.
+func (s *schemas) addStruct(t reflect.Type) {
+	name := componentName(t)
+	if other, taken := s.structs[name]; taken {
+		panic(fmt.Sprintf("console: %s and %s have the same name in the OpenAPI document", other, t))
+	}
+	s.structs[name] = t
+	s.addComponent(t, name)
+	for _, f := range jsonFields(t) {
+		s.reach(f.Type)
 	}
 }
 

@@ -24,13 +24,14 @@ const (
 	ReasonCapacity     Reason = "capacity"      // it could start, but the agent's concurrency limit is reached
 	ReasonQueue        Reason = "queue"         // the request or the submission hasn't been consumed
 	ReasonAtWork       Reason = "at_work"       // an attempt is running
+	ReasonWaitingTimer Reason = "waiting_timer" // a step waits for an instant
 	ReasonUpstreamStep Reason = "upstream_step" // another step must end first
 	ReasonEnded        Reason = "ended"
 )
 
 // Reasons lists the reasons by precedence, the first being the task's.
 var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
-	ReasonAtWork, ReasonUpstreamStep, ReasonEnded}
+	ReasonAtWork, ReasonWaitingTimer, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
 type AgentState struct {
@@ -307,6 +308,15 @@ func late(timer events.Timer, now time.Time) string {
 // explainRunning explains a running step, by its kind. The file of a kind adds its own.
 var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
 	events.CallStep: (*StepWhy).running,
+	events.WaitStep: (*StepWhy).waitingTimer,
+}
+
+func (s *StepWhy) waitingTimer(_ *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {
+	s.Reason, s.Until = ReasonWaitingTimer, events.InstantText(run.Timer.Due)
+	s.Moves = "the end of the wait"
+	if l := late(run.Timer, now); l != "" {
+		s.Moves = "a supervisor that asks for the end of the wait" + l
+	}
 }
 
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {

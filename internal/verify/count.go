@@ -167,6 +167,15 @@ func (s *eventCheck) countReleased() {
 	s.t.open.run(i, events.Do).done = s.e.Seq
 }
 
+// countInterrupted ends running steps that have no agent at work.
+func (s *eventCheck) countInterrupted() {
+	for i := range s.t.steps {
+		if !s.t.plan.Steps[i].StepKind.CallsAgent() {
+			s.t.open.run(i, events.Do).running = false
+		}
+	}
+}
+
 // countResumed resets the failures of runs that aren't running: those of steps, or of undos if the task is undoing.
 func (s *eventCheck) countResumed() {
 	kind, over := events.Do, completed|handSettled

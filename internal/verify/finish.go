@@ -235,6 +235,9 @@ func (f *finish) checkEffects(t *task) {
 	}
 	for i := range t.steps {
 		s, p := &t.steps[i], &t.plan.Steps[i]
+		if !p.StepKind.CallsAgent() {
+			continue
+		}
 		for g := 0; g <= int(s.generation); g++ {
 			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.id, p.ID, events.Do, g),
 				completed: s.flags.has(completed) && g == int(s.generation), back: t.takenBack() && p.Undo != nil,

@@ -27,6 +27,7 @@ type history struct {
 	part    int32           // the partition of all records
 	onError string          // of its plan; empty: undo
 	chain   bool            // each step needs the one before it
+	waiting bool            // step a is a wait
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	old     bool            // events are without checksums, as older builds write them
 	all     []events.Record // of events
@@ -88,6 +89,9 @@ func (h *history) plan() *events.Plan {
 		if n := len(steps) - 1; h.chain && n > 0 {
 			steps[n].Needs = []int{n - 1}
 		}
+	}
+	if h.waiting {
+		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
 	}
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
@@ -175,6 +179,8 @@ func (h *history) event(f events.Fact) *events.Event {
 			f.Input = []byte("{}") // as in all requests
 		}
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
+	case *events.WaitStarted:
+		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
 	case *events.AttemptRejected:
 		if f.Error == nil {
 			f.Error = empty.Failure()

@@ -89,6 +89,7 @@ var (
 	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
 	toUndo   = toGiveUp[:1]
 	toHold   = toGiveUp[1:]
+	toFire   = []events.Action{events.ActionFire}
 )
 
 // asking returns the actions of recoveries that can lead to the event as their first; nil: any. If an attempt ran

@@ -73,13 +73,16 @@ func (l *Ledger) Duplicates() []Fault {
 	return fs
 }
 
-// Check compares the steps of a task with their effects (P6, P7). A step that an operator released counts as completed
+// Check compares the steps of a task that call agents with their effects (P6, P7). A step that an operator released counts as completed
 // or undone the agent completed it, since only a Checker can distinguish the two.
 func (l *Ledger) Check(t *events.Task) []Fault {
 	var fs []Fault
 	back := t.State == events.StateUndone || t.State == events.StateCancelled && !t.Keep && !undoHeld(t)
 	for i := range t.Steps {
 		s := t.Steps[i]
+		if !t.Plan.Steps[i].StepKind.CallsAgent() {
+			continue
+		}
 		x := settled{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
 			back: back && t.Plan.Steps[i].Undo != nil}
 		if promise, what := l.check(x); what != "" {

@@ -1,0 +1,45 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+func init() {
+	kindRules[events.WaitStep] = map[events.Verb]*factRule{
+		events.VerbStarted: {begins: true, course: (*eventCheck).checkAttempt, arms: waitTimer, count: (*eventCheck).countWaitStarted},
+		events.VerbCompleted: {from: byRecoveries, only: true, promise: "P4", attempted: (*eventCheck).waitEnded,
+			count: (*eventCheck).countWaitCompleted, asks: always(toFire)},
+	}
+}
+
+// waitTimer returns the end of a wait, by the event's own length or instant.
+func waitTimer(s *eventCheck) (events.TimerKind, time.Time) {
+	f, ok := s.e.Fact.(*events.WaitStarted)
+	if !ok {
+		return "", time.Time{}
+	}
+	return events.TimerStep, f.End(s.e.At)
+}
+
+// waitEnded checks that a wait doesn't end early (P19). It uses the end that was recorded at the start, independently of
+// the fold and of the timer.
+func (s *eventCheck) waitEnded(events.Attempts) (promise, what string) {
+	if early := s.run.notBefore.Sub(s.e.At); early > 0 {
+		return "P19", fmt.Sprintf("the wait of step %q ended %s early", s.about.Step, early)
+	}
+	return "", ""
+}
+
+func (s *eventCheck) countWaitStarted() {
+	r := s.run
+	r.attempt, r.running, r.began, r.notBefore = s.about.Attempt, true, s.e.Seq, s.e.Due
+}
+
+func (s *eventCheck) countWaitCompleted() {
+	r := s.run
+	r.running, r.closed, r.done, r.notBefore = false, s.e.Fact.Type(), s.e.Seq, time.Time{}
+	s.mark(completed)
+}
