@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
 	"github.com/waybill-run/waybill/scheduler"
@@ -417,8 +418,8 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 	}
 }
 
-func (n *Instance) sessionListener(who string) kafka.SessionListener {
-	return kafka.SessionListener{
+func (n *Instance) sessionListener(who string) agentsession.Listener {
+	return agentsession.Listener{
 		Joined:         func() { n.metrics.health.updateAssignment(who, nil, nil) },
 		TransientError: n.logGroupFailure(who),
 	}

@@ -17,6 +17,7 @@ var mayImport = map[string][]string{
 	"agent":                       {"events", "internal/listener", "internal/watchdog"},
 	"supervisor":                  {"events", "internal/listener", "internal/watchdog"},
 	"internal/kafka":              {"internal/kafka/brokerclock", "events", "internal/inboxgate"},
+	"internal/kafka/agentsession": {"internal/kafka", "internal/inboxgate", "events"},
 	"internal/kafka/brokerclock":  {"events"},
 	"internal/congestion":         {},
 	"internal/inboxgate":          {},

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -19,9 +19,9 @@ import (
 func TestLeavingAGroupThatHasGoneOnIsNoFailure(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
-	r.write(0, 0, 1)
+	r.Write(0, 0, 1)
 	var told atomic.Value
-	s := r.open(func(c *kafka.SessionConfig) {
+	s := r.open(func(c *agentsession.Config) {
 		c.CommitEvery = time.Hour // only in Close
 		c.Listener.TransientError = func(err error) { told.Store(err) }
 	})

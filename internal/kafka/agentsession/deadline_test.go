@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -70,14 +71,14 @@ func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		h := &halt{}
-		s := r.open(func(c *kafka.SessionConfig) { c.Dial = h.dial })
-		replies := r.cfg.Namespace.Inbox(events.Replies)
+		s := r.open(func(c *agentsession.Config) { c.Dial = h.dial })
+		replies := r.Config.Namespace.Inbox(events.Replies)
 		reply := func(v string) events.Record {
 			return events.Record{Topic: replies, Partition: -1, Key: []byte("task"), Value: []byte(v)}
 		}
-		must(t, s.Send(r.ctx, reply("before")))
+		must(t, s.Send(r.Ctx, reply("before")))
 		const left = 100 * time.Millisecond
-		ctx, cancel := context.WithTimeout(r.ctx, left)
+		ctx, cancel := context.WithTimeout(r.Ctx, left)
 		defer cancel()
 		h.mu.Lock()
 		h.until = func() time.Duration { return 2 * left }
@@ -89,12 +90,12 @@ func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 			t.Error("nothing was halted: the test proves nothing")
 		}
 		h.mu.Unlock()
-		must(t, s.Send(r.ctx, reply("after")))
-		a, err := kafka.OpenAdmin(r.cfg)
+		must(t, s.Send(r.Ctx, reply("after")))
+		a, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		defer a.Close()
 		var got []string
-		must(t, a.ReadCompacted(r.ctx, replies, func(rec events.Record) error {
+		must(t, a.ReadCompacted(r.Ctx, replies, func(rec events.Record) error {
 			got = append(got, string(rec.Value))
 			return nil
 		}))
@@ -110,8 +111,8 @@ func TestAReplyIsOverByTheClock(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
 	s := r.open()
-	late := lateContext{r.ctx, time.Now().Add(-time.Millisecond)}
-	err := s.Send(late, events.Record{Topic: r.cfg.Namespace.Inbox(events.Replies), Partition: -1, Key: []byte("task"), Value: []byte("late")})
+	late := lateContext{r.Ctx, time.Now().Add(-time.Millisecond)}
+	err := s.Send(late, events.Record{Topic: r.Config.Namespace.Inbox(events.Replies), Partition: -1, Key: []byte("task"), Value: []byte("late")})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a reply past its deadline: %v", err)
 	}

@@ -1,4 +1,4 @@
-package kafka
+package agentsession
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // The client checks a reply's context when it builds a request, and hands the request to another goroutine, which
@@ -14,8 +16,8 @@ import (
 // So the deadline is checked once more at the connection.
 
 // enforceReplyDeadlines returns c with connections that refuse produce requests while over returns true.
-func (c Config) enforceReplyDeadlines(over func() bool) Config {
-	return c.wrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
+func enforceReplyDeadlines(c kafka.Config, over func() bool) kafka.Config {
+	return c.WrapConns(func(conn net.Conn) net.Conn { return &deadlineConn{conn, over} })
 }
 
 // deadlineConn is a connection that doesn't write a flight after its deadline.
@@ -27,7 +29,7 @@ type deadlineConn struct {
 // Write refuses a flight after its deadline. The client treats that as a broken connection that nothing was written to,
 // checks the context again, and fails the flight.
 func (g *deadlineConn) Write(b []byte) (int, error) {
-	if len(b) >= requestKeyEnd && binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
+	if len(b) >= kafka.RequestKeyEnd && binary.BigEndian.Uint16(b[kafka.RequestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
 		return 0, fmt.Errorf("the time of a reply is over, not written: %w", net.ErrClosed)
 	}
 	return g.Conn.Write(b)

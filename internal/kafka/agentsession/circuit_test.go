@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"maps"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -15,31 +16,31 @@ import (
 func TestCircuitIsSeenFromOutside(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2) // the second partition is never read
-		admin, err := kafka.OpenAdmin(r.cfg)
+		admin, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		shown := func(want map[int32]string) {
 			t.Helper()
-			if got, err := admin.Circuits(r.ctx, r.group, r.topic); err != nil || !maps.Equal(got, want) {
+			if got, err := agentsession.Circuits(r.Ctx, admin, r.Group, r.Topic); err != nil || !maps.Equal(got, want) {
 				t.Errorf("circuits are %v, %v; want %v", got, err, want)
 			}
 		}
-		r.write(0, 0, 4)
-		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		r.Write(0, 0, 4)
+		never := func(c *agentsession.Config) { c.CommitEvery = time.Hour }
 		s := r.open(never)
 		r.poll(s, 4)
 		s.Done(0, 0)
 		s.CommitSoon()
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{}) // no state, nothing reported
-		if got, err := admin.Circuits(r.ctx, r.group+"2", r.topic); err != nil || len(got) != 0 {
+		if got, err := agentsession.Circuits(r.Ctx, admin, r.Group+"2", r.Topic); err != nil || len(got) != 0 {
 			t.Errorf("of a group that was never seen: %v, %v", got, err)
 		}
 		s.Done(0, 2)
 		s.ReportCircuit("open")
 		r.awaitCommit(0, 1)
 		shown(map[int32]string{0: "open"})
-		must(t, s.Close(r.ctx))
+		must(t, s.Close(r.Ctx))
 		shown(map[int32]string{0: "open"})
 
 		next := r.open(never)

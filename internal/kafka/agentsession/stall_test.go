@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -33,11 +33,11 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 		t.Parallel()
 		r := newRequests(t, b, 2)
 		assigned := make(chan []int32, 100)
-		s := r.open(func(c *kafka.SessionConfig) {
+		s := r.open(func(c *agentsession.Config) {
 			c.SessionTimeout = stallSession
 			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
 		})
-		go drainSession(r.ctx, s)
+		go drainSession(r.Ctx, s)
 		r.await(assigned, 0, 1)
 
 		m := r.join()
@@ -52,8 +52,8 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 				over = true
 			}
 		}
-		r.write(0, 0, 1)
-		r.write(1, 1, 2)
+		r.Write(0, 0, 1)
+		r.Write(1, 1, 2)
 		m.leave()
 		left := time.Now()
 		r.awaitCommit(0, 1)
@@ -67,7 +67,7 @@ func TestAMemberThatHoldsUpTheGroupIsSoonOver(t *testing.T) {
 }
 
 // drainSession marks each request as done immediately.
-func drainSession(ctx context.Context, s *kafka.Session) {
+func drainSession(ctx context.Context, s *agentsession.Session) {
 	for {
 		rs, err := s.Poll(ctx)
 		if err != nil {
@@ -81,15 +81,15 @@ func drainSession(ctx context.Context, s *kafka.Session) {
 
 // await waits until the given partitions have been assigned.
 func (r *requests) await(assigned <-chan []int32, want ...int32) {
-	r.t.Helper()
+	r.T.Helper()
 	var have []int32
 	for !slices.Equal(have, want) {
 		select {
 		case ps := <-assigned:
 			have = append(have, ps...)
 			slices.Sort(have)
-		case <-r.ctx.Done():
-			r.t.Fatalf("assigned are %d, not %d", have, want)
+		case <-r.Ctx.Done():
+			r.T.Fatalf("assigned are %d, not %d", have, want)
 		}
 	}
 }
@@ -104,17 +104,17 @@ type member struct {
 
 // join joins the group and takes part in one rebalance.
 func (r *requests) join() *member {
-	r.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(r.cfg.Brokers...), kgo.Dialer(r.cfg.Dial))
-	must(r.t, err)
-	r.t.Cleanup(cl.Close)
+	r.T.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.Config.Brokers...), kgo.Dialer(r.Config.Dial))
+	must(r.T, err)
+	r.T.Cleanup(cl.Close)
 	m := &member{r: r, cl: cl}
 	balancer := kgo.CooperativeStickyBalancer()
 	req := kmsg.NewPtrJoinGroupRequest()
-	req.Group, req.ProtocolType = r.group, "consumer"
+	req.Group, req.ProtocolType = r.Group, "consumer"
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(stallSession.Milliseconds()), int32(time.Minute.Milliseconds())
 	p := kmsg.NewJoinGroupRequestProtocol()
-	p.Name, p.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, -1)
+	p.Name, p.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.Topic}, nil, -1)
 	req.Protocols = append(req.Protocols, p)
 	// On a busy machine the next rebalance may begin before the sync. The member then joins that, too.
 	for !m.joined(req) {
@@ -125,48 +125,48 @@ func (r *requests) join() *member {
 // joined sends one JoinGroup and its SyncGroup request. It returns false if the member must join again.
 func (m *member) joined(req *kmsg.JoinGroupRequest) bool {
 	r := m.r
-	r.t.Helper()
-	resp, err := req.RequestWith(r.ctx, m.cl)
-	must(r.t, err)
+	r.T.Helper()
+	resp, err := req.RequestWith(r.Ctx, m.cl)
+	must(r.T, err)
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(err, kerr.MemberIDRequired):
 		req.MemberID = resp.MemberID
 		return false
 	case err != nil:
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	case resp.LeaderID == resp.MemberID:
-		r.t.Fatal("the newcomer leads the group")
+		r.T.Fatal("the newcomer leads the group")
 	}
 	req.MemberID = resp.MemberID
 	m.id, m.generation = resp.MemberID, resp.Generation
 	sync := kmsg.NewPtrSyncGroupRequest()
-	sync.Group, sync.Generation, sync.MemberID = r.group, m.generation, m.id
+	sync.Group, sync.Generation, sync.MemberID = r.Group, m.generation, m.id
 	sync.ProtocolType, sync.Protocol = kmsg.StringPtr("consumer"), resp.Protocol
-	synced, err := sync.RequestWith(r.ctx, m.cl)
-	must(r.t, err)
+	synced, err := sync.RequestWith(r.Ctx, m.cl)
+	must(r.T, err)
 	err = kerr.ErrorForCode(synced.ErrorCode)
 	if errors.Is(err, kerr.RebalanceInProgress) {
 		return false
 	}
-	must(r.t, err)
+	must(r.T, err)
 	return true
 }
 
 // heartbeat sends a heartbeat, and ignores that the group rebalances.
 func (m *member) heartbeat() {
-	m.r.t.Helper()
+	m.r.T.Helper()
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.Generation, req.MemberID = m.r.group, m.generation, m.id
-	_, err := req.RequestWith(m.r.ctx, m.cl)
-	must(m.r.t, err)
+	req.Group, req.Generation, req.MemberID = m.r.Group, m.generation, m.id
+	_, err := req.RequestWith(m.r.Ctx, m.cl)
+	must(m.r.T, err)
 }
 
 func (m *member) leave() {
-	m.r.t.Helper()
+	m.r.T.Helper()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	who := kmsg.NewLeaveGroupRequestMember()
 	who.MemberID = m.id
-	req.Group, req.MemberID, req.Members = m.r.group, m.id, append(req.Members, who)
-	_, err := req.RequestWith(m.r.ctx, m.cl)
-	must(m.r.t, err)
+	req.Group, req.MemberID, req.Members = m.r.Group, m.id, append(req.Members, who)
+	_, err := req.RequestWith(m.r.Ctx, m.cl)
+	must(m.r.T, err)
 }

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -21,28 +21,28 @@ func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const most = 100_000
 		r := newRequests(t, b, 1)
-		topic := string(r.cfg.Namespace) + "narrow"
+		topic := string(r.Config.Namespace) + "narrow"
 		b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
 		s := r.open()
-		admin, err := kafka.OpenAdmin(r.cfg)
+		admin, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		defer admin.Close()
-		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Minute)
 		defer cancel()
 		for round := range 2 { // in the second round the limit is known
 			var wg sync.WaitGroup
 			var want []string
 			for i := range 12 {
-				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), incompressible(40_000)...)
+				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), kafkatest.Incompressible(40_000)...)
 				fits := i != 7
 				if fits {
 					want = append(want, fmt.Sprintf("%d/%02d", round, i))
 				} else {
-					value = append(value, incompressible(80_000)...)
+					value = append(value, kafkatest.Incompressible(80_000)...)
 				}
 				wg.Go(func() {
 					err := s.Send(ctx, events.Record{Topic: topic, Partition: -1, Key: fmt.Append(nil, i), Value: value})
-					large, is := errors.AsType[tooLargeError](err)
+					large, is := errors.AsType[tooLarge](err)
 					switch {
 					case fits && err != nil:
 						t.Errorf("round %d: reply %d: %v", round, i, err)
@@ -71,4 +71,10 @@ func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 	})
 }
 
-var _ tooLargeError = (*kafka.TooLargeError)(nil)
+// tooLarge is the error of a record that exceeds its topic's limit.
+type tooLarge interface {
+	error
+	TooLarge() (bytes, most int)
+}
+
+var _ tooLarge = (*kafka.TooLargeError)(nil)

@@ -1,4 +1,4 @@
-package kafka
+package agentsession
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // commitLoop commits changes, at intervals and on request, until the session ends.
@@ -57,8 +59,8 @@ func (s *Session) commit(ctx context.Context, only []int32) error {
 	}
 	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
-			if is := topicID(req.Topics[i].TopicID); is != "" && s.topicID != "" && is != s.topicID {
-				return &RecreatedError{req.Topics[i].Topic, s.topicID, is}
+			if is := kafka.FormatTopicID(req.Topics[i].TopicID); is != "" && s.topicID != "" && is != s.topicID {
+				return &kafka.RecreatedError{Topic: req.Topics[i].Topic, Was: s.topicID, Is: is}
 			}
 			for j := range req.Topics[i].Partitions {
 				p := &req.Topics[i].Partitions[j]

@@ -1,4 +1,4 @@
-package kafka
+package agentsession
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // repliesPerFlight is the maximum number of replies that are handed to the client at once.
@@ -33,7 +34,7 @@ type replies struct {
 	// flight.
 	now            func() time.Time
 	onAcknowledged func(r *kgo.Record, sent time.Time)
-	// maxBytes returns the topic's max.message.bytes; 0: unknown.
+	// MaxBytes returns the topic's max.message.bytes; 0: unknown.
 	maxBytes func(topic string) int
 	// pool has replies whose result was received: nothing else refers to them.
 	pool sync.Pool
@@ -42,7 +43,7 @@ type replies struct {
 	waiting  []*reply
 	inFlight bool
 	deadline time.Time // of the flight; zero: none
-	narrow   narrowTopics
+	narrow   kafka.NarrowTopics
 }
 
 // reply is a reply that a call of Send waits for.
@@ -63,8 +64,8 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 		p = &reply{result: make(chan error, 1)}
 		p.onProduced = func(r *kgo.Record, err error) { p.flight.onProduced(p, r, err) }
 	}
-	p.ctx, p.bytesMin, p.bytesMax = ctx, recordBytesMin(rec), recordBytesMax(rec)
-	fillKgo(&p.record, rec)
+	p.ctx, p.bytesMin, p.bytesMax = ctx, kafka.RecordBytesMin(rec), kafka.RecordBytesMax(rec)
+	kafka.FillKgo(&p.record, rec)
 	return p
 }
 
@@ -114,15 +115,15 @@ func (q *replies) startFlight() {
 // returned.
 func (q *replies) takeWaiting() []*reply {
 	var boarded []*reply
-	q.narrow.dropExpired(time.Now())
-	n, bytes := 0, batchOverhead
+	q.narrow.DropExpired(time.Now())
+	n, bytes := 0, kafka.BatchOverhead
 	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
 		p := q.waiting[n]
 		if deadlineError(p.ctx) != nil {
 			continue
 		}
 		if t, narrow := q.narrow[p.record.Topic]; narrow {
-			if bytes += p.bytesMax; len(boarded) > 0 && bytes > t.maxBytes {
+			if bytes += p.bytesMax; len(boarded) > 0 && bytes > t.MaxBytes {
 				break
 			}
 		}
@@ -171,11 +172,11 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 		f.clockObserved = true
 		f.of.onAcknowledged(r, f.sent)
 	}
-	if isRecreated(err) {
+	if kafka.IsRecreated(err) {
 		f.recreated = r.Topic
 	}
 	switch {
-	case isTooLarge(err):
+	case kafka.IsTooLarge(err):
 		f.tooLarge = append(f.tooLarge, p)
 	case err != nil && deadlineError(f.ctx) != nil && deadlineError(p.ctx) == nil && !errors.Is(err, kgo.ErrClientClosed):
 		f.resend = append(f.resend, p) // another reply's deadline ended the flight
@@ -206,7 +207,7 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	if !alone || !narrow {
 		most := q.maxBytes(topic)
 		q.mu.Lock()
-		q.narrow.narrow(topic, most, time.Now())
+		q.narrow.Narrow(topic, most, time.Now())
 		known = q.narrow[topic]
 		q.mu.Unlock()
 	}
@@ -214,7 +215,7 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 		return large
 	}
 	p := large[0]
-	p.result <- &TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.maxBytes, Err: kerr.MessageTooLarge}
+	p.result <- &kafka.TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.MaxBytes, Err: kerr.MessageTooLarge}
 	return nil
 }
 
@@ -291,23 +292,23 @@ func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if over := deadlineError(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
 	}
-	if large, is := errors.AsType[*TooLargeError](err); is {
+	if large, is := errors.AsType[*kafka.TooLargeError](err); is {
 		return large
 	}
 	s.recordRefusal(err, time.Now())
-	return produceError(rec.Topic, err)
+	return kafka.WriteError(rec.Topic, err)
 }
 
-// recordRefusal records a reply that the cluster doesn't permit. After refusedMax of such errors the session ends: it
+// recordRefusal records a reply that the cluster doesn't permit. After RefusedMax of such errors the session ends: it
 // can't answer its requests, and another member may be permitted to.
 func (s *Session) recordRefusal(err error, now time.Time) {
-	if classOf(err) != refused {
+	if kafka.ClassOf(err) != kafka.ClassRefused {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.refusedReplies.observe(now, refusedGap)) > refusedMax {
-		s.repliesRefused = &RefusedError{Err: err, Persistent: true}
+	if now.Sub(s.refusedReplies.Observe(now, kafka.RefusedGap)) > kafka.RefusedMax {
+		s.repliesRefused = &kafka.RefusedError{Err: err, Persistent: true}
 	}
 }
 

@@ -1,10 +1,9 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,79 +16,40 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func configOf(t *testing.T, b *kafkatest.Broker) kafka.Config {
-	return kafka.Config{Brokers: b.Addrs, Dial: b.Dial, Namespace: b.Namespace(t), ClientID: "test"}
-}
-
-// requests is a namespace with an agent's request topic and its sessions.
+// requests adds an agent's sessions to a kafkatest.Requests.
 type requests struct {
-	t         *testing.T
-	ctx       context.Context
-	cfg       kafka.Config
-	topic     string
-	group     string
-	producer  *kafka.Producer
+	*kafkatest.Requests
 	committed chan [2]int64 // partition, offset
 }
 
 func newRequests(t *testing.T, b *kafkatest.Broker, partitions int32) *requests {
 	t.Helper()
-	r := &requests{t: t, ctx: bounded(t), cfg: configOf(t, b), committed: make(chan [2]int64, 10_000)}
-	r.topic, r.group = r.cfg.Namespace.Requests("payments"), r.cfg.Namespace.AgentGroup("payments")
-	b.CreateTopics(t, partitions, r.topic)
-	b.CreateTopics(t, 1, r.cfg.Namespace.Inbox(events.Replies))
-	var err error
-	r.producer, err = kafka.OpenProducer(r.cfg)
-	must(t, err)
-	t.Cleanup(r.producer.Close)
-	return r
+	return &requests{kafkatest.NewRequests(t, b, partitions), make(chan [2]int64, 10_000)}
 }
 
-func (r *requests) write(partition int32, from, to int) {
-	r.t.Helper()
-	var rs []events.Record
-	for i := from; i < to; i++ {
-		rs = append(rs, events.Record{Topic: r.topic, Partition: partition, Key: []byte("task"), Value: []byte(strconv.Itoa(i))})
-	}
-	must(r.t, r.producer.Send(r.ctx, rs...))
-}
-
-func (r *requests) open(change ...func(*kafka.SessionConfig)) *kafka.Session {
-	r.t.Helper()
-	cfg := kafka.SessionConfig{Config: r.cfg, Group: r.group, Topic: r.topic, SessionTimeout: 6 * time.Second, CommitEvery: 20 * time.Millisecond,
-		Listener: kafka.SessionListener{Committed: func(p int32, o int64) { r.committed <- [2]int64{int64(p), o} }}}
+func (r *requests) open(change ...func(*agentsession.Config)) *agentsession.Session {
+	r.T.Helper()
+	cfg := agentsession.Config{Config: r.Config, Group: r.Group, Topic: r.Topic, SessionTimeout: 6 * time.Second, CommitEvery: 20 * time.Millisecond,
+		Listener: agentsession.Listener{Committed: func(p int32, o int64) { r.committed <- [2]int64{int64(p), o} }}}
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := kafka.OpenSession(r.ctx, cfg)
-	must(r.t, err)
-	r.t.Cleanup(func() { s.Close(context.Background()) })
+	s, err := agentsession.Open(r.Ctx, cfg)
+	must(r.T, err)
+	r.T.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
 
-func (r *requests) poll(s *kafka.Session, n int) []string {
-	r.t.Helper()
+func (r *requests) poll(s *agentsession.Session, n int) []string {
+	r.T.Helper()
 	var values []string
 	for len(values) < n {
-		rs, err := s.Poll(r.ctx)
-		must(r.t, err)
+		rs, err := s.Poll(r.Ctx)
+		must(r.T, err)
 		for _, rec := range rs {
 			values = append(values, string(rec.Value))
 		}
@@ -98,15 +58,15 @@ func (r *requests) poll(s *kafka.Session, n int) []string {
 }
 
 func (r *requests) awaitCommit(partition, offset int64) {
-	r.t.Helper()
+	r.T.Helper()
 	for {
 		select {
 		case c := <-r.committed:
 			if c == [2]int64{partition, offset} {
 				return
 			}
-		case <-r.ctx.Done():
-			r.t.Fatalf("no commit of %d/%d", partition, offset)
+		case <-r.Ctx.Done():
+			r.T.Fatalf("no commit of %d/%d", partition, offset)
 		}
 	}
 }
@@ -122,7 +82,7 @@ func numbers(from, to int) []string {
 func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		r.write(0, 0, 10)
+		r.Write(0, 0, 10)
 		first := r.open()
 		if got := r.poll(first, 10); !slices.Equal(got, numbers(0, 10)) {
 			t.Fatalf("polled %q", got)
@@ -131,8 +91,8 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 			first.Done(0, o)
 		}
 		r.awaitCommit(0, 3)
-		must(t, first.Close(r.ctx))
-		r.write(0, 10, 11)
+		must(t, first.Close(r.Ctx))
+		r.Write(0, 10, 11)
 
 		second := r.open()
 		if got := r.poll(second, 4); !slices.Equal(got, []string{"3", "6", "8", "10"}) {
@@ -142,7 +102,7 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 			second.Done(0, o)
 		}
 		r.awaitCommit(0, 11)
-		if held := first.HeldContext(0); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(0); !errors.Is(context.Cause(held), agentsession.ErrPartitionLost) {
 			t.Error("a closed session still holds the partition")
 		}
 	})
@@ -153,9 +113,9 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2)
-		r.write(0, 0, 5)
-		r.write(1, 0, 5)
-		never := func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour }
+		r.Write(0, 0, 5)
+		r.Write(1, 0, 5)
+		never := func(c *agentsession.Config) { c.CommitEvery = time.Hour }
 		first := r.open(never)
 		r.poll(first, 10)
 		for o := range int64(5) {
@@ -163,7 +123,7 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 			first.Done(1, o)
 		}
 		moved := make(chan int32, 2)
-		second := r.open(never, func(c *kafka.SessionConfig) {
+		second := r.open(never, func(c *agentsession.Config) {
 			c.Listener.Assigned = func(ps []int32) {
 				for _, p := range ps {
 					moved <- p
@@ -171,11 +131,11 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 			}
 		})
 		p := <-moved
-		r.write(p, 5, 6)
+		r.Write(p, 5, 6)
 		if got := r.poll(second, 1); !slices.Equal(got, []string{"5"}) {
 			t.Errorf("the next owner got %q, finished before it came", got)
 		}
-		if held := first.HeldContext(p); !errors.Is(context.Cause(held), kafka.ErrPartitionLost) {
+		if held := first.HeldContext(p); !errors.Is(context.Cause(held), agentsession.ErrPartitionLost) {
 			t.Error("the first still holds the partition that moved")
 		}
 		if held := first.HeldContext(1 - p); held.Err() != nil {
@@ -188,8 +148,8 @@ func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
 func TestCommitSoon(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		r.write(0, 0, 3)
-		s := r.open(func(c *kafka.SessionConfig) { c.CommitEvery = time.Hour })
+		r.Write(0, 0, 3)
+		s := r.open(func(c *agentsession.Config) { c.CommitEvery = time.Hour })
 		r.poll(s, 3)
 		s.Done(0, 0)
 		s.CommitSoon()
@@ -198,7 +158,7 @@ func TestCommitSoon(t *testing.T) {
 		s.CommitSoon()
 		s.CommitSoon()
 		r.awaitCommit(0, 2)
-		must(t, s.Close(r.ctx))
+		must(t, s.Close(r.Ctx))
 		s.CommitSoon()
 	})
 }
@@ -208,11 +168,11 @@ func TestCommitSoon(t *testing.T) {
 func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		tx := b.Client(t, kgo.TransactionalID(string(r.cfg.Namespace)+"tx"))
+		tx := b.Client(t, kgo.TransactionalID(string(r.Config.Namespace)+"tx"))
 		transact := func(value int, end kgo.TransactionEndTry) {
 			must(t, tx.BeginTransaction())
-			must(t, tx.ProduceSync(r.ctx, &kgo.Record{Topic: r.topic, Value: []byte(strconv.Itoa(value))}).FirstErr())
-			must(t, tx.EndTransaction(r.ctx, end))
+			must(t, tx.ProduceSync(r.Ctx, &kgo.Record{Topic: r.Topic, Value: []byte(strconv.Itoa(value))}).FirstErr())
+			must(t, tx.EndTransaction(r.Ctx, end))
 		}
 		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
 			transact(i, end)
@@ -226,7 +186,7 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 			var rs []events.Record
 			for len(rs) == 0 {
 				var err error
-				if rs, err = s.Poll(r.ctx); err != nil {
+				if rs, err = s.Poll(r.Ctx); err != nil {
 					t.Error(err)
 					break
 				}
@@ -250,13 +210,13 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 
 // lag returns the distance of the group's commit in partition 0 from the end.
 func (r *requests) lag() (int64, error) {
-	admin, err := kafka.OpenAdmin(r.cfg)
+	admin, err := kafka.OpenAdmin(r.Config)
 	if err != nil {
 		return 0, err
 	}
 	defer admin.Close()
-	all, err := admin.GroupLag(r.ctx, r.group)
-	return all[r.topic][0], err
+	all, err := admin.GroupLag(r.Ctx, r.Group)
+	return all[r.Topic][0], err
 }
 
 // crew is a set of group members that process requests concurrently until each request is finished.
@@ -273,33 +233,33 @@ type crew struct {
 // join adds a member and returns when it has a partition.
 func (c *crew) join() (leave func()) {
 	assigned := make(chan struct{}, 100)
-	s := c.open(func(cfg *kafka.SessionConfig) {
+	s := c.open(func(cfg *agentsession.Config) {
 		cfg.MaxPollRecords = 20
 		cfg.Listener.Assigned = func([]int32) { assigned <- struct{}{} }
 	})
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(c.Ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.work(ctx, s) })
 	select {
 	case <-assigned:
-	case <-c.ctx.Done():
-		c.t.Error("a member got no partition")
+	case <-c.Ctx.Done():
+		c.T.Error("a member got no partition")
 	}
 	return func() {
 		cancel()
-		must(c.t, s.Close(c.ctx))
+		must(c.T, s.Close(c.Ctx))
 		wg.Wait()
 	}
 }
 
-func (c *crew) work(ctx context.Context, s *kafka.Session) {
+func (c *crew) work(ctx context.Context, s *agentsession.Session) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
 		rs, err := s.Poll(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.t.Error(err)
+				c.T.Error(err)
 			}
 			return
 		}
@@ -320,7 +280,7 @@ func (c *crew) work(ctx context.Context, s *kafka.Session) {
 	}
 }
 
-func (c *crew) done(s *kafka.Session, rec events.Record) {
+func (c *crew) done(s *agentsession.Session, rec events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.Done(rec.Partition, rec.Offset)
@@ -339,7 +299,7 @@ func TestRebalancesLoseNoRequest(t *testing.T) {
 		// Each quarter is written under the current membership, while partitions are moving.
 		quarter := func(n int) {
 			for p := range partitions {
-				c.write(int32(p), p*each+n*each/4, p*each+(n+1)*each/4)
+				c.Write(int32(p), p*each+n*each/4, p*each+(n+1)*each/4)
 			}
 		}
 		firstLeaves := c.join()
@@ -352,7 +312,7 @@ func TestRebalancesLoseNoRequest(t *testing.T) {
 		quarter(3)
 		select {
 		case <-c.all:
-		case <-c.ctx.Done():
+		case <-c.Ctx.Done():
 			c.mu.Lock()
 			t.Errorf("only %d of %d requests were finished", len(c.finished), c.want)
 			c.mu.Unlock()
@@ -371,12 +331,12 @@ func TestPausedSessionsPollNothing(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		s := r.open()
-		r.write(0, 0, 1)
+		r.Write(0, 0, 1)
 		r.poll(s, 1)
 		s.Pause()
 		s.Pause()
-		r.write(0, 1, 2)
-		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		r.Write(0, 1, 2)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Second)
 		defer cancel()
 		if rs, err := s.Poll(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a paused session polled %v, %v", rs, err)
@@ -395,14 +355,14 @@ func TestPausedSessionsPollNothing(t *testing.T) {
 func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		static := func(c *kafka.SessionConfig) { c.InstanceID = string(r.cfg.Namespace) + "one" }
+		static := func(c *agentsession.Config) { c.InstanceID = string(r.Config.Namespace) + "one" }
 		older := r.open(static)
-		r.write(0, 0, 1)
+		r.Write(0, 0, 1)
 		r.poll(older, 1)
 		r.open(static)
 		var err error
 		for err == nil {
-			_, err = older.Poll(r.ctx)
+			_, err = older.Poll(r.Ctx)
 		}
 		if !errors.Is(err, kerr.FencedInstanceID) {
 			t.Errorf("the older one's poll: %v", err)
@@ -413,41 +373,9 @@ func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
 func TestOpenSessionSaysWhatIsMissing(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := configOf(t, b)
-	_, err := kafka.OpenSession(bounded(t), kafka.SessionConfig{Config: cfg, Group: "g", Topic: cfg.Namespace.Requests("nobody")})
+	_, err := agentsession.Open(bounded(t), agentsession.Config{Config: cfg, Group: "g", Topic: cfg.Namespace.Requests("nobody")})
 	if !errors.Is(err, kafka.ErrNoTopic) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// gate is a network that can be cut.
-type gate struct {
-	mu    sync.Mutex
-	cut   bool
-	conns []net.Conn
-}
-
-func (g *gate) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.cut {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("the network is cut")}
-	}
-	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err == nil {
-		g.conns = append(g.conns, c)
-	}
-	return c, err
-}
-
-func (g *gate) set(cut bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.cut = cut
-	if cut {
-		for _, c := range g.conns {
-			c.Close()
-		}
-		g.conns = nil
 	}
 }
 
@@ -456,14 +384,14 @@ func (g *gate) set(cut bool) {
 func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		g := &gate{}
-		s := r.open(func(c *kafka.SessionConfig) { c.Dial = g.dial })
-		replies := r.cfg.Namespace.Inbox(events.Replies)
+		g := &kafkatest.Link{}
+		s := r.open(func(c *agentsession.Config) { c.Dial = g.Dial })
+		replies := r.Config.Namespace.Inbox(events.Replies)
 		reply := func(v string) events.Record {
 			return events.Record{Topic: replies, Partition: -1, Key: []byte("task"), Value: []byte(v)}
 		}
-		must(t, s.Send(r.ctx, reply("before")))
-		g.set(true)
+		must(t, s.Send(r.Ctx, reply("before")))
+		g.Set(true)
 		var wg sync.WaitGroup
 		for i := range 20 {
 			// The first two replies begin two batches and are in time. Behind them, late ones and ones in time are
@@ -473,14 +401,14 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 			}
 			if i < 2 || i%2 == 0 {
 				wg.Go(func() {
-					if err := s.Send(r.ctx, reply(fmt.Sprint("in time ", i))); err != nil {
+					if err := s.Send(r.Ctx, reply(fmt.Sprint("in time ", i))); err != nil {
 						t.Errorf("a reply with time left: %v", err)
 					}
 				})
 				continue
 			}
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(r.ctx, time.Duration(50+10*i)*time.Millisecond)
+				ctx, cancel := context.WithTimeout(r.Ctx, time.Duration(50+10*i)*time.Millisecond)
 				defer cancel()
 				if err := s.Send(ctx, reply("late")); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a reply whose time is over: %v", err)
@@ -489,20 +417,20 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 		}
 		late := time.Now().Add(300 * time.Millisecond)
 		<-time.After(time.Until(late))
-		g.set(false)
+		g.Set(false)
 		wg.Wait()
-		must(t, s.Send(r.ctx, reply("after")))
-		ended, cancel := context.WithCancel(r.ctx)
+		must(t, s.Send(r.Ctx, reply("after")))
+		ended, cancel := context.WithCancel(r.Ctx)
 		cancel()
 		if err := s.Send(ended, reply("late")); !errors.Is(err, context.Canceled) {
 			t.Errorf("a reply that began late: %v", err)
 		}
 
-		a, err := kafka.OpenAdmin(r.cfg)
+		a, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		defer a.Close()
 		var got []string
-		must(t, a.ReadCompacted(r.ctx, replies, func(rec events.Record) error {
+		must(t, a.ReadCompacted(r.Ctx, replies, func(rec events.Record) error {
 			got = append(got, string(rec.Value))
 			return nil
 		}))

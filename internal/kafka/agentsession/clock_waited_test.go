@@ -1,11 +1,11 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -17,8 +17,8 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 		const busy, quick = 500 * time.Millisecond, 10 * time.Millisecond
 		r := newRequests(t, kafkatest.Virtual(t), 1)
 		clock := brokerclock.NewClock()
-		s := r.open(func(c *kafka.SessionConfig) { c.Clock = clock })
-		r.write(0, 0, 1)
+		s := r.open(func(c *agentsession.Config) { c.Clock = clock })
+		r.Write(0, 0, 1)
 		r.poll(s, 1) // from here on, the session knows the end of the log
 		waits := func(in string) {
 			t.Helper()
@@ -27,9 +27,9 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 				t.Errorf("a request that waited %v %s: the clock is taken to be %v ahead", busy, in, off)
 			}
 		}
-		r.write(0, 1, 2)
+		r.Write(0, 1, 2)
 		synctest.Wait()
-		r.write(0, 2, 3) // the client fetches no more until the previous record is polled
+		r.Write(0, 2, 3) // the client fetches no more until the previous record is polled
 		time.Sleep(busy) // on the bubble's clock
 		waits("in the client")
 		waits("to be asked for")
@@ -38,7 +38,7 @@ func TestWhatWaitedTellsNoTime(t *testing.T) {
 		go func() { polled <- r.poll(s, 2) }()
 		for i := 3; i < 5; i++ {
 			synctest.Wait()
-			r.write(0, i, i+1)
+			r.Write(0, i, i+1)
 		}
 		<-polled
 		if off := clock.Offset(); off > quick || !clock.Fresh() {

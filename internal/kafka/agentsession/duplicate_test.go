@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -20,9 +20,9 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		instance := r.group + ".one"
+		instance := r.Group + ".one"
 		assigned, fenced := make(chan []int32, 100), make(chan error, 100)
-		s := r.open(func(c *kafka.SessionConfig) {
+		s := r.open(func(c *agentsession.Config) {
 			c.InstanceID, c.SessionTimeout = instance, 2*time.Second
 			c.Listener.Assigned = func(ps []int32) { assigned <- ps }
 			c.Listener.TransientError = func(err error) {
@@ -46,9 +46,9 @@ func TestSessionWhoseNameNobodyHasGoesOn(t *testing.T) {
 		<-assigned
 
 		join := kmsg.NewPtrJoinGroupRequest()
-		join.Group, join.InstanceID, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = r.group, &instance, "consumer", 2000, 2000
+		join.Group, join.InstanceID, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = r.Group, &instance, "consumer", 2000, 2000
 		balancer, protocol := kgo.CooperativeStickyBalancer(), kmsg.NewJoinGroupRequestProtocol()
-		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.topic}, nil, 0)
+		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata([]string{r.Topic}, nil, 0)
 		join.Protocols = append(join.Protocols, protocol)
 		resp, err := join.RequestWith(t.Context(), b.Client(t))
 		if err != nil || resp.ErrorCode != 0 {

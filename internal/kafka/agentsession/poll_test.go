@@ -1,10 +1,10 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -13,13 +13,13 @@ import (
 func TestPollReturnsWithinItsBound(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
-	s := r.open(func(c *kafka.SessionConfig) { c.PollWait = 300 * time.Millisecond })
-	r.write(0, 0, 1)
+	s := r.open(func(c *agentsession.Config) { c.PollWait = 300 * time.Millisecond })
+	r.Write(0, 0, 1)
 	r.poll(s, 1)
 	returns := func(when string) {
 		t.Helper()
 		begun := time.Now()
-		if rs, err := s.Poll(r.ctx); err != nil || len(rs) > 0 {
+		if rs, err := s.Poll(r.Ctx); err != nil || len(rs) > 0 {
 			t.Errorf("%s: %v, %v", when, rs, err)
 		}
 		if took := time.Since(begun); took > 20*time.Second {
@@ -28,7 +28,7 @@ func TestPollReturnsWithinItsBound(t *testing.T) {
 	}
 	returns("nothing to read")
 	s.Pause()
-	r.write(0, 1, 2)
+	r.Write(0, 1, 2)
 	returns("paused")
 	s.Resume()
 	r.poll(s, 1)

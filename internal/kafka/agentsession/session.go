@@ -1,6 +1,7 @@
-package kafka
+package agentsession
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
 const (
-	// DefaultAgentSessionTimeout is how long a dead agent keeps its partitions before they are reassigned.
-	DefaultAgentSessionTimeout = 10 * time.Second
+	// DefaultSessionTimeout is how long a dead agent keeps its partitions before they are reassigned.
+	DefaultSessionTimeout = 10 * time.Second
 	// DefaultCommitEvery is the default interval of commits. A killed agent repeats at most the work it finished since
 	// the last commit.
 	DefaultCommitEvery = 200 * time.Millisecond
@@ -32,6 +34,8 @@ const (
 	// (internal/watchdog) considers a loop hung.
 	defaultPollWait      = 5 * time.Second
 	sessionCommitTimeout = 5 * time.Second
+	// checkRecreatedTimeout bounds a request for the id of the topic.
+	checkRecreatedTimeout = 2 * time.Second
 	// sessionCommitShare is the divisor of the session timeout that bounds a commit within a rebalance. The other
 	// members wait that long for it.
 	sessionCommitShare = 2
@@ -40,9 +44,9 @@ const (
 // ErrPartitionLost is the cancellation cause of a HeldContext.
 var ErrPartitionLost = errors.New("the partition has gone to another member")
 
-// SessionListener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
+// Listener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
 // must not block.
-type SessionListener struct {
+type Listener struct {
 	// Joined is called after the member joined the group and after each rebalance, even if no partitions were assigned.
 	Joined func()
 	// Assigned and Lost receive the partitions that were assigned and lost.
@@ -54,9 +58,9 @@ type SessionListener struct {
 	TransientError func(err error)
 }
 
-// SessionConfig says what a Session consumes.
-type SessionConfig struct {
-	Config
+// Config says what a Session consumes.
+type Config struct {
+	kafka.Config
 	// Group and Topic are the consumer group and the request topic of one agent.
 	Group, Topic string
 	// InstanceID makes the member static: it keeps its partitions if it restarts within the session timeout. Empty:
@@ -66,7 +70,7 @@ type SessionConfig struct {
 	// are reassigned at once. Nil: it stays.
 	LeaveOnClose func() bool
 	// SessionTimeout is the time without heartbeats after which a member's partitions are reassigned. It is also how
-	// long a rebalance waits for a member. 0: DefaultAgentSessionTimeout. Brokers reject less than 6 s by default.
+	// long a rebalance waits for a member. 0: DefaultSessionTimeout. Brokers reject less than 6 s by default.
 	SessionTimeout time.Duration
 	// CommitEvery is the interval of commits while there is something to commit; 0: DefaultCommitEvery.
 	CommitEvery time.Duration
@@ -76,7 +80,7 @@ type SessionConfig struct {
 	MaxPollRecords int
 	// PollWait is how long a Poll waits for records; 0: 5 s.
 	PollWait time.Duration
-	Listener SessionListener
+	Listener Listener
 }
 
 // Session is one agent's membership in the consumer group of its requests, and the producer of its replies. Requests
@@ -85,13 +89,13 @@ type SessionConfig struct {
 // polls; the other methods are safe for concurrent use.
 type Session struct {
 	cl          *kgo.Client
-	cfg         SessionConfig
+	cfg         Config
 	tail        *brokerclock.Tail
 	written     *brokerclock.Writes
-	quarantines quarantines  // used by Poll's goroutine only
-	missing     missingTopic // likewise
-	topicID     string       // id of the topic that the session reads
-	refused     errorEpisode // used by Poll's goroutine only: the cluster refuses the member
+	quarantines kafka.Quarantines  // used by Poll's goroutine only
+	missing     kafka.MissingTopic // likewise
+	topicID     string             // id of the topic that the session reads
+	refused     kafka.ErrorEpisode // used by Poll's goroutine only: the cluster refuses the member
 
 	// life ends with Close, which ends the commit loop.
 	life    context.Context
@@ -106,8 +110,8 @@ type Session struct {
 	gate         *inboxgate.Gate
 	// fencedSince is when the group began to answer that another member has this one's instance id; zero: it doesn't.
 	fencedSince    time.Time
-	refusedReplies errorEpisode // the cluster refuses replies
-	repliesRefused error        // set after refusedMax; ends the session
+	refusedReplies kafka.ErrorEpisode // the cluster refuses replies
+	repliesRefused error              // set after RefusedMax; ends the session
 	// circuit is the last argument of ReportCircuit.
 	circuit string
 	// committing is a lock of one slot: if two commits overlapped, the older could overwrite the newer. It is a
@@ -128,42 +132,42 @@ type ownedPartition struct {
 	metadata string
 }
 
-// OpenSession joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
+// Open joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
 // reachable and the topic exists.
-func OpenSession(ctx context.Context, cfg SessionConfig) (*Session, error) {
+func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if cfg.Group == "" || cfg.Topic == "" {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
 	}
-	orDefault(&cfg.SessionTimeout, DefaultAgentSessionTimeout)
-	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&cfg.CommitEvery, DefaultCommitEvery)
-	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
-	orDefault(&cfg.PollWait, defaultPollWait)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, kafka.DefaultFetchMaxWait)
+	cfg.CommitEvery = cmp.Or(cfg.CommitEvery, DefaultCommitEvery)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, kafka.DefaultMaxPollRecords)
+	cfg.PollWait = cmp.Or(cfg.PollWait, defaultPollWait)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	cfg.Reached = true
-	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: quarantines{}, committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: kafka.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
-	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, narrowTopics{}
-	s.replies.maxBytes = func(topic string) int { return maxMessageBytes(s.life, s.cl, topic) }
+	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
+	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.life, s.end = context.WithCancel(context.Background())
-	if s.cl, err = kgo.NewClient(append(cfg.Config.enforceReplyDeadlines(s.replies.overdue).options(), s.options()...)...); err != nil {
+	if s.cl, err = kgo.NewClient(append(enforceReplyDeadlines(cfg.Config, s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
 		s.end()
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	s.replies.cl = s.cl
 	s.written = brokerclock.NewWrites(cfg.Clock, cfg.Namespace, s.cl)
-	s.gate = inboxgate.New(gatedClient{func() *kgo.Client { return s.cl }})
+	s.gate = inboxgate.New(kafka.GatedClient{Client: func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }
 
 // requireTopic returns the id of a topic, or an error that says how to create it.
-func requireTopic(ctx context.Context, c Config, topic string) (id string, err error) {
-	a, err := OpenAdmin(c)
+func requireTopic(ctx context.Context, c kafka.Config, topic string) (id string, err error) {
+	a, err := kafka.OpenAdmin(c)
 	if err != nil {
 		return "", err
 	}
@@ -174,23 +178,22 @@ func requireTopic(ctx context.Context, c Config, topic string) (id string, err e
 		if agent, is := c.Namespace.AgentOf(topic); is { // `topics create` creates an agent's topic only with --agent
 			create = "`waybill workflow apply` of a workflow that names the agent, or `waybill topics create --agent " + agent + "`"
 		}
-		err = fmt.Errorf("topic %s: %w; create it with %s", topic, ErrNoTopic, create)
+		err = fmt.Errorf("topic %s: %w; create it with %s", topic, kafka.ErrNoTopic, create)
 	}
 	if err != nil {
 		return "", err
 	}
-	listed, err := a.adm.ListTopics(ctx, topic)
-	return topicID(listed[topic].ID), err
+	return a.TopicID(ctx, topic)
 }
 
 func (s *Session) options() []kgo.Opt {
-	opts := append(produceOptions(),
+	opts := append(kafka.ProduceOptions(),
 		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(heartbeatInterval(s.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(kafka.HeartbeatInterval(s.cfg.SessionTimeout)),
 		// A session does nothing in a rebalance but commit (see onRevoked). So a rebalance waits for a member no longer
 		// than the group waits for heartbeats. The client also abandons an unanswered join only 10 s after this
 		// timeout: with the client's default of a minute, the group would be blocked for 70 s.
@@ -238,7 +241,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		s.tail.Observe(fetches)
 		if records := s.registerRecords(fetches.Records()); len(records) > 0 {
-			s.missing = missingTopic{}
+			s.missing = kafka.MissingTopic{}
 			return records, nil
 		}
 		if !time.Now().Before(until) {
@@ -246,7 +249,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 		}
 		if gone {
 			select {
-			case <-time.After(topicMissingRetryInterval):
+			case <-time.After(kafka.TopicMissingRetryInterval):
 			case <-ctx.Done():
 			}
 		}
@@ -262,15 +265,15 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 		}
 		err = fmt.Errorf("poll %s/%d as %s: %w", topic, p, s.cfg.Group, err)
 		switch {
-		case isTopicMissing(err): // every partition repeats it with each poll; it is reported once
-			if !gone && s.missing.reportDue(time.Now()) {
+		case kafka.IsTopicMissing(err): // every partition repeats it with each poll; it is reported once
+			if !gone && s.missing.ReportDue(time.Now()) {
 				s.report(fmt.Errorf("%w; if the topic was deleted, create it with `waybill topics create`: the new one is read then", err))
 			}
 			gone = true
 		default:
 			final := s.fatalError(err, time.Now())
 			if final == nil {
-				s.report(markFinal(err))
+				s.report(kafka.FinalError(err))
 			} else if fatal == nil {
 				fatal = final
 			}
@@ -284,12 +287,12 @@ func (s *Session) classifyErrors(fetches kgo.Fetches) (gone bool, fatal error) {
 
 // checkRecreated returns an error if the topic was deleted and created again. A new session reads the new topic.
 func (s *Session) checkRecreated() error {
-	ctx, cancel := context.WithTimeout(s.life, boundsTimeout)
+	ctx, cancel := context.WithTimeout(s.life, checkRecreatedTimeout)
 	defer cancel()
 	listed, err := kadm.NewClient(s.cl).ListTopics(ctx, s.cfg.Topic)
 	d := listed[s.cfg.Topic]
-	if is := topicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
-		return &RecreatedError{s.cfg.Topic, s.topicID, is}
+	if is := kafka.FormatTopicID(d.ID); err == nil && d.Err == nil && is != "" && is != s.topicID {
+		return &kafka.RecreatedError{Topic: s.cfg.Topic, Was: s.topicID, Is: is}
 	}
 	return nil // the topic doesn't exist or its id is unknown: the next poll checks again
 }
@@ -306,9 +309,9 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
-	found := takeUnreadable(fetches)
+	found := kafka.TakeUnreadable(fetches)
 	for _, x := range found {
-		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.at.topic, x.at.partition, x.err))
+		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.At.Topic, x.At.Partition, x.Err))
 	}
 	if len(found) > 0 || len(s.quarantines) > 0 {
 		s.quarantine(found, fetches, time.Now())
@@ -317,33 +320,33 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 }
 
 // quarantine pauses unreadable partitions and removes those that became readable again.
-func (s *Session) quarantine(found []unreadablePart, fetches kgo.Fetches, now time.Time) {
+func (s *Session) quarantine(found []kafka.UnreadablePartition, fetches kgo.Fetches, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range found {
-		s.quarantines.pause(s.gate, x.at, now)
+		s.quarantines.Pause(s.gate, x.At, now)
 	}
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) > 0 {
-			s.quarantines.read(s.gate, topicPartition{fp.Topic, fp.Partition})
+			s.quarantines.Read(s.gate, kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition})
 		}
 	})
 }
 
 // fatalError returns the error that ends the session because of err; nil: the session continues.
 func (s *Session) fatalError(err error, now time.Time) error {
-	switch classOf(err) {
-	case retried:
+	switch kafka.ClassOf(err) {
+	case kafka.ClassRetried:
 		return nil
-	case refused:
-		if now.Sub(s.refused.observe(now, refusedGap)) <= refusedMax {
+	case kafka.ClassRefused:
+		if now.Sub(s.refused.Observe(now, kafka.RefusedGap)) <= kafka.RefusedMax {
 			return nil
 		}
-		return &RefusedError{Err: err, Persistent: true}
-	case fenced:
+		return &kafka.RefusedError{Err: err, Persistent: true}
+	case kafka.ClassFenced:
 		return s.duplicate(err, now)
 	default:
-		return markFinal(err)
+		return kafka.FinalError(err)
 	}
 }
 
@@ -355,11 +358,11 @@ func (s *Session) duplicate(err error, now time.Time) error {
 	}
 	since := s.fencedSince
 	s.mu.Unlock()
-	if now.Sub(since) <= duplicateAfter(s.cfg.SessionTimeout) {
+	if now.Sub(since) <= kafka.DuplicateAfter(s.cfg.SessionTimeout) {
 		return nil
 	}
 	member, _ := s.cl.GroupMetadata()
-	return duplicateOf(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
+	return kafka.FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // registerRecords registers records with their trackers. It returns those that have to be processed: no markers,
@@ -378,7 +381,7 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 		}
 	}
 	s.mu.Unlock()
-	return fromKgo(work, make([]events.Record, 0, len(work)))
+	return kafka.FromKgo(work, make([]events.Record, 0, len(work)))
 }
 
 // HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
@@ -442,7 +445,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.report(err)
 			err = nil
 		}
-		err = errors.Join(err, membership{s.cfg.Group, s.cfg.InstanceID, s.cfg.LeaveOnClose}.leave(ctx, s.cl))
+		err = errors.Join(err, kafka.Membership{Group: s.cfg.Group, Instance: s.cfg.InstanceID, LeavesOnClose: s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
 		s.cl.Close()
 		s.dropPartitions(nil)
 	})

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"errors"
@@ -9,18 +9,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // awaitKnown waits until a session knows the end of a partition at the time of its assignment.
-func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
-	r.t.Helper()
+func (r *requests) awaitKnown(s *agentsession.Session, partition int32) {
+	r.T.Helper()
 	for s.MayHaveStarted(partition, 1<<60) {
 		select {
 		case <-time.After(5 * time.Millisecond):
-		case <-r.ctx.Done():
-			r.t.Fatal("it never knows where the partition ended")
+		case <-r.Ctx.Done():
+			r.T.Fatal("it never knows where the partition ended")
 		}
 	}
 }
@@ -30,11 +30,11 @@ func (r *requests) awaitKnown(s *kafka.Session, partition int32) {
 func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
-		r.write(0, 0, 3)
+		r.Write(0, 0, 3)
 		first := r.open()
 		r.poll(first, 3)
 		r.awaitKnown(first, 0)
-		r.write(0, 3, 5)
+		r.Write(0, 3, 5)
 		r.poll(first, 2)
 		for offset, want := range []bool{true, true, true, false, false} {
 			if first.MayHaveStarted(0, int64(offset)) != want {
@@ -43,7 +43,7 @@ func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 		}
 		first.Done(0, 0)
 		r.awaitCommit(0, 1)
-		must(t, first.Close(r.ctx))
+		must(t, first.Close(r.Ctx))
 		if !first.MayHaveStarted(0, 4) {
 			t.Error("a partition that has gone is nobody's to say")
 		}
@@ -62,7 +62,7 @@ func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 func TestInheritedWhileItIsNotKnown(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
-	r.write(0, 0, 1)
+	r.Write(0, 0, 1)
 	var refused atomic.Int32
 	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		b.Fake.KeepControl()
@@ -81,7 +81,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		return resp, nil, true
 	})
 	told := make(chan error, 10)
-	s := r.open(func(c *kafka.SessionConfig) { c.Listener.TransientError = func(err error) { told <- err } })
+	s := r.open(func(c *agentsession.Config) { c.Listener.TransientError = func(err error) { told <- err } })
 	r.poll(s, 1)
 	for range 2 {
 		select {
@@ -89,7 +89,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 			if !errors.Is(err, kerr.UnknownServerError) {
 				t.Errorf("told of %v", err)
 			}
-		case <-r.ctx.Done():
+		case <-r.Ctx.Done():
 			t.Fatal("nothing is told")
 		}
 		if !s.MayHaveStarted(0, 1) {

@@ -1,4 +1,4 @@
-package kafka_test
+package agentsession_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestAReplyWhoseTimeIsOverIsRefusedAtOnce(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() {
 		answer <- s.Send(lateContext{ctx, time.Now().Add(-time.Millisecond)}, events.Record{
-			Topic: r.cfg.Namespace.Inbox(events.Replies), Partition: -1, Key: []byte("task"), Value: []byte("late")})
+			Topic: r.Config.Namespace.Inbox(events.Replies), Partition: -1, Key: []byte("task"), Value: []byte("late")})
 	}()
 	select {
 	case err := <-answer:
