@@ -95,7 +95,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return err
 	}
 	c.log = &logclient.KafkaLog{Namespace: c.cfg.Namespace, Admin: c.admin, Reader: c.reader}
-	c.waiter = logclient.NewWaiter(c.cfg.Namespace, c.partitions, ends, c.log, c.lookup)
+	c.waiter = logclient.NewWaiter(c.cfg.Namespace, c.partitions, ends, c.log, logclient.Options{Lookup: c.lookup})
 	return nil
 }
 

@@ -25,7 +25,7 @@ func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	if c.producer, err = kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	c.waiter = logclient.NewWaiter(cfg.Namespace, 1, nil, nil, nil) // no test waits
+	c.waiter = logclient.NewWaiter(cfg.Namespace, 1, nil, nil, logclient.Options{}) // no test waits
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -226,7 +226,7 @@ func (o *alertsOptions) followTail(cmd *cobra.Command, list []alert, t *tail) er
 	if err := show(); err != nil {
 		return err
 	}
-	return t.log.pollUntil(cmd.Context(), func() (bool, error) {
+	return t.log.pollForever(cmd.Context(), func() (bool, error) {
 		news, err := t.poll(cmd.Context(), func(r *events.Record) {
 			if a, ok := t.log.readAlert(r); ok {
 				list = append(list, a)
@@ -236,5 +236,5 @@ func (o *alertsOptions) followTail(cmd *cobra.Command, list []alert, t *tail) er
 			err = show()
 		}
 		return news, err
-	}, func() bool { return false })
+	})
 }

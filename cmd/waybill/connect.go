@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // defaultBroker is where `waybill up` listens, and where the tools look first.
@@ -104,7 +105,7 @@ func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
 	_, unled := errors.AsType[*kafka.UnavailableError](err)
-	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable)
+	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable) || errors.Is(err, logclient.ErrUnreachable)
 }
 
 // opListen is the operation of a net.OpError if an address can't be listened on.

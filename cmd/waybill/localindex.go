@@ -175,7 +175,7 @@ func (l *partitionReading) read(ctx context.Context, in kafka.Range) error {
 // follow reads what is written later.
 func (l *partitionReading) follow(ctx context.Context, in kafka.Range) error {
 	topic := l.cfg.Namespace.Events()
-	return l.pollUntil(ctx, func() (news bool, err error) {
+	return l.pollForever(ctx, func() (news bool, err error) {
 		ends, err := l.ends(ctx, topic)
 		if err != nil {
 			return false, err
@@ -194,5 +194,5 @@ func (l *partitionReading) follow(ctx context.Context, in kafka.Range) error {
 			return false, nil
 		}
 		return true, l.read(ctx, in)
-	}, func() bool { return false })
+	})
 }

@@ -243,61 +243,6 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// taskFold folds events into tasks. A task with an unreadable event stays as of the event before it, and warn
-// reports that.
-type taskFold struct {
-	tasks  map[string]*events.Task
-	owners map[int32]string
-	// unreadable is the first event of a task that can't be folded; noTask counts such records without a task.
-	unreadable map[string]error
-	noTask     int
-}
-
-func newTaskFold() *taskFold {
-	return &taskFold{tasks: map[string]*events.Task{}, owners: map[int32]string{}, unreadable: map[string]error{}}
-}
-
-// add folds one record of the events topic. A wanted function selects the tasks.
-func (f *taskFold) add(r *events.Record, wanted func(id string) bool) {
-	id := string(r.Key)
-	if id != "" && (wanted != nil && !wanted(id) || f.unreadable[id] != nil) {
-		return
-	}
-	fold := events.Fold{Task: f.tasks[id]}
-	e, err := fold.Add(r)
-	switch {
-	case err != nil && id == "":
-		f.noTask++
-	case err != nil:
-		f.unreadable[id] = err
-	default:
-		if claim, ok := e.Fact.(*events.PartitionClaimed); ok {
-			f.owners[r.Partition] = claim.Owner
-		} else {
-			f.tasks[id] = fold.Task
-		}
-	}
-}
-
-// onUnreadable returns a handler that records which of some tasks may have lost an event.
-func (f *taskFold) onUnreadable(ids ...string) func(*kafka.CorruptError) {
-	return func(d *kafka.CorruptError) {
-		for _, id := range ids {
-			if d.Of(id) && f.unreadable[id] == nil {
-				f.unreadable[id] = d
-			}
-		}
-	}
-}
-
-// warn prints what could not be read.
-func (f *taskFold) warn(note io.Writer) {
-	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
-	if f.noTask > 0 {
-		fmt.Fprintf(note, "waybill: %s without a task can't be read\n", text.Count(f.noTask, "record"))
-	}
-}
-
 // warnUnreadable prints for which tasks an event is unreadable, and why. It names the first few.
 func warnUnreadable(note io.Writer, unreadable map[string]error, shown func(id string) bool) {
 	const most = 5

@@ -123,18 +123,19 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	}
 	defer l.close()
 	ctx := cmd.Context()
-	var w *waiter
+	var w *submissionWaiter
 	if !o.wait && !o.noCheck {
 		if err := checkWorkflows(ctx, l, subs); err != nil {
 			return err
 		}
 	}
 	if o.wait {
-		if w, err = newSubmissionWaiter(ctx, l); err != nil {
+		if w, err = newSubmissionWaiter(ctx, l, len(subs)); err != nil {
 			return err
 		}
+		defer w.log.Close()
 	}
-	if err := send(ctx, l, subs); err != nil {
+	if err := send(ctx, l, subs, w); err != nil {
 		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *submission) bool { return s.there }) {
 			err = errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
 		}
@@ -143,7 +144,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	if !o.wait {
 		return o.print(cmd.OutOrStdout(), subs, nil)
 	}
-	return o.waitFor(cmd, w, subs)
+	return o.waitFor(cmd, l, w, subs)
 }
 
 // definitionsTimeout bounds the check of workflow names before a submit.
@@ -340,8 +341,8 @@ func parseSubmission(line []byte, ns events.Namespace) (*submission, error) {
 	return &submission{Submission: s, record: s.Record(ns, toolSource)}, nil
 }
 
-// send writes submissions and waits for their acknowledgements.
-func send(ctx context.Context, l *logbook, subs []*submission) error {
+// send writes submissions and waits for their acknowledgements. A waiter notes what is acknowledged; it may be nil.
+func send(ctx context.Context, l *logbook, subs []*submission, w *submissionWaiter) error {
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err
@@ -351,8 +352,14 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 	defer bar.end()
 	acks := make(chan error, len(subs))
 	for _, s := range subs {
+		if w != nil {
+			w.log.RecordPosition(s.ID)
+		}
 		producer.SendAsync(ctx, s.record, func(r events.Record, err error) {
 			s.record, s.there = r, err == nil
+			if w != nil && err == nil {
+				w.log.RecordAcknowledged(s.ID, s.Digest(), &r)
+			}
 			acks <- err
 		})
 	}
@@ -377,122 +384,10 @@ func send(ctx context.Context, l *logbook, subs []*submission) error {
 	return nil
 }
 
-// print prints the acknowledged submissions, and with a waiter the states of their tasks.
-func (o *submitOptions) print(out io.Writer, subs []*submission, w *waiter) error {
-	list := make([]submitted, 0, len(subs))
-	for _, s := range subs {
-		if !s.there {
-			continue
-		}
-		row := submitted{ID: s.ID, Partition: s.record.Partition, Offset: strconv.FormatInt(s.record.Offset, 10)}
-		if w != nil {
-			row.Refused = w.want[s.ID].refused
-			if t := w.fold.tasks[s.ID]; t != nil && row.Refused == "" {
-				row.State, row.Output, row.Error = t.State, t.Output, t.Error
-			}
-		}
-		list = append(list, row)
-	}
-	head := "ID PARTITION OFFSET"
-	if w != nil {
-		head += " ENDED WHY"
-	}
-	return printList(&o.output, out, head, list, func(s submitted) []string {
-		row := []string{idText(s.ID), strconv.Itoa(int(s.Partition)), s.Offset}
-		switch {
-		case w == nil:
-		case s.Refused != "":
-			row = append(row, "refused", s.Refused)
-		case w.want[s.ID].done:
-			row = append(row, dash(stateText(s.State)), errorText(s.Error))
-		default:
-			row = append(row, "not yet", stateText(s.State))
-		}
-		return row
-	})
-}
-
-// newSubmissionWaiter returns a waiter that starts before the submissions, so that it misses no event. A
-// partition without a leader is read from the time of the submissions on.
-func newSubmissionWaiter(ctx context.Context, l *logbook) (*waiter, error) {
-	w := newWaiter(l)
-	for topic, t := range map[string]**tail{l.cfg.Namespace.Events(): &w.events, l.cfg.Namespace.Deadletters(): &w.dead} {
-		ends, err := l.ends(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		for p := range l.partitions {
-			if _, led := ends[p]; !led {
-				ends[p] = 0
-			}
-		}
-		*t = l.tailFrom(topic, ends, time.Time{})
-	}
-	w.events.waitForLeaders = true
-	return w, nil
-}
-
-func (o *submitOptions) waitFor(cmd *cobra.Command, w *waiter, subs []*submission) error {
-	first, mine := subs[0].record.Time, map[int32]bool{}
-	for _, s := range subs {
-		w.add(s.ID, s.Digest(), events.Origin(&s.record))
-		mine[w.log.partition(s.ID)] = true
-		if s.record.Time.Before(first) {
-			first = s.record.Time
-		}
-	}
-	for p := range w.events.places {
-		if !mine[p] {
-			delete(w.events.places, p)
-		}
-	}
-	w.events.startAt(first)
-	w.dead.startAt(first)
-	ctx, cancel := waitContext(cmd.Context(), o.timeout)
-	defer cancel()
-	err := w.run(ctx)
-	if perr := o.print(cmd.OutOrStdout(), subs, w); perr != nil {
-		return perr
-	}
-	w.fold.warn(cmd.ErrOrStderr())
-	switch {
-	case err != nil && ctx.Err() != nil && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they continue: `waybill task wait ID`, or submit the same again with --wait", w.open, len(w.want), o.timeout)
-	case err != nil:
-		return err
-	}
-	return w.exitError()
-}
-
 // waitContext returns ctx with a timeout, if there is one.
 func waitContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, timeout)
-}
-
-// exitError returns the error, with its exit code, for the states of all awaited tasks.
-func (w *waiter) exitError() error {
-	var refused, failed, undone int
-	for id, a := range w.want {
-		switch t := w.fold.tasks[id]; {
-		case a.refused != "":
-			refused++
-		case w.fold.unreadable[id] != nil || stateExitCode(t.State) == exitError:
-			failed++
-		case stateExitCode(t.State) == exitUndone:
-			undone++
-		}
-	}
-	n := len(w.want)
-	switch {
-	case refused > 0:
-		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` lists them", refused, n)
-	case failed > 0:
-		return exit(exitError, "%d of %d tasks held; see `waybill timeline ID`, then resubmit, undo or release", failed, n)
-	case undone > 0:
-		return exit(exitUndone, "%d of %d tasks undone or cancelled", undone, n)
-	}
-	return nil
 }

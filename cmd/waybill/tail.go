@@ -26,18 +26,6 @@ type tail struct {
 	log    *logbook
 	topic  string
 	places map[int32]readPosition
-	// waitForLeaders waits for the leader of a partition, as for unavailable brokers. Otherwise partitions
-	// without a leader are skipped until they have one.
-	waitForLeaders bool
-}
-
-// tailFrom follows a topic from its ends at an instant of the broker's clock.
-func (l *logbook) tailFrom(topic string, ends map[int32]int64, at time.Time) *tail {
-	t := &tail{log: l, topic: topic, places: make(map[int32]readPosition, len(ends))}
-	for p, next := range ends {
-		t.places[p] = readPosition{next, at.Add(-clockSpread)}
-	}
-	return t
 }
 
 // poll passes new records to fn, and reports whether there were any.
@@ -48,10 +36,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.places)) {
 		at := t.places[p]
-		if _, led := ends[p]; !led && t.waitForLeaders {
-			return news, &kafka.UnavailableError{Topic: t.topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
-		}
-		if ends[p] <= at.next {
+		if ends[p] <= at.next { // or it has no leader
 			continue
 		}
 		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Blocked: ignoreHeld}, func(r *events.Record) error {
@@ -74,8 +59,8 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	return news, nil
 }
 
-// pollUntil polls until done returns true or ctx ends. It tolerates unavailable brokers for stallTimeout.
-func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err error), done func() bool) error {
+// pollForever polls until ctx ends. It tolerates unavailable brokers for stallTimeout.
+func (l *logbook) pollForever(ctx context.Context, poll func() (news bool, err error)) error {
 	var failing time.Time
 	for {
 		news, err := poll()
@@ -87,8 +72,6 @@ func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err err
 		case err != nil && failing.IsZero():
 			failing = time.Now()
 		case err != nil:
-		case done():
-			return nil
 		case news:
 			failing = time.Time{}
 			continue
@@ -100,13 +83,5 @@ func (l *logbook) pollUntil(ctx context.Context, poll func() (news bool, err err
 			return ctx.Err()
 		case <-time.After(tailEvery):
 		}
-	}
-}
-
-// startAt sets the time of the positions by the broker's clock.
-func (t *tail) startAt(at time.Time) {
-	for p, place := range t.places {
-		place.time = at.Add(-clockSpread)
-		t.places[p] = place
 	}
 }

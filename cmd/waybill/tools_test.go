@@ -207,7 +207,6 @@ func TestWaitOutlivesRestart(t *testing.T) {
 		Fact: &events.TaskReceived{Workflow: "order", Version: 1, Input: json.RawMessage(`{}`),
 			Plan: events.NewPlan(events.OnErrorHold, time.Minute, []events.PlanStep{{ID: "charge", Agent: "payments", Operation: "charge"}})}}
 	first := received.Record(outside.Namespace, "test", -1, received.Value())
-	produce(t, inside(), first)
 
 	cmd := newTaskWait()
 	cmd.SetContext(t.Context())
@@ -216,20 +215,24 @@ func TestWaitOutlivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	w := newWaiter(l)
-	w.add("order-1", "", "")
-	if err := w.readHistory(t.Context(), l.partition("order-1")); err != nil {
+	w, err := newSubmissionWaiter(t.Context(), l, 1)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer w.log.Close()
+	w.log.RecordPosition("order-1")
+	produce(t, inside(), first)
 
 	if err := broker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.poll(t.Context()); !brokersUnavailable(err) || codeOf(err) != exitUnreachable {
+	if _, err := newSubmissionWaiter(t.Context(), l, 1); !brokersUnavailable(err) || codeOf(err) != exitUnreachable {
 		t.Fatalf("%v while the broker is away, want exit code %d", err, exitUnreachable)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- w.run(t.Context()) }()
+	go func() {
+		ended <- w.wait(t.Context(), []*submission{{Submission: &events.Submission{ID: "order-1"}}}, func(int) {})
+	}()
 	broker = startBroker(t, o)
 	broker.Open()
 	held := &events.Event{Task: "order-1", Seq: 2, At: received.At, Epoch: 1, Cause: received.Cause, Prev: events.Hash(received.Fact.Type(), first.Value),
@@ -238,7 +241,7 @@ func TestWaitOutlivesRestart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if got := w.fold.tasks["order-1"].State; got != events.StateError {
+	if got := w.tasks["order-1"].state; got != events.StateError {
 		t.Errorf("the task is %s, want %s", got, events.StateError)
 	}
 	if err := broker.Close(); err != nil {

@@ -69,7 +69,7 @@ func (a *answerReader) await(ctx context.Context) (*events.Answer, error) {
 		case err == nil:
 			good = time.Now()
 		case time.Since(good) > BrokerSilenceMax:
-			return nil, fmt.Errorf("the command was written, but its answer can't be read: %w", persistentError(err))
+			return nil, fmt.Errorf("the command was written, but its answer can't be read: %w", persistentError(err, BrokerSilenceMax))
 		}
 		select {
 		case <-ctx.Done():

@@ -31,7 +31,7 @@ func (s *taskFold) apply(r *events.Record) {
 	e, err := events.ReadEvent(own)
 	switch {
 	case err != nil:
-		s.err = fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)
+		s.err = &UnreadableError{fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)}
 	case s.task != nil && e.Seq <= s.task.Seq:
 	case s.task == nil && e.Seq != 1:
 		s.startMissing = true
@@ -39,7 +39,7 @@ func (s *taskFold) apply(r *events.Record) {
 	default:
 		f := events.Fold{Task: s.task}
 		if err := f.Apply(e, own); err != nil {
-			s.err = fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)
+			s.err = &UnreadableError{fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)}
 			return
 		}
 		s.task = f.Task
@@ -59,7 +59,7 @@ func mayEnd(f events.Fact) bool {
 // checkComplete is called once the log was read from its start: a missing first event is an error then.
 func (s *taskFold) checkComplete() {
 	if s.task == nil && s.startMissing && s.err == nil {
-		s.err = errors.New("the log no longer has its first events; check that the events topic has no retention")
+		s.err = &UnreadableError{errors.New("the log no longer has its first events; check that the events topic has no retention")}
 	}
 }
 

@@ -1,6 +1,7 @@
 package logclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 const (
 	// BrokerSilenceMax is how long brokers that have answered before may be silent before a call
-	// fails. A fail-over or a restart takes less.
+	// fails, by default. A fail-over or a restart takes less.
 	BrokerSilenceMax = time.Minute
 	// consumedTimeout bounds a read of the schedulers' committed offsets.
 	consumedTimeout = 5 * time.Second
@@ -40,50 +41,54 @@ type KafkaLog struct {
 	Namespace events.Namespace
 	Admin     *kafka.Admin
 	Reader    *kafka.Restorer
+	// SilenceMax is how long brokers may be silent before a call fails. Zero: BrokerSilenceMax.
+	SilenceMax time.Duration
 }
 
+func (l *KafkaLog) silenceMax() time.Duration { return cmp.Or(l.SilenceMax, BrokerSilenceMax) }
+
 func (l *KafkaLog) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	within, cancel := context.WithTimeout(ctx, BrokerSilenceMax)
+	within, cancel := context.WithTimeout(ctx, l.silenceMax())
 	defer cancel()
 	ends, err := l.Admin.KnownCommittedEndOffsets(within, topic)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = unreachableError(err)
+		err = unreachableError(err, l.silenceMax())
 	}
 	return ends, err
 }
 
-// Read fails once the brokers are silent for BrokerSilenceMax. The reader itself would retry for
+// Read fails once the brokers are silent for SilenceMax. The reader itself would retry for
 // as long as ctx lasts.
 func (l *KafkaLog) Read(ctx context.Context, topic string, p int32, from int64, since time.Time, fn func([]events.Record) error) (int64, error) {
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(BrokerSilenceMax, func() { cancel(ErrUnreachable) })
+	watchdog := time.AfterFunc(l.silenceMax(), func() { cancel(ErrUnreachable) })
 	defer watchdog.Stop()
 	reached, err := l.Reader.ReadAll(within, topic, kafka.Range{Partitions: []int32{p}, From: from, Since: since}, func(rs []events.Record) error {
-		watchdog.Reset(BrokerSilenceMax)
+		watchdog.Reset(l.silenceMax())
 		return fn(rs)
 	}, nil)
 	if err != nil && errors.Is(context.Cause(within), ErrUnreachable) {
-		err = unreachableError(err)
+		err = unreachableError(err, l.silenceMax())
 	}
 	return reached[p], err
 }
 
-// unreachableError wraps an error of brokers that have stopped answering.
-func unreachableError(err error) error {
-	return fmt.Errorf("%w, no answer for %s (%w); check that the brokers are up", ErrUnreachable, BrokerSilenceMax, err)
+// unreachableError wraps an error of brokers that have not answered for a time.
+func unreachableError(err error, silence time.Duration) error {
+	return fmt.Errorf("%w, no answer for %s (%w); check that the brokers are up", ErrUnreachable, silence, err)
 }
 
-// persistentError wraps an error that has lasted for BrokerSilenceMax. It wraps ErrUnreachable too,
-// unless the brokers answered with the error.
-func persistentError(err error) error {
+// persistentError wraps an error that has lasted for a time. It wraps ErrUnreachable too, unless the brokers
+// answered with the error.
+func persistentError(err error, silence time.Duration) error {
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err // a single call got no answer for that long
 	case IsNoAnswer(err):
-		return unreachableError(err)
+		return unreachableError(err, silence)
 	}
-	return fmt.Errorf("the log could not be read for %s: %w", BrokerSilenceMax, err)
+	return fmt.Errorf("the log could not be read for %s: %w", silence, err)
 }
 
 // IsNoAnswer reports whether an error means that a broker didn't answer.

@@ -115,19 +115,18 @@ func (w *Waiter) startLookup(t *trackedTask, started time.Time) {
 }
 
 // lookupFailed records an error. The calls that wait fail if it doesn't pass by itself, or has lasted for
-// BrokerSilenceMax.
+// silenceMax.
 func (w *Waiter) lookupFailed(t *trackedTask, err error) {
 	l, now := &t.pending.lookup, time.Now()
 	l.err, l.next, t.endMissed = err, now.Add(lookupRetryPause), true
 	if l.failingSince.IsZero() {
 		l.failingSince = now
 	}
-	if consoleapi.Transient(err) && !errors.Is(err, errUnreadable) && now.Sub(l.failingSince) <= BrokerSilenceMax {
+	if consoleapi.Transient(err) && !errors.Is(err, errUnreadable) && now.Sub(l.failingSince) <= w.silenceMax {
 		return
 	}
 	t.pending.err = err
-	close(t.pending.done)
-	w.stopWaiting(t)
+	w.finish(t)
 }
 
 // result returns what a lookup says about the calls that wait for a task, if it is over.

@@ -1,6 +1,7 @@
 package logclient
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// trackedMax bounds the tasks that are remembered although no call waits for them.
-	trackedMax = 10_000
+	// trackedDefault bounds the tasks that are remembered although no call waits for them.
+	trackedDefault = 10_000
 	// idleTasksBytesMax bounds the memory of their folded events. Past it only the offset of a task's
 	// first event is kept.
 	idleTasksBytesMax = 64 << 20
@@ -33,6 +34,9 @@ const (
 	// searchPauseFactor times the duration of a search is the pause before the next one for
 	// silent tasks: searches take at most a tenth of the time.
 	searchPauseFactor = 9
+	// scanPauseFactor times the duration of a scan of all waiting tasks is the least pause before the next one:
+	// scans take at most a tenth of the time, also with millions of tasks.
+	scanPauseFactor = 9
 	// refusalsInterval is the pause between reads of the dead letters.
 	refusalsInterval = 5 * time.Second
 	// pollPauseMin and pollPauseMax bound the pause between two reads of the log's end. It
@@ -58,6 +62,8 @@ type Waiter struct {
 	partitionCount int32
 	log            Log
 	lookup         Lookup // nil: the log is searched
+	silenceMax     time.Duration
+	trackedMax     int
 	ctx            context.Context
 	cancel         context.CancelFunc
 	wake           chan struct{} // makes readLoop poll now
@@ -98,7 +104,9 @@ type partitionReader struct {
 	readErr      error     // of the last read that failed since
 	asOf         time.Time // what was read reflects the log at this instant, or later
 	nextSearch   time.Time // silent tasks aren't searched before
+	nextScan     time.Time // waiting tasks aren't scanned for silent ones before
 	waiting      map[*trackedTask]struct{}
+	changed      map[*trackedTask]struct{} // those of them that may have a result
 }
 
 // markHealthy records that the partition was read, or need not be.
@@ -134,19 +142,28 @@ type pendingWait struct {
 	callers int
 	lookup  lookupState
 	done    chan struct{} // closed once task and err are set
+	batches []func()      // called then, with the Waiter's lock held
 	task    events.TaskView
 	err     error
 }
 
+// Options of a Waiter. The zero value has defaults.
+type Options struct {
+	Lookup     Lookup        // nil: tasks are searched in the log
+	SilenceMax time.Duration // how long the log may be unreadable before calls fail; zero: BrokerSilenceMax
+	Tracked    int           // tasks that are remembered although no call waits for them; zero: 10,000
+}
+
 // NewWaiter returns a Waiter. ends are the ends of the events: tasks that are submitted from now on have no earlier
-// event. Other tasks are looked up, or without lookup searched in the log.
-func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log, lookup Lookup) *Waiter {
-	w := &Waiter{ns: ns, partitionCount: partitions, log: log, lookup: lookup, wake: make(chan struct{}, 1),
+// event. Other tasks are looked up or searched.
+func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log Log, o Options) *Waiter {
+	w := &Waiter{ns: ns, partitionCount: partitions, log: log, lookup: o.Lookup, wake: make(chan struct{}, 1),
+		silenceMax: cmp.Or(o.SilenceMax, BrokerSilenceMax), trackedMax: cmp.Or(o.Tracked, trackedDefault),
 		readSlots: make(chan struct{}, concurrentReadsMax), lookupSlots: make(chan struct{}, concurrentLookupsMax),
 		partitions: make([]partitionReader, partitions), tasks: map[string]*trackedTask{}, idleBytesMax: idleTasksBytesMax}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for p := range w.partitions {
-		w.partitions[p] = partitionReader{next: ends[int32(p)], waiting: map[*trackedTask]struct{}{}}
+		w.partitions[p] = partitionReader{next: ends[int32(p)], waiting: map[*trackedTask]struct{}{}, changed: map[*trackedTask]struct{}{}}
 	}
 	return w
 }
@@ -174,9 +191,17 @@ func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
 		v.lookup.done, v.lookup.task = false, nil
 	}
 	t.submission = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
+	w.markChanged(t)
 }
 
-// track finds a task or adds it. It forgets the oldest tasks without a waiting call past trackedMax.
+// markChanged makes the next read of the task's partition look for a result.
+func (w *Waiter) markChanged(t *trackedTask) {
+	if t.pending != nil {
+		w.partitions[t.partition].changed[t] = struct{}{}
+	}
+}
+
+// track finds a task or adds it. It forgets the oldest tasks without a waiting call past w.trackedMax.
 func (w *Waiter) track(id string) *trackedTask {
 	if t := w.tasks[id]; t != nil {
 		return t
@@ -186,7 +211,7 @@ func (w *Waiter) track(id string) *trackedTask {
 	w.recent.PushBack(t)
 	for range forgetTriesMax {
 		e := w.recent.Front()
-		if w.recent.Len() <= trackedMax {
+		if w.recent.Len() <= w.trackedMax {
 			break
 		}
 		if old := e.Value.(*trackedTask); old.pending != nil {
@@ -210,6 +235,7 @@ func (w *Waiter) applyRecord(t *trackedTask, r *events.Record) {
 	if before == 0 && t.bytes > 0 {
 		t.firstKnown, t.firstOffset = true, r.Offset
 	}
+	w.markChanged(t)
 	w.updateIdleBytes(t)
 	w.evictIdle()
 }
@@ -254,20 +280,33 @@ func (w *Waiter) Wait(ctx context.Context, id string) (events.TaskView, error) {
 	defer w.endWait(t, v)
 	select {
 	case <-v.done:
-		return v.task, v.err
+		return v.result()
 	case <-ctx.Done():
 	}
 	select {
 	case <-v.done:
-		return v.task, v.err
+		return v.result()
 	default:
 		return events.TaskView{}, w.timeoutError(t, ctx.Err())
 	}
 }
 
+// result returns what Wait does. It is called when done is closed.
+func (v *pendingWait) result() (events.TaskView, error) {
+	if v.err != nil {
+		return events.TaskView{}, v.err
+	}
+	return v.task, nil
+}
+
 func (w *Waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.join(id)
+}
+
+// join starts a wait for a task, or joins the one that is pending.
+func (w *Waiter) join(id string) (*trackedTask, *pendingWait, error) {
 	if w.closed {
 		return nil, nil, ErrClosed
 	}
@@ -290,6 +329,7 @@ func (w *Waiter) startWait(id string) (*trackedTask, *pendingWait, error) {
 		}
 	}
 	v.callers++
+	w.markChanged(t)
 	if t.task != nil && t.task.State.Terminal() {
 		w.resolve(t, t.lastJoined)
 	}
@@ -321,6 +361,7 @@ func (w *Waiter) stopWaiting(t *trackedTask) {
 	t.pending = nil
 	w.waiting--
 	delete(w.partitions[t.partition].waiting, t)
+	delete(w.partitions[t.partition].changed, t)
 	w.updateIdleBytes(t)
 	w.evictIdle()
 }
@@ -361,20 +402,37 @@ func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	}
 	switch {
 	case t.err != nil:
-		v.err = t.err
+		v.task, v.err = w.view(t), t.err
 	case t.task != nil && t.submittedDigest != "" && t.task.Digest != t.submittedDigest:
 		v.err = conflictError(t.id, t.task.State)
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
 	case t.task != nil && (t.task.State.Terminal() || t.task.State == events.StateError && asOf.After(t.lastJoined)):
-		v.task = t.task.Clone().View(w.partitions[t.partition].owner, t.partition, w.partitions[t.partition].next)
+		v.task = w.view(t)
 	default:
 		var over bool
 		if v.task, over, v.err = v.lookup.result(t); !over {
 			return
 		}
 	}
+	w.finish(t)
+}
+
+// view returns a task as of the events that were read. It is zero if there were none.
+func (w *Waiter) view(t *trackedTask) events.TaskView {
+	if t.task == nil {
+		return events.TaskView{}
+	}
+	return t.task.Clone().View(w.partitions[t.partition].owner, t.partition, w.partitions[t.partition].next)
+}
+
+// finish completes the calls that wait for a task, with the result in its pendingWait.
+func (w *Waiter) finish(t *trackedTask) {
+	v := t.pending
 	close(v.done)
+	for _, ended := range v.batches {
+		ended()
+	}
 	w.stopWaiting(t)
 }
 
@@ -403,7 +461,6 @@ func (w *Waiter) failAll(err error) {
 func (w *Waiter) failPartition(part *partitionReader, err error) {
 	for t := range part.waiting {
 		t.pending.err = err
-		close(t.pending.done)
-		w.stopWaiting(t)
+		w.finish(t)
 	}
 }

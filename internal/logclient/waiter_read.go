@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // readLoop polls the log's ends and starts reads, for as long as a call waits.
@@ -54,13 +55,13 @@ func (w *Waiter) pollState() (idle, gotRecords bool) {
 }
 
 // endsFailed records that the log's ends could not be read. Calls fail only once that has lasted
-// for BrokerSilenceMax.
+// for silenceMax.
 func (w *Waiter) endsFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endsErr = err
-	if time.Since(w.endsReadAt) > BrokerSilenceMax {
-		w.failAll(persistentError(err))
+	if time.Since(w.endsReadAt) > w.silenceMax {
+		w.failAll(persistentError(err, w.silenceMax))
 	}
 }
 
@@ -84,7 +85,7 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 		end, known := ends[int32(p)]
 		switch {
 		case !known:
-			w.readFailed(part, errEndUnknown)
+			w.readFailed(part, &kafka.UnavailableError{Topic: w.ns.Events(), Partitions: []int32{int32(p)}, Err: errEndUnknown})
 			continue
 		case len(l.tasks) == 0 && end <= part.next:
 			part.markHealthy()
@@ -109,8 +110,11 @@ var errEndUnknown = errors.New("the end offset of the task's partition is unknow
 
 func (w *Waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	part.asOf = asOf
-	for t := range part.waiting {
+	for t := range part.changed {
 		w.resolve(t, asOf)
+		if t.refusal == nil && (t.task == nil || t.task.State != events.StateError) {
+			delete(part.changed, t) // otherwise a later read may confirm it
+		}
 	}
 }
 
@@ -128,19 +132,40 @@ type searchPlan struct {
 }
 
 func (p *partitionReader) planSearch(now time.Time, lookups bool) searchPlan {
-	l := searchPlan{tasks: map[string]*trackedTask{}}
-	due := false
+	if now.Before(p.nextScan) {
+		return searchPlan{}
+	}
+	began := time.Now()
+	l, due := p.scan(now, lookups)
+	if due {
+		l.tasks = map[string]*trackedTask{}
+		for t := range p.waiting {
+			if t.searchable() {
+				l.tasks[t.id] = t
+			}
+		}
+	}
+	p.nextScan = time.Now().Add(scanPauseFactor * time.Since(began))
+	return l
+}
+
+// searchable reports whether a task has no event so far, and may have one in the log's history.
+func (t *trackedTask) searchable() bool {
+	return t.task == nil && t.err == nil && (!t.searched || t.startMissing)
+}
+
+// scan looks for tasks without an event. It reports whether a search for one of them is due.
+func (p *partitionReader) scan(now time.Time, lookups bool) (l searchPlan, due bool) {
 	for t := range p.waiting {
 		if t.task != nil || t.err != nil {
 			continue
 		}
 		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
 		l.silent = l.silent || quiet && written
-		if t.searched && !t.startMissing && !lookups {
+		if !t.searchable() && !lookups {
 			continue
 		}
 		l.consumptionUnknown = l.consumptionUnknown || quiet && written && t.consumedAt.IsZero()
-		l.tasks[t.id] = t
 		over := quiet && (!written || !t.consumedAt.IsZero() && now.Sub(t.consumedAt) > silentAfter)
 		missing := !t.submittedHere || t.startMissing || over && now.After(p.nextSearch)
 		if lookups && t.lookupDue(now, missing) {
@@ -148,10 +173,7 @@ func (p *partitionReader) planSearch(now time.Time, lookups bool) searchPlan {
 		}
 		due = due || missing && !lookups
 	}
-	if !due {
-		l.tasks = nil
-	}
-	return l
+	return l, due
 }
 
 // catchUp reads the new records of a partition, and goes back as far as the search for tasks needs.
@@ -234,6 +256,7 @@ func (w *Waiter) rangeRead(part *partitionReader, from, to int64, search map[str
 			t.searched = true
 			if from == 0 {
 				t.checkComplete()
+				w.markChanged(t)
 			}
 			delete(search, id)
 		}
@@ -246,21 +269,21 @@ func (w *Waiter) rangeRead(part *partitionReader, from, to int64, search map[str
 }
 
 // readFailed records that a partition could not be read. Its calls fail once that has lasted for
-// BrokerSilenceMax.
+// silenceMax.
 func (w *Waiter) readFailed(part *partitionReader, err error) {
 	part.readErr = err
 	if part.failingSince.IsZero() {
 		part.failingSince = time.Now()
 	}
-	if time.Since(part.failingSince) > BrokerSilenceMax {
-		w.failPartition(part, persistentError(err))
+	if time.Since(part.failingSince) > w.silenceMax {
+		w.failPartition(part, persistentError(err, w.silenceMax))
 		part.failingSince = time.Time{}
 	}
 }
 
 // checkRefusals reads the dead letters for submitted orders without an event.
 func (w *Waiter) checkRefusals() {
-	origins := map[string]*trackedTask{}
+	began, origins := time.Now(), map[string]*trackedTask{}
 	var since time.Time
 	w.mu.Lock()
 	for p := range w.partitions {
@@ -278,9 +301,10 @@ func (w *Waiter) checkRefusals() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.readingRefusals, w.refusalsErr = false, err
-	w.refusalsDue = time.Now().Add(refusalsInterval)
+	w.refusalsDue = time.Now().Add(max(refusalsInterval, scanPauseFactor*time.Since(began)))
 	for _, t := range origins {
-		if t.task == nil { // otherwise the reader of its partition resolves it
+		if t.task == nil && t.refusal != nil { // otherwise the reader of its partition resolves it
+			w.markChanged(t)
 			w.resolve(t, w.partitions[t.partition].asOf)
 		}
 	}
@@ -324,7 +348,9 @@ func (w *Waiter) checkConsumed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.readingConsumed, w.consumedDue = false, now.Add(consumedInterval)
+	defer func() {
+		w.readingConsumed, w.consumedDue = false, time.Now().Add(max(consumedInterval, scanPauseFactor*time.Since(now)))
+	}()
 	for p := range w.partitions {
 		for t := range w.partitions[p].waiting {
 			if t.consumedAt.IsZero() && t.submission.Topic != "" && (err != nil || consumed[t.submission.Partition] > t.submission.Offset) {

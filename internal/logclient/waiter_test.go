@@ -29,7 +29,7 @@ func (b *fakeLog) openWaiter(t *testing.T) *Waiter {
 		t.Fatal(err)
 	}
 	b.fault, b.endsCalls = fault, 0
-	return NewWaiter(testNamespace, int32(len(ends)), ends, b, b.lookup)
+	return NewWaiter(testNamespace, int32(len(ends)), ends, b, Options{Lookup: b.lookup})
 }
 
 // submit records an acknowledged order of the waiter's client.
@@ -404,10 +404,10 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		for i := range 3 * trackedMax {
+		for i := range 3 * trackedDefault {
 			w.RecordPosition(fmt.Sprint(i))
 		}
-		if n := len(w.tasks); n > trackedMax+1 || n != w.recent.Len() {
+		if n := len(w.tasks); n > trackedDefault+1 || n != w.recent.Len() {
 			t.Errorf("%d tasks are remembered, %d in order", n, w.recent.Len())
 		}
 		if w.tasks["waited for"] == nil {
@@ -589,7 +589,7 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 	}{
 		"away":                   {"ends", away, true},
 		"away while it reads":    {"read", away, true},
-		"silent":                 {"ends", unreachableError(away), true},
+		"silent":                 {"ends", unreachableError(away, BrokerSilenceMax), true},
 		"cut off":                {"ends", fmt.Errorf("list: %w", io.EOF), true},
 		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
 		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
