@@ -289,14 +289,6 @@ func (c *Client) untilClosed(ctx context.Context) (context.Context, context.Canc
 	return ctx, func() { stop(); cancel() }
 }
 
-// closedOr returns ErrClosed if the client was closed, err otherwise.
-func (c *Client) closedOr(err error) error {
-	if c.closing.Err() != nil {
-		return ErrClosed
-	}
-	return err
-}
-
 // withCause wraps ErrClosed or ErrUnreachable around the error of a call, if the client was closed
 // meanwhile or no broker answers any more.
 func (c *Client) withCause(ctx context.Context, err error) error {

@@ -97,8 +97,11 @@ func testQueries(t *testing.T, s *system, prefix string) {
 	if listed[prefix+"ok"] != waybill.Processed || listed[prefix+"full"] != waybill.Cancelled || listed[prefix+"long"] != waybill.Cancelled {
 		t.Errorf("listed: %v", listed)
 	}
-	for range c.List(ctx, waybill.Query{}) {
-		break
+	for _, err := range c.List(ctx, waybill.Query{}) {
+		if err != nil {
+			t.Error(err)
+		}
+		break // the rest isn't asked for
 	}
 	timeline, err := c.Timeline(ctx, prefix+"ok")
 	if err != nil || len(timeline) < 3 || timeline[0].Type != "waybill.task.received.v1" || timeline[len(timeline)-1].Type != "waybill.task.processed.v1" {

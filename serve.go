@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/agent"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
@@ -71,7 +71,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	clock := brokerclock.NewClock()
 	kcfg.Clock = clock
 	ns := kcfg.Namespace
-	session := kafka.SessionConfig{Config: kcfg, Group: ns.AgentGroup(agentName), Topic: ns.Requests(agentName)}
+	session := agentsession.Config{Config: kcfg, Group: ns.AgentGroup(agentName), Topic: ns.Requests(agentName)}
 	if s.instance != "" {
 		session.InstanceID = session.Group + "." + s.instance
 	}
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	a.Namespace, a.Clock = ns, clock.Now
 	a.Source = string(ns) + "agent/" + agentName + "/" + s.sourceName()
 	a.Open = func(ctx context.Context) (agent.Session, error) {
-		m, err := kafka.OpenSession(ctx, session)
+		m, err := agentsession.Open(ctx, session)
 		if err != nil {
 			return nil, err // not a nil *Session in an interface
 		}
@@ -113,7 +113,7 @@ func (s *serveOptions) sourceName() string {
 }
 
 // checkRequestTopic returns an error if no broker answers or the request topic doesn't exist.
-func checkRequestTopic(ctx context.Context, session kafka.SessionConfig) error {
+func checkRequestTopic(ctx context.Context, session agentsession.Config) error {
 	admin, err := connect(ctx, session.Config)
 	if err != nil {
 		return err

@@ -168,7 +168,7 @@ func (c *circuits) newCircuit(name string) *circuit {
 			k.changed = make(chan struct{})
 			k.mu.Unlock()
 			c.worst.update(name, to.String())
-			c.listener.circuitChanged(name, from.String(), to.String())
+			c.listener.CircuitChanged(name, from.String(), to.String())
 		},
 	})
 	return k

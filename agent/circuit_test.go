@@ -8,12 +8,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 // A handler that always names new downstreams gets circuitsMax circuits and a shared one. Concurrent first calls for a
 // name get the same circuit.
 func TestCircuitsAreBounded(t *testing.T) {
-	c := &circuits{listener: &Listener{}}
+	c := &circuits{listener: listener.Complete[Listener](nil)}
 	var asking sync.WaitGroup
 	for range 4 {
 		asking.Go(func() {

@@ -55,19 +55,19 @@ func (t *execution) run() {
 	now := t.clock.startBroker
 	n := t.attempt.start(now)
 	if n.action == actDrop {
-		m.cfg.Listener.late(j.req, now.Sub(j.req.CompleteBy))
+		m.cfg.Listener.Late(j.req, now.Sub(j.req.CompleteBy))
 		m.finish(j.at)
 		return
 	}
-	m.cfg.Listener.started(j.req)
+	m.cfg.Listener.Started(j.req)
 	var wake <-chan struct{}
 	for {
 		switch n.action {
 		case actCall:
 			var overran <-chan result
 			if n, wake, overran = t.call(now); overran != nil {
-				m.cfg.Listener.overran(j.req)
-				m.cfg.Listener.dropped(j.req)
+				m.cfg.Listener.Overran(j.req)
+				m.cfg.Listener.Dropped(j.req)
 				m.finish(j.at)
 				t.loop.End()
 				<-overran // its slot is used for as long as it runs
@@ -82,7 +82,7 @@ func (t *execution) run() {
 			t.sendReply(n.reply)
 			return
 		case actDrop:
-			m.cfg.Listener.dropped(j.req)
+			m.cfg.Listener.Dropped(j.req)
 			m.finish(j.at)
 			return
 		case actAbandon:
@@ -221,7 +221,7 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
 	if t.attempt, n = a.afterCall(r, now, leaving); n.action == actWait {
-		t.cfg.Listener.retried(*a.req, r.fail, t.attempt.tries, n.until.Sub(now))
+		t.cfg.Listener.Retried(*a.req, r.fail, t.attempt.tries, n.until.Sub(now))
 	}
 	if n.action != actReply {
 		t.endContext()
@@ -276,7 +276,7 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 			res.fail = &Failure{Code: CodePanic, Message: "the handler ended its goroutine"}
 		}
 		if v := recover(); v != nil {
-			m.cfg.Listener.panicked(r, v, debug.Stack())
+			m.cfg.Listener.Panicked(r, v, debug.Stack())
 			res.fail.Message = fmt.Sprintf("the handler panicked: %v", v)
 		}
 		returned <- res
@@ -301,7 +301,7 @@ func (t *execution) sendReply(reply events.Reply) {
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
-			t.cfg.Listener.dropped(t.req)
+			t.cfg.Listener.Dropped(t.req)
 			t.finish(t.at)
 			return
 		}
@@ -314,17 +314,17 @@ func (t *execution) sendReply(reply events.Reply) {
 		}
 		err := t.send(rec, left)
 		if smaller, is := shrinkReply(&reply, err, large); is {
-			t.cfg.Listener.sendFailed(t.req, err)
+			t.cfg.Listener.SendFailed(t.req, err)
 			reply, rec, large = smaller, t.replyRecord(&smaller), true
 			continue
 		} else if large && isTooLarge(err) {
-			t.cfg.Listener.sendFailed(t.req, err)
-			t.cfg.Listener.dropped(t.req)
+			t.cfg.Listener.SendFailed(t.req, err)
+			t.cfg.Listener.Dropped(t.req)
 			t.finish(t.at)
 			return
 		}
 		if err == nil {
-			t.cfg.Listener.finished(t.req, reply.Outcome, time.Since(t.clock.startLocal))
+			t.cfg.Listener.Finished(t.req, reply.Outcome, time.Since(t.clock.startLocal))
 			t.finish(t.at)
 			if reportsNoEffect(&reply) {
 				t.session.CommitSoon()
@@ -334,7 +334,7 @@ func (t *execution) sendReply(reply events.Reply) {
 		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
 			continue // the grace is over, which ends the call's context; replies may be sent until sending is done
 		}
-		t.cfg.Listener.sendFailed(t.req, err)
+		t.cfg.Listener.SendFailed(t.req, err)
 		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
 			t.abandon(t.job)
 			return

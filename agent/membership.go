@@ -88,7 +88,7 @@ func (m *membership) accept(rec *events.Record) {
 	at := position{rec.Partition, rec.Offset}
 	req, err := newRequest(rec)
 	if err != nil {
-		m.cfg.Listener.malformed(*rec, err)
+		m.cfg.Listener.Malformed(*rec, err)
 		m.session.Done(at.partition, at.offset)
 		return
 	}
@@ -189,7 +189,7 @@ func (m *membership) drain(cancelHandlers context.CancelFunc) int {
 	m.queue = nil
 	m.unlock()
 	for _, j := range waiting {
-		m.cfg.Listener.abandoned(j.req)
+		m.cfg.Listener.Abandoned(j.req)
 	}
 	idle := make(chan struct{})
 	go func() {
@@ -230,7 +230,7 @@ func (m *membership) abandon(j job) {
 	m.mu.Lock()
 	delete(m.requests, j.at)
 	m.mu.Unlock()
-	m.cfg.Listener.abandoned(j.req)
+	m.cfg.Listener.Abandoned(j.req)
 }
 
 // abandonIfLost removes a request whose partition was reassigned, and reports whether it was.
@@ -246,7 +246,7 @@ func (m *membership) abandonIfLost(j job) bool {
 	}
 	m.mu.Unlock()
 	if gone {
-		m.cfg.Listener.abandoned(j.req)
+		m.cfg.Listener.Abandoned(j.req)
 	}
 	return gone
 }

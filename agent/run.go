@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -38,6 +40,7 @@ func Run(ctx context.Context, cfg Config, h Handler) error {
 	if h == nil {
 		return errors.New("agent: no handler")
 	}
+	cfg.Listener = *listener.Complete(&cfg.Listener)
 	r := &runner{cfg: cfg, handler: h}
 	r.circuits = &circuits{breaker: cfg.Breaker, listener: &r.cfg.Listener}
 	for ctx.Err() == nil {
@@ -72,7 +75,7 @@ func (r *runner) downstreamOf(q Request) (name string, fail *Failure) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			r.cfg.Listener.panicked(q, v, debug.Stack())
+			r.cfg.Listener.Panicked(q, v, debug.Stack())
 			fail = &Failure{Code: CodePanic, NoEffect: true, Message: fmt.Sprintf("the handler's Downstream panicked: %v", v)}
 		}
 	}()
@@ -95,7 +98,7 @@ func (r *runner) joinAndServe(ctx context.Context) error {
 	defer cancelSends()
 	m := &membership{runner: r, session: session, handling: handling, sending: sending, requests: map[position]struct{}{},
 		handoff: make(chan job, r.cfg.Concurrency)}
-	r.cfg.Listener.joined()
+	r.cfg.Listener.Joined()
 	if s, ok := session.(CircuitReporter); ok {
 		r.circuits.worst.subscribe(s.ReportCircuit)
 	}
@@ -116,7 +119,7 @@ func (r *runner) joinAndServe(ctx context.Context) error {
 		pollErr, left = nil, nil // the old topic takes no commits; the next session reads the new one
 	}
 	err = errors.Join(pollErr, stillRunningError(running), left)
-	r.cfg.Listener.left(context.Cause(polling))
+	r.cfg.Listener.Left(context.Cause(polling))
 	return err
 }
 
@@ -139,7 +142,7 @@ func (r *runner) watchHealth(ctx context.Context, stop context.CancelCauseFunc) 
 			continue
 		}
 		failures++
-		r.cfg.Listener.unhealthy(err, failures)
+		r.cfg.Listener.Unhealthy(err, failures)
 		if failures >= r.cfg.Health.Failures {
 			stop(fmt.Errorf("agent: the health check failed %d times: %w", failures, err))
 			return
@@ -159,7 +162,7 @@ func (r *runner) waitUntilHealthy(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		r.cfg.Listener.unhealthy(err, failures)
+		r.cfg.Listener.Unhealthy(err, failures)
 		select {
 		case <-ctx.Done():
 			return false

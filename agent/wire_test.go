@@ -18,14 +18,15 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
 var (
-	_ agent.Session         = (*kafka.Session)(nil)
-	_ agent.PartitionHolder = (*kafka.Session)(nil)
+	_ agent.Session         = (*agentsession.Session)(nil)
+	_ agent.PartitionHolder = (*agentsession.Session)(nil)
 )
 
 // childEnv makes this binary an agent. Its value is "<brokers> <namespace>".
@@ -47,7 +48,7 @@ func kafkaConfig(brokers []string, ns events.Namespace) agent.Config {
 	clock := brokerclock.NewClock()
 	return agent.Config{Source: "test", Namespace: ns, Clock: clock.Now,
 		Open: func(ctx context.Context) (agent.Session, error) {
-			return kafka.OpenSession(ctx, kafka.SessionConfig{Config: kafka.Config{Brokers: brokers, Namespace: ns, Clock: clock},
+			return agentsession.Open(ctx, agentsession.Config{Config: kafka.Config{Brokers: brokers, Namespace: ns, Clock: clock},
 				Group: ns.AgentGroup("payments"), Topic: ns.Requests("payments")})
 		}}
 }

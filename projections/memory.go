@@ -34,6 +34,15 @@ func (s *Store) MemoryUse() (held, most MemoryUse, err error) {
 	return held, most, nil
 }
 
+// FreeSpace returns the free part of the disk, from 0 to 1; ok is false if the file system doesn't tell.
+func (s *Store) FreeSpace() (part float64, ok bool) {
+	u, err := s.o.FS.GetDiskUsage(s.dir)
+	if err != nil || u.TotalBytes == 0 {
+		return 0, false
+	}
+	return float64(u.AvailBytes) / float64(u.TotalBytes), true
+}
+
 const (
 	// WaitCompacted polls Pebble this often. It returns after idlePollsMin polls in a row without
 	// work, since one compaction starts another at once.

@@ -89,7 +89,7 @@ func (w *worker) updateAdmission() {
 	} else {
 		w.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
 	}
-	w.cfg.Listener.admission(w.owner, open, load, sum.busiest())
+	w.cfg.Listener.Admission(w.owner, open, load, sum.busiest())
 }
 
 // loadUpperBound returns a cheap upper bound of admissionLoad. While it is below the limit, the exact sum isn't needed.

@@ -192,7 +192,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 			continue // no answer for this assignment: the partition is checked again
 		}
 		if a.missing != nil {
-			w.cfg.Listener.storeAhead(a.id, &missingError{a.id, *a.missing})
+			w.cfg.Listener.StoreAhead(a.id, &missingError{a.id, *a.missing})
 			if err := w.restoreAgain(ctx, p); err != nil {
 				return err
 			}

@@ -34,7 +34,7 @@ func (tx *transaction) readDefinitions(ctx context.Context) error {
 	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
-	w.cfg.Listener.definitionsReadFailed(err)
+	w.cfg.Listener.DefinitionsReadFailed(err)
 	w.definitionsRetryAt = time.Now().Add(definitionsRetryAfter)
 	return errDefinitionsUnread
 }

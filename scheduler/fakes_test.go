@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/listener"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -566,13 +567,13 @@ func newSite(t *testing.T, partitions int32) *site {
 		RequestTopics: func(context.Context) (map[string]int32, map[string][]int32, error) {
 			return maps.Clone(s.agents), maps.Clone(s.leaderless), nil
 		},
-		Listener: &Listener{
+		Listener: listener.Complete(&Listener{
 			Committed: func(c Committed) { s.committed = append(s.committed, c) },
 			WorkerFailed: func(_ string, err error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.failed = append(s.failed, err)
-			}}}
+			}})}
 	s.cfg.token = testToken
 	s.cfg.views = newViews(2)
 	s.cfg.flushed = &flushedInput{}

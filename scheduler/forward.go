@@ -34,7 +34,7 @@ func (tx *transaction) forward(r *events.Record, task string, where int32) {
 			Detail: fmt.Sprintf("it is in the wrong partition, and has %d bytes with its headers; at most %d are forwarded", n, MaxForwardBytes)})
 		return
 	}
-	tx.counts.forwarded++
+	tx.counts.Forwarded++
 	tx.write(f)
 }
 

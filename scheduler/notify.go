@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 // The limits of the notifier.
@@ -70,6 +71,7 @@ type NotifierConfig struct {
 // Such a topic doesn't delay others, unless more than outstandingMax of its notifications wait. Several topics that
 // stop responding at the same time delay others for at most sendWithin, once they use all of inFlightMax.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
+	cfg.Listener = listener.Complete(cfg.Listener)
 	var refusals permissionFailures
 	for ctx.Err() == nil {
 		opened := time.Now()
@@ -77,7 +79,7 @@ func Notify(ctx context.Context, cfg NotifierConfig) error {
 			if isPermanent(err) || refusals.tooLong(err, opened, time.Now()) {
 				return err
 			}
-			cfg.Listener.workerFailed(cfg.Source, err)
+			cfg.Listener.WorkerFailed(cfg.Source, err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(reopenNotifierAfter):
@@ -325,7 +327,7 @@ func (n *notifier) sendUntilWritten(ctx context.Context, r events.Record, wait t
 			case err == nil:
 				written()
 			case ctx.Err() == nil:
-				n.cfg.Listener.undelivered(r.Topic, err)
+				n.cfg.Listener.Undelivered(r.Topic, err)
 				time.AfterFunc(wait, func() {
 					n.post(func() { n.sendUntilWritten(ctx, r, min(2*wait, rewriteWaitMax), written) })
 				})

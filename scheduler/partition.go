@@ -110,7 +110,7 @@ func (w *worker) dropPartition(p *partition) {
 	delete(w.health.flows, p.id)
 	delete(w.refusedInRow, p.id)
 	w.tooLarge.removePartition(p.id)
-	w.cfg.Listener.lost(p.id)
+	w.cfg.Listener.Lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {
 			<-p.loading // the load writes to the same store; its context has ended

@@ -157,7 +157,7 @@ func (rs tooLargeRequests) removePartition(p int32) {
 // may succeed.
 func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refusedRecord) error {
 	r := &tx.out[refused.RecordIndex()]
-	w.cfg.Listener.recordRefused(r.Topic, refused)
+	w.cfg.Listener.RecordRefused(r.Topic, refused)
 	now := time.Now()
 	if w.refusingSince.IsZero() {
 		w.refusingSince = now
@@ -203,5 +203,5 @@ func (w *worker) pauseForRetry(p int32, now time.Time) {
 	for topic := range w.inboxes {
 		w.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
-	w.cfg.Listener.partitionPaused(p, wait)
+	w.cfg.Listener.PartitionPaused(p, wait)
 }

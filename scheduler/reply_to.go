@@ -64,7 +64,7 @@ func (t *replyTo) markHealthy() {
 // it. Otherwise the last record of the task would not be its last status.
 func (n *notifier) onDelivered(t *replyTo, x *pendingNotification) {
 	if !x.delivered {
-		n.cfg.Listener.delivered()
+		n.cfg.Listener.Delivered()
 	}
 	x.delivered = true
 	if slices.ContainsFunc(t.retries, func(y *pendingNotification) bool { return bytes.Equal(x.Key, y.Key) }) {
@@ -195,6 +195,6 @@ func (n *notifier) deadletterUndelivered(ctx context.Context, t *replyTo, x *pen
 		n.finish(x.Record)
 		return
 	}
-	n.cfg.Listener.undelivered(t.name, err)
+	n.cfg.Listener.Undelivered(t.name, err)
 	n.deadletter(ctx, x.Record, &events.Unusable{Reason: events.ReasonUndeliverable, Detail: fmt.Sprintf("reply_to %q: %v", t.name, err)})
 }

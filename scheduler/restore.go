@@ -41,7 +41,7 @@ func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &partition{id: id, generation: gen, cancel: cancel, runnable: newRunnable(), assignedAt: time.Now()}
 	w.partitions[id] = p
-	w.cfg.Listener.assigned(id)
+	w.cfg.Listener.Assigned(id)
 	w.background.Go(func() {
 		r := w.cfg.restoreTasks(ctx, id, func(ctx context.Context) error { return w.rewindInboxes(ctx, id) })
 		if r.err == nil {
@@ -102,7 +102,7 @@ func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 		ns := w.cfg.Namespace
 		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
 	}
-	w.cfg.Listener.restored(p.id, r.from, time.Since(p.assignedAt))
+	w.cfg.Listener.Restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (w *worker) reportReflected(ctx context.Context, id int32, st events.Partit
 	for topic, inbox := range w.inboxes {
 		is := w.topicIDs[inbox]
 		if below[topic] = st.ReflectedIn(inbox, is); below[topic] != st.Reflected[inbox] {
-			w.cfg.Listener.recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
+			w.cfg.Listener.Recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
 		}
 	}
 	w.log.Reflected(ctx, id, below)
@@ -161,7 +161,7 @@ func (w *worker) finishLoad(r loadResult) error {
 	p.tasks.FinishLoad()
 	p.loading = nil
 	w.log.Resume(p.id, inboxgate.PausedForRestore)
-	w.cfg.Listener.finishedLoaded(p.id, time.Since(p.assignedAt))
+	w.cfg.Listener.FinishedLoaded(p.id, time.Since(p.assignedAt))
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (b *restoration) run(ctx context.Context) error {
 	if !isAhead(err) {
 		return err
 	}
-	b.cfg.Listener.storeAhead(b.id, err)
+	b.cfg.Listener.StoreAhead(b.id, err)
 	// Rewind first: an empty store no longer shows that the group's offsets are ahead of the log.
 	if err := b.rewind(ctx); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (b *restoration) scanOpenTasks() {
 // refuseSnapshot reports why the snapshot isn't used. The next snapshot doesn't continue it either.
 func (b *restoration) refuseSnapshot(why error) {
 	b.snapshotUsable = false
-	b.cfg.Listener.snapshotRefused(b.id, why)
+	b.cfg.Listener.SnapshotRefused(b.id, why)
 }
 
 // findSnapshot finds the last snapshot of the topic. If its format is unknown or it can't be read, no snapshot is

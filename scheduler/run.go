@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 // The defaults and limits of a scheduler process.
@@ -72,6 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.MaxRunnable == 0 {
 		cfg.MaxRunnable = DefaultMaxRunnable
 	}
+	cfg.Listener = listener.Complete(cfg.Listener)
 	cfg.token = newToken
 	cfg.views = newViews(runtime.GOMAXPROCS(0))
 	cfg.flushed = &flushedInput{}
@@ -104,7 +106,7 @@ func (c *Config) runWorker(ctx context.Context, number int, requests *requestTop
 		if isPermanent(err) || refusals.tooLong(err, start, time.Now()) {
 			return err
 		}
-		c.Listener.workerFailed(owner, err)
+		c.Listener.WorkerFailed(owner, err)
 		if time.Since(start) > reopenWaitMax {
 			wait = reopenWaitMin
 		}
@@ -240,7 +242,7 @@ func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) er
 			return nil
 		case <-refresh.C:
 			if err := requests.readMetadata(ctx); err != nil && ctx.Err() == nil {
-				c.Listener.requestTopicsFailed(err)
+				c.Listener.RequestTopicsFailed(err)
 			}
 		case <-trim.C:
 			c.trim(ctx)
@@ -253,7 +255,7 @@ func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) er
 				return fmt.Errorf("the local clock differs from the broker's by %s (at most %s): the scheduler stops; synchronize the clock (NTP) and restart it", off, skewMax)
 			}
 			if off > skewWarn {
-				c.Listener.skew(c.Clock.Offset())
+				c.Listener.Skew(c.Clock.Offset())
 			}
 		}
 	}
@@ -267,7 +269,7 @@ func (c *Config) trim(ctx context.Context) {
 	for in, before := range c.flushed.drain() {
 		topic := c.Namespace.Inbox(in.inbox)
 		if err := c.Trim(ctx, topic, in.topicID, before); err != nil && ctx.Err() == nil {
-			c.Listener.trimFailed(topic, err)
+			c.Listener.TrimFailed(topic, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type transaction struct {
 	env             Env // of the current decision
 	decider         decider
 	partitions      map[int32]*speculation
-	counts          txCounts
+	counts          Committed
 	began           time.Time
 	// outputRanges map the output to the partitions of the inputs that caused it.
 	outputRanges []outputRange
@@ -46,24 +46,13 @@ type speculation struct {
 	unslottedStarted int             // number of unslotted steps that were started
 }
 
-// txCounts are the counts that are reported to the listener after the commit.
-type txCounts struct {
-	inputs, reflected, forwarded int
-	ended                        map[events.TaskState]int
-	ignored                      map[Ignored]int
-	deadletters                  map[events.Reason]int
-	recoveries                   int
-	eventBytes                   int
-	snapshotBytes, snapshots     int
-}
-
 func (w *worker) beginTransaction() *transaction {
 	out, room := w.records, w.arena
 	if w.records, w.arena = nil, nil; room == nil {
 		room = &events.Arena{}
 	}
-	return &transaction{worker: w, out: out, arena: room, began: time.Now(), partitions: map[int32]*speculation{}, counts: txCounts{
-		ended: map[events.TaskState]int{}, ignored: map[Ignored]int{}, deadletters: map[events.Reason]int{}}}
+	return &transaction{worker: w, out: out, arena: room, began: time.Now(), partitions: map[int32]*speculation{}, counts: Committed{
+		Ended: map[events.TaskState]int{}, Ignored: map[Ignored]int{}, Deadletters: map[events.Reason]int{}}}
 }
 
 func (tx *transaction) speculate(p *partition) *speculation {
@@ -144,13 +133,13 @@ func (tx *transaction) outOfTime() bool { return time.Since(tx.began) > tx.worke
 // decideInput decides on one input.
 func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.Record) error {
 	w := tx.worker
-	tx.counts.inputs++
+	tx.counts.Inputs++
 	if r.Partition >= w.cfg.Partitions {
 		return tx.forwardFromAdded(r)
 	}
 	inbox, s := w.inboxes[r.Topic], tx.speculate(p)
 	if r.Offset < s.state.ReflectedIn(inbox, w.topicIDs[inbox]) {
-		tx.counts.reflected++
+		tx.counts.Reflected++
 		return nil
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
@@ -195,7 +184,7 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task string, in events.Input, why string) error {
 	if _, asked := in.(*events.Recovery); asked {
 		if _, told := s.partition.stopsReported[task]; told || s.stopsReported[task] {
-			tx.counts.ignored[IgnoredTaskStopped]++
+			tx.counts.Ignored[IgnoredTaskStopped]++
 			return nil
 		}
 		if s.stopsReported == nil {
@@ -329,18 +318,18 @@ func (tx *transaction) addDecision(s *speculation, r *events.Record, in events.I
 			panic("scheduler: " + err.Error()) // the decision is this scheduler's own
 		}
 		if _, ok := in.(*events.Recovery); ok {
-			tx.counts.recoveries++
+			tx.counts.Recoveries++
 			in = nil // so that it is counted once
 		}
 	}
 	if len(d.Events) > 0 {
 		s.tasks[d.Task.ID] = d.Task
 		if d.Task.StatusSeq >= d.Events[0].Seq && (d.Task.State.Terminal() || d.Task.State == events.StateError) {
-			tx.counts.ended[d.Task.State]++
+			tx.counts.Ended[d.Task.State]++
 		}
 	}
 	if d.Ignored != "" {
-		tx.counts.ignored[d.Ignored]++
+		tx.counts.Ignored[d.Ignored]++
 	}
 	tx.out = append(tx.out, d.Records...)
 	tx.decisionRecords = d.Records[:0]
@@ -398,7 +387,7 @@ func (tx *transaction) releaseMemory() {
 }
 
 func (tx *transaction) deadletter(r *events.Record, u *events.Unusable) {
-	tx.counts.deadletters[u.Reason]++
+	tx.counts.Deadletters[u.Reason]++
 	tx.write(events.Deadletter(tx.worker.cfg.Namespace, tx.worker.source, r, u))
 	tx.alertBadToken(r, u)
 }
@@ -428,17 +417,17 @@ func (tx *transaction) addSnapshots() {
 		}
 	}
 	for id, n := range bytes {
-		tx.counts.eventBytes += n
+		tx.counts.EventBytes += n
 		rs, err := tx.partitions[id].partition.tasks.Snapshot(tx.worker.source, n)
 		if err != nil {
-			tx.worker.cfg.Listener.snapshotFailed(id, err)
+			tx.worker.cfg.Listener.SnapshotFailed(id, err)
 			continue
 		}
 		tx.partitions[id].wroteSnapshot = true
 		for i := range rs {
-			tx.counts.snapshotBytes += len(rs[i].Value)
+			tx.counts.SnapshotBytes += len(rs[i].Value)
 			if string(rs[i].Key) == events.SnapshotMetaKey {
-				tx.counts.snapshots++
+				tx.counts.Snapshots++
 			}
 		}
 		tx.out = append(tx.out, rs...)
@@ -448,7 +437,7 @@ func (tx *transaction) addSnapshots() {
 // rollback restores flow control and the agents' health after the transaction was rolled back. No other state has
 // changed.
 func (tx *transaction) rollback() {
-	tx.worker.cfg.Listener.aborted()
+	tx.worker.cfg.Listener.Aborted()
 	tx.worker.health.rollback()
 	for _, s := range tx.partitions {
 		s.partition.confirmation.checkAll = true
@@ -493,5 +482,6 @@ func (tx *transaction) accept() {
 		s.partition.accept(s, at)
 	}
 	tx.worker.cfg.flushed.addForwarded(tx.addedOffsets, tx.worker.topicIDs)
-	tx.worker.cfg.Listener.committed(tx)
+	tx.counts.Records = len(tx.out)
+	tx.worker.cfg.Listener.Committed(tx.counts)
 }

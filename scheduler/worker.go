@@ -85,9 +85,9 @@ func (w *worker) close(cancel context.CancelFunc) {
 	for _, p := range w.partitions {
 		w.dropPartition(p)
 	}
-	w.cfg.Listener.agents(w.owner, w.agentFlows)
+	w.cfg.Listener.Agents(w.owner, w.agentFlows())
 	if w.admissionClosed {
-		w.cfg.Listener.admission(w.owner, true, 0, nil)
+		w.cfg.Listener.Admission(w.owner, true, 0, nil)
 	}
 	w.background.Wait()
 	for {
@@ -165,7 +165,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
 		// The worker continues without snapshots for a while.
-		w.cfg.Listener.recordRefused(w.cfg.Namespace.Snapshots(), refused)
+		w.cfg.Listener.RecordRefused(w.cfg.Namespace.Snapshots(), refused)
 		w.snapshotsResumeAt = start.Add(snapshotsRetryAfter)
 		tx.rollback()
 		return nil
@@ -179,7 +179,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 		return nil
 	}
 	tx.committed = true
-	w.cfg.Listener.commitTook(len(tx.out), time.Since(start))
+	w.cfg.Listener.CommitTook(len(tx.out), time.Since(start))
 	tx.accept()
 	w.save(time.Now())
 	return nil
@@ -205,7 +205,7 @@ func (w *worker) save(now time.Time) {
 	}
 	if due {
 		w.savedAt = now
-		w.cfg.Listener.agents(w.owner, w.agentFlows)
+		w.cfg.Listener.Agents(w.owner, w.agentFlows())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/listener"
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
@@ -181,7 +182,7 @@ func (c *Config) Validate() error {
 // Supervisor asks for recoveries in the partitions that its Log is assigned.
 type Supervisor struct {
 	cfg      Config
-	listener Listener
+	listener *Listener
 
 	// mu guards the fields below. The loop holds it except during a poll. The only other user is Start, on a
 	// goroutine of the log.
@@ -230,37 +231,6 @@ func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{cfg: cfg, partitions: map[int32]*partition{}, openings: map[int32]chan struct{}{}, committedOffsets: map[int32]int64{},
 		endedSends: make(chan batch, endedSendsMax), endedCommits: make(chan error, 1), watchdog: cmp.Or(cfg.Loop, &watchdog.Loop{})}
 	s.closing, s.cancelClosing = context.WithCancel(context.Background())
-	if cfg.Listener != nil {
-		s.listener = *cfg.Listener
-	}
-	s.listener.setDefaults()
+	s.listener = listener.Complete(cfg.Listener)
 	return s, nil
-}
-
-// setDefaults replaces nil functions with functions that do nothing.
-func (l *Listener) setDefaults() {
-	defaultNoop1(&l.Assigned)
-	defaultNoop1(&l.Lost)
-	defaultNoop2(&l.Restored)
-	defaultNoop2(&l.Snapshot)
-	defaultNoop2(&l.SnapshotRefused)
-	defaultNoop2(&l.Armed)
-	defaultNoop1(&l.Asked)
-	defaultNoop1(&l.Late)
-	defaultNoop2(&l.SendFailed)
-	defaultNoop1(&l.CommitFailed)
-	defaultNoop2(&l.Unreadable)
-	defaultNoop1(&l.Skew)
-}
-
-func defaultNoop1[A any](f *func(A)) {
-	if *f == nil {
-		*f = func(A) {}
-	}
-}
-
-func defaultNoop2[A, B any](f *func(A, B)) {
-	if *f == nil {
-		*f = func(A, B) {}
-	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 type exportOptions struct {
@@ -97,7 +98,7 @@ func (o *exportOptions) write(cmd *cobra.Command, h eventSource, x *exporting) e
 		_ = os.Remove(o.out) // a partial file could be taken for a complete one
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d events of %d tasks in %s\n", x.events, len(x.taken), o.out)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s in %s\n", text.Count(x.events, "event"), text.Count(len(x.taken), "task"), o.out)
 	return left.partialError()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // unreadableEvents are the ranges of events that can't be read. It is safe for concurrent use.
@@ -111,7 +112,7 @@ func (i *leftOut) partialError() error {
 	if len(i.unnamed) > 0 {
 		others = fmt.Sprintf(", and the partitions %v may have other tasks without any readable event", i.unnamed)
 	}
-	return exit(exitUnreachable, "%d tasks are left out, because events of them are or may be unreadable%s; `waybill timeline ID` shows the readable events of a task", len(i.tasks), others)
+	return exit(exitUnreachable, "%s left out, because events of them are or may be unreadable%s; `waybill timeline ID` shows the readable events of a task", text.Count(len(i.tasks), "task"), others)
 }
 
 // leftOutInHead bounds the ids in the first line of an export, whose size is bounded.
@@ -130,7 +131,7 @@ func (i *leftOut) exportHead(gone *unreadableEvents) (w replay.Without) {
 	}
 	slices.Sort(w.Lost)
 	if n := len(i.tasks) - len(w.Tasks); n > 0 {
-		w.Lost = append(w.Lost, fmt.Sprintf("and %d more tasks are left out", n))
+		w.Lost = append(w.Lost, fmt.Sprintf("and %d more %s", n, text.Plural(n, "task")))
 	}
 	return w
 }

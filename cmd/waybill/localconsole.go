@@ -149,6 +149,9 @@ func (c *localConsole) close() (err error) {
 		c.stop()
 	}
 	c.indexing.Wait()
+	if c.index != nil {
+		c.index.Close() // if its source wasn't opened
+	}
 	if c.store != nil {
 		err = c.store.Close()
 	}

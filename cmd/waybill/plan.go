@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -249,7 +250,7 @@ func planTable(out io.Writer, v *planResult) error {
 		w.row("Skipped", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}
 	if v.Commanded > 0 {
-		w.row("Left out", fmt.Sprintf("operators' commands of %d tasks, marked !: their path may change for that reason alone", v.Commanded))
+		w.row("Left out", fmt.Sprintf("operators' commands of %s, marked !: a path may change for that reason alone", text.Count(v.Commanded, "task")))
 	}
 	if err := w.Flush(); err != nil || len(v.Outlooks) == 0 {
 		return err

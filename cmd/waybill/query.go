@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // stallTimeout is how long a tool waits for brokers that have answered before. A failover of a partition's
@@ -293,7 +294,7 @@ func (f *taskFold) onUnreadable(ids ...string) func(*kafka.CorruptError) {
 func (f *taskFold) warn(note io.Writer) {
 	warnUnreadable(note, f.unreadable, func(id string) bool { return f.tasks[id] != nil })
 	if f.noTask > 0 {
-		fmt.Fprintf(note, "waybill: %d records without a task can't be read\n", f.noTask)
+		fmt.Fprintf(note, "waybill: %s without a task can't be read\n", text.Count(f.noTask, "record"))
 	}
 }
 
@@ -302,7 +303,7 @@ func warnUnreadable(note io.Writer, unreadable map[string]error, shown func(id s
 	const most = 5
 	for i, id := range slices.Sorted(maps.Keys(unreadable)) {
 		if i == most {
-			fmt.Fprintf(note, "waybill: and %d more tasks\n", len(unreadable)-most)
+			fmt.Fprintf(note, "waybill: and %d more %s\n", len(unreadable)-most, text.Plural(len(unreadable)-most, "task"))
 			break
 		}
 		as := "shown as of the last event before an unreadable one"

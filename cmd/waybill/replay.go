@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 type replayOptions struct {
@@ -265,10 +266,10 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 		w.row("Not known", text)
 	}
 	if n := len(v.LeftOut); n > 0 {
-		w.row("Left out", fmt.Sprintf("%d tasks whose events are or may be unreadable", n))
+		w.row("Left out", text.Count(n, "task")+" whose events are or may be unreadable")
 	}
 	if v.Broken > 0 {
-		w.row("Can't be folded", fmt.Sprintf("%d events; the first: %s", v.Broken, shorten(v.Faults[0], 200)))
+		w.row("Can't be folded", fmt.Sprintf("%s; the first: %s", text.Count(v.Broken, "event"), shorten(v.Faults[0], 200)))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 )
 
 // roleFlags are the flags of every role's command.
@@ -41,7 +42,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
 		after := kafka.DefaultSessionTimeout
 		if !state {
-			after = kafka.DefaultAgentSessionTimeout
+			after = agentsession.DefaultSessionTimeout
 		}
 		f.DurationVar(&r.session, "session-timeout", 0, fmt.Sprintf("time after which a member that sends no heartbeat loses its partitions; brokers limit the value (default %s)", after))
 	}

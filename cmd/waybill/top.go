@@ -17,6 +17,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // topDefaultEvery is the default interval between redraws.
@@ -278,7 +279,7 @@ func (v *overview) printPartitions(out io.Writer, most int) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%d more partitions, whose lag is no greater; --once shows all\n", left)
+		fmt.Fprintf(out, "%d more %s, whose lag is no greater; --once shows all\n", left, text.Plural(left, "partition"))
 	}
 	return closeTable(out, w)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 func newTopics() *cobra.Command {
@@ -146,7 +147,7 @@ than it should be.`,
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			return fmt.Errorf("%d findings: %w", len(findings), errSilent)
+			return fmt.Errorf("%s: %w", text.Count(len(findings), "finding"), errSilent)
 		},
 	}
 	conn.flags(cmd)

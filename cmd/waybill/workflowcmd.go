@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -35,7 +36,7 @@ Exit code 2 if there is one.`,
 			definitions, err := parseFiles(cmd.InOrStdin(), files)
 			for i, d := range definitions {
 				if d != nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid: %d steps, agents %s\n", files[i], d.Key(), len(d.Steps), strings.Join(d.Agents(), ", "))
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid: %s, agents %s\n", files[i], d.Key(), text.Count(len(d.Steps), "step"), strings.Join(d.Agents(), ", "))
 				}
 			}
 			return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -196,7 +197,7 @@ func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx cont
 	if s.broker == nil {
 		name = "" // a dynamic member leaves at once, so that the groups can be deleted
 	}
-	n, err := instance.Open(ctx, s.cfg, instance.Config{Name: name, DataDir: filepath.Join(s.dir, "state"), Metrics: instance.NewMetrics(),
+	n, err := instance.Open(ctx, s.cfg, instance.Config{Name: name, EndProcess: endProcess, DataDir: filepath.Join(s.dir, "state"), Metrics: instance.NewMetrics(),
 		Log: s.log, OwnClock: s.broker != nil, Seams: r.seams})
 	if err != nil {
 		return err
@@ -280,4 +281,10 @@ func awaitGroupsStable(ctx context.Context, admin *kafka.Admin, groups []string)
 		}
 	}
 	return nil
+}
+
+// endProcess ends the process because a disk failed.
+func endProcess(err error) {
+	fmt.Fprintln(os.Stderr, "waybill: "+err.Error())
+	os.Exit(1)
 }

@@ -110,7 +110,8 @@ func runRole(ctx context.Context, s childSpec, p *pauses) error {
 	seams := point.Seams(p.pass)
 	seams.FS = s.disk()
 	n, err := instance.Open(ctx, cfg, instance.Config{
-		Name: s.Instance, DataDir: s.DataDir, Metrics: instance.NewMetrics(), Session: s.Session, Transaction: s.Transaction,
+		EndProcess: func(err error) { fmt.Fprintln(os.Stderr, err); os.Exit(1) },
+		Name:       s.Instance, DataDir: s.DataDir, Metrics: instance.NewMetrics(), Session: s.Session, Transaction: s.Transaction,
 		OwnClock: s.OwnClock, Seams: seams,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})

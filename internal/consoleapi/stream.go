@@ -120,7 +120,7 @@ func (s *taskStream) read(ctx context.Context) (opened time.Time, err error) {
 	silent := time.AfterFunc(s.idleTimeout, func() { cancel(silence) })
 	defer silent.Stop()
 	defer func() {
-		if err != nil && context.Cause(ctx) == error(silence) {
+		if err != nil && errors.Is(context.Cause(ctx), silence) {
 			opened, err = time.Time{}, silence // an idle stream doesn't count as stable
 		}
 	}()

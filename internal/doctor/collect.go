@@ -8,6 +8,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
@@ -193,7 +194,7 @@ func (c *Collector) agentGroup(ctx context.Context, name string) (g Group, err e
 	if g, err = c.group(ctx, c.Namespace.AgentGroup(name), []string{c.Namespace.Requests(name)}, 0); err != nil || g.Members == 0 {
 		return g, err
 	}
-	circuits, err := c.Admin.Circuits(ctx, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
+	circuits, err := agentsession.Circuits(ctx, c.Admin, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
 	g.Circuit = agent.WorstCircuit(circuits)
 	return g, err
 }

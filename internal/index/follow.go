@@ -127,8 +127,8 @@ func (x *Index) save(which func(int32) bool) {
 	}
 }
 
-// close saves and closes all partitions. Run may be called again.
-func (x *Index) close() {
+// Close saves and closes all partitions. Run calls it at its end, and may be called again.
+func (x *Index) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, v := range x.views {
@@ -154,7 +154,7 @@ func (x *Index) watchLoop(loop func() error) error {
 	go func() {
 		err := loop()
 		x.loop.Begin()
-		x.close()
+		x.Close()
 		x.loop.End()
 		ended <- err
 	}()

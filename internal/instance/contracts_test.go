@@ -3,14 +3,15 @@ package instance
 import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/projections"
 )
 
 // Roles recognise errors and sessions of the adapters by their methods, without importing them. The compiler doesn't
 // see a method that was renamed on one side only, so these lines do.
 var (
-	_ agent.PartitionHolder = (*kafka.Session)(nil)
-	_ agent.CircuitReporter = (*kafka.Session)(nil)
+	_ agent.PartitionHolder = (*agentsession.Session)(nil)
+	_ agent.CircuitReporter = (*agentsession.Session)(nil)
 
 	_ interface{ Ahead() bool } = (*kafka.OffsetRangeError)(nil)
 	_ interface{ Ahead() bool } = (*kafka.LostError)(nil)

@@ -347,7 +347,9 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 		return nil, err
 	}
 	id := projections.Identity{ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, View: view}
-	s, err := projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Fatal: n.endProcess, Listener: &projections.Listener{
+	var s *projections.Store
+	s, err = projections.Open(filepath.Join(dir, view), id, projections.Options{FS: n.config.Seams.FS, HotBytes: n.config.HotBytes, Snapshots: n.config.Snapshots, Fatal: n.endProcess, Listener: &projections.Listener{
+		Flushed: func(time.Duration) { n.measureDisk(s, view) },
 		Snapshot: func(p int32, of events.Snapshot) {
 			n.metrics.snapshotAt.WithLabelValues(strconv.Itoa(int(p))).Set(float64(of.State.At.UnixMilli()) / 1000)
 		},
@@ -358,11 +360,18 @@ func (n *Instance) openStore(ctx context.Context, view string) (*projections.Sto
 	n.mu.Lock()
 	n.stores = append(n.stores, s)
 	n.mu.Unlock()
+	n.measureDisk(s, view)
 	n.roles.Go(func() error {
 		s.Run(ctx)
 		return nil
 	})
 	return s, nil
+}
+
+func (n *Instance) measureDisk(s *projections.Store, view string) {
+	if free, ok := s.FreeSpace(); ok && n.metrics != nil {
+		n.metrics.diskFree.WithLabelValues(view).Set(free)
+	}
 }
 
 // endProcess ends the process because a disk failed. Nothing else of it may run: a decision could be made, or a

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
 	"github.com/waybill-run/waybill/scheduler"
@@ -53,6 +54,7 @@ type Metrics struct {
 	unreadable         *prometheus.CounterVec
 	consoleDenied      prometheus.Counter
 	storesDropped      *prometheus.CounterVec
+	diskFree           *prometheus.GaugeVec
 	stalled            *prometheus.GaugeVec
 	timersArmed        *prometheus.GaugeVec
 	clock              atomic.Pointer[brokerclock.Clock]
@@ -115,6 +117,7 @@ func NewMetrics() *Metrics {
 	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
 	m.stalled = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition while its worker makes no progress.", "topic", "partition")
 	m.storesDropped = vec("waybill_stores_dropped_total", "Local stores of partitions that reflected more than the log has committed; they were dropped and restored from the log.", "role")
+	m.diskFree = gauge("waybill_store_disk_free_ratio", "Free part of the disk under a store of this process, from 0 to 1, as of its last flush. A full disk ends the process.", "store")
 	m.unreadable = vec("waybill_unreadable_total", "Unreadable events: their tasks stop there, others go on.", "role")
 	m.consoleDenied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
@@ -415,8 +418,8 @@ func (n *Instance) supervisorListener() *supervisor.Listener {
 	}
 }
 
-func (n *Instance) sessionListener(who string) kafka.SessionListener {
-	return kafka.SessionListener{
+func (n *Instance) sessionListener(who string) agentsession.Listener {
+	return agentsession.Listener{
 		Joined:         func() { n.metrics.health.updateAssignment(who, nil, nil) },
 		TransientError: n.logGroupFailure(who),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -157,7 +158,7 @@ func (n *Instance) runNotifier(ctx context.Context, o SchedulerOptions, listener
 	cfg := scheduler.NotifierConfig{Namespace: ns, Source: n.source("notifier"), Outbox: outbox, Clock: n.Clock, Listener: listener,
 		Open: func(ctx context.Context) (scheduler.Notifications, error) {
 			n.metrics.health.markLeft("notifier") // until it has joined again
-			s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
+			s, err := agentsession.Open(ctx, agentsession.Config{Config: n.Kafka, Group: ns.NotifierGroup(), Topic: ns.Notifications(),
 				InstanceID: n.memberID("notifier"), LeaveOnClose: n.leaveOnClose, SessionTimeout: n.sessionTimeout(), FetchMaxWait: n.config.FetchMaxWait,
 				Listener: n.sessionListener("notifier")})
 			if err != nil {
@@ -392,7 +393,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 		defer n.metrics.health.watchLoop("agent."+name, nil)
 		return agent.Run(ctx, agent.Config{
 			Open: func(ctx context.Context) (agent.Session, error) {
-				s, err := kafka.OpenSession(ctx, kafka.SessionConfig{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
+				s, err := agentsession.Open(ctx, agentsession.Config{Config: n.Kafka, Group: n.Kafka.Namespace.AgentGroup(name),
 					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.memberID("agent." + name), LeaveOnClose: n.leaveOnClose, SessionTimeout: n.config.Session, FetchMaxWait: n.config.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {

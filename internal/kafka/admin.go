@@ -31,7 +31,7 @@ type Admin struct {
 
 // OpenAdmin returns an Admin; it connects when it is first used.
 func OpenAdmin(c Config) (*Admin, error) {
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
 		kgo.RecordDeliveryTimeout(DefaultDeliveryTimeout),
 		// A caller reads back what it has just changed.
 		kgo.MetadataMinAge(adminMetadataMinAge))...)...)
@@ -81,14 +81,8 @@ func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool,
 	return int32(len(t.Partitions)), true, nil
 }
 
-// metadata returns the metadata of some topics, or of all. It also requests authorized operations, which no caller
-// uses: the client doesn't answer such a request from its cache.
-func metadata(ctx context.Context, adm *kadm.Client, topics ...string) (kadm.Metadata, error) {
-	return adm.Metadata(kadm.WithAuthorizedOps(ctx), topics...)
-}
-
 func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail, error) {
-	meta, err := metadata(ctx, a.adm, topic)
+	meta, err := Metadata(ctx, a.adm, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
 	}
@@ -101,7 +95,7 @@ func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail
 // RequestTopics returns the partition count of each agent's request topic, and its leaderless partitions,
 // ascending.
 func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list topics: %w", err)
 	}
@@ -162,7 +156,7 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 		if err != nil {
 			return fmt.Errorf("trim %s: %w", topic, err)
 		}
-		if is := topicID(listed[topic].ID); is != "" && is != id {
+		if is := FormatTopicID(listed[topic].ID); is != "" && is != id {
 			return fmt.Errorf("trim: %w", &RecreatedError{topic, id, is})
 		}
 	}
@@ -173,6 +167,12 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 	return a.DeleteRecordsBefore(ctx, topic, safe)
 }
 
+// TopicID returns the id of a topic; empty: it doesn't exist, or the brokers don't support ids.
+func (a *Admin) TopicID(ctx context.Context, topic string) (string, error) {
+	listed, err := a.adm.ListTopics(ctx, topic)
+	return FormatTopicID(listed[topic].ID), err
+}
+
 // InboxTopicIDs returns the ids of the inbox topics; empty for a topic that doesn't exist.
 func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err error) {
 	listed, err := a.adm.ListTopics(ctx, a.cfg.Namespace.InboxTopics()...)
@@ -180,7 +180,7 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 		return ids, fmt.Errorf("list the inboxes: %w", err)
 	}
 	for i, topic := range a.cfg.Namespace.InboxTopics() {
-		ids[i] = topicID(listed[topic].ID)
+		ids[i] = FormatTopicID(listed[topic].ID)
 	}
 	return ids, nil
 }
@@ -188,88 +188,39 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 // StartOffsets returns the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return allOffsets(topic, "start", listed, err)
+	return AllOffsets(topic, "start", listed, err)
 }
 
 // EndOffsets returns the high watermark of each partition of a topic: the offset after the last record.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return allOffsets(topic, "end", listed, err)
+	return AllOffsets(topic, "end", listed, err)
 }
 
 // CommittedEndOffsets returns the last stable offset of each partition of a topic: a reader of committed records
 // ends there.
 func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return allOffsets(topic, "committed end", listed, err)
+	return AllOffsets(topic, "committed end", listed, err)
 }
 
 // KnownCommittedEndOffsets is CommittedEndOffsets without the partitions for which the cluster returns no
 // offset, such as leaderless ones. It fails if no partition is left.
 func (a *Admin) KnownCommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return knownOffsets(topic, "committed end", listed, err)
+	return KnownOffsets(topic, "committed end", listed, err)
 }
 
 // KnownEndOffsets is EndOffsets with the same omission.
 func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return knownOffsets(topic, "end", listed, err)
+	return KnownOffsets(topic, "end", listed, err)
 }
 
 // knownStartOffsets is StartOffsets with the same omission.
 func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return knownOffsets(topic, "start", listed, err)
-}
-
-// knownOffsets is allOffsets without the partitions that have an error. It fails if all have.
-func knownOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
-	offsets := make(map[int32]int64, len(listed[topic]))
-	for p, o := range listed[topic] {
-		if o.Err == nil {
-			offsets[p] = o.Offset
-		}
-	}
-	if len(offsets) > 0 {
-		return offsets, nil
-	}
-	return allOffsets(topic, which, listed, err)
-}
-
-// offsetsOfPartitions is allOffsets for some partitions. Errors of other partitions don't matter.
-func offsetsOfPartitions(topic, which string, partitions []int32, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
-	offsets := make(map[int32]int64, len(partitions))
-	for _, p := range partitions {
-		switch o, ok := listed.Lookup(topic, p); {
-		case ok && o.Err == nil:
-			offsets[p] = o.Offset
-		case ok:
-			return nil, fmt.Errorf("list %s offsets of %s/%d: %w", which, topic, p, o.Err)
-		case err != nil || listed.Error() != nil || len(listed[topic]) == 0:
-			return allOffsets(topic, which, listed, err)
-		default:
-			return nil, fmt.Errorf("topic %s has no partition %d, the last one is %d", topic, p, len(listed[topic])-1)
-		}
-	}
-	return offsets, nil
-}
-
-func allOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
-	if err == nil {
-		err = listed.Error()
-	}
-	if err == nil && len(listed[topic]) == 0 {
-		err = kerr.UnknownTopicOrPartition
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list %s offsets of %s: %w", which, topic, err)
-	}
-	offsets := make(map[int32]int64, len(listed[topic]))
-	for p, o := range listed[topic] {
-		offsets[p] = o.Offset
-	}
-	return offsets, nil
+	return KnownOffsets(topic, "start", listed, err)
 }
 
 // ReadCompacted calls fn with every record of a topic that is committed at the time of the call, partition
@@ -284,23 +235,5 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 	if err != nil {
 		return err
 	}
-	for _, p := range slices.Sorted(maps.Keys(ends)) {
-		r := newReader(a.cl, topic, p, starts[p])
-		r.compacted = true
-		for r.position() < ends[p] {
-			batch, err := r.next(ctx)
-			if err != nil {
-				return errors.Join(err, r.lastErr)
-			}
-			for _, record := range batch {
-				if record.Offset >= ends[p] {
-					break
-				}
-				if err := fn(record); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
+	return ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
 }

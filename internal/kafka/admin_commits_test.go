@@ -8,23 +8,24 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestCommits checks that Commits returns a group's offsets by partition, and none for an unknown group.
 func TestCommits(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		admin, err := kafka.OpenAdmin(s.config)
+		admin, err := kafka.OpenAdmin(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
 		consumed := func() map[int32]int64 {
 			t.Helper()
-			commits, err := admin.Commits(t.Context(), s.ns.SchedulerGroup())
+			commits, err := admin.Commits(t.Context(), s.NS.SchedulerGroup())
 			if err != nil {
 				t.Fatal(err)
 			}
-			offsets := commits[s.inboxes[3]]
+			offsets := commits[s.Inboxes[3]]
 			maps.DeleteFunc(offsets, func(_ int32, next int64) bool { return next == 0 }) // no commit beyond the start
 			return offsets
 		}
@@ -33,7 +34,7 @@ func TestCommits(t *testing.T) {
 		}
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+		kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[3], 4, "a"))
 		commit(t, l, len(poll(t, l)), nil)
 		// A transaction's offsets become visible some time after its commit, and nothing reports when.
 		again := time.NewTicker(20 * time.Millisecond)
@@ -50,14 +51,14 @@ func TestCommits(t *testing.T) {
 // above its end, it returns nothing.
 func TestReadAllFromAnOffset(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for range 5 {
-			submit(t, cl, input(s.ns.Events(), 2, "a"))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 2, "a"))
 		}
 		r := s.restorer(t, nil)
 		for from, want := range map[int64][]int64{0: {0, 1, 2, 3, 4}, 3: {3, 4}, 5: nil, 9: nil} {
 			var got []int64
-			reached, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{2}, From: from}, func(rs []events.Record) error {
+			reached, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{Partitions: []int32{2}, From: from}, func(rs []events.Record) error {
 				for i := range rs {
 					got = append(got, rs[i].Offset)
 				}

@@ -23,13 +23,13 @@ func TestListedBesidePartitionsWithoutALeader(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	known, err := list(t.Context())
-	if some, err := offsetsOfPartitions("t", "end", []int32{0}, known, err); err != nil || some[0] != 7 {
+	if some, err := OffsetsOfPartitions("t", "end", []int32{0}, known, err); err != nil || some[0] != 7 {
 		t.Errorf("got %v, %v", some, err)
 	}
-	if _, err := offsetsOfPartitions("t", "end", []int32{0, 1}, known, err); !errors.Is(err, kerr.LeaderNotAvailable) {
+	if _, err := OffsetsOfPartitions("t", "end", []int32{0, 1}, known, err); !errors.Is(err, kerr.LeaderNotAvailable) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := offsetsOfPartitions("t", "end", []int32{0, 1}, known, nil); err == nil {
+	if _, err := OffsetsOfPartitions("t", "end", []int32{0, 1}, known, nil); err == nil {
 		t.Error("a partition that isn't there")
 	}
 }

@@ -17,14 +17,14 @@ import (
 // reads of the others.
 func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 	b := kafkatest.Embedded(t)
-	r := newRequests(t, b, 2)
-	r.write(0, 0, 3)
+	r := kafkatest.NewRequests(t, b, 2)
+	r.Write(0, 0, 3)
 	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		b.Fake.KeepControl()
 		req := k.(*kmsg.ListOffsetsRequest)
 		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 		at := kmsg.NewListOffsetsResponseTopic()
-		at.Topic = r.topic
+		at.Topic = r.Topic
 		for _, p := range req.Topics[0].Partitions {
 			answer := kmsg.NewListOffsetsResponseTopicPartition()
 			if answer.Partition, answer.Offset = p.Partition, 0; p.Timestamp == -1 {
@@ -38,16 +38,16 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 		resp.Topics = append(resp.Topics, at)
 		return resp, nil, true
 	})
-	admin, err := kafka.OpenAdmin(r.cfg)
+	admin, err := kafka.OpenAdmin(r.Config)
 	must(t, err)
 	t.Cleanup(admin.Close)
-	if ends, err := admin.KnownCommittedEndOffsets(r.ctx, r.topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
+	if ends, err := admin.KnownCommittedEndOffsets(r.Ctx, r.Topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
 		t.Errorf("what is known of the ends: %v, %v", ends, err)
 	}
-	if _, err := admin.CommittedEndOffsets(r.ctx, r.topic); !errors.Is(err, kerr.UnknownServerError) {
+	if _, err := admin.CommittedEndOffsets(r.Ctx, r.Topic); !errors.Is(err, kerr.UnknownServerError) {
 		t.Errorf("all ends: %v", err)
 	}
-	reader, err := kafka.OpenRestorer(r.cfg, nil)
+	reader, err := kafka.OpenRestorer(r.Config, nil)
 	must(t, err)
 	t.Cleanup(reader.Close)
 	n := 0
@@ -55,17 +55,17 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 		n += len(rs)
 		return nil
 	}
-	if _, err := reader.Read(r.ctx, r.topic, 0, 0, count); err != nil || n != 3 {
+	if _, err := reader.Read(r.Ctx, r.Topic, 0, 0, count); err != nil || n != 3 {
 		t.Errorf("Read gave %d records, %v", n, err)
 	}
 	n = 0
-	if reached, err := reader.ReadAll(r.ctx, r.topic, kafka.Range{Partitions: []int32{0}}, count, nil); err != nil || n != 3 || reached[0] != 3 {
+	if reached, err := reader.ReadAll(r.Ctx, r.Topic, kafka.Range{Partitions: []int32{0}}, count, nil); err != nil || n != 3 || reached[0] != 3 {
 		t.Errorf("ReadAll gave %d records, to %v, %v", n, reached, err)
 	}
-	if _, err := reader.ReadAll(r.ctx, r.topic, kafka.Range{Partitions: []int32{1}}, count, nil); !errors.Is(err, kerr.UnknownServerError) {
+	if _, err := reader.ReadAll(r.Ctx, r.Topic, kafka.Range{Partitions: []int32{1}}, count, nil); !errors.Is(err, kerr.UnknownServerError) {
 		t.Errorf("ReadAll of the other: %v", err)
 	}
-	if _, err := reader.Read(r.ctx, r.topic, 1, 0, count); !errors.Is(err, kerr.UnknownServerError) {
+	if _, err := reader.Read(r.Ctx, r.Topic, 1, 0, count); !errors.Is(err, kerr.UnknownServerError) {
 		t.Errorf("Read of the other: %v", err)
 	}
 }

@@ -24,8 +24,8 @@ func (a *Admin) Brokers(ctx context.Context) (int, error) {
 // Commits returns a group's committed offsets by topic and partition; nil for a group that never existed. It needs
 // DESCRIBE on the group.
 func (a *Admin) Commits(ctx context.Context, group string) (map[string]map[int32]int64, error) {
-	fetched, err := a.committedOffsets(ctx, group)
-	if noSuchGroup(err) {
+	fetched, err := a.CommittedOffsets(ctx, group)
+	if NoSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -77,7 +77,7 @@ type ReplicaStatus struct {
 
 // ReplicaStatus checks the replicas of the namespace's partitions.
 func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return ReplicaStatus{}, fmt.Errorf("list topics: %w", err)
 	}
@@ -143,7 +143,7 @@ func (c *ReplicaStatus) addUnderMinISR(meta kadm.Metadata, topic string, least i
 // LeaderlessPartitions returns the leaderless partitions of the namespace's topics, by topic, ascending. They can be
 // neither read nor written.
 func (a *Admin) LeaderlessPartitions(ctx context.Context) (map[string][]int32, error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}

@@ -273,7 +273,7 @@ func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
 	c, cfg := fake(t)
 	a, ctx := openAdmin(t, cfg), bounded(t)
 	must(t, c.CreateTopic(testNS.Definitions(), 1, map[string]string{"cleanup.policy": "compact"}))
-	tx, err := kgo.NewClient(append(cfg.options(), kgo.TransactionalID("test.tx"))...)
+	tx, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.TransactionalID("test.tx"))...)
 	must(t, err)
 	defer tx.Close()
 	for _, commit := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
@@ -367,7 +367,7 @@ func TestGroupsAreDescribedWithTheirLag(t *testing.T) {
 	for range 5 {
 		must(t, p.Send(ctx, events.Record{Topic: "t", Partition: 1, Value: []byte("x")}))
 	}
-	member, err := kgo.NewClient(append(cfg.options(), kgo.ConsumerGroup("g"), kgo.InstanceID("one"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(),
+	member, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.ConsumerGroup("g"), kgo.InstanceID("one"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	must(t, err)
 	defer member.Close()

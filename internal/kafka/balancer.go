@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// protocolName is the assignment protocol that the members of a group agree on. A change of the
+// ProtocolName is the assignment protocol that the members of a group agree on. A change of the
 // placement rule needs a new name.
-const protocolName = "waybill-copartitioned"
+const ProtocolName = "waybill-copartitioned"
 
 // Balancer is a group balancer, sticky and cooperative, that places partition
 // numbers and mirrors them over all topics that a member reads: partition p of
@@ -23,7 +23,7 @@ const protocolName = "waybill-copartitioned"
 // topic-partition independently, so co-partitioned topics would be split among members.
 //
 // If an operator adds partitions to an inbox, producers write records to them by key hash. With
-// includeAdded the owner of partition p also gets p+n, p+2n and so on of each topic that has them;
+// IncludeAdded the owner of partition p also gets p+n, p+2n and so on of each topic that has them;
 // n is the planned partition count.
 //
 // It also records what its member owns. The client's callbacks are no source for that: a
@@ -36,12 +36,12 @@ const protocolName = "waybill-copartitioned"
 // goroutine.
 type Balancer struct {
 	partitions   int32
-	includeAdded bool   // assign partitions that were added to a topic
-	owner        string // the member's name as an owner, shown to readers of the group
+	IncludeAdded bool   // assign partitions that were added to a topic
+	Owner        string // the member's name as an owner, shown to readers of the group
 
-	// onAdded is called with newly assigned partitions, under the balancer's lock, before the client can
+	// OnAdded is called with newly assigned partitions, under the balancer's lock, before the client can
 	// fetch any of them. A partition counts as newly assigned if the added partitions that belong to it change.
-	onAdded func(client *kgo.Client, added []int32)
+	OnAdded func(client *kgo.Client, added []int32)
 	// onChanged is called after an assignment was accepted.
 	onChanged func(added, lost []int32)
 	// onError is called with the error that ended a group session.
@@ -60,7 +60,7 @@ type Balancer struct {
 	// owned maps partitions to assignment numbers. It is replaced, never modified, so it can be returned.
 	owned map[int32]uint64
 	// addedWith are the partitions that were added to topics, by the owned partition they belong to; sorted.
-	addedWith map[int32][]topicPartition
+	addedWith map[int32][]TopicPartition
 	// lastPlan is what this leader assigned to each instance id: a static member that restarts doesn't
 	// know what it had.
 	lastPlan map[string][]int32
@@ -70,7 +70,7 @@ type Balancer struct {
 func NewBalancer(partitions int32) *Balancer {
 	return &Balancer{
 		partitions:             partitions,
-		onAdded:                func(*kgo.Client, []int32) {},
+		OnAdded:                func(*kgo.Client, []int32) {},
 		onChanged:              func(_, _ []int32) {},
 		onError:                func(error) {},
 		onSubscriptionMismatch: func(string, []string) {},
@@ -79,8 +79,8 @@ func NewBalancer(partitions int32) *Balancer {
 	}
 }
 
-// setHooks sets the hooks that are not nil. Call it before the client is opened.
-func (b *Balancer) setHooks(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
+// SetHooks sets the hooks that are not nil. Call it before the client is opened.
+func (b *Balancer) SetHooks(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
 	if changed != nil {
 		b.onChanged = changed
 	}
@@ -107,8 +107,8 @@ func (b *Balancer) Assigned() map[int32]uint64 {
 	return b.owned
 }
 
-// ownAll makes a member without a group the owner of all partitions.
-func (b *Balancer) ownAll() {
+// OwnAll makes a member without a group the owner of all partitions.
+func (b *Balancer) OwnAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	owned := map[int32]uint64{}
@@ -118,8 +118,8 @@ func (b *Balancer) ownAll() {
 	b.owned = owned
 }
 
-// memberOf returns the member's id at the last assignment, and whether it owns p.
-func (b *Balancer) memberOf(p int32) (id string, owns bool) {
+// MemberOf returns the member's id at the last assignment, and whether it owns p.
+func (b *Balancer) MemberOf(p int32) (id string, owns bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, owns = b.owned[p]
@@ -138,8 +138,8 @@ func (b *Balancer) whileOwned(p int32, n uint64, fn func(*kgo.Client)) bool {
 	return true
 }
 
-// withClient calls fn with the client under the lock. The client is set before it joins.
-func (b *Balancer) withClient(fn func(*kgo.Client)) {
+// WithClient calls fn with the client under the lock. The client is set before it joins.
+func (b *Balancer) WithClient(fn func(*kgo.Client)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fn(b.client)
@@ -163,25 +163,25 @@ func (b *Balancer) OnGroupManageError(err error) {
 	b.onError(err)
 }
 
-// memberState returns the member's id at the last assignment, whether it is joining again, and since when the
+// MemberState returns the member's id at the last assignment, whether it is joining again, and since when the
 // coordinator has answered FENCED_INSTANCE_ID without an assignment in between; zero: it hasn't.
-func (b *Balancer) memberState() (member string, joins bool, fencedSince time.Time) {
+func (b *Balancer) MemberState() (member string, joins bool, fencedSince time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.member, b.joining, b.fencedSince
 }
 
-// duplicate returns the error of a member whose instance id another process has taken; nil: that isn't established.
-func (b *Balancer) duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
-	member, _, since := b.memberState()
-	if since.IsZero() || time.Since(since) <= duplicateAfter(session) {
+// Duplicate returns the error of a member whose instance id another process has taken; nil: that isn't established.
+func (b *Balancer) Duplicate(client *kgo.Client, group, instance string, session time.Duration, err error) error {
+	member, _, since := b.MemberState()
+	if since.IsZero() || time.Since(since) <= DuplicateAfter(session) {
 		return nil
 	}
-	return duplicateOf(client, group, instance, member, err)
+	return FindDuplicate(client, group, instance, member, err)
 }
 
 // ProtocolName is part of kgo.GroupBalancer.
-func (b *Balancer) ProtocolName() string { return protocolName }
+func (b *Balancer) ProtocolName() string { return ProtocolName }
 
 // IsCooperative is part of kgo.GroupBalancer.
 func (b *Balancer) IsCooperative() bool { return true }
@@ -197,7 +197,7 @@ func (b *Balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	meta.Version = 3
 	meta.Topics = topics
 	meta.Generation = generation
-	meta.UserData = []byte(b.owner)
+	meta.UserData = []byte(b.Owner)
 	for _, topic := range slices.Sorted(maps.Keys(current)) {
 		owned := kmsg.NewConsumerMemberMetadataOwnedPartition()
 		owned.Topic, owned.Partitions = topic, current[topic]
@@ -219,14 +219,14 @@ func (b *Balancer) retainOwned(still map[int32]bool) {
 }
 
 // partitionNumbers returns the owned numbers of any topic, and the added partitions that belong to each.
-func (b *Balancer) partitionNumbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]topicPartition) {
-	set, beside = map[int32]bool{}, map[int32][]topicPartition{}
+func (b *Balancer) partitionNumbers(assigned map[string][]int32) (set map[int32]bool, beside map[int32][]TopicPartition) {
+	set, beside = map[int32]bool{}, map[int32][]TopicPartition{}
 	for _, topic := range slices.Sorted(maps.Keys(assigned)) {
 		for _, p := range slices.Sorted(slices.Values(assigned[topic])) {
 			home := p % b.partitions
 			set[home] = true
 			if p != home {
-				beside[home] = append(beside[home], topicPartition{topic, p})
+				beside[home] = append(beside[home], TopicPartition{topic, p})
 			}
 		}
 	}
@@ -234,15 +234,15 @@ func (b *Balancer) partitionNumbers(assigned map[string][]int32) (set map[int32]
 }
 
 // withAddedPartitions returns partitions by topic, with the added ones that belong to them. The caller holds
-// the lock, as onAdded and whileOwned do.
+// the lock, as OnAdded and whileOwned do.
 func (b *Balancer) withAddedPartitions(topics []string, ps ...int32) map[string][]int32 {
 	flow := make(map[string][]int32, len(topics))
 	for _, topic := range topics {
 		flow[topic] = ps
 		for _, p := range ps {
 			for _, at := range b.addedWith[p] {
-				if at.topic == topic {
-					flow[topic] = append(slices.Clip(flow[topic]), at.partition)
+				if at.Topic == topic {
+					flow[topic] = append(slices.Clip(flow[topic]), at.Partition)
 				}
 			}
 		}
@@ -269,7 +269,7 @@ func (b *Balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, e
 	return assigned, nil
 }
 
-func (b *Balancer) acceptAssignment(now map[int32]bool, beside map[int32][]topicPartition) (added, lost []int32, err error) {
+func (b *Balancer) acceptAssignment(now map[int32]bool, beside map[int32][]TopicPartition) (added, lost []int32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.member
@@ -301,7 +301,7 @@ func (b *Balancer) acceptAssignment(now map[int32]bool, beside map[int32][]topic
 	slices.Sort(lost)
 	b.addedWith = beside
 	if len(added) > 0 {
-		b.onAdded(b.client, added)
+		b.OnAdded(b.client, added)
 	}
 	b.owned = owned
 	return added, lost, nil
@@ -367,7 +367,7 @@ func (b *Balancer) addToPlan(plan *kgo.BalancePlan, m *kmsg.JoinGroupResponseMem
 		for _, p := range ps {
 			for ; p < counts[topic]; p += b.partitions {
 				plan.AddPartition(m, topic, p)
-				if !b.includeAdded {
+				if !b.IncludeAdded {
 					break
 				}
 			}

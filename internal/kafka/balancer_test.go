@@ -30,7 +30,7 @@ func mustParse(t *testing.T, b *Balancer, byTopic map[string][]int32) {
 func TestAssignedNumbersChangeWhenAPartitionComesAnew(t *testing.T) {
 	b := NewBalancer(4)
 	var added []int32
-	b.onAdded = func(_ *kgo.Client, ps []int32) { added = append(added, ps...) }
+	b.OnAdded = func(_ *kgo.Client, ps []int32) { added = append(added, ps...) }
 
 	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1}})
 	first := b.Assigned()
@@ -63,7 +63,7 @@ func TestAssignedNumbersChangeWhenAPartitionComesAnew(t *testing.T) {
 func TestAddedIsCalledBeforeTheAssignmentIsSeen(t *testing.T) {
 	b := NewBalancer(1)
 	called := false
-	b.onAdded = func(*kgo.Client, []int32) {
+	b.OnAdded = func(*kgo.Client, []int32) {
 		called = true
 		if len(b.owned) != 0 {
 			t.Error("the assignment was visible before the hook")
@@ -114,7 +114,7 @@ func TestBalanceMirrorsNumbersOverTopics(t *testing.T) {
 func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		b := NewBalancer(3)
-		b.includeAdded = takes
+		b.IncludeAdded = takes
 		var members []kmsg.JoinGroupResponseMember
 		for _, id := range []string{"a", "b"} {
 			m := kmsg.NewJoinGroupResponseMember()
@@ -152,9 +152,9 @@ func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 // joins it, because it was read without the added one before. Both are then paused until they are resumed.
 func TestPartitionWithAnAddedOneComesAnew(t *testing.T) {
 	b := NewBalancer(2)
-	b.includeAdded = true
+	b.IncludeAdded = true
 	var paused []map[string][]int32
-	b.onAdded = func(_ *kgo.Client, added []int32) {
+	b.OnAdded = func(_ *kgo.Client, added []int32) {
 		paused = append(paused, b.withAddedPartitions([]string{"x", "y"}, added...))
 	}
 	mustParse(t, b, map[string][]int32{"x": {0, 1}, "y": {0, 1}})

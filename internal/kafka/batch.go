@@ -432,7 +432,7 @@ func (b *batchReader) readMessageSet(size int) error {
 		return fetched.Err
 	}
 	b.rest = b.rest[size:]
-	b.records, b.epoch = fromKgo(fetched.Records, b.records), -1
+	b.records, b.epoch = FromKgo(fetched.Records, b.records), -1
 	b.position = max(b.position, next)
 	return nil
 }

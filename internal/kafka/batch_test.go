@@ -145,7 +145,7 @@ func asClient(answer kmsg.FetchResponseTopicPartition, position int64) ([]events
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: position, IsolationLevel: kgo.ReadCommitted(), Topic: "t", Partition: 3,
 	}, &answer, kgo.DefaultDecompressor(), nil)
-	return fromKgo(fetched.Records, nil), max(position, next), fetched.Err
+	return FromKgo(fetched.Records, nil), max(position, next), fetched.Err
 }
 
 // asBatches returns the records that a batchReader decodes from a response, and its next position. It copies borrowed

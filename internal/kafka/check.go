@@ -32,7 +32,7 @@ type topicState struct {
 // CheckTopics compares the topics of the namespace and of its agents with their specification.
 // Without a finding all is well. Agents in named must have a topic.
 func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -25,9 +27,9 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 				cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 				l := openWorker(t, cfg)
 				untilAssigned(t, l, testPartitions)
-				submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
+				kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 7, "a"))
 				in := poll(t, l)
-				committed, err := l.Commit(t.Context(), s.reflect(in))
+				committed, err := l.Commit(t.Context(), s.Reflect(in))
 				if err != nil || committed != (wrong == 0) {
 					t.Fatalf("decided by a clock that is %v off: committed %v, %v", wrong, committed, err)
 				}
@@ -39,8 +41,8 @@ func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 				}
 				var again []events.Record
 				until(t, l, "the same again", func(rs []events.Record) bool { again = append(again, rs...); return len(again) == len(in) })
-				commit(t, l, len(again), s.reflect(again))
-				if seen := s.reflected(t, 1); len(seen) != 1 {
+				commit(t, l, len(again), s.Reflect(again))
+				if seen := s.Reflected(t, 1); len(seen) != 1 {
 					t.Errorf("events: %v", seen)
 				}
 			})
@@ -57,7 +59,7 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 		clock := func() *brokerclock.Clock {
 			return brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 		}
-		reply := events.Record{Topic: s.inboxes[0], Partition: -1, Key: []byte("k"), Value: []byte("{}")}
+		reply := events.Record{Topic: s.Inboxes[0], Partition: -1, Key: []byte("k"), Value: []byte("{}")}
 		told := func(t *testing.T, c *brokerclock.Clock, send func() error) {
 			t.Helper()
 			for deadline := time.Now().Add(30 * time.Second); !c.Fresh(); {
@@ -80,9 +82,9 @@ func TestWhatIsWrittenTellsTheTime(t *testing.T) {
 			told(t, cfg.Clock, func() error { return p.Send(t.Context(), reply) })
 		})
 		t.Run("session", func(t *testing.T) {
-			cfg := kafka.SessionConfig{Config: s.worker("one").Config, Group: "told", Topic: s.inboxes[1]}
+			cfg := agentsession.Config{Config: s.worker("one").Config, Group: "told", Topic: s.Inboxes[1]}
 			cfg.Clock = clock()
-			m, err := kafka.OpenSession(t.Context(), cfg)
+			m, err := agentsession.Open(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,10 +108,10 @@ func TestAWrongClockIsFoundByAnyRecordOfItsInstant(t *testing.T) {
 			cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
-			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
+			kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 7, "a"))
 			in := poll(t, l)
 			answerLatest(s, func() (time.Time, bool) { return time.Now(), true })
-			committed, err := l.Commit(t.Context(), s.reflect(in))
+			committed, err := l.Commit(t.Context(), s.Reflect(in))
 			if err != nil || committed != (wrong == 0) {
 				t.Errorf("decided by a clock that is %v off: committed %v, %v", wrong, committed, err)
 			}
@@ -127,14 +129,14 @@ func TestNoRecordTellsNoTime(t *testing.T) {
 			cfg.Clock = brokerclock.NewClockWith(func() time.Time { return time.Now().Add(wrong) })
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
-			submit(t, s.outside(t), input(s.inboxes[0], 7, "a"))
+			kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 7, "a"))
 			in := poll(t, l)
 			var asked int
 			answerLatest(s, func() (time.Time, bool) {
 				asked++
 				return time.UnixMilli(-1), asked <= 3
 			})
-			committed, err := l.Commit(t.Context(), s.reflect(in))
+			committed, err := l.Commit(t.Context(), s.Reflect(in))
 			if err != nil || committed != (wrong == 0) {
 				t.Errorf("decided by a clock that is %v off: committed %v, %v", wrong, committed, err)
 			}

@@ -43,12 +43,8 @@ type Config struct {
 // Hook is any hook of the client library.
 type Hook = kgo.Hook
 
-// ClientOptions returns the options that every client shares, for clients that this package has no type for, such as
-// the load generator's.
-func (c Config) ClientOptions() []kgo.Opt { return c.options() }
-
-// options returns the options that every client shares. Each caller adds its own.
-func (c Config) options() []kgo.Opt {
+// ClientOptions returns the options that every client shares. Each caller adds its own.
+func (c Config) ClientOptions() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
 		// The client library would identify itself to the broker by KIP-511 and push metrics (KIP-714). Whether a

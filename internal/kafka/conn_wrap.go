@@ -11,12 +11,12 @@ const dialTimeout = 10 * time.Second
 
 // A request begins with its size and its API key. The client passes each request in a single Write.
 const (
-	requestKeyAt  = 4
-	requestKeyEnd = requestKeyAt + 2
+	RequestKeyAt  = 4
+	RequestKeyEnd = RequestKeyAt + 2
 )
 
-// wrapConns returns c with its connections wrapped above TLS, where requests can be recognized.
-func (c Config) wrapConns(wrap func(net.Conn) net.Conn) Config {
+// WrapConns returns c with its connections wrapped above TLS, where requests can be recognized.
+func (c Config) WrapConns(wrap func(net.Conn) net.Conn) Config {
 	dial := c.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext

@@ -54,7 +54,7 @@ func changeDefinitions(ctx context.Context, c Config, decide func([]events.Recor
 		return false, err
 	}
 	defer admin.Close()
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsTransactionTimeout))...)...)
 	if err != nil {
 		return false, fmt.Errorf("client: %w", err)
@@ -108,7 +108,7 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 	}
 	rs := make([]*kgo.Record, len(out))
 	for i := range out {
-		rs[i] = toKgo(&out[i])
+		rs[i] = ToKgo(&out[i])
 	}
 	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)

@@ -35,7 +35,7 @@ type Definitions struct {
 // The goroutine ends with ctx, with Close, or with an error that no retry can fix (see Done). It waits for unavailable
 // brokers.
 func WatchDefinitions(ctx context.Context, c Config, fn func(events.Record)) (*Definitions, error) {
-	cl, err := kgo.NewClient(c.options()...)
+	cl, err := kgo.NewClient(c.ClientOptions()...)
 	if err != nil {
 		return nil, fmt.Errorf("watch definitions: %w", err)
 	}
@@ -64,7 +64,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 			close(d.advanced)
 			d.advanced = make(chan struct{})
 		}
-		d.lastErr, d.err = r.lastErr, markFinal(err)
+		d.lastErr, d.err = r.lastErr, FinalError(err)
 		d.mu.Unlock()
 		if err != nil {
 			return
@@ -76,7 +76,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 // workflow that fn didn't receive an unknown one.
 func (d *Definitions) ReadToEndNow(ctx context.Context) error {
 	listed, err := d.adm.ListCommittedOffsets(ctx, d.topic)
-	ends, err := allOffsets(d.topic, "committed end", listed, err)
+	ends, err := AllOffsets(d.topic, "committed end", listed, err)
 	if err != nil {
 		return errors.Join(err, d.Err())
 	}

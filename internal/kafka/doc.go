@@ -7,13 +7,13 @@
 //	Worker       a scheduler: consumes inboxes and produces events in one transaction
 //	Follower     a supervisor, as a group member, or an index, with all partitions: reads events
 //	             from its own positions, and knows when it has caught up
-//	Session      an agent: finishes requests in any order, sends replies by their deadline
 //	Restorer     reads a partition or a topic to its end: restores, and the tools
 //	Tail         reads new records from an offset on, without a group
 //	Definitions  follows the definitions topic to its current end
 //	Producer     records outside of transactions: submissions, recoveries
 //
-// Package brokerclock below it estimates broker time. Two others are separate so that a program that imports the
+// Packages below it are agentsession, an agent's membership in the group of its requests, and brokerclock, an estimate
+// of broker time. Two others are separate so that a program that imports the
 // public package links neither: embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
 //
 // # Files
@@ -32,33 +32,15 @@
 //	inbox_gate.go                  pauses and resumes inboxes, as package inboxgate decides
 //	quarantine.go, corruption.go       what can't be read, for the broker's disk has changed it
 //	leaderless.go                  the error of leaderless partitions
-//	tracker.go                     which requests of a partition are finished
-//
-// # An agent's request
-//
-//	for {
-//		requests := session.Poll(ctx)                  // committed ones only
-//		for each request, concurrently:
-//			ctx := session.HeldContext(partition)      // ends when the partition is reassigned
-//			work(ctx, until complete-by)
-//			session.Send(until complete-by, reply)     // acknowledged, or past its deadline
-//			session.Done(partition, offset)            // in any order
-//	}
 //
 // # Guarantees
 //
 //   - A record for which Send returned nil is on all in-sync replicas.
-//   - An offset is committed only if every request below it is Done. Requests that are
-//     Done above it are not delivered to the next owner again, as far as 4096 bytes of
-//     metadata can list them.
-//   - A reply that was not sent at its context's deadline is never written.
 //   - ReadToEndNow returns after all records that were committed at its call were seen.
 //
 // # What is not guaranteed
 //
-//   - Exactly-once delivery of requests: an owner may die between its reply and the commit.
-//   - Exactly-once writes: a record whose delivery timed out may have been written, and
-//     replies in the same flight as one that timed out are sent again.
+//   - Exactly-once writes: a record whose delivery timed out may have been written.
 //   - After a timeout, that the record was not written.
 //   - LogAppendTime, replicas and atomic transactions on the embedded broker
 //     (see package embedded).
@@ -66,8 +48,7 @@
 // # Not obvious
 //
 //   - The client checks only the context of a batch's first record, and fails the whole
-//     buffer of its partition with it. So a session sends replies in flights with one
-//     context each, and a Producer's records have none.
+//     buffer of its partition with it. So a Producer's records have none.
 //   - A consumer client skips transaction markers and compacted batches silently, so it
 //     can't tell that it has reached the end. reader uses the position of the fetch
 //     response instead.

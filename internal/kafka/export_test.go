@@ -3,7 +3,7 @@ package kafka
 // RefreshMetadata makes a worker look for added partitions now, instead of after metadataAgeMax.
 func (l *Worker) RefreshMetadata() { l.session.Client().ForceMetadataRefresh() }
 
-func (f errorClass) String() string {
+func (f ErrorClass) String() string {
 	return [...]string{"retried", "refused", "fenced", "hopeless"}[f]
 }
 

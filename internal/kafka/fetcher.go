@@ -59,7 +59,7 @@ type leader struct {
 
 // partitionReader is the position of one partition in one assignment.
 type partitionReader struct {
-	at         topicPartition
+	at         TopicPartition
 	assignment uint64 // number of the assignment
 	batches    *batchReader
 	// records of the last chunk that were not returned yet.
@@ -110,7 +110,7 @@ func (r *partitionReader) backOff(now time.Time) { r.backOffWithin(now, fetchRet
 
 // backOffQuarantined delays the next request for records that can't be read (see quarantines).
 func (r *partitionReader) backOffQuarantined(now time.Time) {
-	r.backOffWithin(now, quarantineLeast, quarantineMost)
+	r.backOffWithin(now, QuarantineMin, QuarantineMax)
 }
 
 func (r *partitionReader) backOffWithin(now time.Time, least, most time.Duration) {
@@ -138,7 +138,7 @@ type leaderResponse struct {
 
 // queueRequest adds a partition to its leader's next request, unless it has unread records or backs off.
 func (f *fetcher) queueRequest(r *partitionReader, now time.Time) {
-	node, _, _ := f.client.PartitionLeader(r.at.topic, r.at.partition) // the client's poll returns the error
+	node, _, _ := f.client.PartitionLeader(r.at.Topic, r.at.Partition) // the client's poll returns the error
 	switch {
 	case r.hasUnread():
 		f.leaderOf(node).unread = true
@@ -227,19 +227,19 @@ func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
 	slices.SortStableFunc(wanted, func(a, b *partitionReader) int { return cmp.Compare(b.passedOver, a.passedOver) })
 	request := fetchRequest(f.wait)
 	for _, r := range wanted {
-		i := slices.IndexFunc(request.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.at.topic })
+		i := slices.IndexFunc(request.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.at.Topic })
 		if i < 0 {
 			i = len(request.Topics)
 			topic := kmsg.NewFetchRequestTopic()
-			topic.Topic, topic.TopicID = r.at.topic, f.ids[r.at.topic]
+			topic.Topic, topic.TopicID = r.at.Topic, f.ids[r.at.Topic]
 			request.Topics = append(request.Topics, topic)
 		}
 		topic := &request.Topics[i]
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.partition, r.batches.position, f.bytes
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.Partition, r.batches.position, f.bytes
 		// The epochs of the current leader and of the last record let a leader detect that its log
 		// diverges (KIP-320, and KIP-595, "Fetch").
-		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.topic, r.at.partition)
+		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.Topic, r.at.Partition)
 		p.LastFetchedEpoch = r.batches.epoch
 		topic.Partitions = append(topic.Partitions, p)
 	}
@@ -278,15 +278,15 @@ func (f *fetcher) handleResponse(a *leaderResponse, handle func(partitionRespons
 }
 
 // findPartition returns a partition of a response, nil if it has none.
-func (f *fetcher) findPartition(response *kmsg.FetchResponse, at topicPartition) *kmsg.FetchResponseTopicPartition {
+func (f *fetcher) findPartition(response *kmsg.FetchResponse, at TopicPartition) *kmsg.FetchResponseTopicPartition {
 	for i := range response.Topics {
 		t := &response.Topics[i]
 		// Versions from 13 on name topics only by id.
-		if t.Topic != at.topic && (t.Topic != "" || t.TopicID != f.ids[at.topic]) {
+		if t.Topic != at.Topic && (t.Topic != "" || t.TopicID != f.ids[at.Topic]) {
 			continue
 		}
 		for k := range t.Partitions {
-			if t.Partitions[k].Partition == at.partition {
+			if t.Partitions[k].Partition == at.Partition {
 				return &t.Partitions[k]
 			}
 		}
@@ -300,10 +300,10 @@ func (f *fetcher) retryLater(r *partitionReader, err error, now time.Time) error
 	ke, fromBroker := errors.AsType[*kerr.Error](err)
 	switch {
 	case errors.Is(err, kgo.ErrClientClosed), fromBroker && !ke.Retriable:
-		return fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
+		return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		if r.missing++; r.missing > fetchMissingTries {
-			return fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
+			return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
 		}
 	}
 	r.backOff(now)

@@ -20,7 +20,7 @@ func TestFetchesThatFail(t *testing.T) {
 	defer client.Close()
 	f, now := fetcher{client: client}, time.Now()
 	fresh := func() *partitionReader {
-		return &partitionReader{at: topicPartition{"t", 3}, batches: newBatchReader("t", 3, 0, true), leader: noBroker}
+		return &partitionReader{at: TopicPartition{"t", 3}, batches: newBatchReader("t", 3, 0, true), leader: noBroker}
 	}
 
 	r := fresh()
@@ -53,7 +53,7 @@ func TestFetchesThatFail(t *testing.T) {
 // the follower. The next owner handles it.
 func TestAnswersForPartitionsThatWent(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4)}
-	r := &partitionReader{at: topicPartition{"t", 3}, assignment: 7, batches: newBatchReader("t", 3, 0, true), leader: noBroker}
+	r := &partitionReader{at: TopicPartition{"t", 3}, assignment: 7, batches: newBatchReader("t", 3, 0, true), leader: noBroker}
 	for _, err := range []error{kerr.OffsetOutOfRange, kerr.TopicAuthorizationFailed} {
 		if failed := f.handlePartition(t.Context(), partitionResponse{partitionReader: r, err: err}); failed != nil {
 			t.Errorf("%v: %v", err, failed)
@@ -66,7 +66,7 @@ func TestAnswersForPartitionsThatWent(t *testing.T) {
 func TestAnswersThatSayNothing(t *testing.T) {
 	f := &Follower{balancer: NewBalancer(4), progress: map[string]map[int32]partitionProgress{"t": {3: {position: 5, highWatermark: 9, tail: 9}}}}
 	f.balancer.owned = map[int32]uint64{3: 7}
-	r := &partitionReader{at: topicPartition{"t", 3}, assignment: 7, batches: newBatchReader("t", 3, 5, true), leader: noBroker}
+	r := &partitionReader{at: TopicPartition{"t", 3}, assignment: 7, batches: newBatchReader("t", 3, 5, true), leader: noBroker}
 	lags := kmsg.NewFetchResponseTopicPartition()
 	lags.Partition, lags.HighWatermark, lags.LastStableOffset = 3, 4, 4
 	for _, p := range []*kmsg.FetchResponseTopicPartition{nil, &lags} {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,18 +126,18 @@ type partitionProgress struct{ position, highWatermark, tail int64 }
 // OpenFollower joins the group. It fails if a topic is missing or has another partition count, or the cluster can't be
 // reached within ctx. The follower exists until Close, even if ctx ends.
 func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
-	orDefault(&cfg.SessionTimeout, DefaultSessionTimeout)
-	orDefault(&cfg.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&cfg.MaxPollRecords, DefaultMaxPollRecords)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, DefaultFetchMaxWait)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, DefaultMaxPollRecords)
 	if cfg.Listener == nil {
 		cfg.Listener = &FollowerListener{}
 	}
 	if cfg.Group == "" && cfg.Start == nil || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
 		return nil, fmt.Errorf("%s: needs a group or a Start function, topics (%d) and partitions (%d)", cfg.name(), len(cfg.Topics), cfg.Partitions)
 	}
-	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
+	ids, err := CheckCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, false)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cfg.name(), markFinal(err))
+		return nil, fmt.Errorf("%s: %w", cfg.name(), FinalError(err))
 	}
 	cfg.Reached = true
 	f := &Follower{cfg: cfg, balancer: NewBalancer(cfg.Partitions), woken: make(chan struct{}, 1), progress: map[string]map[int32]partitionProgress{}}
@@ -144,17 +145,17 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 		f.progress[topic] = map[int32]partitionProgress{}
 		f.readers = append(f.readers, make([]*partitionReader, cfg.Partitions))
 	}
-	f.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
-	f.balancer.onAdded = f.forgetPartitions
+	f.balancer.SetHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
+	f.balancer.OnAdded = f.forgetPartitions
 	f.tail = brokerclock.NewTail(cfg.Clock, cfg.Namespace)
 	f.life, f.cancelLife = context.WithCancel(context.Background())
-	client, err := kgo.NewClient(append(cfg.options(), f.options()...)...)
+	client, err := kgo.NewClient(append(cfg.ClientOptions(), f.options()...)...)
 	if err != nil {
 		f.cancelLife()
 		return nil, fmt.Errorf("%s: client: %w", cfg.name(), err)
 	}
 	f.client = client
-	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: fetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
+	f.fetcher = fetcher{client: client, ids: ids, wait: cfg.FetchMaxWait, bytes: FetchPartitionBytes(len(cfg.Topics) * int(cfg.Partitions)),
 		responses: make(chan leaderResponse), leaders: map[int32]*leader{}, life: f.life}
 	if cfg.Group == "" {
 		client.PauseFetchTopics(cfg.Topics...) // the client only keeps their metadata; the fetcher fetches
@@ -183,7 +184,7 @@ func (f *Follower) readAll() {
 			offsets[topic][int32(p)] = kgo.NewOffset().At(noCommit)
 		}
 	}
-	f.balancer.ownAll()
+	f.balancer.OwnAll()
 	if _, err := f.placePartitions(f.life, offsets); err == nil && f.cfg.Listener.Assigned != nil {
 		f.cfg.Listener.Assigned(all, nil)
 	}
@@ -193,7 +194,7 @@ func (f *Follower) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(f.life),
 		kgo.WithHooks(f.balancer),
-		kgo.MetadataMinAge(metadataAgeMin),
+		kgo.MetadataMinAge(MetadataAgeMin),
 	}
 	if f.cfg.Group == "" {
 		return opts
@@ -211,7 +212,7 @@ func (f *Follower) options() []kgo.Opt {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(f.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(heartbeatInterval(f.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(HeartbeatInterval(f.cfg.SessionTimeout)),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 	)
 	if f.cfg.InstanceID != "" {
@@ -331,14 +332,14 @@ func (f *Follower) startOffset(ctx context.Context, topic string, p int32, commi
 func (f *Follower) logBounds(ctx context.Context, topic string, ps []int32) (starts, ends map[int32]int64, err error) {
 	// The group's goroutine may call this before OpenFollower has set f.client.
 	var admin *kadm.Client
-	f.balancer.withClient(func(client *kgo.Client) { admin = kadm.NewClient(client) })
+	f.balancer.WithClient(func(client *kgo.Client) { admin = kadm.NewClient(client) })
 	for try := 1; ; try++ {
 		// The end first: a trim in between must not put the start above the end.
 		last, endErr := admin.ListEndOffsets(ctx, topic)
 		first, startErr := admin.ListStartOffsets(ctx, topic)
 		ends, starts = map[int32]int64{}, map[int32]int64{}
-		_, endErr = offsetsOfPartitions(topic, "end", ps, last, endErr)
-		_, startErr = offsetsOfPartitions(topic, "start", ps, first, startErr)
+		_, endErr = OffsetsOfPartitions(topic, "end", ps, last, endErr)
+		_, startErr = OffsetsOfPartitions(topic, "start", ps, first, startErr)
 		for _, p := range ps {
 			end, ended := last.Lookup(topic, p)
 			if start, began := first.Lookup(topic, p); ended && began && end.Err == nil && start.Err == nil {
@@ -465,7 +466,7 @@ func (f *Follower) Wake() {
 func (f *Follower) Close() { f.closing.Do(f.close) }
 
 func (f *Follower) close() {
-	err := closeClient(f.client, f.cancelLife, membership{f.cfg.Group, f.cfg.InstanceID, f.cfg.LeaveOnClose})
+	err := CloseClient(f.client, f.cancelLife, Membership{f.cfg.Group, f.cfg.InstanceID, f.cfg.LeaveOnClose})
 	if err != nil && f.cfg.Listener.LeaveFailed != nil {
 		f.cfg.Listener.LeaveFailed(err)
 	}

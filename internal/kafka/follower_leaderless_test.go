@@ -9,14 +9,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestFollowerBeginsBesideAPartitionThatSaysNothing checks that a newly assigned partition whose offsets can't be
 // listed, such as one without a leader, doesn't block the others. It counts as caught up only once its end is known.
 func TestFollowerBeginsBesideAPartitionThatSaysNothing(t *testing.T) {
 	s := embedded(t)
-	cl := s.outside(t)
-	submit(t, cl, input(s.ns.Events(), 0, "a"), input(s.ns.Events(), 1, "b"))
+	cl := s.Outside(t)
+	kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 0, "a"), kafkatest.Input(s.NS.Events(), 1, "b"))
 	var heals atomic.Bool
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
@@ -26,7 +27,7 @@ func TestFollowerBeginsBesideAPartitionThatSaysNothing(t *testing.T) {
 		req := k.(*kmsg.ListOffsetsRequest)
 		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 		at := kmsg.NewListOffsetsResponseTopic()
-		at.Topic = s.ns.Events()
+		at.Topic = s.NS.Events()
 		for _, p := range req.Topics[0].Partitions {
 			answer := kmsg.NewListOffsetsResponseTopicPartition()
 			answer.Partition, answer.Offset = p.Partition, 0
@@ -54,15 +55,15 @@ func TestFollowerBeginsBesideAPartitionThatSaysNothing(t *testing.T) {
 		take(rs)
 		return got["a"] && got["b"]
 	})
-	if end, ok := f.HighWatermark(s.ns.Events(), 0); !ok || end != 1 {
+	if end, ok := f.HighWatermark(s.NS.Events(), 0); !ok || end != 1 {
 		t.Errorf("of the partition beside it %d, %v is known", end, ok)
 	}
-	if end, ok := f.HighWatermark(s.ns.Events(), 1); ok {
+	if end, ok := f.HighWatermark(s.NS.Events(), 1); ok {
 		t.Errorf("it ended at %d, and nobody has said so", end)
 	}
-	if at, ok := f.Position(s.ns.Events(), 1); !ok || at != 1 {
+	if at, ok := f.Position(s.NS.Events(), 1); !ok || at != 1 {
 		t.Errorf("it was read to %d, %v", at, ok)
 	}
 	heals.Store(true)
-	follow(t, f, "its end", func([]events.Record) bool { return caughtUp(f, s.ns.Events(), testPartitions) })
+	follow(t, f, "its end", func([]events.Record) bool { return caughtUp(f, s.NS.Events(), testPartitions) })
 }

@@ -48,7 +48,7 @@ func (f *Follower) checkMembership(ctx context.Context) error {
 	if err := f.failed(); err != nil {
 		return err
 	}
-	if err := fetchError(ctx, told, nil, f.duplicate); err != nil {
+	if err := FetchError(ctx, told, nil, f.duplicate); err != nil {
 		return f.fail(ctx, fmt.Errorf("poll: %w", err))
 	}
 	return nil
@@ -56,7 +56,7 @@ func (f *Follower) checkMembership(ctx context.Context) error {
 
 // duplicate returns the error of a follower whose instance id another process has taken; nil: that isn't established.
 func (f *Follower) duplicate(err error) error {
-	return f.balancer.duplicate(f.client, f.cfg.Group, f.cfg.InstanceID, f.cfg.SessionTimeout, err)
+	return f.balancer.Duplicate(f.client, f.cfg.Group, f.cfg.InstanceID, f.cfg.SessionTimeout, err)
 }
 
 // requestPartitions sends fetch requests for the assigned partitions. It reports whether fetched records are
@@ -94,7 +94,7 @@ func (f *Follower) newPartitionReader(topic string, p int32, number uint64) *par
 	if !placed {
 		return nil
 	}
-	r := &partitionReader{at: topicPartition{topic, p}, assignment: number, batches: newBatchReader(topic, p, stand.position, f.cfg.ReuseBuffers), leader: noBroker}
+	r := &partitionReader{at: TopicPartition{topic, p}, assignment: number, batches: newBatchReader(topic, p, stand.position, f.cfg.ReuseBuffers), leader: noBroker}
 	for _, hook := range f.cfg.Hooks {
 		if hook, ok := hook.(kgo.HookFetchBatchRead); ok {
 			r.batches.onBatch = func(m kgo.FetchBatchMetrics) {
@@ -168,7 +168,7 @@ func (f *Follower) handleResponse(ctx context.Context, a *leaderResponse) (err e
 func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) error {
 	r, p := got.partitionReader, got.partition
 	switch {
-	case f.balancer.Assigned()[r.at.partition] != r.assignment:
+	case f.balancer.Assigned()[r.at.Partition] != r.assignment:
 		return nil // it is no longer assigned
 	case errors.Is(got.err, kerr.OffsetOutOfRange):
 		return f.rangeError(ctx, r, got.err)
@@ -179,7 +179,7 @@ func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) e
 		r.backOff(time.Now()) // the response left it out, perhaps because of a quota
 		return nil
 	case p.DivergingEpoch.EndOffset >= 0:
-		return &LostError{Topic: r.at.topic, Partition: r.at.partition, From: min(r.batches.position, p.DivergingEpoch.EndOffset), To: r.batches.position}
+		return &LostError{Topic: r.at.Topic, Partition: r.at.Partition, From: min(r.batches.position, p.DivergingEpoch.EndOffset), To: r.batches.position}
 	}
 	r.end = p.HighWatermark
 	if r.passedOver++; len(p.RecordBatches) > 0 || p.LastStableOffset <= r.batches.position {
@@ -212,13 +212,13 @@ func (f *Follower) readFailed(err error) {
 
 // rangeError adds the bounds of a log that doesn't have the reader's position.
 func (f *Follower) rangeError(ctx context.Context, r *partitionReader, err error) error {
-	err = fmt.Errorf("topic %s partition %d: %w", r.at.topic, r.at.partition, err)
-	p := r.at.partition
-	starts, ends, listErr := f.logBounds(ctx, r.at.topic, []int32{p})
+	err = fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
+	p := r.at.Partition
+	starts, ends, listErr := f.logBounds(ctx, r.at.Topic, []int32{p})
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	return errors.Join(err, &OffsetRangeError{Topic: r.at.topic, Partition: p, Offset: r.batches.position, Start: starts[p], End: ends[p]})
+	return errors.Join(err, &OffsetRangeError{Topic: r.at.Topic, Partition: p, Offset: r.batches.position, Start: starts[p], End: ends[p]})
 }
 
 // LostError says that records which were read are no longer in the log: a new leader didn't have them, although the
@@ -247,12 +247,12 @@ func (f *Follower) updateProgress(r *partitionReader, change func(*partitionProg
 	owned := f.balancer.Assigned()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stand, placed := f.progress[r.at.topic][r.at.partition]
-	if !placed || owned[r.at.partition] != r.assignment {
+	stand, placed := f.progress[r.at.Topic][r.at.Partition]
+	if !placed || owned[r.at.Partition] != r.assignment {
 		return
 	}
 	change(&stand)
-	f.progress[r.at.topic][r.at.partition] = stand
+	f.progress[r.at.Topic][r.at.Partition] = stand
 }
 
 // collect moves fetched records to polled, from the partitions in turn.
@@ -273,7 +273,7 @@ func (f *Follower) collect() {
 			f.blockRebalance()
 			owned = f.balancer.Assigned()
 		}
-		if owned[r.at.partition] == r.assignment { // not of an earlier assignment
+		if owned[r.at.Partition] == r.assignment { // not of an earlier assignment
 			f.collectPartition(r)
 		}
 	}
@@ -297,7 +297,7 @@ func (f *Follower) collectPartition(r *partitionReader) {
 	if err != nil {
 		r.backOffQuarantined(time.Now())
 		if f.cfg.Listener.Corrupt != nil {
-			f.cfg.Listener.Corrupt(r.at.topic, r.at.partition, err)
+			f.cfg.Listener.Corrupt(r.at.Topic, r.at.Partition, err)
 		}
 	} else {
 		r.resetBackoff()

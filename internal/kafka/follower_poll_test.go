@@ -27,7 +27,7 @@ import (
 func (s *site) numbered(p int32, from, n int) []*kgo.Record {
 	rs := make([]*kgo.Record, n)
 	for i := range rs {
-		rs[i] = input(s.ns.Events(), p, fmt.Sprintf("value %d", from+i))
+		rs[i] = kafkatest.Input(s.NS.Events(), p, fmt.Sprintf("value %d", from+i))
 		rs[i].Headers = []kgo.RecordHeader{{Key: "number", Value: fmt.Appendf(nil, "header %d", from+i)}}
 	}
 	return rs
@@ -52,7 +52,7 @@ func (b *batchesRead) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, 
 func TestFollowerGivesAFewAtATime(t *testing.T) {
 	const records, most = 400, 7
 	each(t, func(t *testing.T, s *site) {
-		submit(t, s.outside(t), s.numbered(1, 0, records)...)
+		kafkatest.Submit(t, s.Outside(t), s.numbered(1, 0, records)...)
 		for _, lend := range []bool{true, false} {
 			cfg, read := s.follower(), &batchesRead{}
 			cfg.MaxPollRecords, cfg.ReuseBuffers, cfg.Hooks = most, lend, []kafka.Hook{read}
@@ -69,7 +69,7 @@ func TestFollowerGivesAFewAtATime(t *testing.T) {
 					}
 					next++
 				}
-				if at, ok := f.Position(s.ns.Events(), 1); ok && at != int64(next) {
+				if at, ok := f.Position(s.NS.Events(), 1); ok && at != int64(next) {
 					t.Fatalf("after %d records it stands at %d", next, at)
 				}
 				kept = append(kept, rs...)
@@ -95,9 +95,9 @@ func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 		cfg := s.follower()
 		cfg.Start = func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }
 		a := openFollower(t, cfg)
-		cl := s.outside(t)
-		follow(t, a, "all", func([]events.Record) bool { return caughtUp(a, s.ns.Events(), testPartitions) })
-		submit(t, cl, s.numbered(1, 0, 1)...)
+		cl := s.Outside(t)
+		follow(t, a, "all", func([]events.Record) bool { return caughtUp(a, s.NS.Events(), testPartitions) })
+		kafkatest.Submit(t, cl, s.numbered(1, 0, 1)...)
 		follow(t, a, "a record", func(rs []events.Record) bool { return len(rs) == 1 })
 
 		b := openFollower(t, cfg)
@@ -121,14 +121,14 @@ func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 	const moves = 12
 	s := newSite(t, kafkatest.Embedded(t, kfake.NumBrokers(3)))
-	f, cl := openFollower(t, s.follower()), s.outside(t)
+	f, cl := openFollower(t, s.follower()), s.Outside(t)
 	next := [testPartitions]int{}
 	for move := range moves {
 		for p := range int32(testPartitions) {
-			if err := s.Fake.MoveTopicPartition(s.ns.Events(), p, int32((move+int(p))%3)); err != nil {
+			if err := s.Fake.MoveTopicPartition(s.NS.Events(), p, int32((move+int(p))%3)); err != nil {
 				t.Fatal(err)
 			}
-			submit(t, cl, s.numbered(p, 3*move, 3)...)
+			kafkatest.Submit(t, cl, s.numbered(p, 3*move, 3)...)
 		}
 		follow(t, f, fmt.Sprintf("all after move %d", move), func(rs []events.Record) bool {
 			for i := range rs {
@@ -146,7 +146,7 @@ func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 // was read from an offset on. The follower ends, because records after that offset are lost.
 func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 	s := embedded(t)
-	submit(t, s.outside(t), s.numbered(1, 0, 4)...)
+	kafkatest.Submit(t, s.Outside(t), s.numbered(1, 0, 4)...)
 	s.Fake.ControlKey(int16(kmsg.Fetch), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
 		req := k.(*kmsg.FetchRequest)
@@ -169,7 +169,7 @@ func TestFollowerIsToldWhereLogsPart(t *testing.T) {
 	read := 0
 	err := endOf(t, f, func(rs []events.Record) { read += len(rs) })
 	var lost *kafka.LostError
-	if !errors.As(err, &lost) || *lost != (kafka.LostError{Topic: s.ns.Events(), Partition: 1, From: 2, To: 4}) || read != 4 {
+	if !errors.As(err, &lost) || *lost != (kafka.LostError{Topic: s.NS.Events(), Partition: 1, From: 2, To: 4}) || read != 4 {
 		t.Errorf("%d records, then %v", read, err)
 	}
 }
@@ -226,7 +226,7 @@ func TestFollowerNoticesWhatItsLogHasLost(t *testing.T) {
 		t.Helper()
 		cl := b.Client(t) // a new producer: the restored log doesn't know the old one's last writes
 		for _, value := range values {
-			submit(t, cl, &kgo.Record{Topic: topic, Value: []byte(value)})
+			kafkatest.Submit(t, cl, &kgo.Record{Topic: topic, Value: []byte(value)})
 		}
 	}
 	stopped := func(change func() error) {
@@ -276,14 +276,14 @@ func TestFollowerReadsLargeBatchesBesideABacklog(t *testing.T) {
 		backlog      = 8
 	)
 	each(t, func(t *testing.T, s *site) {
-		topic := string(s.ns) + topic
+		topic := string(s.NS) + topic
 		s.CreateTopicsWith(t, testPartitions, map[string]string{"max.message.bytes": fmt.Sprint(kafka.MaxMessageBytes)}, topic)
-		cl := s.outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(kafka.MaxMessageBytes))
+		cl := s.Outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(kafka.MaxMessageBytes))
 		for range backlog {
-			submit(t, cl, input(topic, 0, strings.Repeat("s", small)))
+			kafkatest.Submit(t, cl, kafkatest.Input(topic, 0, strings.Repeat("s", small)))
 		}
 		for p := range int32(3) { // so that they compete
-			submit(t, cl, input(topic, 1+p, strings.Repeat("l", large)), input(topic, 1+p, "after it"))
+			kafkatest.Submit(t, cl, kafkatest.Input(topic, 1+p, strings.Repeat("l", large)), kafkatest.Input(topic, 1+p, "after it"))
 		}
 		cfg := s.follower()
 		cfg.Topics = []string{topic}

@@ -11,11 +11,12 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 func (s *site) follower() kafka.FollowerConfig {
 	return kafka.FollowerConfig{
-		Config: s.config, Group: s.ns.SupervisorGroup(), Topics: []string{s.ns.Events()}, Partitions: testPartitions,
+		Config: s.Config, Group: s.NS.SupervisorGroup(), Topics: []string{s.NS.Events()}, Partitions: testPartitions,
 		SessionTimeout: 2 * time.Second, FetchMaxWait: 50 * time.Millisecond,
 	}
 }
@@ -64,14 +65,14 @@ func caughtUp(f *kafka.Follower, topic string, n int) bool {
 
 func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
-		s.transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: the log ends here
-		s.transact(t, 1, kgo.TryAbort, "never")
+		s.Transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
+		s.Transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: the log ends here
+		s.Transact(t, 1, kgo.TryAbort, "never")
 		r := s.restorer(t, nil)
 		s.awaitEnd(t, r, 0, 6)
 		s.awaitEnd(t, r, 1, 2)
-		cl := s.outside(t)
-		submit(t, cl, input(s.ns.Events(), 2, "d"), input(s.ns.Events(), 2, "e"))
+		cl := s.Outside(t)
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 2, "d"), kafkatest.Input(s.NS.Events(), 2, "e"))
 
 		cfg := s.follower()
 		cfg.Start = func(_ context.Context, _ string, p int32) (int64, bool, error) { return 1, p == 0, nil }
@@ -81,14 +82,14 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 			for _, r := range rs {
 				got[string(r.Value)] = true
 			}
-			return caughtUp(f, s.ns.Events(), testPartitions)
+			return caughtUp(f, s.NS.Events(), testPartitions)
 		})
 		if fmt.Sprint(got) != "map[b:true c:true d:true e:true]" {
 			t.Errorf("read %v", got)
 		}
 		for p, want := range map[int32]int64{0: 6, 1: 2, 2: 2, 3: 0} {
-			at, _ := f.Position(s.ns.Events(), p)
-			end, _ := f.HighWatermark(s.ns.Events(), p)
+			at, _ := f.Position(s.NS.Events(), p)
+			end, _ := f.HighWatermark(s.NS.Events(), p)
 			if at != want || end != want {
 				t.Errorf("partition %d: at %d of %d, want %d", p, at, end, want)
 			}
@@ -105,7 +106,7 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 			for _, r := range rs {
 				again = append(again, string(r.Value))
 			}
-			return caughtUp(f, s.ns.Events(), testPartitions)
+			return caughtUp(f, s.NS.Events(), testPartitions)
 		})
 		if fmt.Sprint(again) != "[e]" {
 			t.Errorf("after the commit came %v", again)
@@ -117,11 +118,11 @@ func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
 // start offset itself must be in the log.
 func TestFollowerReadsAgain(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for i := range 4 {
-			submit(t, cl, input(s.ns.Events(), 1, fmt.Sprint(i)))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, fmt.Sprint(i)))
 		}
-		s.trim(t, 1, 1)
+		s.Trim(t, 1, 1)
 		for begin, want := range map[int64]string{1: "[1 2 3]", 2: "[1 2 3]", 4: "[3]"} {
 			cfg := s.follower()
 			cfg.IncludePrevious, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) { return begin, p == 1, nil }
@@ -131,7 +132,7 @@ func TestFollowerReadsAgain(t *testing.T) {
 				for _, r := range rs {
 					got = append(got, string(r.Value))
 				}
-				return caughtUp(f, s.ns.Events(), testPartitions)
+				return caughtUp(f, s.NS.Events(), testPartitions)
 			})
 			if fmt.Sprint(got) != want {
 				t.Errorf("from %d on: %v, want %s", begin, got, want)
@@ -151,15 +152,15 @@ func TestFollowerReadsAgain(t *testing.T) {
 // fetched before it, for example from a snapshot.
 func TestFollowerStartsAtWhatCameMeanwhile(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
-		submit(t, cl, input(s.ns.Events(), 1, "before"))
+		cl := s.Outside(t)
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, "before"))
 		cfg := s.follower()
 		cfg.IncludePrevious, cfg.Start = true, func(_ context.Context, _ string, p int32) (int64, bool, error) {
 			if p != 1 {
 				return 0, true, nil
 			}
-			submit(t, cl, input(s.ns.Events(), 1, "meanwhile"))
-			submit(t, cl, input(s.ns.Events(), 1, "the last"))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, "meanwhile"))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, "the last"))
 			return 3, true, nil
 		}
 		f := openFollower(t, cfg)
@@ -207,14 +208,14 @@ func TestFollowerStartsThatFail(t *testing.T) {
 // TestFollowerWhosePositionIsTrimmedAway trims the log between Start and the first fetch.
 func TestFollowerWhosePositionIsTrimmedAway(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for i := range 6 {
-			submit(t, cl, input(s.ns.Events(), 1, fmt.Sprint(i)))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, fmt.Sprint(i)))
 		}
 		cfg := s.follower()
 		cfg.Start = func(_ context.Context, _ string, p int32) (int64, bool, error) {
 			if p == 1 {
-				s.trim(t, 1, 4)
+				s.Trim(t, 1, 4)
 			}
 			return 0, true, nil
 		}
@@ -238,17 +239,17 @@ func TestFollowerWhosePositionIsTrimmedAway(t *testing.T) {
 
 func TestFollowerMovesACommitThatTheLogHasLeftBehind(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for i := range 6 {
-			submit(t, cl, input(s.ns.Events(), 1, fmt.Sprint(i)))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, fmt.Sprint(i)))
 		}
 		f := openFollower(t, s.follower())
-		follow(t, f, "the end", func([]events.Record) bool { return caughtUp(f, s.ns.Events(), testPartitions) })
+		follow(t, f, "the end", func([]events.Record) bool { return caughtUp(f, s.NS.Events(), testPartitions) })
 		if err := f.Commit(t.Context(), map[int32]int64{1: 2}); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
-		s.trim(t, 1, 4)
+		s.Trim(t, 1, 4)
 		cfg := s.follower()
 		moved := make(chan string, 1)
 		cfg.Listener = &kafka.FollowerListener{Reset: func(_ string, p int32, from, to int64) { moved <- fmt.Sprint(p, from, to) }}
@@ -273,7 +274,7 @@ func TestFollowersShareWithoutGaps(t *testing.T) {
 		cfg := s.follower()
 		cfg.Start = func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }
 		a := openFollower(t, cfg)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		stop := make(chan struct{})
 		stopped := make(chan struct{})
 		go func() {
@@ -284,7 +285,7 @@ func TestFollowersShareWithoutGaps(t *testing.T) {
 					return
 				case <-time.After(2 * time.Millisecond):
 				}
-				cl.Produce(context.Background(), input(s.ns.Events(), int32(i%testPartitions), "x"), nil)
+				cl.Produce(context.Background(), kafkatest.Input(s.NS.Events(), int32(i%testPartitions), "x"), nil)
 			}
 		}()
 		defer func() { close(stop); <-stopped }()
@@ -330,10 +331,10 @@ func TestFollowersShareWithoutGaps(t *testing.T) {
 				})
 			}
 			both("half each", func() bool {
-				return len(a.Assigned()) == testPartitions/2 && caughtUp(b, s.ns.Events(), testPartitions/2)
+				return len(a.Assigned()) == testPartitions/2 && caughtUp(b, s.NS.Events(), testPartitions/2)
 			})
 			b.Close()
-			follow(t, a, "all again", func(rs []events.Record) bool { take(a, sa, rs); return caughtUp(a, s.ns.Events(), testPartitions) })
+			follow(t, a, "all again", func(rs []events.Record) bool { take(a, sa, rs); return caughtUp(a, s.NS.Events(), testPartitions) })
 		}
 	})
 }
@@ -357,9 +358,9 @@ func TestFollowerWakes(t *testing.T) {
 // when it has caught up.
 func TestFollowersWithoutAGroup(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
-		cl := s.outside(t)
-		submit(t, cl, input(s.ns.Events(), 2, "d"), input(s.ns.Events(), 2, "e"))
+		s.Transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
+		cl := s.Outside(t)
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 2, "d"), kafkatest.Input(s.NS.Events(), 2, "e"))
 		cfg := s.follower()
 		cfg.Group = ""
 		if _, err := kafka.OpenFollower(t.Context(), cfg); err == nil {
@@ -373,13 +374,13 @@ func TestFollowersWithoutAGroup(t *testing.T) {
 				for _, r := range rs {
 					got[string(r.Value)] = true
 				}
-				return caughtUp(f, s.ns.Events(), testPartitions)
+				return caughtUp(f, s.NS.Events(), testPartitions)
 			})
 			if fmt.Sprint(got) != "map[b:true c:true d:true e:true]" {
 				t.Errorf("read %v", got)
 			}
 		}
-		submit(t, cl, input(s.ns.Events(), 3, "later"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 3, "later"))
 		for _, f := range followers {
 			follow(t, f, "what comes later", func(rs []events.Record) bool { return len(rs) > 0 && string(rs[0].Value) == "later" })
 		}

@@ -33,9 +33,9 @@ type GroupState struct {
 	Members []Member
 }
 
-// noSuchGroup reports whether an error means that the broker doesn't know the group, or knows it as one of another
+// NoSuchGroup reports whether an error means that the broker doesn't know the group, or knows it as one of another
 // kind, or doesn't support the request.
-func noSuchGroup(err error) bool {
+func NoSuchGroup(err error) bool {
 	return errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.UnsupportedVersion)
 }
 
@@ -47,7 +47,7 @@ func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, er
 		var state GroupState
 		err := a.retryCoordinator(ctx, group, func() (err error) { state, err = describe(ctx, group); return err })
 		switch {
-		case noSuchGroup(err):
+		case NoSuchGroup(err):
 		case err != nil:
 			return GroupState{}, fmt.Errorf("describe group %s: %w", group, err)
 		case len(state.Members) > 0:
@@ -73,7 +73,7 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 		if m.InstanceID != nil {
 			member.InstanceID = *m.InstanceID
 		}
-		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == protocolName {
+		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == ProtocolName {
 			member.Owner = string(joined.UserData)
 		}
 		if owned, ok := m.Assigned.AsConsumer(); ok {
@@ -175,7 +175,7 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
 		var lag map[string]map[int32]int64
 		err := a.retryCoordinator(ctx, group, func() (err error) { lag, err = of(ctx, group); return err })
-		if err != nil && !noSuchGroup(err) {
+		if err != nil && !NoSuchGroup(err) {
 			return nil, fmt.Errorf("lag of group %s: %w", group, err)
 		}
 		if err == nil && len(lag) > 0 {
@@ -217,7 +217,7 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 			switch {
 			case l.Err == nil:
 				lag[topic][p] = l.Lag
-			case isFinal(l.Err):
+			case IsFinal(l.Err):
 				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
 			}
 		}
@@ -234,7 +234,7 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	if err != nil {
 		return nil, err
 	}
-	commits, err := a.committedOffsets(ctx, group)
+	commits, err := a.CommittedOffsets(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -249,8 +249,8 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	})
 }
 
-// committedOffsets returns a group's commits with their metadata.
-func (a *Admin) committedOffsets(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
+// CommittedOffsets returns a group's commits with their metadata.
+func (a *Admin) CommittedOffsets(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
 	err = a.retryCoordinator(ctx, group, func() error {
 		commits, err = a.adm.FetchOffsets(ctx, group)
 		if err == nil {

@@ -21,32 +21,32 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		for kind, opts := range kinds {
 			t.Run(kind, func(t *testing.T) {
-				r := newRequests(t, b, 1)
-				admin, err := kafka.OpenAdmin(r.cfg)
+				r := kafkatest.NewRequests(t, b, 1)
+				admin, err := kafka.OpenAdmin(r.Config)
 				must(t, err)
 				t.Cleanup(admin.Close)
-				group := kgo.ConsumerGroup(r.group)
+				group := kgo.ConsumerGroup(r.Group)
 				if kind == "share" {
-					group = kgo.ShareGroup(r.group)
+					group = kgo.ShareGroup(r.Group)
 				}
-				member := b.Client(t, append(opts, group, kgo.ConsumeTopics(r.topic), kgo.ClientID("one of "+kind))...)
+				member := b.Client(t, append(opts, group, kgo.ConsumeTopics(r.Topic), kgo.ClientID("one of "+kind))...)
 				read := make(chan *kgo.Record)
 				go func() {
 					defer close(read)
-					for r.ctx.Err() == nil {
-						for _, rec := range member.PollRecords(r.ctx, 1).Records() {
+					for r.Ctx.Err() == nil {
+						for _, rec := range member.PollRecords(r.Ctx, 1).Records() {
 							read <- rec
 						}
 					}
 				}()
-				first := r.readBy(read)
-				r.write(0, 0, 3) // at most one is read, because nothing receives from read
-				state, err := admin.DescribeGroup(r.ctx, r.group)
+				first := readBy(r, read)
+				r.Write(0, 0, 3) // at most one is read, because nothing receives from read
+				state, err := admin.DescribeGroup(r.Ctx, r.Group)
 				must(t, err)
 				if state.State != "Stable" || len(state.Members) != 1 || state.Members[0].ClientID != "one of "+kind {
 					t.Fatalf("%+v", state)
 				}
-				topic := r.topic
+				topic := r.Topic
 				if kind == "consumer" && b.Kind == kafkatest.EmbeddedKind {
 					topic = "" // kfake has only the topic's id
 				}
@@ -54,11 +54,11 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 					t.Errorf("it owns %v", state.Members[0].Partitions)
 				}
 				if kind != "share" {
-					must(t, member.CommitRecords(r.ctx, first))
+					must(t, member.CommitRecords(r.Ctx, first))
 				}
-				lag, err := admin.GroupLag(r.ctx, r.group)
+				lag, err := admin.GroupLag(r.Ctx, r.Group)
 				must(t, err)
-				if lag[r.topic][0] <= 0 {
+				if lag[r.Topic][0] <= 0 {
 					t.Errorf("the lag is %v after the first of several", lag)
 				}
 			})
@@ -68,16 +68,16 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 
 // readBy writes records until the member has read one, and returns that. A share group begins at the end of the log, so
 // a record from before isn't read.
-func (r *requests) readBy(read <-chan *kgo.Record) *kgo.Record {
-	r.t.Helper()
+func readBy(r *kafkatest.Requests, read <-chan *kgo.Record) *kgo.Record {
+	r.T.Helper()
 	for {
 		select {
 		case rec := <-read:
 			return rec
-		case <-r.ctx.Done():
-			r.t.Fatal("nothing was read")
+		case <-r.Ctx.Done():
+			r.T.Fatal("nothing was read")
 		default:
-			r.write(0, 0, 1)
+			r.Write(0, 0, 1)
 		}
 	}
 }
@@ -86,15 +86,15 @@ func (r *requests) readBy(read <-chan *kgo.Record) *kgo.Record {
 // deleted topic is not an error.
 func TestLagOfTopicsThatAreNamed(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		r := newRequests(t, b, 2)
-		r.write(1, 0, 3)
-		admin, err := kafka.OpenAdmin(r.cfg)
+		r := kafkatest.NewRequests(t, b, 2)
+		r.Write(1, 0, 3)
+		admin, err := kafka.OpenAdmin(r.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
-		lag, err := admin.GroupLag(r.ctx, r.group, r.topic, r.topic+".deleted")
+		lag, err := admin.GroupLag(r.Ctx, r.Group, r.Topic, r.Topic+".deleted")
 		must(t, err)
-		if len(lag) != 1 || lag[r.topic][0] != 0 || lag[r.topic][1] != 3 {
-			t.Errorf("the lag is %v, want 3 in partition 1 of %s", lag, r.topic)
+		if len(lag) != 1 || lag[r.Topic][0] != 0 || lag[r.Topic][1] != 3 {
+			t.Errorf("the lag is %v, want 3 in partition 1 of %s", lag, r.Topic)
 		}
 	})
 }

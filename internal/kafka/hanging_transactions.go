@@ -14,9 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// offsetsTopic has the offsets of all groups. Transactions that commit offsets write to it, too.
-const offsetsTopic = "__consumer_offsets"
-
 // hangingFor is how long a transaction must have been idle before it can be reported: the end of a transaction reaches
 // its partitions with a delay.
 const hangingFor = 15 * time.Second
@@ -59,7 +56,7 @@ func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 	var hanging []*HangingError
 	for _, d := range open {
 		if !underWay(d, known) {
-			hanging = append(hanging, &HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, brokers: a.cfg.Brokers})
+			hanging = append(hanging, &HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, Brokers: a.cfg.Brokers})
 		}
 	}
 	slices.SortFunc(hanging, func(a, b *HangingError) int {
@@ -70,7 +67,7 @@ func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 
 // transactional returns the partitions that transactions of the namespace write to.
 func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
@@ -83,12 +80,12 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 		}
 	}
 	// The broker lists internal topics only if they are requested by name.
-	internal, err := metadata(ctx, a.adm, offsetsTopic)
+	internal, err := Metadata(ctx, a.adm, OffsetsTopic)
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", offsetsTopic, err)
+		return nil, fmt.Errorf("look up %s: %w", OffsetsTopic, err)
 	}
-	if t := internal.Topics[offsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
-		topics.Add(offsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
+	if t := internal.Topics[OffsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
+		topics.Add(OffsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
 	}
 	return topics, nil
 }
@@ -173,7 +170,7 @@ func (a *Admin) UnstablePartitions(ctx context.Context, partitions int32) ([]int
 	}
 	held := map[int32]bool{}
 	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); noSuchGroup(err) {
+		if err := kerr.ErrorForCode(g.ErrorCode); NoSuchGroup(err) {
 			return nil, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("offsets of group %s: %w", group.Group, err)

@@ -15,13 +15,13 @@ import (
 // that the offsets that it commits are unstable.
 func TestOpenTransactionsDoNotHang(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		s.begin(t, "somebody-"+string(s.ns), 2, "open")
+		s.Begin(t, "somebody-"+string(s.NS), 2, "open")
 		kept := kadm.Offsets{}
-		kept.Add(kadm.Offset{Topic: s.inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
-		_, err := kadm.NewClient(s.outside(t)).CommitOffsets(t.Context(), s.ns.SchedulerGroup(), kept) // creates the group
+		kept.Add(kadm.Offset{Topic: s.Inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
+		_, err := kadm.NewClient(s.Outside(t)).CommitOffsets(t.Context(), s.NS.SchedulerGroup(), kept) // creates the group
 		must(t, err)
-		s.KeepOffsetsUnstable(t, "another-"+string(s.ns), s.ns.SchedulerGroup(), s.inboxes[0], 1)
-		a, err := kafka.OpenAdmin(s.config)
+		s.KeepOffsetsUnstable(t, "another-"+string(s.NS), s.NS.SchedulerGroup(), s.Inboxes[0], 1)
+		a, err := kafka.OpenAdmin(s.Config)
 		must(t, err)
 		defer a.Close()
 		if hanging, err := a.Hanging(t.Context()); err != nil || len(hanging) > 0 {
@@ -41,14 +41,14 @@ func TestHangingTransactionsAreListed(t *testing.T) {
 		s.Fake.KeepControl()
 		return s.longAgo(k.(*kmsg.DescribeProducersRequest)), nil, true
 	})
-	a, err := kafka.OpenAdmin(s.config)
+	a, err := kafka.OpenAdmin(s.Config)
 	must(t, err)
 	defer a.Close()
 	hanging, err := a.Hanging(t.Context())
 	if err != nil || len(hanging) != 2 {
 		t.Fatalf("%v hang, %v", hanging, err)
 	}
-	for i, want := range []string{s.ns.Events() + " --partition 0 --start-offset 7", s.ns.Requests("a") + " --partition 1 --start-offset 7"} {
+	for i, want := range []string{s.NS.Events() + " --partition 0 --start-offset 7", s.NS.Requests("a") + " --partition 1 --start-offset 7"} {
 		if got := hanging[i].Abort(); !strings.HasSuffix(got, want) {
 			t.Errorf("%q doesn't end with %q", got, want)
 		}
@@ -64,7 +64,7 @@ func (s *site) longAgo(request *kmsg.DescribeProducersRequest) *kmsg.DescribePro
 		for _, p := range t.Partitions {
 			partition := kmsg.NewDescribeProducersResponseTopicPartition()
 			partition.Partition = p
-			if t.Topic == s.ns.Events() && p == 0 || t.Topic == s.ns.Requests("a") && p == 1 {
+			if t.Topic == s.NS.Events() && p == 0 || t.Topic == s.NS.Requests("a") && p == 1 {
 				producer := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
 				producer.ProducerID, producer.LastTimestamp, producer.CurrentTxnStartOffset = 4711, 1, 7
 				partition.ActiveProducers = append(partition.ActiveProducers, producer)

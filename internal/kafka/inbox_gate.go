@@ -1,90 +1,29 @@
 package kafka
 
 import (
-	"time"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// gatedClient adapts a client to inboxgate.Client. Nothing else may pause or resume a fetching client (forbidigo, in
+// GatedClient adapts a client to inboxgate.Client. Nothing else may pause or resume a fetching client (forbidigo, in
 // .golangci.yml).
-type gatedClient struct{ client func() *kgo.Client }
+type GatedClient struct{ Client func() *kgo.Client }
 
 // Pause implements inboxgate.Client.
-func (c gatedClient) Pause(in inboxgate.Inbox) {
+func (c GatedClient) Pause(in inboxgate.Inbox) {
 	if in.Partition == inboxgate.AllPartitions {
-		c.client().PauseFetchTopics(in.Topic)
+		c.Client().PauseFetchTopics(in.Topic)
 		return
 	}
-	c.client().PauseFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
+	c.Client().PauseFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
 }
 
 // Resume implements inboxgate.Client.
-func (c gatedClient) Resume(in inboxgate.Inbox) {
+func (c GatedClient) Resume(in inboxgate.Inbox) {
 	if in.Partition == inboxgate.AllPartitions {
-		c.client().ResumeFetchTopics(in.Topic)
+		c.Client().ResumeFetchTopics(in.Topic)
 		return
 	}
-	c.client().ResumeFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
-}
-
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-// inbox returns the partition in the form of package inboxgate.
-func (at topicPartition) inbox() inboxgate.Inbox {
-	return inboxgate.Inbox{Topic: at.topic, Partition: at.partition}
-}
-
-// workerGate is the inbox gate of a worker. The client's goroutines pause newly assigned partitions, so the balancer's
-// lock guards it: no assignment can change while it is held.
-type workerGate struct {
-	balancer *Balancer
-	topics   []string // the inboxes
-	gate     *inboxgate.Gate
-}
-
-func newWorkerGate(b *Balancer, topics []string) *workerGate {
-	return &workerGate{b, topics, inboxgate.New(gatedClient{func() *kgo.Client { return b.client }})}
-}
-
-// forEachInbox calls fn for partitions of topics and their added partitions. The caller holds the lock.
-func (g *workerGate) forEachInbox(topics []string, ps []int32, fn func(inboxgate.Inbox)) {
-	for topic, all := range g.balancer.withAddedPartitions(topics, ps...) {
-		for _, p := range all {
-			fn(inboxgate.Inbox{Topic: topic, Partition: p})
-		}
-	}
-}
-
-// pauseAssigned pauses newly assigned partitions before any of their records can be fetched. The caller holds the lock.
-func (g *workerGate) pauseAssigned(added []int32) {
-	g.forEachInbox(g.topics, added, func(in inboxgate.Inbox) { g.gate.PauseOnly(in, inboxgate.PausedForRestore) })
-}
-
-// pause pauses an inbox of a partition if it is still owned under the assignment.
-func (g *workerGate) pause(p int32, assignment uint64, topic string, why inboxgate.Reason, until time.Time) {
-	g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
-		g.forEachInbox([]string{topic}, []int32{p}, func(in inboxgate.Inbox) { g.gate.Pause(in, why, until) })
-	})
-}
-
-// resume ends a reason for inboxes of a partition; no topics: all. It reports whether the partition is still owned
-// under the assignment.
-func (g *workerGate) resume(p int32, assignment uint64, why inboxgate.Reason, topics []string) bool {
-	if len(topics) == 0 {
-		topics = g.topics
-	}
-	return g.balancer.whileOwned(p, assignment, func(*kgo.Client) {
-		g.forEachInbox(topics, []int32{p}, func(in inboxgate.Inbox) { g.gate.Resume(in, why) })
-	})
-}
-
-// withGate calls fn with the gate, whatever is assigned.
-func (g *workerGate) withGate(fn func(*inboxgate.Gate)) {
-	g.balancer.withClient(func(*kgo.Client) { fn(g.gate) })
+	c.Client().ResumeFetchPartitions(map[string][]int32{in.Topic: {in.Partition}})
 }

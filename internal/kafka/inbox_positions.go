@@ -20,8 +20,8 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
-	if noSuchGroup(err) {
+	commits, err := a.CommittedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
+	if NoSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -34,10 +34,10 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	var found []PositionFinding
 	for i, topic := range topics {
 		for _, c := range (kadm.OffsetResponses{topic: commits[topic]}).Sorted() {
-			at := topicPartition{topic, c.Partition}
-			p := Position{topic, c.Partition, c.At, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.Metadata}
-			_, _, fault := judgePosition(committed{c.At, c.Metadata}, ids[i], p.Start, p.End)
-			if end, cut := cuts[at]; cut && fault == "" && p.isCut() {
+			at := TopicPartition{topic, c.Partition}
+			p := Position{topic, c.Partition, c.At, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), c.Metadata}
+			_, _, fault := JudgePosition(PositionCommit{c.At, c.Metadata}, ids[i], p.Start, p.End)
+			if end, cut := cuts[at]; cut && fault == "" && p.IsCut() {
 				p.End, fault = end, PositionCut
 			}
 			if fault != "" && p.End >= 0 {
@@ -50,14 +50,14 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 
 // cuts returns where logs were truncated below commits, according to their leader epochs. A log that has since grown
 // past the commit has other records there.
-func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topicPartition]int64 {
+func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[TopicPartition]int64 {
 	var ask kadm.OffsetForLeaderEpochRequest
 	commits.Each(func(c kadm.OffsetResponse) {
 		if c.LeaderEpoch >= 0 && c.At > 0 {
 			ask.Add(c.Topic, c.Partition, c.LeaderEpoch)
 		}
 	})
-	cuts := map[topicPartition]int64{}
+	cuts := map[TopicPartition]int64{}
 	if len(ask) == 0 {
 		return cuts
 	}
@@ -65,7 +65,7 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 	for topic, ps := range answers {
 		for p, answer := range ps {
 			if c, ok := commits.Lookup(topic, p); ok && answer.Err == nil && answer.EndOffset >= 0 && answer.EndOffset < c.At {
-				cuts[topicPartition{topic, p}] = answer.EndOffset
+				cuts[TopicPartition{topic, p}] = answer.EndOffset
 			}
 		}
 	}
@@ -75,8 +75,8 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[topi
 // withoutCuts returns offsets without the partitions of an inbox whose logs were truncated below the scheduler group's
 // commits.
 func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32]int64) (map[int32]int64, error) {
-	commits, err := a.committedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
-	if noSuchGroup(err) {
+	commits, err := a.CommittedOffsets(ctx, a.cfg.Namespace.SchedulerGroup())
+	if NoSuchGroup(err) {
 		return offsets, nil
 	}
 	if err != nil {
@@ -93,9 +93,9 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	cuts := a.cuts(ctx, kadm.OffsetResponses{topic: commits[topic]})
 	whole := make(map[int32]int64, len(offsets))
 	for p, offset := range offsets {
-		_, cut := cuts[topicPartition{topic, p}]
+		_, cut := cuts[TopicPartition{topic, p}]
 		c, ok := commits.Lookup(topic, p)
-		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.isCut()) {
+		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.IsCut()) {
 			continue
 		}
 		whole[p] = offset

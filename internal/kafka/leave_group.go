@@ -10,26 +10,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// membership is a client's membership in a group.
-type membership struct {
-	group, instance string
-	leavesOnClose   func() bool // whether a static member leaves; nil: it stays
+// Membership is a client's membership in a group.
+type Membership struct {
+	Group, Instance string
+	LeavesOnClose   func() bool // whether a static member leaves; nil: it stays
 }
 
-// noMembership is for clients that aren't static members of a group.
-var noMembership membership
+// NoMembership is for clients that aren't static members of a group.
+var NoMembership Membership
 
-// leave ends a membership. A dynamic member leaves. A static member stays, so that a restart keeps its partitions,
-// unless leavesOnClose reports that it won't come back: otherwise its partitions would be idle until its session times
+// Leave ends a membership. A dynamic member leaves. A static member stays, so that a restart keeps its partitions,
+// unless LeavesOnClose reports that it won't come back: otherwise its partitions would be idle until its session times
 // out. The client library never removes a static member.
-func (m membership) leave(ctx context.Context, client *kgo.Client) error {
+func (m Membership) Leave(ctx context.Context, client *kgo.Client) error {
 	member, _ := client.GroupMetadata()
 	err := client.LeaveGroupContext(ctx) // ends heartbeats, too
-	if err == nil && m.instance != "" && member != "" && m.leavesOnClose != nil && m.leavesOnClose() {
-		err = removeStatic(ctx, client, m.group, m.instance, member)
+	if err == nil && m.Instance != "" && member != "" && m.LeavesOnClose != nil && m.LeavesOnClose() {
+		err = removeStatic(ctx, client, m.Group, m.Instance, member)
 	}
 	if err != nil {
-		return fmt.Errorf("leave group %s: %w; the others wait until the session times out", m.group, err)
+		return fmt.Errorf("leave group %s: %w; the others wait until the session times out", m.Group, err)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package kafka_test
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,15 +14,13 @@ const (
 	longTransaction = 5 * time.Minute
 )
 
-func yes() bool { return true }
-
 // TestStaticMemberLeaves checks that a static member that won't return leaves its group when it closes, and that
 // another member gets its partitions immediately instead of after the session timeout.
 func TestStaticMemberLeaves(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := func(name string) kafka.WorkerConfig {
 			c := s.worker(name)
-			c.InstanceID, c.LeaveOnClose = string(s.ns)+name, yes
+			c.InstanceID, c.LeaveOnClose = string(s.NS)+name, yes
 			c.SessionTimeout, c.TransactionTimeout = longSession, longTransaction
 			c.Listener = &kafka.WorkerListener{LeaveFailed: func(err error) { t.Errorf("%s: %v", name, err) }}
 			return c
@@ -50,7 +46,7 @@ func TestStaticMemberLeaves(t *testing.T) {
 func TestStaticMemberLeavesItsDuplicateAlone(t *testing.T) {
 	s := newSite(t, kafkatest.Kafka(t))
 	cfg := s.worker("one")
-	cfg.InstanceID, cfg.LeaveOnClose = string(s.ns)+"one", yes
+	cfg.InstanceID, cfg.LeaveOnClose = string(s.NS)+"one", yes
 	older := openWorker(t, cfg)
 	untilAssigned(t, older, testPartitions)
 	cfg.Owner = "two" // otherwise it would be fenced and close
@@ -58,66 +54,12 @@ func TestStaticMemberLeavesItsDuplicateAlone(t *testing.T) {
 	untilAssigned(t, duplicate, testPartitions)
 	before, _ := duplicate.Member(0)
 	older.Close()
-	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+	kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[3], 4, "a"))
 	in := poll(t, duplicate)
-	if committed, err := duplicate.Commit(t.Context(), s.reflect(in)); !committed || err != nil {
+	if committed, err := duplicate.Commit(t.Context(), s.Reflect(in)); !committed || err != nil {
 		t.Errorf("the duplicate commits: %v, %v", committed, err)
 	}
 	if after, owns := duplicate.Member(0); after != before || !owns {
 		t.Errorf("the duplicate was member %s and is %s, and has partition 0: %v", before, after, owns)
 	}
-}
-
-// TestStaticSessionLeaves checks that a static session leaves its group when it closes.
-func TestStaticSessionLeaves(t *testing.T) {
-	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		t.Parallel()
-		r := newRequests(t, b, 1)
-		open := func(name string) (*kafka.Session, <-chan []int32) {
-			assigned := make(chan []int32, 10)
-			return r.open(func(c *kafka.SessionConfig) {
-				c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, longSession
-				c.Listener.Assigned = func(ps []int32) { assigned <- slices.Clone(ps) }
-			}), assigned
-		}
-		goes, has := open("goes")
-		r.await(has, 0)
-		_, gets := open("stays")
-		if err := goes.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		r.await(gets, 0)
-	})
-}
-
-// TestStaticFollowerLeaves checks that a static follower leaves its group when it closes.
-func TestStaticFollowerLeaves(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
-		open := func(name string) *kafka.Follower {
-			c := s.follower()
-			c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, longSession
-			c.Listener = &kafka.FollowerListener{LeaveFailed: func(err error) { t.Errorf("%s: %v", name, err) }}
-			return openFollower(t, c)
-		}
-		until := func(f *kafka.Follower, n int) {
-			t.Helper()
-			for ctx := bounded(t); len(f.Assigned()) != n; {
-				if _, err := f.Poll(ctx); err != nil {
-					t.Fatalf("%d partitions instead of %d: %v", len(f.Assigned()), n, err)
-				}
-			}
-		}
-		goes := open("goes")
-		until(goes, testPartitions)
-		stays := open("stays")
-		shared := make(chan struct{})
-		go func() {
-			defer close(shared)
-			until(goes, testPartitions/2)
-		}()
-		until(stays, testPartitions/2)
-		<-shared
-		goes.Close()
-		until(stays, testPartitions)
-	})
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -14,71 +15,83 @@ import (
 // An error means the same to every member of a consumer group: a worker, a follower or an agent's session. This table
 // has the meanings. testdata/member_errors.txt lists the class of every Kafka error.
 
-// errorClass says how a member reacts to an error.
-type errorClass uint8
+// ErrorClass says how a member reacts to an error.
+type ErrorClass uint8
 
 const (
-	// retried: the error is temporary, and the client joins again by itself.
-	retried errorClass = iota
-	// refused: credentials or ACLs don't permit it. It is reported at once, because an operator has to act. The member
-	// retries, because credentials and ACLs may be changed at run time. The process ends after refusedMax.
-	refused
-	// fenced: the group has another member under the instance id. See duplicateAfter.
-	fenced
-	// permanent: no client with these settings can join.
-	permanent
+	// ClassRetried: the error is temporary, and the client joins again by itself.
+	ClassRetried ErrorClass = iota
+	// ClassRefused: credentials or ACLs don't permit it. It is reported at once, because an operator has to act. The member
+	// retries, because credentials and ACLs may be changed at run time. The process ends after RefusedMax.
+	ClassRefused
+	// ClassFenced: the group has another member under the instance id. See DuplicateAfter.
+	ClassFenced
+	// ClassPermanent: no client with these settings can join.
+	ClassPermanent
 )
 
 // errorClasses are the classes of the errors that aren't retried, the most severe first. The first match counts.
 var errorClasses = []struct {
 	err  error
-	fate errorClass
+	fate ErrorClass
 }{
-	{kgo.ErrClientClosed, permanent},
-	{kerr.InvalidSessionTimeout, permanent},
-	{kerr.InvalidTransactionTimeout, permanent},
-	{kerr.InconsistentGroupProtocol, permanent},
-	{kerr.GroupMaxSizeReached, permanent},
-	{kerr.InvalidGroupID, permanent},
-	{kerr.UnsupportedVersion, permanent},
-	{kerr.FencedInstanceID, fenced},
-	{kerr.SaslAuthenticationFailed, refused},
-	{kerr.UnsupportedSaslMechanism, refused},
-	{kerr.IllegalSaslState, refused},
-	{kerr.GroupAuthorizationFailed, refused},
-	{kerr.TopicAuthorizationFailed, refused},
-	{kerr.TransactionalIDAuthorizationFailed, refused},
-	{kerr.ClusterAuthorizationFailed, refused},
+	{kgo.ErrClientClosed, ClassPermanent},
+	{kerr.InvalidSessionTimeout, ClassPermanent},
+	{kerr.InvalidTransactionTimeout, ClassPermanent},
+	{kerr.InconsistentGroupProtocol, ClassPermanent},
+	{kerr.GroupMaxSizeReached, ClassPermanent},
+	{kerr.InvalidGroupID, ClassPermanent},
+	{kerr.UnsupportedVersion, ClassPermanent},
+	{kerr.FencedInstanceID, ClassFenced},
+	{kerr.SaslAuthenticationFailed, ClassRefused},
+	{kerr.UnsupportedSaslMechanism, ClassRefused},
+	{kerr.IllegalSaslState, ClassRefused},
+	{kerr.GroupAuthorizationFailed, ClassRefused},
+	{kerr.TopicAuthorizationFailed, ClassRefused},
+	{kerr.TransactionalIDAuthorizationFailed, ClassRefused},
+	{kerr.ClusterAuthorizationFailed, ClassRefused},
 }
 
-func classOf(err error) errorClass {
+// ClassOf returns the class of an error.
+func ClassOf(err error) ErrorClass {
 	for _, f := range errorClasses {
 		if errors.Is(err, f.err) {
 			return f.fate
 		}
 	}
-	return retried
+	return ClassRetried
 }
 
-// refusedMax is how long a refused operation is retried. refusedGap: if no refusal occurred for this long, the
+// IsFinal reports whether a retry can't succeed.
+func IsFinal(err error) bool {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		return !ke.Retriable
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	return errors.Is(err, kgo.ErrClientClosed)
+}
+
+// RefusedMax is how long a refused operation is retried. RefusedGap: if no refusal occurred for this long, the
 // operation was permitted meanwhile.
 const (
-	refusedMax = time.Minute
-	refusedGap = 30 * time.Second
+	RefusedMax = time.Minute
+	RefusedGap = 30 * time.Second
 )
 
 // RefusedError says that the cluster doesn't permit this principal what it needs: the credentials or the ACLs are
 // wrong, or were changed.
 type RefusedError struct {
 	Err error
-	// Persistent: it was retried for refusedMax.
+	// Persistent: it was retried for RefusedMax.
 	Persistent bool
 }
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("the Kafka brokers don't permit it; check the credentials of this process and the ACLs of its principal: %v", e.Err)
 	if e.Persistent {
-		s += fmt.Sprintf(" (tried again for %v)", refusedMax)
+		s += fmt.Sprintf(" (tried again for %v)", RefusedMax)
 	}
 	return s
 }
@@ -86,21 +99,21 @@ func (e *RefusedError) Error() string {
 // Unwrap returns what the brokers said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Permanent reports whether it was retried for refusedMax.
+// Permanent reports whether it was retried for RefusedMax.
 func (e *RefusedError) Permanent() bool { return e.Persistent }
 
 // Refused reports true: an operator has to act.
 func (e *RefusedError) Refused() bool { return true }
 
 // IsRefused reports whether an error means that the cluster doesn't permit an operation.
-func IsRefused(err error) bool { return classOf(err) == refused }
+func IsRefused(err error) bool { return ClassOf(err) == ClassRefused }
 
-// errorEpisode measures how long a repeated error lasts.
-type errorEpisode struct{ since, last time.Time }
+// ErrorEpisode measures how long a repeated error lasts.
+type ErrorEpisode struct{ since, last time.Time }
 
-// observe records an error at now. It returns the time of the first error since the last pause that was longer than
+// Observe records an error at now. It returns the time of the first error since the last pause that was longer than
 // gap.
-func (e *errorEpisode) observe(now time.Time, gap time.Duration) time.Time {
+func (e *ErrorEpisode) Observe(now time.Time, gap time.Duration) time.Time {
 	if e.since.IsZero() || now.Sub(e.last) > gap {
 		e.since = now
 	}
@@ -120,13 +133,13 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Permanent reports true: the brokers reject it from any client.
 func (e *TimeoutError) Permanent() bool { return true }
 
-// markFinal wraps an error that ends a client in the type that tells the process what it means.
-func markFinal(err error) error {
+// FinalError wraps an error that ends a client in the type that tells the process what it means.
+func FinalError(err error) error {
 	var known *RefusedError
 	switch {
 	case errors.Is(err, kerr.InvalidSessionTimeout), errors.Is(err, kerr.InvalidTransactionTimeout):
 		return &TimeoutError{err}
-	case classOf(err) == refused && !errors.As(err, &known):
+	case ClassOf(err) == ClassRefused && !errors.As(err, &known):
 		return &RefusedError{Err: err}
 	}
 	return err
@@ -145,8 +158,8 @@ func markFinal(err error) error {
 // expired members at intervals, and the client retries after a backoff.
 const fencedGrace = 2 * time.Second
 
-// duplicateAfter returns how long a member must have been fenced before that counts as caused by another process.
-func duplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedGrace }
+// DuplicateAfter returns how long a member must have been fenced before that counts as caused by another process.
+func DuplicateAfter(sessionTimeout time.Duration) time.Duration { return sessionTimeout + fencedGrace }
 
 // DuplicateInstanceError says that another process has joined a group under this one's instance id. If this one joined
 // again, the two would evict each other for ever, and neither would do any work.
@@ -173,9 +186,9 @@ func (e *DuplicateInstanceError) Permanent() bool { return true }
 // describeTimeout bounds the request for the holder of an instance id.
 const describeTimeout = 2 * time.Second
 
-// duplicateOf returns the *DuplicateInstanceError of a member that has been fenced for duplicateAfter; nil: the group
+// FindDuplicate returns the *DuplicateInstanceError of a member that has been fenced for DuplicateAfter; nil: the group
 // has no other member with its instance id.
-func duplicateOf(client *kgo.Client, group, instance, member string, err error) error {
+func FindDuplicate(client *kgo.Client, group, instance, member string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	described, failed := kadm.NewClient(client).DescribeGroups(ctx, group)

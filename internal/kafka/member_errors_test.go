@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,11 +21,11 @@ func TestFateOfEveryError(t *testing.T) {
 	var b strings.Builder
 	for code := int16(-1); code < 1000; code++ {
 		if err, is := errors.AsType[*kerr.Error](kerr.ErrorForCode(code)); is && err.Code == code && (code == -1 || err != kerr.UnknownServerError) {
-			fmt.Fprintf(&b, "%-40s %s\n", err.Message, classOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
+			fmt.Fprintf(&b, "%-40s %s\n", err.Message, ClassOf(fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: err})))
 		}
 	}
-	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", classOf(kgo.ErrClientClosed))
-	fmt.Fprintf(&b, "%-40s %s\n", "anything else", classOf(errors.New("connection refused")))
+	fmt.Fprintf(&b, "%-40s %s\n", "a client that is closed", ClassOf(kgo.ErrClientClosed))
+	fmt.Fprintf(&b, "%-40s %s\n", "anything else", ClassOf(errors.New("connection refused")))
 	if *updateFates {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -52,60 +51,4 @@ func TestFateOfEveryError(t *testing.T) {
 func errorName(err error) string {
 	ke, _ := errors.AsType[*kerr.Error](err)
 	return ke.Message
-}
-
-// TestRefusedSessionEndsAfterABound checks a session that the cluster refuses. It is reported immediately, retried, and
-// ended after refusedMax. A success in between restarts that period. Errors that joining again can't fix end the
-// session immediately.
-func TestRefusedSessionEndsAfterABound(t *testing.T) {
-	denied := fmt.Errorf("poll: %w", &kgo.ErrGroupSession{Err: kerr.GroupAuthorizationFailed})
-	s := &Session{}
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for ; now.Minute() < 5; now = now.Add(5 * time.Second) {
-		if err := s.fatalError(denied, now); err != nil {
-			t.Fatalf("refused for less than %v: %v", refusedMax, err)
-		}
-	}
-	now = now.Add(refusedGap + time.Second) // requests were permitted in between
-	began := now
-	var err error
-	for ; err == nil; now = now.Add(5 * time.Second) {
-		err = s.fatalError(denied, now)
-	}
-	over, is := errors.AsType[*RefusedError](err)
-	if took := now.Sub(began); !is || !over.Permanent() || !errors.Is(err, kerr.GroupAuthorizationFailed) || took < refusedMax || took > refusedMax+15*time.Second {
-		t.Errorf("after %v: %v", took, err)
-	}
-	if !IsRefused(denied) || IsRefused(kerr.NotCoordinator) {
-		t.Error("what operators have to act on isn't told from what passes")
-	}
-	if err := s.fatalError(kerr.InvalidSessionTimeout, now); err == nil {
-		t.Error("a session timeout that brokers don't take is tried again")
-	}
-	if err := s.fatalError(kerr.CoordinatorNotAvailable, now); err != nil {
-		t.Errorf("a coordinator that moves ends a session: %v", err)
-	}
-}
-
-// TestSessionWhoseRepliesArentPermittedEnds checks that refused replies end the session after refusedMax. Replies that
-// can be retried don't.
-func TestSessionWhoseRepliesArentPermittedEnds(t *testing.T) {
-	s := &Session{}
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for range 100 {
-		s.recordRefusal(kerr.NotEnoughReplicas, now)
-		now = now.Add(5 * time.Second)
-	}
-	s.recordRefusal(kerr.TopicAuthorizationFailed, now)
-	if now = now.Add(refusedGap + time.Second); s.repliesError() != nil {
-		t.Fatal("one reply that wasn't permitted ended the session")
-	}
-	for began := now; s.repliesError() == nil; now = now.Add(5 * time.Second) {
-		if s.recordRefusal(kerr.TopicAuthorizationFailed, now); now.Sub(began) > 2*refusedMax {
-			t.Fatal("it goes on for ever")
-		}
-	}
-	if err, is := errors.AsType[*RefusedError](s.repliesError()); !is || !err.Permanent() {
-		t.Error(err)
-	}
 }

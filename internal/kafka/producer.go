@@ -61,7 +61,7 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if o.deliveryTimeout < time.Second {
 		return nil, fmt.Errorf("open producer: delivery timeout %v is below 1s, less than a broker's failover takes; raise it", o.deliveryTimeout)
 	}
-	cl, err := kgo.NewClient(append(c.options(), append(produceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
 		kgo.RecordDeliveryTimeout(o.deliveryTimeout),
 		kgo.ProduceRequestTimeout(max(time.Second, o.deliveryTimeout/produceRequestShare)),
 		// Without it the timeout would not apply to records that may be in flight. If their broker has died, that is
@@ -75,15 +75,15 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	life, end := context.WithCancel(context.Background())
 	p.end = end
 	p.splitter = splitter{produce: p.produce, life: life, topics: map[string]*splitTopic{},
-		maxBytes: func(ctx context.Context, topic string) int { return maxMessageBytes(ctx, cl, topic) }}
+		maxBytes: func(ctx context.Context, topic string) int { return TopicMaxMessageBytes(ctx, cl, topic) }}
 	return p, nil
 }
 
-// produceOptions are the options of every client that produces.
-func produceOptions() []kgo.Opt {
+// ProduceOptions are the options of every client that produces.
+func ProduceOptions() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.RecordPartitioner(byKeyOrExplicit()),
+		kgo.RecordPartitioner(PartitionByKeyOrExplicit()),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		// Records that wait for an acknowledgement form batches without a linger.
 		kgo.ProducerLinger(0),
@@ -95,9 +95,9 @@ func produceOptions() []kgo.Opt {
 	}
 }
 
-// byKeyOrExplicit returns a partitioner that uses a record's partition, or events.Partition of its key if the partition
-// is negative.
-func byKeyOrExplicit() kgo.Partitioner {
+// PartitionByKeyOrExplicit returns a partitioner that uses a record's partition, or events.Partition of its key if the
+// partition is negative.
+func PartitionByKeyOrExplicit() kgo.Partitioner {
 	return kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
 		return func(r *kgo.Record, n int) int {
 			if r.Partition >= 0 {
@@ -148,7 +148,7 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
 		return
 	}
-	p.splitter.send(&pendingRecord{record: r, done: done, bytes: recordBytesMax(&r)})
+	p.splitter.send(&pendingRecord{record: r, done: done, bytes: RecordBytesMax(&r)})
 }
 
 // produce hands a record to the client.
@@ -160,8 +160,8 @@ func (p *Producer) produce(s *pendingRecord) {
 		return
 	}
 	sent := p.cfg.Clock.ProcessNow()
-	p.cl.TryProduce(context.Background(), toKgo(&s.record), func(kr *kgo.Record, err error) {
-		if isRecreated(err) {
+	p.cl.TryProduce(context.Background(), ToKgo(&s.record), func(kr *kgo.Record, err error) {
+		if IsRecreated(err) {
 			p.recreated.forget(p.cl, topic, number)
 		}
 		if err == nil {
@@ -184,14 +184,14 @@ func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 		s.done(r, nil)
 	case kr == nil: // the error is complete: it comes from produce itself
 		s.done(r, err)
-	case isTooLarge(err):
+	case IsTooLarge(err):
 		most := p.splitter.limit(r.Topic)
-		if recordBytesMin(&r) > batchBytesMax && (most == 0 || most > batchBytesMax) {
-			most = batchBytesMax
+		if RecordBytesMin(&r) > BatchBytesMax && (most == 0 || most > BatchBytesMax) {
+			most = BatchBytesMax
 		}
-		s.done(r, &TooLargeError{Topic: r.Topic, Bytes: recordBytesMin(&r), Max: most, Err: err})
+		s.done(r, &TooLargeError{Topic: r.Topic, Bytes: RecordBytesMin(&r), Max: most, Err: err})
 	default:
-		s.done(r, produceError(r.Topic, err))
+		s.done(r, WriteError(r.Topic, err))
 	}
 }
 
@@ -216,7 +216,8 @@ var (
 	ErrNotAcknowledged = errors.New("not acknowledged in time, it may still be written")
 )
 
-func produceError(topic string, err error) error {
+// WriteError returns the error of a record that wasn't written to a topic, with what to do.
+func WriteError(topic string, err error) error {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
 		return fmt.Errorf("write to %s: %w; create it, for a topic of Waybill with `waybill topics create`", topic, ErrNoTopic)

@@ -30,12 +30,12 @@ import (
 // A topic is narrow for narrowFor. Then the bound is removed, because the topic's configuration may have changed.
 
 const (
-	// batchBytesMax is the client's own limit of a batch, before compression. Kafka's default of max.message.bytes is
+	// BatchBytesMax is the client's own limit of a batch, before compression. Kafka's default of max.message.bytes is
 	// slightly larger.
-	batchBytesMax = 1_000_012
-	// batchOverhead, recordOverhead and headerOverhead are bounds in bytes: of a batch without its records, of a record
+	BatchBytesMax = 1_000_012
+	// BatchOverhead, recordOverhead and headerOverhead are bounds in bytes: of a batch without its records, of a record
 	// without its key, value and headers, and of a header without its key and value.
-	batchOverhead  = 61
+	BatchOverhead  = 61
 	recordOverhead = 40
 	headerOverhead = 10
 
@@ -66,12 +66,13 @@ func (e *TooLargeError) Unwrap() error { return e.Err }
 // TooLarge returns Bytes and Max, for callers that match the error by its methods.
 func (e *TooLargeError) TooLarge() (bytes, most int) { return e.Bytes, e.Max }
 
-func isTooLarge(err error) bool {
+// IsTooLarge reports whether a record or its batch was refused because of its size.
+func IsTooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
-// recordBytesMin and recordBytesMax bound the size of a record in a batch, before compression.
-func recordBytesMin(r *events.Record) int {
+// RecordBytesMin and RecordBytesMax bound the size of a record in a batch, before compression.
+func RecordBytesMin(r *events.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
@@ -79,12 +80,12 @@ func recordBytesMin(r *events.Record) int {
 	return n
 }
 
-func recordBytesMax(r *events.Record) int {
-	return recordBytesMin(r) + recordOverhead + headerOverhead*len(r.Headers)
+func RecordBytesMax(r *events.Record) int {
+	return RecordBytesMin(r) + recordOverhead + headerOverhead*len(r.Headers)
 }
 
-// maxMessageBytes requests a topic's max.message.bytes; 0: unknown.
-func maxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
+// TopicMaxMessageBytes requests a topic's max.message.bytes; 0: unknown.
+func TopicMaxMessageBytes(ctx context.Context, cl *kgo.Client, topic string) int {
 	ctx, cancel := context.WithTimeout(ctx, describeTopicTimeout)
 	defer cancel()
 	configs, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, topic)
@@ -125,7 +126,7 @@ type splitTopic struct {
 	maxBytes int       // max.message.bytes; 0: not known
 	// draining: nothing is sent until every record in flight has a result and max.message.bytes was requested.
 	draining bool
-	// limitDoubtful: the topic refused records that fit into maxBytes.
+	// limitDoubtful: the topic refused records that fit into MaxBytes.
 	limitDoubtful bool
 	refused       []*pendingRecord // to be sent again: refused, or written after such a record of its key
 	queue         []*pendingRecord
@@ -195,11 +196,11 @@ func (t *splitTopic) next() *pendingRecord {
 		return nil
 	}
 	s := t.queue[0]
-	if t.inFlight > 0 && batchOverhead+t.bytes+s.bytes > t.maxBytes {
+	if t.inFlight > 0 && BatchOverhead+t.bytes+s.bytes > t.maxBytes {
 		return nil
 	}
 	t.queue = t.queue[1:]
-	s.alone = t.inFlight == 0 && batchOverhead+s.bytes > t.maxBytes
+	s.alone = t.inFlight == 0 && BatchOverhead+s.bytes > t.maxBytes
 	t.inFlight++
 	t.bytes += s.bytes
 	return s
@@ -217,7 +218,7 @@ func (p *splitter) onProduced(s *pendingRecord, err error) (final bool) {
 	}
 	final = true
 	switch {
-	case isTooLarge(err) && !s.alone && recordBytesMin(&s.record) <= batchBytesMax:
+	case IsTooLarge(err) && !s.alone && RecordBytesMin(&s.record) <= BatchBytesMax:
 		p.narrow(t)
 		t.refused, final = append(t.refused, s), false
 	case err == nil && t.draining && t.hasRefused(s.record.Key):

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,14 +11,8 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
-
-// incompressible returns n random bytes.
-func incompressible(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b)
-	return b
-}
 
 // tooLargeError is the error of a record that exceeds its topic's limit.
 type tooLargeError interface {
@@ -32,9 +25,9 @@ type tooLargeError interface {
 func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const most = 100_000
-		topic := string(s.ns) + "narrow"
+		topic := string(s.NS) + "narrow"
 		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
-		p, err := kafka.OpenProducer(s.config)
+		p, err := kafka.OpenProducer(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,9 +38,9 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 			var rs []events.Record
 			var want []string
 			for i := range 12 {
-				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), incompressible(40_000)...)
+				value := append(fmt.Appendf(nil, "%d/%02d ", round, i), kafkatest.Incompressible(40_000)...)
 				if i == 7 {
-					value = append(value, incompressible(80_000)...)
+					value = append(value, kafkatest.Incompressible(80_000)...)
 				} else {
 					want = append(want, fmt.Sprintf("%d/%02d", round, i))
 				}
@@ -96,7 +89,7 @@ func lastOfEach(values []string) []string {
 // inOrder returns the first words of a topic's values, in log order.
 func (s *site) inOrder(t *testing.T, topic string) (got []string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config)
+	admin, err := kafka.OpenAdmin(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

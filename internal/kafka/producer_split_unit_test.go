@@ -33,13 +33,13 @@ func newNarrowTopic(t *testing.T, most, told int) *narrowTopic {
 
 func (n *narrowTopic) send(key, value string) {
 	r := events.Record{Topic: "t", Key: []byte(key), Value: []byte(value)}
-	n.split.send(&pendingRecord{record: r, bytes: recordBytesMax(&r)})
+	n.split.send(&pendingRecord{record: r, bytes: RecordBytesMax(&r)})
 }
 
 // answer accepts or refuses batches until no record is pending.
 func (n *narrowTopic) answer() {
 	for synctest.Wait(); len(n.pending) > 0; synctest.Wait() {
-		batch, bytes := n.pending, batchOverhead
+		batch, bytes := n.pending, BatchOverhead
 		n.pending = nil
 		n.batches++
 		for _, s := range batch {

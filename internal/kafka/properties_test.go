@@ -106,7 +106,7 @@ func must(t *testing.T, err error) {
 
 func ping(t *testing.T, c Config) error {
 	t.Helper()
-	cl, err := kgo.NewClient(append(c.options(), kgo.DialTimeout(2*time.Second), kgo.RequestRetries(0))...)
+	cl, err := kgo.NewClient(append(c.ClientOptions(), kgo.DialTimeout(2*time.Second), kgo.RequestRetries(0))...)
 	must(t, err)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -10,30 +10,30 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// An unreadable partition is read again after quarantineLeast, then after twice as long each time, up to
-// quarantineMost. By then another replica may lead it and have an intact copy.
+// An unreadable partition is read again after QuarantineMin, then after twice as long each time, up to
+// QuarantineMax. By then another replica may lead it and have an intact copy.
 const (
-	quarantineLeast = time.Second
-	quarantineMost  = 30 * time.Second
+	QuarantineMin = time.Second
+	QuarantineMax = 30 * time.Second
 )
 
-// quarantines has the unreadable partitions and the duration of each one's last pause. Without a pause the client would
+// Quarantines has the unreadable partitions and the duration of each one's last pause. Without a pause the client would
 // repeat the fetch at once, for ever, and return the error with each poll. Only Poll's goroutine uses it.
-type quarantines map[topicPartition]time.Duration
+type Quarantines map[TopicPartition]time.Duration
 
-// unreadablePart is an unreadable partition of a poll.
-type unreadablePart struct {
-	at  topicPartition
-	err error
+// UnreadablePartition is an unreadable partition of a poll.
+type UnreadablePartition struct {
+	At  TopicPartition
+	Err error
 }
 
-// takeUnreadable removes the errors of unreadable partitions from a poll and returns them.
-func takeUnreadable(fetches kgo.Fetches) (found []unreadablePart) {
+// TakeUnreadable removes the errors of unreadable partitions from a poll and returns them.
+func TakeUnreadable(fetches kgo.Fetches) (found []UnreadablePartition) {
 	for i := range fetches {
 		for _, t := range fetches[i].Topics {
 			for k := range t.Partitions {
 				if fp := &t.Partitions[k]; unreadable(fp) {
-					found = append(found, unreadablePart{topicPartition{t.Topic, fp.Partition}, fp.Err})
+					found = append(found, UnreadablePartition{TopicPartition{t.Topic, fp.Partition}, fp.Err})
 					fp.Err = nil
 				}
 			}
@@ -42,19 +42,19 @@ func takeUnreadable(fetches kgo.Fetches) (found []unreadablePart) {
 	return found
 }
 
-// pause pauses a partition, for twice as long as the last time.
-func (q quarantines) pause(g *inboxgate.Gate, at topicPartition, now time.Time) {
-	wait := quarantineLeast
+// Pause pauses a partition, for twice as long as the last time.
+func (q Quarantines) Pause(g *inboxgate.Gate, at TopicPartition, now time.Time) {
+	wait := QuarantineMin
 	if last, again := q[at]; again {
-		wait = min(2*last, quarantineMost)
+		wait = min(2*last, QuarantineMax)
 	}
 	q[at] = wait
-	g.Pause(at.inbox(), inboxgate.PausedForQuarantine, now.Add(wait))
+	g.Pause(at.Inbox(), inboxgate.PausedForQuarantine, now.Add(wait))
 }
 
-// read removes a partition that had records after its pause.
-func (q quarantines) read(g *inboxgate.Gate, at topicPartition) {
-	if !g.IsPausedFor(at.inbox(), inboxgate.PausedForQuarantine) {
+// Read removes a partition that had records after its pause.
+func (q Quarantines) Read(g *inboxgate.Gate, at TopicPartition) {
+	if !g.IsPausedFor(at.Inbox(), inboxgate.PausedForQuarantine) {
 		delete(q, at)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -143,8 +144,8 @@ func TestCorruptionStopsItsPartition(t *testing.T) {
 	})
 	t.Run("session", func(t *testing.T) {
 		d, told := openCorrupt(t, c, "test.requests.agent"), make(chan string, 100)
-		s, err := kafka.OpenSession(t.Context(), kafka.SessionConfig{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
-			Listener: kafka.SessionListener{TransientError: func(err error) { told <- err.Error() }}})
+		s, err := agentsession.Open(t.Context(), agentsession.Config{Config: d.cfg, Group: "test.agent.agent", Topic: d.topic,
+			Listener: agentsession.Listener{TransientError: func(err error) { told <- err.Error() }}})
 		if err != nil {
 			t.Fatal(err)
 		}

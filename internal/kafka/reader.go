@@ -2,9 +2,10 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -111,7 +112,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 	switch {
 	case r.missing > readerMissingTries:
 		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` creates it again, without its records", err)
-	case isFinal(err):
+	case IsFinal(err):
 		return nil, err
 	}
 	r.lastErr, r.leaderKnown = err, false
@@ -132,17 +133,6 @@ func (r *reader) skipBatch(d *CorruptError) error {
 	r.seek(d.Next)
 	r.corrupt = 0
 	return nil
-}
-
-// isFinal reports whether a retry can't succeed.
-func isFinal(err error) bool {
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		return !ke.Retriable
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	return errors.Is(err, kgo.ErrClientClosed)
 }
 
 // readChunk returns the next records of the last response, or fetches another.
@@ -253,7 +243,7 @@ func (r *reader) findLeader(ctx context.Context) error {
 	if r.leaderKnown {
 		return nil
 	}
-	meta, err := metadata(ctx, r.adm, r.topic)
+	meta, err := Metadata(ctx, r.adm, r.topic)
 	if err != nil {
 		return err
 	}
@@ -271,5 +261,29 @@ func (r *reader) findLeader(ctx context.Context) error {
 		return p.Err
 	}
 	r.leader, r.topicID, r.leaderKnown = p.Leader, [16]byte(t.ID), true
+	return nil
+}
+
+// ReadCompacted calls fn with the committed records of a compacted topic, partition by partition, in offset order: of
+// each partition of ends those in [start, end). An error of fn ends the read.
+func ReadCompacted(ctx context.Context, cl *kgo.Client, topic string, starts, ends map[int32]int64, fn func(events.Record) error) error {
+	for _, p := range slices.Sorted(maps.Keys(ends)) {
+		r := newReader(cl, topic, p, starts[p])
+		r.compacted = true
+		for r.position() < ends[p] {
+			batch, err := r.next(ctx)
+			if err != nil {
+				return errors.Join(err, r.lastErr)
+			}
+			for _, record := range batch {
+				if record.Offset >= ends[p] {
+					break
+				}
+				if err := fn(record); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // interleave writes overlapping transactions of several producers to events/0. About half of them are aborted, and each
@@ -21,7 +22,7 @@ func (s *site) interleave(t *testing.T, r *rand.Rand, producers, steps int) {
 	t.Helper()
 	clients, open := make([]*kgo.Client, producers), make([]bool, producers)
 	for i := range clients {
-		clients[i] = s.begin(t, fmt.Sprintf("%sscheduler.writer-%d", s.ns, i), 0)
+		clients[i] = s.Begin(t, fmt.Sprintf("%sscheduler.writer-%d", s.NS, i), 0)
 		open[i] = true
 	}
 	end := func(i int) {
@@ -40,9 +41,9 @@ func (s *site) interleave(t *testing.T, r *rand.Rand, producers, steps int) {
 		}
 		var rs []*kgo.Record
 		for n := range 1 + r.IntN(80) {
-			rs = append(rs, input(s.ns.Events(), 0, fmt.Sprintf("%d-%d", step, n)))
+			rs = append(rs, kafkatest.Input(s.NS.Events(), 0, fmt.Sprintf("%d-%d", step, n)))
 		}
-		submit(t, clients[i], rs...)
+		kafkatest.Submit(t, clients[i], rs...)
 		if r.IntN(3) > 0 {
 			end(i)
 		}
@@ -68,13 +69,13 @@ func TestReadersReadWhatKcatReads(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		dice := rand.New(rand.NewPCG(9, 10))
 		s.interleave(t, dice, 5, 60)
-		s.transact(t, 0, kgo.TryCommit, "the last")
+		s.Transact(t, 0, kgo.TryCommit, "the last")
 		var want []events.Record
 		for i := 0; len(want) == 0 || string(want[len(want)-1].Value) != "the last"; i++ {
 			if i == 100 {
 				t.Fatal("kcat doesn't read the last record")
 			}
-			want = s.ReadTopic(t, s.ns.Events()) // markers are written after EndTxn is acknowledged
+			want = s.ReadTopic(t, s.NS.Events()) // markers are written after EndTxn is acknowledged
 		}
 		r := s.restorer(t, nil)
 		for name, read := range s.readersFrom(t, r) {
@@ -106,7 +107,7 @@ func (s *site) seeksWhatKcatReads(t *testing.T, r *kafka.Restorer, dice *rand.Ra
 			want = append(want, all[i])
 		}
 	}
-	got, err := r.ReadAt(t.Context(), s.ns.Events(), 0, offsets, nil)
+	got, err := r.ReadAt(t.Context(), s.NS.Events(), 0, offsets, nil)
 	if err != nil || !slices.Equal(placed(got), placed(want)) {
 		t.Fatalf("of %d offsets read %d records (%v), kcat reads %d there:\n%s\n%s", len(offsets), len(got), err, len(want),
 			strings.Join(placed(got), ", "), strings.Join(placed(want), ", "))
@@ -134,7 +135,7 @@ func (s *site) readersFrom(t *testing.T, r *kafka.Restorer) map[string]func(from
 			return all
 		}
 	}
-	topic := s.ns.Events()
+	topic := s.NS.Events()
 	return map[string]func(int64) []events.Record{
 		"Read": reader(func(ctx context.Context, from int64, take func([]events.Record) error) error {
 			_, err := r.Read(ctx, topic, 0, from, take)
@@ -149,7 +150,7 @@ func (s *site) readersFrom(t *testing.T, r *kafka.Restorer) map[string]func(from
 			return err
 		}),
 		"Tail": reader(func(ctx context.Context, from int64, take func([]events.Record) error) error {
-			tail, err := kafka.OpenTail(s.config, topic, map[int32]int64{0: from})
+			tail, err := kafka.OpenTail(s.Config, topic, map[int32]int64{0: from})
 			if err != nil {
 				return err
 			}

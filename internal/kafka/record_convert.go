@@ -22,9 +22,9 @@ func headersToKgo(h []events.Header) []kgo.RecordHeader {
 	return unsafe.Slice((*kgo.RecordHeader)(unsafe.Pointer(unsafe.SliceData(h))), len(h))
 }
 
-// fromKgo appends rs to dst. Keys, values and headers are shared, not copied. Appending to the headers copies them,
+// FromKgo appends rs to dst. Keys, values and headers are shared, not copied. Appending to the headers copies them,
 // because their capacity is their length.
-func fromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
+func FromKgo(rs []*kgo.Record, dst []events.Record) []events.Record {
 	for _, r := range rs {
 		dst = append(dst, recordOf(r))
 	}
@@ -38,16 +38,16 @@ func recordOf(r *kgo.Record) events.Record {
 	}
 }
 
-// toKgo returns the record to produce for r. It leaves out Offset and Time, which the broker assigns. It keeps a
+// ToKgo returns the record to produce for r. It leaves out Offset and Time, which the broker assigns. It keeps a
 // negative Partition, which the partitioner resolves (see Producer).
-func toKgo(r *events.Record) *kgo.Record {
+func ToKgo(r *events.Record) *kgo.Record {
 	var out kgo.Record
-	fillKgo(&out, r)
+	FillKgo(&out, r)
 	return &out
 }
 
-// fillKgo is toKgo into an existing record.
-func fillKgo(out *kgo.Record, r *events.Record) {
+// FillKgo is ToKgo into an existing record.
+func FillKgo(out *kgo.Record, r *events.Record) {
 	*out = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	if len(r.Headers) > 0 {
 		out.Headers = headersToKgo(r.Headers)

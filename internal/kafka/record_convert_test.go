@@ -28,7 +28,7 @@ func kgoBatch(n, headers int) []*kgo.Record {
 func TestFromKgoKeepsEveryField(t *testing.T) {
 	in := kgoBatch(5, 2)
 	in[2].Headers, in[3].Value, in[4].Key = nil, nil, nil
-	out := fromKgo(in, []events.Record{{Topic: "kept"}})
+	out := FromKgo(in, []events.Record{{Topic: "kept"}})
 	if len(out) != 6 || out[0].Topic != "kept" {
 		t.Fatalf("got %d records, first %+v", len(out), out[0])
 	}
@@ -56,14 +56,14 @@ func TestFromKgoKeepsEveryField(t *testing.T) {
 func TestFromKgoAllocatesOncePerBatch(t *testing.T) {
 	in := kgoBatch(500, 5)
 	dst := make([]events.Record, 0, len(in))
-	if n := testing.AllocsPerRun(20, func() { fromKgo(in, dst) }); n > 1 {
+	if n := testing.AllocsPerRun(20, func() { FromKgo(in, dst) }); n > 1 {
 		t.Errorf("%v allocations for a batch of %d records, want 1", n, len(in))
 	}
 }
 
 func TestToKgoIsTheInverse(t *testing.T) {
-	in := fromKgo(kgoBatch(1, 3), nil)[0]
-	back := fromKgo([]*kgo.Record{toKgo(&in)}, nil)[0]
+	in := FromKgo(kgoBatch(1, 3), nil)[0]
+	back := FromKgo([]*kgo.Record{ToKgo(&in)}, nil)[0]
 	in.Offset, in.Time = 0, time.Time{}
 	if fmt.Sprint(in) != fmt.Sprint(back) {
 		t.Errorf("got %+v, want %+v", back, in)

@@ -50,8 +50,8 @@ func (a *Admin) PublishRestoreProgress(ctx context.Context, restores map[int32]R
 // RestoreProgress returns the last committed progress of restores, by partition.
 func (a *Admin) RestoreProgress(ctx context.Context) (map[int32]RestoreProgress, error) {
 	group := a.cfg.Namespace.RestoreGroup()
-	commits, err := a.committedOffsets(ctx, group)
-	if noSuchGroup(err) {
+	commits, err := a.CommittedOffsets(ctx, group)
+	if NoSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -23,7 +23,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	s := embedded(t)
 	heldBack := &atomic.Bool{}
 	r := s.restorer(t, &kafka.RestoreListener{Blocked: func(string, int32, int64, int64) { heldBack.Store(true) }})
-	s.transact(t, 0, kgo.TryCommit, "a", "b")
+	s.Transact(t, 0, kgo.TryCommit, "a", "b")
 	s.awaitEnd(t, r, 0, 3)
 	for way, read := range s.ways(t, r, []int64{0, 1}) {
 		until := time.Now().Add(away)
@@ -33,7 +33,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 			if request.IsolationLevel == 0 || time.Now().After(until) {
 				return nil, nil, false
 			}
-			return leaderlessError(request), nil, true
+			return LeaderlessError(request), nil, true
 		})
 		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b"}) {
 			t.Errorf("%s: %q, %v", way, values, err)
@@ -44,8 +44,8 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// leaderlessError answers a ListOffsets request: no partition has a leader.
-func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+// LeaderlessError answers a ListOffsets request: no partition has a leader.
+func LeaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for _, asked := range request.Topics {
 		topic := kmsg.NewListOffsetsResponseTopic()
@@ -69,17 +69,17 @@ func TestReadSaysHowFarItIs(t *testing.T) {
 	s := embedded(t)
 	var all []said
 	r := s.restorer(t, &kafka.RestoreListener{Progress: func(topic string, p int32, next, end int64, trouble error) {
-		if topic != s.ns.Events() || p != 1 {
+		if topic != s.NS.Events() || p != 1 {
 			t.Errorf("said of %s/%d", topic, p)
 		}
 		all = append(all, said{next, end, trouble != nil})
 	}})
-	s.transact(t, 1, kgo.TryCommit, "a", "b")
+	s.Transact(t, 1, kgo.TryCommit, "a", "b")
 	s.awaitEnd(t, r, 1, 3)
 	if s.read(t, r, 1, 0); len(all) > 0 {
 		t.Errorf("of a short read it was said: %v", all)
 	}
-	left := s.said(s.ns.Events(), 1<<30, nothingOf)
+	left := s.said(s.NS.Events(), 1<<30, nothingOf)
 	time.AfterFunc(1500*time.Millisecond, func() { left.Store(0) })
 	if s.read(t, r, 1, 0); len(all) != 1 || all[0] != (said{0, 3, true}) {
 		t.Errorf("it was said: %v", all)
@@ -90,7 +90,7 @@ func TestReadSaysHowFarItIs(t *testing.T) {
 // of the restoring worker. The scheduler group's members have the ids and owners.
 func TestRestoresAreShownInTheirGroup(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		admin, err := kafka.OpenAdmin(s.config)
+		admin, err := kafka.OpenAdmin(s.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		shown, err := admin.RestoreProgress(t.Context())
@@ -109,7 +109,7 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		if must(t, err); !maps.Equal(shown, want) {
 			t.Errorf("shown: %v, want %v", shown, want)
 		}
-		group, err := admin.DescribeGroup(t.Context(), s.ns.SchedulerGroup())
+		group, err := admin.DescribeGroup(t.Context(), s.NS.SchedulerGroup())
 		must(t, err)
 		if len(group.Members) != 1 || group.Members[0].Owner != "s1.0" || group.Members[0].ID != member {
 			t.Errorf("%+v, the worker is %s", group.Members, member)

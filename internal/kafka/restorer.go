@@ -93,7 +93,7 @@ type producer struct {
 
 // OpenRestorer returns a Restorer. It connects when it is first used. The listener may be nil.
 func OpenRestorer(cfg Config, listener *RestoreListener) (*Restorer, error) {
-	client, err := kgo.NewClient(append(cfg.options(), kgo.MetadataMinAge(metadataAgeMin))...)
+	client, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.MetadataMinAge(MetadataAgeMin))...)
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}
@@ -120,7 +120,7 @@ func (r *Restorer) Close() { r.client.Close() }
 // EndOffsets returns the high watermarks of a topic's partitions.
 func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := r.admin.ListEndOffsets(ctx, topic)
-	return allOffsets(topic, "end", listed, err)
+	return AllOffsets(topic, "end", listed, err)
 }
 
 // Read calls fn with the committed records of a partition in order, from offset from to the high watermark at the
@@ -196,7 +196,7 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 		switch {
 		case ctx.Err() != nil:
 			return start, end, ctx.Err()
-		case err == nil, isFinal(err), errors.Is(err, kerr.UnknownTopicOrPartition):
+		case err == nil, IsFinal(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 			return start, end, err
 		}
 		if r.listener.Progress != nil && time.Since(toldAt) >= progressInterval {
@@ -250,7 +250,7 @@ type partitionScan struct {
 }
 
 func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
-	in.compacted = compacted(r.cfg.Namespace, in.topic)
+	in.compacted = IsCompacted(r.cfg.Namespace, in.topic)
 	return &partitionScan{r: r, reader: in, end: end, fn: fn}
 }
 
@@ -323,7 +323,7 @@ func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Conte
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case err != nil && isFinal(err):
+		case err != nil && IsFinal(err):
 			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 		case err == nil:
 			if s.stable = stable; s.reader.position() < stable {
@@ -458,14 +458,14 @@ func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (star
 	wanted := func(which string, listed kadm.ListedOffsets, err error) (offsets map[int32]int64, _ error) {
 		switch {
 		case in.Unavailable != nil:
-			offsets, err = knownOffsets(topic, which, listed, err)
+			offsets, err = KnownOffsets(topic, which, listed, err)
 		case in.Partitions == nil:
-			offsets, err = allOffsets(topic, which, listed, err)
+			offsets, err = AllOffsets(topic, which, listed, err)
 		default:
-			offsets, err = offsetsOfPartitions(topic, which, in.Partitions, listed, err)
+			offsets, err = OffsetsOfPartitions(topic, which, in.Partitions, listed, err)
 		}
 		if err != nil {
-			err = leaderlessError(ctx, r.admin, topic, in.Partitions, err)
+			err = LeaderlessError(ctx, r.admin, topic, in.Partitions, err)
 		}
 		return offsets, err
 	}
@@ -494,7 +494,7 @@ func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (star
 // omitUnavailable removes the partitions that aren't wanted, and those with an unknown bound. It calls
 // Range.Unavailable for the latter.
 func (r *Restorer) omitUnavailable(ctx context.Context, topic string, in Range, starts, ends map[int32]int64) error {
-	meta, err := metadata(ctx, r.admin, topic)
+	meta, err := Metadata(ctx, r.admin, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
 	}

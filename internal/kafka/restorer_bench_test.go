@@ -24,7 +24,7 @@ var benchLog = flag.String("log", "", "BenchmarkReadLog: the address of a broker
 // Without -log, the broker runs in this process, and its cost is included.
 func BenchmarkReadLog(b *testing.B) {
 	s := benchSite(b)
-	topic, r := s.ns.Events(), s.restorer(b, nil)
+	topic, r := s.NS.Events(), s.restorer(b, nil)
 	readAll := func(b *testing.B, lend bool) (n int) {
 		counts := make(chan int, 1<<20)
 		if _, err := r.ReadAll(b.Context(), topic, kafka.Range{Concurrent: true, ReuseBuffers: lend}, func(rs []events.Record) error {
@@ -69,12 +69,12 @@ func benchSite(b *testing.B) *site {
 	}
 	const ns events.Namespace = events.DefaultNamespace
 	broker := &kafkatest.Broker{Addrs: []string{*benchLog}}
-	return &site{broker, kafka.Config{Brokers: broker.Addrs, Namespace: ns, ClientID: "bench"}, ns, nil}
+	return &site{&kafkatest.Site{Broker: broker, Config: kafka.Config{Brokers: broker.Addrs, Namespace: ns, ClientID: "bench"}, NS: ns}}
 }
 
 // pollAll reads want records with a new client.
 func (s *site) pollAll(b *testing.B, want int) (n int) {
-	cl := s.Client(b, kgo.ConsumeTopics(s.ns.Events()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	cl := s.Client(b, kgo.ConsumeTopics(s.NS.Events()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(4<<20)) // like a Restorer
 	defer cl.Close()
 	for n < want {

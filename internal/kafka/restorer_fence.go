@@ -33,20 +33,20 @@ type HangingError struct {
 	Producer int64
 	Epoch    int16
 	Start    int64
-	brokers  []string
+	Brokers  []string
 }
 
 func (e *HangingError) Error() string {
 	return fmt.Sprintf("the transaction of producer %d (epoch %d) is open in topic %s partition %d from offset %d on, and its coordinator has ended it or doesn't know it: "+
 		"Kafka has lost its marker, and nothing after it can be read. Abort it by hand, here and in each partition where it is open, %s among them: `waybill doctor` "+
 		"lists all of them. %s",
-		e.Producer, e.Epoch, e.Topic, e.Partition, e.Start, offsetsTopic, e.Abort())
+		e.Producer, e.Epoch, e.Topic, e.Partition, e.Start, OffsetsTopic, e.Abort())
 }
 
 // Abort returns the command that aborts the transaction in this partition.
 func (e *HangingError) Abort() string {
 	return fmt.Sprintf("kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %d --start-offset %d",
-		strings.Join(e.brokers, ","), e.Topic, e.Partition, e.Start)
+		strings.Join(e.Brokers, ","), e.Topic, e.Partition, e.Start)
 }
 
 // endBlocking ends the transactions that block a partition if their owner is a worker of this namespace. That worker is
@@ -93,7 +93,7 @@ func (r *Restorer) fenceOpen(ctx context.Context, topic string, p int32, end int
 			continue // that transaction has ended; a fence would hit the id's present owner
 		}
 		delete(open, t.ProducerID)
-		if !strings.HasPrefix(t.TxnID, fencePrefix(r.cfg)) {
+		if !strings.HasPrefix(t.TxnID, FencePrefix(r.cfg)) {
 			faults = append(faults, fmt.Errorf("transactional id %q is not a scheduler's of this namespace", t.TxnID))
 			continue
 		}
@@ -182,7 +182,10 @@ func (r *Restorer) fence(ctx context.Context, id string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("rollback not finished within %v: %w", fenceWaitMax, err)
-		case <-time.After(transactionBackoff):
+		case <-time.After(TransactionBackoff):
 		}
 	}
 }
+
+// OffsetsTopic has the offsets of all groups. Transactions that commit offsets write to it, too.
+const OffsetsTopic = "__consumer_offsets"

@@ -36,8 +36,8 @@ func TestAHangingTransactionIsTold(t *testing.T) {
 // hangs reads a partition with an open transaction. The broker answers requests of the given key as answer says.
 func hangs(t *testing.T, key kmsg.Key, wantFenced int, answer func(kmsg.Response)) {
 	s := embedded(t)
-	s.ns, s.config.Namespace = "hang.", "hang."
-	s.CreateTopics(t, testPartitions, s.ns.Events())
+	s.NS, s.Config.Namespace = "hang.", "hang."
+	s.CreateTopics(t, testPartitions, s.NS.Events())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	fenced, heldBack := 0, 0
@@ -50,23 +50,23 @@ func hangs(t *testing.T, key kmsg.Key, wantFenced int, answer func(kmsg.Response
 			cancel()
 		},
 	})
-	s.transact(t, 3, kgo.TryCommit, "a")
-	s.begin(t, string(s.ns)+"scheduler.lost", 3, "open")
+	s.Transact(t, 3, kgo.TryCommit, "a")
+	s.Begin(t, string(s.NS)+"scheduler.lost", 3, "open")
 	s.Fake.ControlKey(int16(key), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
 		response := k.ResponseKind()
 		answer(response)
 		return response, nil, true
 	})
-	next, err := r.Read(ctx, s.ns.Events(), 3, 0, func([]events.Record) error { return nil })
+	next, err := r.Read(ctx, s.NS.Events(), 3, 0, func([]events.Record) error { return nil })
 	if !errors.Is(err, context.Canceled) || next != 2 {
 		t.Fatalf("next %d, %v", next, err)
 	}
 	var hanging *kafka.HangingError
-	if len(told) != 1 || !errors.As(told[0], &hanging) || hanging.Topic != s.ns.Events() || hanging.Partition != 3 || hanging.Start != 2 {
+	if len(told) != 1 || !errors.As(told[0], &hanging) || hanging.Topic != s.NS.Events() || hanging.Partition != 3 || hanging.Start != 2 {
 		t.Fatalf("told %v", told)
 	}
-	if end := "abort --topic " + s.ns.Events() + " --partition 3 --start-offset 2"; !strings.HasSuffix(hanging.Error(), end) {
+	if end := "abort --topic " + s.NS.Events() + " --partition 3 --start-offset 2"; !strings.HasSuffix(hanging.Error(), end) {
 		t.Errorf("the message doesn't end with %q: %v", end, hanging)
 	}
 	if fenced != wantFenced || heldBack > 5 {

@@ -19,28 +19,28 @@ func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
 	var leads atomic.Bool
 	said := 0
 	r := s.restorer(t, &kafka.RestoreListener{Progress: func(topic string, p int32, next, end int64, trouble error) {
-		if topic != s.ns.Events() || p != 1 || next >= end || trouble == nil {
+		if topic != s.NS.Events() || p != 1 || next >= end || trouble == nil {
 			t.Errorf("said of %s/%d: %d of %d, %v", topic, p, next, end, trouble)
 		}
 		said++
 		leads.Store(true)
 	}})
-	s.transact(t, 1, kgo.TryCommit, "a", "b")
+	s.Transact(t, 1, kgo.TryCommit, "a", "b")
 	s.awaitEnd(t, r, 1, 3)
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
 		if leads.Load() {
 			return nil, nil, false
 		}
-		return leaderlessError(k.(*kmsg.ListOffsetsRequest)), nil, true
+		return LeaderlessError(k.(*kmsg.ListOffsetsRequest)), nil, true
 	})
 	for way, read := range map[string]func(func([]events.Record) error) error{
 		"Read": func(fn func([]events.Record) error) error {
-			_, err := r.Read(t.Context(), s.ns.Events(), 1, 0, fn)
+			_, err := r.Read(t.Context(), s.NS.Events(), 1, 0, fn)
 			return err
 		},
 		"ReadLast": func(fn func([]events.Record) error) error {
-			_, err := r.ReadLast(t.Context(), s.ns.Events(), 1, 9, fn)
+			_, err := r.ReadLast(t.Context(), s.NS.Events(), 1, 9, fn)
 			return err
 		},
 	} {

@@ -80,7 +80,7 @@ func (s *partitionScan) atCommittedEnd(ctx context.Context) (bool, error) {
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case err != nil && isFinal(err):
+	case err != nil && IsFinal(err):
 		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
 	}
 	return err == nil && s.reader.position() >= stable, nil

@@ -14,7 +14,7 @@ import (
 // fill writes values of 450 bytes to events/0, in committed transactions of size records.
 func (s *site) fill(b *testing.B, transactions, size int) {
 	b.Helper()
-	cl := s.outside(b, kgo.TransactionalID(string(s.ns)+"bench"), kgo.ProducerBatchCompression(kgo.SnappyCompression()))
+	cl := s.Outside(b, kgo.TransactionalID(string(s.NS)+"bench"), kgo.ProducerBatchCompression(kgo.SnappyCompression()))
 	body := make([]byte, 450)
 	for t := range transactions {
 		if err := cl.BeginTransaction(); err != nil {
@@ -24,7 +24,7 @@ func (s *site) fill(b *testing.B, transactions, size int) {
 			for j := range body {
 				body[j] = byte('a' + rand.IntN(12)) // compresses about as well as JSON
 			}
-			cl.Produce(b.Context(), &kgo.Record{Topic: s.ns.Events(), Partition: 0, Value: fmt.Appendf(nil, "%d/%d %s", t, i, body)}, func(_ *kgo.Record, err error) {
+			cl.Produce(b.Context(), &kgo.Record{Topic: s.NS.Events(), Partition: 0, Value: fmt.Appendf(nil, "%d/%d %s", t, i, body)}, func(_ *kgo.Record, err error) {
 				if err != nil {
 					b.Error(err)
 				}
@@ -54,7 +54,7 @@ func BenchmarkReadAt(b *testing.B) {
 				for i := range offsets {
 					offsets[i] = first + int64(i)*apart
 				}
-				got, err := r.ReadAt(b.Context(), s.ns.Events(), 0, offsets, nil)
+				got, err := r.ReadAt(b.Context(), s.NS.Events(), 0, offsets, nil)
 				if err != nil || len(got) < 7 { // two may be markers
 					b.Fatalf("%d of 9, %v", len(got), err)
 				}

@@ -13,11 +13,11 @@ import (
 func TestReadAtGivesWhatIsCommittedThere(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
-		s.transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
-		s.transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5
-		s.transact(t, 0, kgo.TryCommit, "d", "e")      // 6 7, marker 8
+		s.Transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
+		s.Transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5
+		s.Transact(t, 0, kgo.TryCommit, "d", "e")      // 6 7, marker 8
 		s.awaitEnd(t, r, 0, 9)
-		s.begin(t, string(s.ns)+"scheduler.live", 0, "not yet") // 9
+		s.Begin(t, string(s.NS)+"scheduler.live", 0, "not yet") // 9
 
 		for _, c := range []struct {
 			offsets []int64
@@ -28,7 +28,7 @@ func TestReadAtGivesWhatIsCommittedThere(t *testing.T) {
 			{[]int64{6, 9, 1000}, "[6 d]"},
 			{nil, "[]"},
 		} {
-			records, err := r.ReadAt(t.Context(), s.ns.Events(), 0, c.offsets, nil)
+			records, err := r.ReadAt(t.Context(), s.NS.Events(), 0, c.offsets, nil)
 			got := []string{}
 			for i := range records {
 				got = append(got, fmt.Sprintf("%d %s", records[i].Offset, records[i].Value))
@@ -38,9 +38,9 @@ func TestReadAtGivesWhatIsCommittedThere(t *testing.T) {
 			}
 		}
 
-		s.trim(t, 0, 2)
+		s.Trim(t, 0, 2)
 		var outside *kafka.OffsetRangeError
-		if _, err := r.ReadAt(t.Context(), s.ns.Events(), 0, []int64{1, 7}, nil); !errors.As(err, &outside) || outside.Start != 2 {
+		if _, err := r.ReadAt(t.Context(), s.NS.Events(), 0, []int64{1, 7}, nil); !errors.As(err, &outside) || outside.Start != 2 {
 			t.Errorf("below the log's start: %v", err)
 		}
 	})

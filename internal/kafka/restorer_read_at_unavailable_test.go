@@ -21,16 +21,16 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	s := embedded(t)
 	r := s.restorer(t, nil)
-	s.transact(t, 1, kgo.TryCommit, "a")
+	s.Transact(t, 1, kgo.TryCommit, "a")
 	s.awaitEnd(t, r, 1, 2)
 	s.Fake.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
 		return nil, io.EOF, true // closes the connection
 	})
 	began := time.Now()
-	_, err := r.ReadAt(t.Context(), s.ns.Events(), 1, []int64{0}, nil)
+	_, err := r.ReadAt(t.Context(), s.NS.Events(), 1, []int64{0}, nil)
 	away, is := errors.AsType[*kafka.UnavailableError](err)
-	if !is || away.Topic != s.ns.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > 20*time.Second {
+	if !is || away.Topic != s.NS.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > 20*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
@@ -40,13 +40,13 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 	s := embedded(t)
 	r := s.restorer(t, nil)
-	s.transact(t, 0, kgo.TryCommit, "a")
-	s.transact(t, 1, kgo.TryCommit, "b")
+	s.Transact(t, 0, kgo.TryCommit, "a")
+	s.Transact(t, 1, kgo.TryCommit, "b")
 	s.awaitEnd(t, r, 0, 2)
 	s.awaitEnd(t, r, 1, 2)
 	s.Fake.ControlKey(int16(kmsg.ListOffsets), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
-		response := leaderlessError(k.(*kmsg.ListOffsetsRequest))
+		response := LeaderlessError(k.(*kmsg.ListOffsetsRequest))
 		for i := range response.Topics {
 			for j := range response.Topics[i].Partitions {
 				if p := &response.Topics[i].Partitions[j]; p.Partition != 1 {
@@ -67,12 +67,12 @@ func TestReadAllBesideAPartitionWithoutALeader(t *testing.T) {
 		return nil
 	}
 	var away []int32
-	places, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Unavailable: func(p int32) { away = append(away, p) }}, take, nil)
+	places, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{Unavailable: func(p int32) { away = append(away, p) }}, take, nil)
 	_, there := places[1]
 	if err != nil || !slices.Equal(values, []string{"a"}) || !slices.Equal(away, []int32{1}) || there || places[0] != 2 {
 		t.Errorf("%q, without %v, to %v: %v", values, away, places, err)
 	}
-	if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{}, take, nil); !errors.Is(err, kerr.LeaderNotAvailable) {
+	if _, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{}, take, nil); !errors.Is(err, kerr.LeaderNotAvailable) {
 		t.Errorf("who is told of nothing: %v", err)
 	}
 }

@@ -12,44 +12,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 func (s *site) restorer(t testing.TB, l *kafka.RestoreListener) *kafka.Restorer {
 	t.Helper()
-	r, err := kafka.OpenRestorer(s.config, l)
+	r, err := kafka.OpenRestorer(s.Config, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
 	return r
-}
-
-// transact writes values to events/p in one transaction and ends it.
-func (s *site) transact(t testing.TB, p int32, how kgo.TransactionEndTry, values ...string) {
-	t.Helper()
-	cl := s.begin(t, string(s.ns)+"scheduler.writer", p, values...)
-	if err := cl.EndTransaction(t.Context(), how); err != nil {
-		t.Fatal(err)
-	}
-	cl.Close()
-}
-
-// begin writes values to events/p in a transaction and leaves it open.
-func (s *site) begin(t testing.TB, id string, p int32, values ...string) *kgo.Client {
-	t.Helper()
-	cl := s.outside(t, kgo.TransactionalID(id), kgo.TransactionTimeout(2*time.Minute))
-	if err := cl.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range values {
-		submit(t, cl, input(s.ns.Events(), p, v))
-	}
-	return cl
 }
 
 // awaitEnd waits until events/p ends at an offset. The markers of a transaction are written after its end is
@@ -59,7 +36,7 @@ func (s *site) awaitEnd(t testing.TB, r *kafka.Restorer, p int32, want int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	for {
-		ends, err := r.EndOffsets(ctx, s.ns.Events())
+		ends, err := r.EndOffsets(ctx, s.NS.Events())
 		if err != nil {
 			t.Fatalf("partition %d doesn't end at %d: %v", p, want, err)
 		}
@@ -69,22 +46,12 @@ func (s *site) awaitEnd(t testing.TB, r *kafka.Restorer, p int32, want int64) {
 	}
 }
 
-// trim deletes the records before an offset of events/p.
-func (s *site) trim(t testing.TB, p int32, before int64) {
-	t.Helper()
-	offsets := kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: s.ns.Events(), Partition: p, At: before})
-	if _, err := kadm.NewClient(s.outside(t)).DeleteRecords(t.Context(), offsets); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // read reads events/p to its end.
 func (s *site) read(t testing.TB, r *kafka.Restorer, p int32, from int64) (values []string, next int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	next, err := r.Read(ctx, s.ns.Events(), p, from, func(rs []events.Record) error {
+	next, err := r.Read(ctx, s.NS.Events(), p, from, func(rs []events.Record) error {
 		for _, r := range rs {
 			values = append(values, string(r.Value))
 		}
@@ -101,12 +68,12 @@ func (s *site) read(t testing.TB, r *kafka.Restorer, p int32, from int64) (value
 func TestReadLast(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
-		s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
-		s.transact(t, 0, kgo.TryCommit, "c")      // 3, marker 4
+		s.Transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
+		s.Transact(t, 0, kgo.TryCommit, "c")      // 3, marker 4
 		s.awaitEnd(t, r, 0, 5)
 		for n, want := range map[int64]string{1: " false", 2: "c false", 4: "b c false", 5: "a b c true", 1 << 62: "a b c true"} {
 			var values []string
-			all, err := r.ReadLast(t.Context(), s.ns.Events(), 0, n, func(rs []events.Record) error {
+			all, err := r.ReadLast(t.Context(), s.NS.Events(), 0, n, func(rs []events.Record) error {
 				for _, r := range rs {
 					values = append(values, string(r.Value))
 				}
@@ -116,7 +83,7 @@ func TestReadLast(t *testing.T) {
 				t.Errorf("of the last %d: %q, %v; want %q", n, got, err, want)
 			}
 		}
-		_, err := r.ReadLast(t.Context(), s.ns.Events()+"-gone", 0, 9, func([]events.Record) error { return nil })
+		_, err := r.ReadLast(t.Context(), s.NS.Events()+"-gone", 0, 9, func([]events.Record) error { return nil })
 		var final interface{ Permanent() bool }
 		if !errors.As(err, &final) || !final.Permanent() {
 			t.Errorf("of a topic that isn't there: %v", err)
@@ -130,10 +97,10 @@ func TestReadEndsBehindMarkersAndRolledBackRecords(t *testing.T) {
 		if values, next := s.read(t, r, 0, 0); len(values) != 0 || next != 0 {
 			t.Fatalf("of an empty partition: %v, next %d", values, next)
 		}
-		s.transact(t, 0, kgo.TryCommit, "a", "b")       // 0 1, marker 2
-		s.transact(t, 0, kgo.TryAbort, "never", "seen") // 3 4, marker 5
-		s.transact(t, 0, kgo.TryCommit, "c")            // 6, marker 7
-		s.transact(t, 0, kgo.TryAbort, "never")         // 8, marker 9
+		s.Transact(t, 0, kgo.TryCommit, "a", "b")       // 0 1, marker 2
+		s.Transact(t, 0, kgo.TryAbort, "never", "seen") // 3 4, marker 5
+		s.Transact(t, 0, kgo.TryCommit, "c")            // 6, marker 7
+		s.Transact(t, 0, kgo.TryAbort, "never")         // 8, marker 9
 		s.awaitEnd(t, r, 0, 10)
 		for from, want := range map[int64]string{0: "a b c", 1: "b c", 2: "c", 4: "c", 7: "", 9: "", 10: ""} {
 			values, next := s.read(t, r, 0, from)
@@ -147,13 +114,13 @@ func TestReadEndsBehindMarkersAndRolledBackRecords(t *testing.T) {
 func TestReadRefusesAnOffsetThatIsNotInTheLog(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for range 6 {
-			submit(t, cl, input(s.ns.Events(), 1, "x"))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 1, "x"))
 		}
-		s.trim(t, 1, 4)
+		s.Trim(t, 1, 4)
 		for _, from := range []int64{0, 3, 7, 1000} {
-			next, err := r.Read(t.Context(), s.ns.Events(), 1, from, func([]events.Record) error { return nil })
+			next, err := r.Read(t.Context(), s.NS.Events(), 1, from, func([]events.Record) error { return nil })
 			var out *kafka.OffsetRangeError
 			if !errors.As(err, &out) || out.Start != 4 || out.End != 6 || out.Offset != from || next != from {
 				t.Errorf("from %d: next %d, %v", from, next, err)
@@ -163,7 +130,7 @@ func TestReadRefusesAnOffsetThatIsNotInTheLog(t *testing.T) {
 			t.Errorf("from the new start: %v, %d", values, next)
 		}
 		full := errors.New("store full")
-		if _, err := r.Read(t.Context(), s.ns.Events(), 1, 4, func([]events.Record) error { return full }); !errors.Is(err, full) {
+		if _, err := r.Read(t.Context(), s.NS.Events(), 1, 4, func([]events.Record) error { return full }); !errors.Is(err, full) {
 			t.Errorf("the error of the taker is lost: %v", err)
 		}
 	})
@@ -175,7 +142,7 @@ func TestReadWaitsForATransactionThatIsEnding(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		var fenced []string
 		r := s.restorer(t, &kafka.RestoreListener{Fenced: func(id string) { fenced = append(fenced, id) }})
-		cl := s.begin(t, string(s.ns)+"scheduler.slow", 2, "a")
+		cl := s.Begin(t, string(s.NS)+"scheduler.slow", 2, "a")
 		ended := make(chan error, 1)
 		time.AfterFunc(200*time.Millisecond, func() { ended <- cl.EndTransaction(context.Background(), kgo.TryCommit) })
 		values, next := s.read(t, r, 2, 0)
@@ -209,10 +176,10 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 				}
 			},
 		})
-		dead := string(s.ns) + "scheduler.dead"
-		s.transact(t, 3, kgo.TryCommit, "a")
-		cl := s.begin(t, dead, 3, "open")
-		submit(t, cl, input(s.ns.Events(), 5, "open too"))
+		dead := string(s.NS) + "scheduler.dead"
+		s.Transact(t, 3, kgo.TryCommit, "a")
+		cl := s.Begin(t, dead, 3, "open")
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 5, "open too"))
 
 		// Both partitions concurrently, as in a restore.
 		began := time.Now()
@@ -234,8 +201,8 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 			t.Errorf("fenced %v, complaints %v", fenced, complaints)
 		}
 
-		foreign := s.begin(t, "another.system", 4, "foreign")
-		if _, err := r.Read(ctx, s.ns.Events(), 4, 0, func([]events.Record) error { return nil }); !errors.Is(err, context.Canceled) {
+		foreign := s.Begin(t, "another.system", 4, "foreign")
+		if _, err := r.Read(ctx, s.NS.Events(), 4, 0, func([]events.Record) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Errorf("read past an open transaction, or told nobody of it: %v", err)
 		}
 		if err := foreign.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
@@ -255,7 +222,7 @@ func (s *site) readApart(t *testing.T, r *kafka.Restorer) {
 	taken := make([]atomic.Int64, testPartitions)
 	var both sync.WaitGroup
 	both.Add(2)
-	_, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{1, 2}, Concurrent: true}, func(rs []events.Record) error {
+	_, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{Partitions: []int32{1, 2}, Concurrent: true}, func(rs []events.Record) error {
 		if taken[rs[0].Partition].Add(int64(len(rs))) == int64(len(rs)) {
 			both.Done()
 			both.Wait()
@@ -270,22 +237,22 @@ func (s *site) readApart(t *testing.T, r *kafka.Restorer) {
 func TestReadAll(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for p := range int32(testPartitions) {
 			for i := range 10 {
-				r := input(s.ns.Events(), p, fmt.Sprintf("%d.%d", p, i))
+				r := kafkatest.Input(s.NS.Events(), p, fmt.Sprintf("%d.%d", p, i))
 				r.Timestamp = time.UnixMilli(int64(1_700_000_000_000 + i*1000))
-				submit(t, cl, r)
+				kafkatest.Submit(t, cl, r)
 			}
 		}
-		s.transact(t, 0, kgo.TryAbort, "never")
+		s.Transact(t, 0, kgo.TryAbort, "never")
 		s.awaitEnd(t, r, 0, 12)
-		open := s.begin(t, string(s.ns)+"scheduler.live", 1, "not yet")
+		open := s.Begin(t, string(s.NS)+"scheduler.live", 1, "not yet")
 
 		read := func(in kafka.Range) (values []string, as map[int32]int64, done, total int64) {
 			t.Helper()
 			last := map[int32]int64{}
-			as, err := r.ReadAll(t.Context(), s.ns.Events(), in, func(rs []events.Record) error {
+			as, err := r.ReadAll(t.Context(), s.NS.Events(), in, func(rs []events.Record) error {
 				for _, r := range rs {
 					if r.Offset < last[r.Partition] {
 						t.Errorf("partition %d: %d after %d", r.Partition, r.Offset, last[r.Partition])
@@ -319,7 +286,7 @@ func TestReadAll(t *testing.T) {
 		if values, as, _, _ := read(kafka.Range{Partitions: []int32{7}, Since: time.UnixMilli(1_700_000_007_000)}); !slices.Equal(values, []string{"7.7", "7.8", "7.9"}) || len(as) != 1 {
 			t.Errorf("partition 7 since 7: %v as of %v", values, as)
 		}
-		if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{Partitions: []int32{99}}, nil, nil); !contains(err, "no partition 99") {
+		if _, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{Partitions: []int32{99}}, nil, nil); !contains(err, "no partition 99") {
 			t.Errorf("partition 99: %v", err)
 		}
 		s.readApart(t, r)
@@ -327,7 +294,7 @@ func TestReadAll(t *testing.T) {
 		// ReadAll returns the error that ended it, and not the cancellation of its other reads.
 		for range 300 {
 			failed := false
-			if _, err := r.ReadAll(t.Context(), s.ns.Events(), kafka.Range{}, func([]events.Record) error {
+			if _, err := r.ReadAll(t.Context(), s.NS.Events(), kafka.Range{}, func([]events.Record) error {
 				if failed {
 					return nil
 				}
@@ -340,7 +307,7 @@ func TestReadAll(t *testing.T) {
 		if err := open.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
 			t.Errorf("ReadAll fenced a live worker: %v", err)
 		}
-		ends, err := r.EndOffsets(t.Context(), s.ns.Events())
+		ends, err := r.EndOffsets(t.Context(), s.NS.Events())
 		if err != nil || ends[0] != 12 || ends[2] != 10 || len(ends) != testPartitions {
 			t.Errorf("ends %v, %v", ends, err)
 		}
@@ -356,8 +323,8 @@ func TestReadOverManyFetchesLeavesOutWhatWasRolledBack(t *testing.T) {
 		must(t, err)
 		body := string(noise)
 		for i := range 20 { // 8 MB, a quarter of it aborted
-			s.transact(t, 0, kgo.TryAbort, fmt.Sprintf("never %d %s", i, body))
-			s.transact(t, 0, kgo.TryCommit, body, body, body)
+			s.Transact(t, 0, kgo.TryAbort, fmt.Sprintf("never %d %s", i, body))
+			s.Transact(t, 0, kgo.TryCommit, body, body, body)
 		}
 		values, _ := s.read(t, s.restorer(t, nil), 0, 0)
 		for _, v := range values {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestReadAllOfWhatIsTrimmedMeanwhile checks a log that is trimmed during ReadAll. With Trimmed set, the read reports
@@ -15,18 +16,18 @@ import (
 func TestReadAllOfWhatIsTrimmedMeanwhile(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		r := s.restorer(t, nil)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for p := range int32(testPartitions) {
 			for i := range 10 {
-				submit(t, cl, input(s.ns.Events(), p, fmt.Sprintf("%d.%d", p, i)))
+				kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), p, fmt.Sprintf("%d.%d", p, i)))
 			}
 		}
 		read := func(in kafka.Range, below int64) (values map[int32][]string, as map[int32]int64, err error) {
 			values = map[int32][]string{}
-			as, err = r.ReadAll(t.Context(), s.ns.Events(), in, func(rs []events.Record) error {
+			as, err = r.ReadAll(t.Context(), s.NS.Events(), in, func(rs []events.Record) error {
 				if len(values) == 0 { // some partitions are being read, the others will be
 					for p := range int32(testPartitions) {
-						s.trim(t, p, below)
+						s.Trim(t, p, below)
 					}
 				}
 				for _, x := range rs {

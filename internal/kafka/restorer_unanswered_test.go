@@ -80,19 +80,19 @@ func (s *site) ways(t *testing.T, r *kafka.Restorer, offsets []int64) map[string
 	}
 	return map[string]func() ([]string, error){
 		"Read": begin(func(ctx context.Context) error {
-			_, err := r.Read(ctx, s.ns.Events(), 0, 0, take)
+			_, err := r.Read(ctx, s.NS.Events(), 0, 0, take)
 			return err
 		}),
 		"ReadLast": begin(func(ctx context.Context) error {
-			_, err := r.ReadLast(ctx, s.ns.Events(), 0, 1<<40, take)
+			_, err := r.ReadLast(ctx, s.NS.Events(), 0, 1<<40, take)
 			return err
 		}),
 		"ReadAll": begin(func(ctx context.Context) error {
-			_, err := r.ReadAll(ctx, s.ns.Events(), kafka.Range{Partitions: []int32{0}}, take, nil)
+			_, err := r.ReadAll(ctx, s.NS.Events(), kafka.Range{Partitions: []int32{0}}, take, nil)
 			return err
 		}),
 		"ReadAt": begin(func(ctx context.Context) error {
-			rs, err := r.ReadAt(ctx, s.ns.Events(), 0, offsets, nil)
+			rs, err := r.ReadAt(ctx, s.NS.Events(), 0, offsets, nil)
 			return errors.Join(err, take(rs))
 		}),
 	}
@@ -131,18 +131,18 @@ func TestWhatIsNotAnsweredIsAskedForAgain(t *testing.T) {
 func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse, *kmsg.FetchRequest)) {
 	s := embedded(t)
 	r := s.restorer(t, nil)
-	s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
-	s.transact(t, 0, kgo.TryAbort, "never")   // 3, marker 4
-	s.transact(t, 0, kgo.TryCommit, "c")      // 5, marker 6
+	s.Transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
+	s.Transact(t, 0, kgo.TryAbort, "never")   // 3, marker 4
+	s.Transact(t, 0, kgo.TryCommit, "c")      // 5, marker 6
 	s.awaitEnd(t, r, 0, 7)
 	for way, read := range s.ways(t, r, []int64{0, 1, 5}) {
-		left := s.said(s.ns.Events(), times, answer)
+		left := s.said(s.NS.Events(), times, answer)
 		if values, err := read(); err != nil || !slices.Equal(values, []string{"a", "b", "c"}) || left.Load() != 0 {
 			t.Errorf("%s: %q, %v; %d of %d such answers not asked for", way, values, err, left.Load(), times)
 		}
 		left.Store(0)
 	}
-	s.said(s.ns.Events(), times, noRecords(2)) // below the reader's position
+	s.said(s.NS.Events(), times, noRecords(2)) // below the reader's position
 	if values, next := s.read(t, r, 0, 5); !slices.Equal(values, []string{"c"}) || next != 7 {
 		t.Errorf("from 5: %q, next %d", values, next)
 	}
@@ -152,7 +152,7 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 // skipped, if nothing may have deleted them.
 func TestAHoleIsTold(t *testing.T) {
 	s := embedded(t)
-	s.transact(t, 0, kgo.TryCommit, "a", "b")
+	s.Transact(t, 0, kgo.TryCommit, "a", "b")
 	left := &atomic.Int32{}
 	var told chan *kafka.CorruptError
 	r := s.restorer(t, &kafka.RestoreListener{Corrupt: func(d *kafka.CorruptError) {
@@ -163,7 +163,7 @@ func TestAHoleIsTold(t *testing.T) {
 	for way, read := range s.ways(t, r, []int64{1}) {
 		left.Store(0) // of the previous iteration
 		told = make(chan *kafka.CorruptError, 1)
-		left = s.said(s.ns.Events(), 1000, noRecords(3))
+		left = s.said(s.NS.Events(), 1000, noRecords(3))
 		values, err := read()
 		if way == "Read" || way == "ReadLast" {
 			close(told)
@@ -183,16 +183,16 @@ func TestAHoleIsTold(t *testing.T) {
 func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
 	const end = 3
 	s := embedded(t)
-	topics := []string{s.ns.Definitions(), s.ns.Snapshots()}
+	topics := []string{s.NS.Definitions(), s.NS.Snapshots()}
 	s.CreateTopics(t, 1, topics...)
 	for _, topic := range topics {
-		submit(t, s.outside(t), &kgo.Record{Topic: topic, Value: []byte("a")})
+		kafkatest.Submit(t, s.Outside(t), &kgo.Record{Topic: topic, Value: []byte("a")})
 	}
 	s.emptied(end)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
-	d, err := kafka.WatchDefinitions(ctx, s.config, func(events.Record) {})
+	d, err := kafka.WatchDefinitions(ctx, s.Config, func(events.Record) {})
 	must(t, err)
 	defer d.Close()
 	if err := d.ReadToEndNow(ctx); err != nil {
@@ -200,7 +200,7 @@ func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
 	}
 	for _, topic := range topics {
 		n := 0
-		if err := openAdmin(t, s.config).ReadCompacted(ctx, topic, func(events.Record) error { n++; return nil }); err != nil || n != 1 {
+		if err := openAdmin(t, s.Config).ReadCompacted(ctx, topic, func(events.Record) error { n++; return nil }); err != nil || n != 1 {
 			t.Errorf("%s: %d records, %v", topic, n, err)
 		}
 		n = 0
@@ -248,16 +248,16 @@ func TestARestoreWithinAQuota(t *testing.T) {
 	)
 	t.Parallel()
 	s := newSite(t, kafkatest.Kafka(t))
-	s.config.ClientID = string(s.ns) + "restore"
-	cl := s.outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	s.Config.ClientID = string(s.NS) + "restore"
+	cl := s.Outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()))
 	for i := range int32(records) {
 		value := make([]byte, bytes)
 		rand.Read(value) // never fails
-		submit(t, cl, input(s.ns.Events(), i%testPartitions, string(value)))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), i%testPartitions, string(value)))
 	}
 	admin := kadm.NewClient(cl)
 	quota := func(remove bool) {
-		entity := kadm.ClientQuotaEntity{{Type: "client-id", Name: &s.config.ClientID}}
+		entity := kadm.ClientQuotaEntity{{Type: "client-id", Name: &s.Config.ClientID}}
 		_, err := admin.AlterClientQuotas(context.Background(), []kadm.AlterClientQuotaEntry{{Entity: entity,
 			Ops: []kadm.AlterClientQuotaOp{{Key: "consumer_byte_rate", Value: rate, Remove: remove}}}})
 		must(t, err)
@@ -265,14 +265,14 @@ func TestARestoreWithinAQuota(t *testing.T) {
 	quota(false)
 	defer quota(true)
 	throttled := &throttles{}
-	s.config.Hooks = append(s.config.Hooks, throttled)
+	s.Config.Hooks = append(s.Config.Hooks, throttled)
 	r := s.restorer(t, nil)
 	// All partitions concurrently, as in a restore.
 	var all errgroup.Group
 	for p := range int32(testPartitions) {
 		all.Go(func() error {
 			n := 0
-			_, err := r.Read(t.Context(), s.ns.Events(), p, 0, func(rs []events.Record) error { n += len(rs); return nil })
+			_, err := r.Read(t.Context(), s.NS.Events(), p, 0, func(rs []events.Record) error { n += len(rs); return nil })
 			if n != records/testPartitions {
 				err = errors.Join(err, fmt.Errorf("partition %d: %d records of %d", p, n, records/testPartitions))
 			}

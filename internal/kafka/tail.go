@@ -15,7 +15,7 @@ import (
 // polls it; Close is safe for concurrent use.
 type Tail struct {
 	client     *kgo.Client
-	poller     poller
+	poller     Poller
 	cancelLife context.CancelFunc
 	cfg        Config
 	topic      string
@@ -32,27 +32,27 @@ func OpenTail(c Config, topic string, from map[int32]int64) (*Tail, error) {
 		at[p] = kgo.NewOffset().At(offset) // kgo treats TailEnd as the end
 	}
 	life, cut := context.WithCancel(context.Background())
-	client, err := kgo.NewClient(append(c.options(),
+	client, err := kgo.NewClient(append(c.ClientOptions(),
 		kgo.WithContext(life),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // never read from another offset than the requested one
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(DefaultFetchMaxWait),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(from))),
-		kgo.MetadataMinAge(metadataAgeMin))...)
+		kgo.FetchMaxPartitionBytes(FetchPartitionBytes(len(from))),
+		kgo.MetadataMinAge(MetadataAgeMin))...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("tail of %s: client: %w", topic, err)
 	}
 	return &Tail{client: client, cancelLife: cut, cfg: c, topic: topic,
-		poller: poller{client: client, wait: DefaultFetchMaxWait, max: DefaultMaxPollRecords}}, nil
+		poller: Poller{Client: client, Wait: DefaultFetchMaxWait, Max: DefaultMaxPollRecords}}, nil
 }
 
 // Poll returns new records, in order within a partition; none after DefaultFetchMaxWait. An error is final: ctx has
 // ended, the log doesn't have a requested offset, or reading is not permitted.
 func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
-	fetches, _ := t.poller.poll(ctx)
-	if err := fetchError(ctx, fetches, nil, markFinal); err != nil {
+	fetches, _ := t.poller.Poll(ctx)
+	if err := FetchError(ctx, fetches, nil, FinalError); err != nil {
 		return nil, fmt.Errorf("tail of %s: %w", t.topic, err)
 	}
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
@@ -60,8 +60,8 @@ func (t *Tail) Poll(ctx context.Context) ([]events.Record, error) {
 	if len(rs) == 0 {
 		return nil, nil
 	}
-	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
+	return FromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
 // Close closes the client and ends a Poll that waits.
-func (t *Tail) Close() { _ = closeClient(t.client, t.cancelLife, noMembership) } // there is no group to leave
+func (t *Tail) Close() { _ = CloseClient(t.client, t.cancelLife, NoMembership) } // there is no group to leave

@@ -33,9 +33,9 @@ func tailed(t *testing.T, tail *kafka.Tail, last string) (values []string) {
 // TestTail checks that a tail reads from its start offset, including later records, and skips aborted ones.
 func TestTail(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		s.transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
-		s.transact(t, 1, kgo.TryCommit, "other")
-		tail, err := kafka.OpenTail(s.config, s.ns.Events(), map[int32]int64{0: 1})
+		s.Transact(t, 0, kgo.TryCommit, "a", "b") // 0 1, marker 2
+		s.Transact(t, 1, kgo.TryCommit, "other")
+		tail, err := kafka.OpenTail(s.Config, s.NS.Events(), map[int32]int64{0: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +43,8 @@ func TestTail(t *testing.T) {
 		if got := strings.Join(tailed(t, tail, "b"), " "); got != "b" {
 			t.Errorf("from 1: %q, want b", got)
 		}
-		s.transact(t, 0, kgo.TryAbort, "never", "seen")
-		s.transact(t, 0, kgo.TryCommit, "c", "d")
+		s.Transact(t, 0, kgo.TryAbort, "never", "seen")
+		s.Transact(t, 0, kgo.TryCommit, "c", "d")
 		if got := strings.Join(tailed(t, tail, "d"), " "); got != "c d" {
 			t.Errorf("what came: %q, want c d", got)
 		}
@@ -54,8 +54,8 @@ func TestTail(t *testing.T) {
 // TestTailOutsideTheLog checks that a start offset outside the log is an error.
 func TestTailOutsideTheLog(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		s.transact(t, 0, kgo.TryCommit, "a")
-		tail, err := kafka.OpenTail(s.config, s.ns.Events(), map[int32]int64{0: 100})
+		s.Transact(t, 0, kgo.TryCommit, "a")
+		tail, err := kafka.OpenTail(s.Config, s.NS.Events(), map[int32]int64{0: 100})
 		if err != nil {
 			t.Fatal(err)
 		}

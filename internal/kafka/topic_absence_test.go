@@ -10,7 +10,7 @@ import (
 // so the next such moment, hours later, must count as a new absence.
 func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
-	var a missingTopic
+	var a MissingTopic
 	for i, c := range []struct {
 		after time.Duration
 		due   bool
@@ -18,14 +18,14 @@ func TestAbsenceIsReportedAtIntervalsThatDouble(t *testing.T) {
 		{0, true},
 		{time.Second, false},
 		{time.Hour, true},
-		{topicMissingRetryInterval, false},
-		{topicMissingReportMin - topicMissingRetryInterval, true},
+		{TopicMissingRetryInterval, false},
+		{topicMissingReportMin - TopicMissingRetryInterval, true},
 		{topicMissingReportMin, false},
 		{topicMissingReportMin, true}, // the interval doubles after each report
 		{topicMissingReportMin, false},
 	} {
 		at = at.Add(c.after)
-		if due := a.reportDue(at); due != c.due {
+		if due := a.ReportDue(at); due != c.due {
 			t.Errorf("%d, %v later: due %v", i, c.after, due)
 		}
 	}

@@ -16,31 +16,31 @@ import (
 // producer would take them for duplicates and drop them silently. So a topic is forgotten only if it was recreated, and
 // once each time.
 
-// isRecreated reports whether a record failed because its topic was recreated.
-func isRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
+// IsRecreated reports whether a record failed because its topic was recreated.
+func IsRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
 
-// isTopicMissing reports whether an error means that the topic doesn't exist or was recreated.
-func isTopicMissing(err error) bool {
-	return isRecreated(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
+// IsTopicMissing reports whether an error means that the topic doesn't exist or was recreated.
+func IsTopicMissing(err error) bool {
+	return IsRecreated(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
-// While a topic is missing, a session retries every topicMissingRetryInterval. It reports that at once if there was no
+// While a topic is missing, a session retries every TopicMissingRetryInterval. It reports that at once if there was no
 // such error for topicMissingReportMin, and then at intervals that double up to topicMissingReportMax.
 const (
 	topicMissingReportMin     = 5 * time.Second
-	topicMissingRetryInterval = 250 * time.Millisecond
+	TopicMissingRetryInterval = 250 * time.Millisecond
 	topicMissingReportMax     = time.Minute
 )
 
-// missingTopic tracks when a topic was last found missing. Nothing reports that it exists again if nothing is written
+// MissingTopic tracks when a topic was last found missing. Nothing reports that it exists again if nothing is written
 // to it. So it counts as missing while the error repeats.
-type missingTopic struct {
+type MissingTopic struct {
 	last, next time.Time
 	wait       time.Duration
 }
 
-// reportDue records that the topic is missing at now, and reports whether that has to be reported.
-func (a *missingTopic) reportDue(now time.Time) bool {
+// ReportDue records that the topic is missing at now, and reports whether that has to be reported.
+func (a *MissingTopic) ReportDue(now time.Time) bool {
 	if now.Sub(a.last) > topicMissingReportMin {
 		a.next, a.wait = now, topicMissingReportMin
 	}
@@ -69,7 +69,7 @@ func (m *recreatedTopics) generation(topic string) (number int, ok bool) {
 	return m.forgotten[topic], !slices.Contains(m.forgetting, topic)
 }
 
-// forget forgets a topic because a record with a number from generation failed with isRecreated. It doesn't block.
+// forget forgets a topic because a record with a number from generation failed with IsRecreated. It doesn't block.
 func (m *recreatedTopics) forget(cl *kgo.Client, topic string, number int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,45 +16,19 @@ import (
 // recreatedTopics bounds the time until a client can write to a recreated topic.
 const recreatedTopics = 20 * time.Second
 
-func deleteTopic(t *testing.T, b *kafkatest.Broker, topic string) {
-	t.Helper()
-	if err := kafkatest.DeleteTopic(b.Addrs, topic); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// values returns the values of a topic, sorted, as another client reads them.
-func (s *site) values(t *testing.T, topic string) (got []string) {
-	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	err = admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
-		got = append(got, string(r.Value))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(got)
-	return got
-}
-
 // TestWorkerWritesToATopicThatIsMadeAnew deletes and recreates an agent's topic while a worker writes to it. Meanwhile
 // only the topic's requests are refused. Afterwards they are written again, each once.
 func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.ns.Requests("a")
+		cl, topic := s.Outside(t), s.NS.Requests("a")
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
 		request := func(value string) error {
 			t.Helper()
-			submit(t, cl, input(s.inboxes[0], 1, value))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], 1, value))
 			rs := poll(t, l)
 			for {
-				out := append(s.reflect(rs), events.Record{Topic: topic, Partition: 2, Key: []byte("k"), Value: []byte(value)})
+				out := append(s.Reflect(rs), events.Record{Topic: topic, Partition: 2, Key: []byte("k"), Value: []byte(value)})
 				committed, err := l.Commit(t.Context(), out)
 				var refused *kafka.ProduceError
 				switch {
@@ -62,7 +36,7 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 					if refused.Topic != topic || !refused.Permanent() {
 						t.Fatalf("refused: %v", err)
 					}
-					commit(t, l, 0, s.reflect(poll(t, l))) // without the request
+					commit(t, l, 0, s.Reflect(poll(t, l))) // without the request
 					return err
 				case err != nil:
 					t.Fatal(err)
@@ -78,7 +52,7 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 			}
 		}
 		for round := range 2 {
-			deleteTopic(t, s.Broker, topic)
+			s.RemoveTopic(t, topic)
 			if err := request("while it is gone"); err == nil {
 				t.Error("a request was written to a topic that isn't there")
 			}
@@ -94,7 +68,7 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := s.values(t, topic); !slices.Equal(got, []string{"first", "second", "third"}) {
+			if got := s.Values(t, topic); !slices.Equal(got, []string{"first", "second", "third"}) {
 				t.Errorf("round %d: the new topic has %q", round, got)
 			}
 		}
@@ -106,9 +80,9 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const topic, other = "remade", "beside"
-		topics := []string{string(s.ns) + topic, string(s.ns) + other}
+		topics := []string{string(s.NS) + topic, string(s.NS) + other}
 		s.CreateTopics(t, 1, topics...)
-		p, err := kafka.OpenProducer(s.config, kafka.WithDeliveryTimeout(5*time.Second))
+		p, err := kafka.OpenProducer(s.Config, kafka.WithDeliveryTimeout(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +106,7 @@ func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 		}
 		beside()
 		for range 2 {
-			deleteTopic(t, s.Broker, topics[0])
+			s.RemoveTopic(t, topics[0])
 			if err := send(topics[0], "while it is gone"); !errors.Is(err, kafka.ErrNoTopic) {
 				t.Errorf("got %v, want that there is no such topic", err)
 			}
@@ -148,12 +122,12 @@ func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			beside()
-			if got := s.values(t, topics[0]); !slices.Equal(got, []string{"first", "second"}) {
+			if got := s.Values(t, topics[0]); !slices.Equal(got, []string{"first", "second"}) {
 				t.Errorf("the new topic has %q", got)
 			}
 		}
 		slices.Sort(want)
-		if got := s.values(t, topics[1]); !slices.Equal(got, want) {
+		if got := s.Values(t, topics[1]); !slices.Equal(got, want) {
 			t.Errorf("beside it was written %q, want %q", got, want)
 		}
 	})

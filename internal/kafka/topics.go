@@ -71,11 +71,6 @@ type topicSpec struct {
 	settings map[string]string
 }
 
-// compacted reports whether a topic is compacted: only the last record of each key is kept.
-func compacted(ns events.Namespace, topic string) bool {
-	return topic == ns.Snapshots() || topic == ns.Definitions()
-}
-
 // fits reports whether the topic may have this many partitions.
 func (s *topicSpec) fits(partitions int32) bool {
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions
@@ -140,7 +135,7 @@ func minISR(replication int16) int { return min(wantMinISR, int(replication)) }
 // with only some of them. Existing topics are not changed, only reported; CheckTopics checks their settings. It is
 // idempotent and may run concurrently.
 func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]TopicReport, error) {
-	meta, err := metadata(ctx, a.adm)
+	meta, err := Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("create topics: %w", err)
 	}
@@ -357,9 +352,9 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 			return fmt.Errorf("encode the format record: %w", merr)
 		}
 		r := events.Record{Topic: a.cfg.Namespace.Definitions(), Key: []byte(formatKey), Value: value}
-		perr := a.onceThere(ctx, func(ctx context.Context) error { return a.cl.ProduceSync(ctx, toKgo(&r)).FirstErr() })
+		perr := a.onceThere(ctx, func(ctx context.Context) error { return a.cl.ProduceSync(ctx, ToKgo(&r)).FirstErr() })
 		if perr != nil {
-			return fmt.Errorf("write the format record: %w", produceError(r.Topic, perr))
+			return fmt.Errorf("write the format record: %w", WriteError(r.Topic, perr))
 		}
 		have, err = a.Format(ctx)
 	}

@@ -100,22 +100,22 @@ func TestTheWatchOutlivesALostConnection(t *testing.T) {
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
 		_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
 		must(t, err)
-		g := &gate{}
+		g := &kafkatest.Link{}
 		watched := cfg
-		watched.Dial = g.dial
+		watched.Dial = g.Dial
 		seen := make(chan string, 100)
 		d, err := kafka.WatchDefinitions(ctx, watched, func(r events.Record) { seen <- string(r.Key) })
 		must(t, err)
 		defer d.Close()
 		must(t, d.ReadToEndNow(ctx))
-		g.set(true)
+		g.Set(true)
 		must(t, p.Send(ctx, events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte("order/1"), Value: []byte("{}")}))
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		if err := d.ReadToEndNow(short); err == nil {
 			t.Error("read to an end that cannot be reached")
 		}
-		g.set(false)
+		g.Set(false)
 		must(t, d.ReadToEndNow(ctx))
 		if first, second := <-seen, <-seen; first != "format" || second != "order/1" {
 			t.Errorf("saw %q, %q", first, second)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -16,58 +16,25 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
 
-// The defaults of a worker. A frozen worker is removed from the group after the session timeout. The broker aborts its
-// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout
-// must be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than
-// the group takes to notice the failure.
 const (
-	DefaultSessionTimeout     = 6 * time.Second
-	DefaultTransactionTimeout = 10 * time.Second
-	DefaultFetchMaxWait       = 250 * time.Millisecond
-	DefaultMaxPollRecords     = 500
-)
-
-const (
-	// heartbeatsPerSession and heartbeatIntervalMax bound the heartbeat interval. A member notices a rebalance at its
-	// next heartbeat, so a handover waits for that long.
-	heartbeatsPerSession = 12
-	heartbeatIntervalMax = 250 * time.Millisecond
 	// flushPerTransaction: all output must be acknowledged within this part of the transaction timeout, so that one
 	// unavailable topic can't block a worker until the broker aborts.
 	flushPerTransaction = 3
-	// metadataAgeMin is the least interval of requests for a missing topic. metadataAgeMax bounds how late added
-	// partitions are noticed.
-	metadataAgeMin = 250 * time.Millisecond
+	// metadataAgeMax bounds how late added partitions are noticed.
 	metadataAgeMax = 30 * time.Second
-	// workerMetadataAgeMin is less than metadataAgeMin: a worker's output waits for new metadata after each retriable
+	// workerMetadataAgeMin is less than MetadataAgeMin: a worker's output waits for new metadata after each retriable
 	// refusal. Examples are a leader change and, with several brokers, markers of the previous transaction that are
 	// still being written.
 	workerMetadataAgeMin = 25 * time.Millisecond
 	// unknownTopicTries is how often a topic may be unknown: the broker asked first may need half a second to learn of
 	// a new topic. With the client's default, a missing topic in a transaction blocks its flush forever.
 	unknownTopicTries = 20
-	// transactionBackoff is the interval of retries while the broker finishes the previous transaction.
-	transactionBackoff = 5 * time.Millisecond
-	// closeWait bounds each of the two steps of Close: to end the open transaction and to leave the group.
-	closeWait = 2 * time.Second
 	// recordsBufferedMax is how many records of one transaction may be buffered. More block the Commit, within the time
 	// that its flush may take.
 	recordsBufferedMax = 100_000
-	// fetchBytesMax bounds a fetch response by the limits of its partitions. It is below the client's limit of the
-	// whole response (50 MiB): a response of the embedded broker that reaches that limit within a partition lacks
-	// the list of aborted transactions, and readers would take aborted records for committed.
-	fetchBytesMax          = 48 << 20
-	fetchPartitionBytesMax = 1 << 20
+	// endWait bounds how long Close waits for the end of the open transaction.
+	endWait = 2 * time.Second
 )
-
-// fetchPartitionBytes is the byte limit of each of n partitions.
-func fetchPartitionBytes(n int) int32 {
-	return int32(min(fetchPartitionBytesMax, fetchBytesMax/n))
-}
-
-func heartbeatInterval(session time.Duration) time.Duration {
-	return min(session/heartbeatsPerSession, heartbeatIntervalMax)
-}
 
 // WorkerConfig configures a worker.
 type WorkerConfig struct {
@@ -128,20 +95,12 @@ type WorkerListener struct {
 	Position func(at Position, fault PositionFault)
 }
 
-// TransactionalID returns the transactional id of an owner's worker.
-func TransactionalID(c Config, owner string) string {
-	return fencePrefix(c) + owner
-}
-
-// fencePrefix is the prefix of the transactional ids that a new owner of a partition may fence.
-func fencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
-
 func (c *WorkerConfig) validate() error {
 	var faults []error
-	orDefault(&c.SessionTimeout, DefaultSessionTimeout)
-	orDefault(&c.TransactionTimeout, DefaultTransactionTimeout)
-	orDefault(&c.FetchMaxWait, DefaultFetchMaxWait)
-	orDefault(&c.MaxPollRecords, DefaultMaxPollRecords)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, DefaultSessionTimeout)
+	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, DefaultTransactionTimeout)
+	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, DefaultFetchMaxWait)
+	c.MaxPollRecords = cmp.Or(c.MaxPollRecords, DefaultMaxPollRecords)
 	if c.Listener == nil {
 		c.Listener = &WorkerListener{}
 	}
@@ -164,12 +123,6 @@ func (c *WorkerConfig) validate() error {
 		faults = append(faults, fmt.Errorf("negative bound: %d records, %v wait", c.MaxPollRecords, c.FetchMaxWait))
 	}
 	return errors.Join(faults...)
-}
-
-func orDefault[T comparable](v *T, d T) {
-	if *v == *new(T) {
-		*v = d
-	}
 }
 
 // Worker is one transactional consumer-producer: a member of a group that reads the same partition of several topics.
@@ -198,7 +151,7 @@ type Worker struct {
 	cfg            WorkerConfig
 	session        *kgo.GroupTransactSession
 	balancer       *Balancer
-	poller         poller
+	poller         Poller
 	tail           *brokerclock.Tail
 	pendingOffsets pendingOffsets
 	positions      positions
@@ -208,8 +161,8 @@ type Worker struct {
 	lastAssigned map[int32]uint64
 	// restored are the assignments that were resumed after their restore.
 	restored    map[int32]uint64
-	gate        *workerGate
-	quarantines quarantines
+	gate        *Gate
+	quarantines Quarantines
 	// polled counts the records that were returned since the last commit or abort; polledFrom has the assignment number
 	// that each partition then had.
 	polled     int
@@ -227,7 +180,7 @@ type Worker struct {
 
 	inCommit sync.Mutex // held by Commit and Abort
 	// narrow are topics that refused a batch as too large; of the worker's goroutine.
-	narrow narrowTopics
+	narrow NarrowTopics
 	// arena has the output records of a transaction, for reuse; nil while the client may still use them.
 	arena  []kgo.Record
 	closed atomic.Bool
@@ -246,31 +199,31 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	ids, err := copartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
+	ids, err := CheckCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
-		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, markFinal(err))
+		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, FinalError(err))
 	}
 	cfg.Reached = true
 	l := &Worker{cfg: cfg, balancer: NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: narrowTopics{}, quarantines: quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.gate = newWorkerGate(l.balancer, cfg.Topics)
-	l.positions = positions{ids: map[string]string{}, fetched: map[topicPartition]committed{},
+		narrow: NarrowTopics{}, quarantines: Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+	l.gate = NewGate(l.balancer, cfg.Topics)
+	l.positions = positions{ids: map[string]string{}, fetched: map[TopicPartition]PositionCommit{},
 		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
-		l.positions.ids[topic] = topicID(id)
+		l.positions.ids[topic] = FormatTopicID(id)
 	}
-	l.balancer.setHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
-	l.balancer.onAdded = func(_ *kgo.Client, added []int32) {
+	l.balancer.SetHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
+	l.balancer.OnAdded = func(_ *kgo.Client, added []int32) {
 		l.tail.Forget(added)
 		l.pendingOffsets.add(added)
-		l.gate.pauseAssigned(added)
+		l.gate.PauseAssigned(added)
 	}
-	l.balancer.includeAdded = true
-	l.balancer.owner = cfg.Owner
+	l.balancer.IncludeAdded = true
+	l.balancer.Owner = cfg.Owner
 	l.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).options(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(cfg.clearStableFlag(l.pendingOffsets.takeStable).ClientOptions(), l.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
@@ -279,10 +232,10 @@ func OpenWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
 	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = closeClient(session.Client(), cut, noMembership)
-		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, markFinal(err))
+		_ = CloseClient(session.Client(), cut, NoMembership)
+		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, FinalError(err))
 	}
-	l.poller = poller{client: session.Client(), wait: cfg.FetchMaxWait, max: cfg.MaxPollRecords}
+	l.poller = Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
 	return l, nil
 }
@@ -307,19 +260,19 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
 		// Group offsets expire. Records that are read again are recognized by their cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		// Outside of the log the worker fails, and a new one decides the position: see judgePosition.
+		// Outside of the log the worker fails, and a new one decides the position: see JudgePosition.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
+		kgo.FetchMaxPartitionBytes(FetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(heartbeatInterval(l.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(HeartbeatInterval(l.cfg.SessionTimeout)),
 		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
 
 		kgo.TransactionalID(TransactionalID(l.cfg.Config, l.cfg.Owner)),
 		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
-		kgo.ConcurrentTransactionsBackoff(transactionBackoff),
-		kgo.RecordPartitioner(byKeyOrExplicit()),
+		kgo.ConcurrentTransactionsBackoff(TransactionBackoff),
+		kgo.RecordPartitioner(PartitionByKeyOrExplicit()),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(recordsBufferedMax),
@@ -340,36 +293,6 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 
 func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
 
-// copartitioned checks that all topics have the planned number of partitions, or with added at least as many. It
-// returns their ids.
-func copartitioned(ctx context.Context, cfg Config, topics []string, partitions int32, added bool) (ids map[string][16]byte, err error) {
-	client, err := kgo.NewClient(cfg.options()...)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	defer client.Close()
-	meta, err := metadata(ctx, kadm.NewClient(client), topics...)
-	if err != nil {
-		return nil, fmt.Errorf("ask the cluster for the topics: %w", err)
-	}
-	const advice = "`waybill topics check` says what to do"
-	var faults []error
-	ids = map[string][16]byte{}
-	for _, topic := range topics {
-		d, ok := meta.Topics[topic]
-		ids[topic] = d.ID
-		switch {
-		case !ok:
-			faults = append(faults, fmt.Errorf("topic %s: the broker did not describe it; %s", topic, advice))
-		case d.Err != nil:
-			faults = append(faults, fmt.Errorf("topic %s: %w; %s", topic, d.Err, advice))
-		case int32(len(d.Partitions)) < partitions, int32(len(d.Partitions)) > partitions && !added:
-			faults = append(faults, fmt.Errorf("topic %s has %d partitions instead of %d; %s", topic, len(d.Partitions), partitions, advice))
-		}
-	}
-	return ids, errors.Join(faults...)
-}
-
 // home returns the planned partition that p belongs to: p itself, unless it was added to an inbox later.
 func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
 
@@ -382,7 +305,7 @@ func (l *Worker) Assigned() map[int32]uint64 {
 
 // Member returns the worker's member id, and whether it owns a partition now.
 func (l *Worker) Member(p int32) (id string, owns bool) {
-	return l.balancer.memberOf(p)
+	return l.balancer.MemberOf(p)
 }
 
 // Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero.
@@ -390,11 +313,11 @@ func (l *Worker) Member(p int32) (id string, owns bool) {
 // inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
 func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
-		l.gate.withGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
+		l.gate.WithGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
 	if n, ok := l.lastAssigned[p]; ok {
-		l.gate.pause(p, n, topic, why, until)
+		l.gate.Pause(p, n, topic, why, until)
 	}
 }
 
@@ -402,28 +325,28 @@ func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.T
 // the same assignment as Pause.
 func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
-		l.gate.withGate(func(g *inboxgate.Gate) {
+		l.gate.WithGate(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
 				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
 			}
 		})
 		return
 	}
-	if n, ok := l.lastAssigned[p]; ok && l.gate.resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+	if n, ok := l.lastAssigned[p]; ok && l.gate.Resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
 		l.restored[p] = n
 	}
 }
 
 // PollAtMost limits the next calls of Poll to n records, below MaxPollRecords; 0 removes the limit.
 func (l *Worker) PollAtMost(n int) {
-	l.poller.max = l.cfg.MaxPollRecords
+	l.poller.Max = l.cfg.MaxPollRecords
 	if n > 0 {
-		l.poller.max = min(n, l.poller.max)
+		l.poller.Max = min(n, l.poller.Max)
 	}
 }
 
 // Wake makes a blocking Poll return at once, or else the next one.
-func (l *Worker) Wake() { l.poller.wake() }
+func (l *Worker) Wake() { l.poller.Wake() }
 
 // LastCommit returns when the last transaction was committed, or the worker was opened.
 func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
@@ -454,30 +377,15 @@ func (l *Worker) Close() {
 	}
 	// Not during a Commit, which would take the end of its transaction for its own success.
 	if l.inCommit.TryLock() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		ctx, cancel := context.WithTimeout(context.Background(), endWait)
 		defer cancel()
 		// This settles an unknown outcome, because it requests a new producer id. If it fails, the next owner or
 		// the broker aborts the transaction.
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	err := closeClient(l.session.Client(), l.cancelLife, membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
+	err := CloseClient(l.session.Client(), l.cancelLife, Membership{l.cfg.Group, l.cfg.InstanceID, l.cfg.LeaveOnClose})
 	if err != nil && l.cfg.Listener.LeaveFailed != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}
-}
-
-// closeClient leaves the group and closes the client within bounds. Leaving waits for a rebalance in progress; the end
-// of the client's context ends that wait. After an error the group keeps the member until its session times out.
-func closeClient(client *kgo.Client, cut context.CancelFunc, m membership) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
-	defer cancel()
-	client.AllowRebalance()
-	err := m.leave(ctx, client)
-	cut()
-	client.CloseAllowingRebalance()
-	// A poll that ended with the context still blocks rebalances, and a goroutine of the client would wait for
-	// that forever.
-	client.AllowRebalance()
-	return err
 }

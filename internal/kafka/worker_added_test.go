@@ -11,12 +11,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // addPartitions adds partitions to a topic up to a count, and returns a client that knows them.
 func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client {
 	t.Helper()
-	cl := s.outside(t)
+	cl := s.Outside(t)
 	admin := kadm.NewClient(cl)
 	if _, err := admin.UpdatePartitions(t.Context(), count, topic); err != nil {
 		t.Fatal(err)
@@ -30,7 +31,7 @@ func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client 
 		}
 		led := slices.DeleteFunc(topics[topic].Partitions.Sorted(), func(p kadm.PartitionDetail) bool { return p.Err != nil || p.Leader < 0 })
 		if len(led) == count {
-			return s.outside(t)
+			return s.Outside(t)
 		}
 		<-again.C
 	}
@@ -41,16 +42,16 @@ func (s *site) addPartitions(t *testing.T, topic string, count int) *kgo.Client 
 // continue.
 func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(s.inboxes[0], 1, "before"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], 1, "before"))
 		commit(t, l, len(poll(t, l)), nil)
 
 		const added = testPartitions + 1 // belongs to partition 1
-		cl = s.addPartitions(t, s.inboxes[0], added+1)
+		cl = s.addPartitions(t, s.Inboxes[0], added+1)
 		l.RefreshMetadata()
-		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"), input(s.inboxes[1], 1, "c"), input(s.inboxes[0], 3, "d"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], added, "a"), kafkatest.Input(s.Inboxes[0], 1, "b"), kafkatest.Input(s.Inboxes[1], 1, "c"), kafkatest.Input(s.Inboxes[0], 3, "d"))
 		values := func(want ...string) {
 			t.Helper()
 			var in []events.Record
@@ -76,7 +77,7 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 
 		l = openWorker(t, s.worker("two")) // it has the added partition from its start
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(s.inboxes[0], added, "e"), input(s.inboxes[0], 1, "f"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], added, "e"), kafkatest.Input(s.Inboxes[0], 1, "f"))
 		values("e", "f")
 	})
 }
@@ -86,8 +87,8 @@ func TestPartitionsThatAreAddedToAnInbox(t *testing.T) {
 func TestAddedPartitionWaitsForResume(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const added = testPartitions // belongs to partition 0
-		cl := s.addPartitions(t, s.inboxes[0], added+1)
-		submit(t, cl, input(s.inboxes[0], added, "a"), input(s.inboxes[0], 1, "b"))
+		cl := s.addPartitions(t, s.Inboxes[0], added+1)
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], added, "a"), kafkatest.Input(s.Inboxes[0], 1, "b"))
 		l := openWorker(t, s.worker("one"))
 		var got []string
 		until := func(n int, resume ...int32) {
@@ -120,11 +121,11 @@ func TestAddedPartitionWaitsForResume(t *testing.T) {
 func TestPauseStopsWhatWasAdded(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const added = testPartitions + 1 // belongs to partition 1
-		cl := s.addPartitions(t, s.inboxes[0], added+1)
+		cl := s.addPartitions(t, s.Inboxes[0], added+1)
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		l.Pause(1, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
-		submit(t, cl, input(s.inboxes[0], added, "paused"), input(s.inboxes[0], 1, "paused"))
+		l.Pause(1, s.Inboxes[0], inboxgate.PausedForRetry, time.Time{})
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], added, "paused"), kafkatest.Input(s.Inboxes[0], 1, "paused"))
 		var got []string
 		take := func(values ...string) {
 			t.Helper()
@@ -141,11 +142,11 @@ func TestPauseStopsWhatWasAdded(t *testing.T) {
 				t.Fatalf("polled %v, want %v", got, values)
 			}
 		}
-		submit(t, cl, input(s.inboxes[0], 3, "a"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], 3, "a"))
 		take("a")
-		submit(t, cl, input(s.inboxes[1], 1, "b")) // another inbox of the partition isn't paused
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[1], 1, "b")) // another inbox of the partition isn't paused
 		take("a", "b")
-		l.Resume(1, inboxgate.PausedForRetry, s.inboxes[0])
+		l.Resume(1, inboxgate.PausedForRetry, s.Inboxes[0])
 		take("a", "b", "paused", "paused")
 		commit(t, l, len(got), nil)
 	})

@@ -37,10 +37,10 @@ func benchmarkWorker(b *testing.B, s *site, size int) {
 	}
 	l := openWorker(b, cfg)
 	untilAssigned(b, l, testPartitions)
-	cl := s.outside(b, kgo.ProducerBatchCompression(kgo.Lz4Compression()))
+	cl := s.Outside(b, kgo.ProducerBatchCompression(kgo.Lz4Compression()))
 	body := fmt.Sprintf("%0300d", 7)
 	for i := range b.N * size {
-		cl.Produce(b.Context(), input(s.inboxes[3], int32(i%testPartitions), body), func(_ *kgo.Record, err error) {
+		cl.Produce(b.Context(), kafkatest.Input(s.Inboxes[3], int32(i%testPartitions), body), func(_ *kgo.Record, err error) {
 			if err != nil {
 				b.Error(err)
 			}
@@ -60,7 +60,7 @@ func benchmarkWorker(b *testing.B, s *site, size int) {
 		if len(rs) == 0 {
 			continue
 		}
-		committed, err := l.Commit(b.Context(), s.reflect(rs))
+		committed, err := l.Commit(b.Context(), s.Reflect(rs))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -78,13 +78,13 @@ func BenchmarkWorkerLatency(b *testing.B) {
 	s := newSite(b, kafkatest.Embedded(b))
 	l := openWorker(b, s.worker("bench"))
 	untilAssigned(b, l, testPartitions)
-	cl := s.outside(b, kgo.ProducerLinger(0))
+	cl := s.Outside(b, kgo.ProducerLinger(0))
 	var worst time.Duration
 	b.ResetTimer()
 	for range b.N {
 		began := time.Now()
-		cl.Produce(b.Context(), input(s.inboxes[3], 4, "x"), nil)
-		commit(b, l, 1, s.reflect(poll(b, l)))
+		cl.Produce(b.Context(), kafkatest.Input(s.Inboxes[3], 4, "x"), nil)
+		commit(b, l, 1, s.Reflect(poll(b, l)))
 		worst = max(worst, time.Since(began))
 	}
 	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")

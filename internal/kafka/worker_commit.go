@@ -90,10 +90,10 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		if err := l.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if isTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // no record of the topic is in flight
+		if IsTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // no record of the topic is in flight
 			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
-		if isTooLarge(refused) {
+		if IsTooLarge(refused) {
 			if refused.Err = l.narrowTopic(ctx, out, refused); refused.Err == nil {
 				return false, nil // the records are polled again, and the output is written in smaller batches
 			}
@@ -228,7 +228,7 @@ func (l *Worker) checkOpen() error {
 }
 
 func (l *Worker) fail(doing string, err error) error {
-	l.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, markFinal(l.unfenced(err)))
+	l.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, FinalError(l.unfenced(err)))
 	return l.failure
 }
 
@@ -322,9 +322,9 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 	l.arena = nil
 	for i := range out {
 		o.records[i] = &o.arena[i]
-		fillKgo(o.records[i], &out[i])
+		FillKgo(o.records[i], &out[i])
 	}
-	waves := l.narrow.waves(out, time.Now())
+	waves := l.narrow.Waves(out, time.Now())
 	if waves == nil {
 		waves = [][]int{nil}
 	}
@@ -337,7 +337,7 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 		case fatalToProducer(err):
 			return nil, nil, err
 		default:
-			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.isAlone(out, wave, index)}, nil
+			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.IsAlone(out, wave, index)}, nil
 		}
 	}
 	l.arena = o.arena // the client no longer uses it

@@ -21,16 +21,16 @@ import (
 func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	s := newSite(t, kafkatest.FromCluster(c))
-	topic, p := s.inboxes[0], int32(4)
+	topic, p := s.Inboxes[0], int32(4)
 	write := func(from, n int) {
 		t.Helper()
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		defer cl.Close()
 		records := make([]*kgo.Record, 0, n)
 		for i := range n {
-			records = append(records, input(topic, p, fmt.Sprint(from+i)))
+			records = append(records, kafkatest.Input(topic, p, fmt.Sprint(from+i)))
 		}
-		submit(t, cl, records...)
+		kafkatest.Submit(t, cl, records...)
 	}
 	take := func(l *kafka.Worker, n int) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Partition != p {
 		t.Errorf("the doctor finds %+v", found)
 	}
-	admin, err := kafka.OpenAdmin(s.config)
+	admin, err := kafka.OpenAdmin(s.Config)
 	must(err)
 	defer admin.Close()
 	must(admin.TrimTopic(t.Context(), topic, "", map[int32]int64{p: 10, 5: 0}))

@@ -23,19 +23,19 @@ const (
 // its fencing as that of a frozen worker and joined again, it would evict the newer process. A worker that had frozen,
 // and whose transaction was rolled back, has no duplicate: no process joins in its place. But it rejoins itself, and
 // until that is answered the coordinator reports its old member as fenced. So the answer to the join counts. A fencing
-// counts as a duplicate only after duplicateAfter.
+// counts as a duplicate only after DuplicateAfter.
 func (l *Worker) unfenced(err error) error {
 	byName := errors.Is(err, kerr.FencedInstanceID)
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+duplicateAfter(l.cfg.SessionTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+DuplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
 	var since time.Time // when the instance id became another member's; zero: it isn't
 	for began := time.Now(); ; {
-		member, _, _ := l.balancer.memberState()
+		member, _, _ := l.balancer.MemberState()
 		beat := l.heartbeat(ctx, member)
-		now, joins, told := l.balancer.memberState()
+		now, joins, told := l.balancer.MemberState()
 		switch {
 		case errors.Is(beat, kgo.ErrClientClosed):
 			return err
@@ -49,8 +49,8 @@ func (l *Worker) unfenced(err error) error {
 			since = time.Time{}
 		}
 		switch {
-		case !since.IsZero() && time.Since(since) > duplicateAfter(l.cfg.SessionTimeout):
-			if duplicate := duplicateOf(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
+		case !since.IsZero() && time.Since(since) > DuplicateAfter(l.cfg.SessionTimeout):
+			if duplicate := FindDuplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
 				return duplicate
 			}
 			return err
@@ -67,7 +67,7 @@ func (l *Worker) unfenced(err error) error {
 
 // duplicate returns the error of a worker whose instance id another process has taken; nil: that isn't established.
 func (l *Worker) duplicate(err error) error {
-	return l.balancer.duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
+	return l.balancer.Duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
 }
 
 // heartbeat sends a heartbeat of a member and returns the coordinator's error.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -28,12 +29,12 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cfg := s.worker("a")
-				cfg.InstanceID = string(s.ns) + "a"
+				cfg.InstanceID = string(s.NS) + "a"
 				older := openWorker(t, cfg)
 				untilAssigned(t, older, testPartitions)
-				submit(t, s.outside(t), input(s.inboxes[0], 1, "x"))
+				kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 1, "x"))
 				in := poll(t, older)
-				if _, _, err := s.outside(t, kgo.TransactionalID(kafka.TransactionalID(s.config, "a"))).ProducerID(t.Context()); err != nil {
+				if _, _, err := s.Outside(t, kgo.TransactionalID(kafka.TransactionalID(s.Config, "a"))).ProducerID(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				joined := make(chan *kafka.Worker, 1)
@@ -52,7 +53,7 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 						}
 					}()
 				}
-				committed, err := older.Commit(t.Context(), s.reflect(in))
+				committed, err := older.Commit(t.Context(), s.Reflect(in))
 				if committed || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 					t.Fatalf("committed %v, %v; want that it is fenced", committed, err)
 				}
@@ -70,7 +71,7 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
-		cfg.InstanceID = string(s.ns) + "a"
+		cfg.InstanceID = string(s.NS) + "a"
 		var deaf sync.RWMutex // while it is locked, the worker receives no responses
 		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -104,7 +105,7 @@ func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
 				}
 			}
 		}
-		admin := kadm.NewClient(s.outside(t))
+		admin := kadm.NewClient(s.Outside(t))
 		deaf.Lock() // otherwise it would join again before the other member gets all partitions
 		if _, err := admin.LeaveGroup(t.Context(), kadm.LeaveGroup(cfg.Group).InstanceIDs(cfg.InstanceID)); err != nil {
 			t.Fatal(err)
@@ -130,7 +131,7 @@ func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
-		cfg.InstanceID = string(s.ns) + "a"
+		cfg.InstanceID = string(s.NS) + "a"
 		fenced := make(chan error, 100)
 		cfg.Listener = &kafka.WorkerListener{GroupFailed: func(err error) {
 			select {
@@ -149,7 +150,7 @@ func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
 		protocol := kmsg.NewJoinGroupRequestProtocol()
 		protocol.Name, protocol.Metadata = balancer.ProtocolName(), balancer.JoinGroupMetadata(cfg.Topics, nil, 0)
 		join.Protocols = append(join.Protocols, protocol)
-		resp, err := join.RequestWith(t.Context(), s.outside(t))
+		resp, err := join.RequestWith(t.Context(), s.Outside(t))
 		if err != nil || resp.ErrorCode != 0 {
 			t.Fatalf("join under the name: %v, %v", err, kerr.ErrorForCode(resp.ErrorCode))
 		}

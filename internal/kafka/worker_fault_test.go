@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -128,7 +129,7 @@ func (o *owner) turn(ctx context.Context) error {
 		if o.restored[p] == n {
 			continue
 		}
-		if _, err := o.restorer.Read(ctx, o.site.ns.Events(), p, 0, func([]events.Record) error { return nil }); err != nil {
+		if _, err := o.restorer.Read(ctx, o.site.NS.Events(), p, 0, func([]events.Record) error { return nil }); err != nil {
 			return err
 		}
 		o.worker.Resume(p, inboxgate.PausedForRestore)
@@ -137,7 +138,7 @@ func (o *owner) turn(ctx context.Context) error {
 	if len(rs) == 0 {
 		return nil
 	}
-	committed, err := o.worker.Commit(ctx, o.site.reflect(rs))
+	committed, err := o.worker.Commit(ctx, o.site.Reflect(rs))
 	if committed {
 		o.reflected = append(o.reflected, rs...)
 	}
@@ -180,8 +181,8 @@ func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 				cfg.TransactionTimeout = 15 * time.Second
 				frozen := openWorker(t, cfg)
 				untilAssigned(t, frozen, testPartitions)
-				cl := s.outside(t)
-				submit(t, cl, input(s.inboxes[3], 4, "a"))
+				cl := s.Outside(t)
+				kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 				polled := poll(t, frozen)
 
 				began := time.Now()
@@ -195,7 +196,7 @@ func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 				}
 				ended := make(chan result, 1)
 				go func() {
-					committed, err := frozen.Commit(context.Background(), s.reflect(polled))
+					committed, err := frozen.Commit(context.Background(), s.Reflect(polled))
 					ended <- result{committed, err}
 				}()
 				if at.key >= 0 {
@@ -215,7 +216,7 @@ func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 				} else {
 					t.Logf("the frozen worker: %v", r.err)
 				}
-				if seen := s.reflected(t, 1); len(seen) != 1 || seen[s.inboxes[3]+"/4/0"] != 1 {
+				if seen := s.Reflected(t, 1); len(seen) != 1 || seen[s.Inboxes[3]+"/4/0"] != 1 {
 					t.Errorf("events: %v", seen)
 				}
 			})
@@ -228,28 +229,28 @@ func TestCommitOfALostPartitionIsRolledBack(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		a := openWorker(t, s.worker("a"))
 		untilAssigned(t, a, testPartitions)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for p := range int32(testPartitions) {
-			submit(t, cl, input(s.inboxes[3], p, fmt.Sprint(p)))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], p, fmt.Sprint(p)))
 		}
 		var polled []events.Record
 		until(t, a, "all inputs", func(rs []events.Record) bool { polled = append(polled, rs...); return len(polled) == testPartitions })
 
 		b := s.open(t, s.worker("b"))
 		b.until(t, "half the partitions", func() bool { return len(b.worker.Assigned()) == testPartitions/2 })
-		if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {
+		if committed, err := a.Commit(t.Context(), s.Reflect(polled)); committed || err != nil {
 			t.Fatalf("committed %v, %v: half of it was another worker's", committed, err)
 		}
 		kept := 0
 		until(t, a, "the own half again", func(rs []events.Record) bool {
 			if len(rs) > 0 {
-				commit(t, a, len(rs), s.reflect(rs))
+				commit(t, a, len(rs), s.Reflect(rs))
 			}
 			kept += len(rs)
 			return kept == testPartitions/2
 		})
 		b.until(t, "the other half", func() bool { return len(b.reflected) == testPartitions/2 })
-		for cause, n := range s.reflected(t, testPartitions) {
+		for cause, n := range s.Reflected(t, testPartitions) {
 			if n != 1 {
 				t.Errorf("%s reflected %d times", cause, n)
 			}
@@ -262,11 +263,11 @@ func TestLostAnswerToEnd(t *testing.T) {
 	s := embedded(t)
 	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
-	cl := s.outside(t)
-	submit(t, cl, input(s.inboxes[3], 4, "a"))
+	cl := s.Outside(t)
+	kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 	rs := poll(t, l)
 	s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.RequestTimedOut, TopLevel: true, Count: -1})
-	committed, err := l.Commit(t.Context(), s.reflect(rs))
+	committed, err := l.Commit(t.Context(), s.Reflect(rs))
 	t.Logf("committed %v, %v", committed, err)
 	if err == nil {
 		t.Fatalf("a commit whose answer was lost is reported as %v for certain", committed)
@@ -294,14 +295,14 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		{name: "replicas missing", record: events.Record{Topic: "requests.a"}, fault: kerr.NotEnoughReplicas},
 	} {
 		check := func(t *testing.T, s *site) {
-			good := events.Record{Topic: s.ns.Events(), Partition: 4, Value: []byte("good")}
+			good := events.Record{Topic: s.NS.Events(), Partition: 4, Value: []byte("good")}
 			refusedRecord := bad.record
-			refusedRecord.Topic = string(s.ns) + refusedRecord.Topic
+			refusedRecord.Topic = string(s.NS) + refusedRecord.Topic
 			cfg := s.worker("one")
 			l := openWorker(t, cfg)
 			untilAssigned(t, l, testPartitions)
-			cl := s.outside(t)
-			submit(t, cl, input(s.inboxes[3], 4, "a"))
+			cl := s.Outside(t)
+			kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 			rs := poll(t, l)
 			if bad.fault != nil {
 				s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: refusedRecord.Topic, Err: bad.fault, Count: -1})
@@ -324,7 +325,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 				}
 			}
 			commit(t, l, 1, []events.Record{good})
-			if seen := s.reflected(t, 1); seen["good"] != 1 {
+			if seen := s.Reflected(t, 1); seen["good"] != 1 {
 				t.Errorf("events: %v", seen)
 			}
 		}
@@ -345,17 +346,17 @@ func TestFencedWorkerSaysSo(t *testing.T) {
 		cfg.TransactionTimeout = time.Minute // so that a slow response of a busy broker doesn't fail the test
 		first := openWorker(t, cfg)
 		untilAssigned(t, first, testPartitions)
-		cl := s.outside(t)
-		submit(t, cl, input(s.inboxes[3], 4, "a"))
-		commit(t, first, 1, s.reflect(poll(t, first)))
-		submit(t, cl, input(s.inboxes[3], 4, "b"))
+		cl := s.Outside(t)
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
+		commit(t, first, 1, s.Reflect(poll(t, first)))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "b"))
 		rs := poll(t, first)
 
-		usurper := s.outside(t, kgo.TransactionalID(kafka.TransactionalID(s.config, "one")))
+		usurper := s.Outside(t, kgo.TransactionalID(kafka.TransactionalID(s.Config, "one")))
 		if _, _, err := usurper.ProducerID(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		committed, err := first.Commit(t.Context(), s.reflect(rs))
+		committed, err := first.Commit(t.Context(), s.Reflect(rs))
 		if committed || err == nil {
 			t.Fatalf("committed %v, %v", committed, err)
 		}
@@ -388,13 +389,13 @@ func TestStalledTellsHowLongRecordsWait(t *testing.T) {
 	if d := l.Stalled(later()); d != 0 {
 		t.Fatalf("an idle worker is stalled for %v", d)
 	}
-	cl := s.outside(t)
-	submit(t, cl, input(s.inboxes[3], 4, "a"))
+	cl := s.Outside(t)
+	kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 	rs := poll(t, l)
 	if d := l.Stalled(later()); d < 59*time.Minute {
 		t.Fatalf("a record waits, yet stalled for %v", d)
 	}
-	commit(t, l, 1, s.reflect(rs))
+	commit(t, l, 1, s.Reflect(rs))
 	if d := l.Stalled(later()); d != 0 {
 		t.Fatalf("stalled for %v after a commit", d)
 	}
@@ -414,7 +415,7 @@ func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	a := openWorker(t, cfg)
 	untilAssigned(t, a, testPartitions)
 	before := a.Assigned()
-	submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+	kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[3], 4, "a"))
 	polled := poll(t, a)
 
 	owns := func(req kmsg.Request) bool { // selects the first worker's JoinGroup request
@@ -426,7 +427,7 @@ func TestAForgottenMemberGivesUpEverything(t *testing.T) {
 	// The second member makes the first one join again.
 	b := s.open(t, s.worker("b"))
 	b.until(t, "half", func() bool { return len(b.worker.Assigned()) == testPartitions/2 })
-	if committed, err := a.Commit(t.Context(), s.reflect(polled)); committed || err != nil {
+	if committed, err := a.Commit(t.Context(), s.Reflect(polled)); committed || err != nil {
 		t.Fatalf("committed %v, %v", committed, err)
 	}
 	select {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestPositionsAreCommittedByAGeneration checks that a transaction commits positions with the member id and its
@@ -44,18 +46,18 @@ func TestPositionsAreCommittedByAGeneration(t *testing.T) {
 		}
 		return resp, nil, true
 	})
-	cl := s.outside(t)
-	submit(t, cl, input(s.inboxes[3], 4, "a"))
+	cl := s.Outside(t)
+	kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 	rs := poll(t, l)
-	if committed, err := l.Commit(t.Context(), s.reflect(rs)); committed || err != nil {
+	if committed, err := l.Commit(t.Context(), s.Reflect(rs)); committed || err != nil {
 		t.Fatalf("committed %v, %v: the group refused its generation", committed, err)
 	}
 	mu.Lock()
 	refuse = false
 	mu.Unlock()
 	rs = poll(t, l)
-	commit(t, l, len(rs), s.reflect(rs))
-	if seen := s.reflected(t, 1); len(seen) != 1 || seen[s.inboxes[3]+"/4/0"] != 1 {
+	commit(t, l, len(rs), s.Reflect(rs))
+	if seen := s.Reflected(t, 1); len(seen) != 1 || seen[s.Inboxes[3]+"/4/0"] != 1 {
 		t.Errorf("events: %v", seen)
 	}
 	if mu.Lock(); len(named) < 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestIdleWorkersKnowWhatTheyOwn checks that workers without anything to commit know their partitions after others join
@@ -62,25 +63,25 @@ func untilShared(t *testing.T, workers []*kafka.Worker) {
 // those of a client that submits in transactions.
 func TestIdleWorkersPassMarkers(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
+		tx := s.Outside(t, kgo.TransactionalID(string(s.NS)+"client"))
 		transact := func(end kgo.TransactionEndTry, rs ...*kgo.Record) {
 			if err := tx.BeginTransaction(); err != nil {
 				t.Fatal(err)
 			}
-			submit(t, tx, rs...)
+			kafkatest.Submit(t, tx, rs...)
 			if err := tx.EndTransaction(t.Context(), end); err != nil {
 				t.Fatal(err)
 			}
 		}
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		transact(kgo.TryCommit, input(s.inboxes[0], 4, "a"), input(s.inboxes[1], 5, "b"))
+		transact(kgo.TryCommit, kafkatest.Input(s.Inboxes[0], 4, "a"), kafkatest.Input(s.Inboxes[1], 5, "b"))
 		var in []events.Record
 		until(t, l, "both records", func(rs []events.Record) bool { in = append(in, rs...); return len(in) == 2 })
-		commit(t, l, len(in), s.reflect(in))
-		transact(kgo.TryAbort, input(s.inboxes[0], 4, "c"), input(s.inboxes[2], 6, "d"))
+		commit(t, l, len(in), s.Reflect(in))
+		transact(kgo.TryAbort, kafkatest.Input(s.Inboxes[0], 4, "c"), kafkatest.Input(s.Inboxes[2], 6, "d"))
 
-		admin, err := kafka.OpenAdmin(s.config)
+		admin, err := kafka.OpenAdmin(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +102,7 @@ func TestIdleWorkersPassMarkers(t *testing.T) {
 			}
 			return sum == 0
 		})
-		transact(kgo.TryCommit, input(s.inboxes[0], 4, "e"))
+		transact(kgo.TryCommit, kafkatest.Input(s.Inboxes[0], 4, "e"))
 		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "e" || rs[0].Offset != 4 {
 			t.Fatalf("then came %+v", rs)
 		}

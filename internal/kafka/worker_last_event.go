@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 )
 
@@ -16,26 +14,6 @@ import (
 // So the mark of a commit also names the offset of its partition's last event. A worker that continues from the commit
 // checks whether the log has that event. If not, the position is not used: the inbox is read from its start, and
 // records that the log already reflects are skipped.
-
-// mark returns the metadata of a commit: the prefix that a worker writes, the topic's id, and the offset of the last
-// event, unless it is negative.
-func mark(topic string, event int64) string {
-	if event < 0 {
-		return markPrefix + topic
-	}
-	return markPrefix + topic + " " + strconv.FormatInt(event, 10)
-}
-
-// parseMark parses a mark. event is negative if it names none.
-func parseMark(metadata string) (topic string, event int64, ok bool) {
-	rest, ok := strings.CutPrefix(metadata, markPrefix)
-	topic, text, has := strings.Cut(rest, " ")
-	if !ok || !has {
-		return topic, -1, ok
-	}
-	event, err := strconv.ParseInt(text, 10, 64)
-	return topic, event, err == nil && event >= 0
-}
 
 // lastEvents are the offsets of the last events by partition. positions.mu guards it.
 type lastEvents struct {
@@ -174,7 +152,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 			err = fmt.Errorf("whether events/%d has offset %d, which a commit names, can't be told", p, event)
 		case absent:
 			for _, topic := range l.cfg.Topics {
-				l.positionFault(Position{topic, p, -1, -1, -1, mark(l.positions.ids[topic], event)}, PositionRolledBack)
+				l.positionFault(Position{topic, p, -1, -1, -1, FormatPositionMark(l.positions.ids[topic], event)}, PositionRolledBack)
 			}
 			err = l.Rewind(ctx, p)
 		case present:

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // witnessed configures a worker that compares commits with the log of events.
@@ -20,7 +21,7 @@ func (s *site) witnessed(t *testing.T, owner string, faults *positionFaults) kaf
 	cfg := s.worker(owner)
 	cfg.Listener = faults.listener()
 	cfg.Committed = func(ctx context.Context, p int32, offsets []int64) (map[int64]bool, int64, error) {
-		return r.Committed(ctx, s.ns.Events(), p, offsets)
+		return r.Committed(ctx, s.NS.Events(), p, offsets)
 	}
 	return cfg
 }
@@ -44,10 +45,10 @@ func reads(t *testing.T, l *kafka.Worker, want ...string) {
 // the next owner finds this event in the log.
 func TestCommitsNameTheirLastEvent(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic, faults := s.outside(t), s.inboxes[0], &positionFaults{}
+		cl, topic, faults := s.Outside(t), s.Inboxes[0], &positionFaults{}
 		l := openWorker(t, s.witnessed(t, "one", faults))
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"))
 		var polled []events.Record
 		until(t, l, "both", func(rs []events.Record) bool {
 			for _, r := range rs {
@@ -55,13 +56,13 @@ func TestCommitsNameTheirLastEvent(t *testing.T) {
 			}
 			return len(polled) == 2
 		})
-		out := s.reflect(polled)
+		out := s.Reflect(polled)
 		commit(t, l, 2, out)
 		last := max(out[0].Offset, out[1].Offset)
 		metadata := func(position int64) string {
 			t.Helper()
 			for {
-				offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.ns.SchedulerGroup())
+				offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.NS.SchedulerGroup())
 				must(t, err)
 				if at, _ := offsets.Lookup(topic, 4); at.At >= position { // its marker may not be written yet
 					return at.Metadata
@@ -75,7 +76,7 @@ func TestCommitsNameTheirLastEvent(t *testing.T) {
 		l.Close()
 		l = openWorker(t, s.witnessed(t, "two", faults))
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(topic, 4, "c"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "c"))
 		reads(t, l, "c")
 		commit(t, l, 1, nil) // it has no event, so the previous one stays the last
 		if got := metadata(3); got != want {
@@ -94,14 +95,14 @@ func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run("aborted "+when+" the partition came", func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				cl, topic, faults := s.outside(t), s.inboxes[0], &positionFaults{}
+				cl, topic, faults := s.Outside(t), s.Inboxes[0], &positionFaults{}
 				cfg := s.witnessed(t, "one", faults)
 				l := openWorker(t, s.worker("zero"))
 				id := l.TopicID(topic)
 				l.Close()
-				submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
-				gone := []events.Record{{Topic: s.ns.Events(), Partition: 4, Key: []byte("k"), Value: []byte("gone")}}
-				abort := s.OpenTransaction(t, "dead-"+string(s.ns), gone)
+				kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"))
+				gone := []events.Record{{Topic: s.NS.Events(), Partition: 4, Key: []byte("k"), Value: []byte("gone")}}
+				abort := s.OpenTransaction(t, "dead-"+string(s.NS), gone)
 				s.commitAs(t, topic, 4, 2, fmt.Sprintf("waybill/1 %s %d", id, gone[0].Offset))
 				rolledBack := func() {
 					t.Helper()
@@ -118,7 +119,7 @@ func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 					l = openWorker(t, cfg)
 				} else {
 					l = openWorker(t, cfg)
-					submit(t, cl, input(topic, 5, "other"))
+					kafkatest.Submit(t, cl, kafkatest.Input(topic, 5, "other"))
 					for placed := false; !placed; { // once another partition is read, the worker has a position in this one, too
 						if _, came := l.Assigned()[5]; came {
 							l.Resume(5, inboxgate.PausedForRestore)
@@ -141,7 +142,7 @@ func TestCommitAheadOfTheLogIsNotUsed(t *testing.T) {
 				cfg.Owner = "two"
 				l = openWorker(t, cfg)
 				untilAssigned(t, l, testPartitions)
-				submit(t, cl, input(topic, 4, "c"))
+				kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "c"))
 				reads(t, l, "c")
 			})
 		})

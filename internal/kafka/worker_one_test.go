@@ -3,6 +3,8 @@ package kafka_test
 import (
 	"fmt"
 	"testing"
+
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestOneBrokerIsAskedWhenPolled checks OneBroker: the next poll returns all records that were written while the worker
@@ -14,12 +16,12 @@ func TestOneBrokerIsAskedWhenPolled(t *testing.T) {
 	l := openWorker(t, cfg)
 	untilAssigned(t, l, testPartitions)
 	const rounds, records = 20, 8
-	cl, all := s.outside(t), 0
+	cl, all := s.Outside(t), 0
 	for round := range rounds {
-		submit(t, cl, input(s.inboxes[0], 0, fmt.Sprint("first of ", round)))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], 0, fmt.Sprint("first of ", round)))
 		poll(t, l)
 		for i := range records {
-			submit(t, cl, input(s.inboxes[0], int32(i), fmt.Sprint(round)))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[0], int32(i), fmt.Sprint(round)))
 		}
 		n := len(poll(t, l))
 		if n == records {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,48 +11,6 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
-
-// poller polls with a time limit. Another goroutine can end a poll.
-type poller struct {
-	client *kgo.Client
-	wait   time.Duration
-	max    int
-
-	mu    sync.Mutex
-	end   context.CancelFunc // ends the poll in progress; nil: none
-	woken bool               // wake was called while no poll blocked: the next one doesn't block
-}
-
-// poll waits for records at most p.wait. waited: that time has passed.
-func (p *poller) poll(ctx context.Context) (fetches kgo.Fetches, waited bool) {
-	bounded, cancel := context.WithTimeout(ctx, p.wait)
-	defer cancel()
-	p.mu.Lock()
-	if p.woken {
-		p.woken = false
-		p.mu.Unlock()
-		return p.client.PollRecords(nil, p.max), false //nolint:staticcheck // nil: drain, don't wait
-	}
-	p.end = cancel
-	p.mu.Unlock()
-
-	fetches = p.client.PollRecords(bounded, p.max)
-
-	p.mu.Lock()
-	p.end = nil
-	p.mu.Unlock()
-	return fetches, errors.Is(bounded.Err(), context.DeadlineExceeded)
-}
-
-func (p *poller) wake() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.end == nil {
-		p.woken = true
-		return
-	}
-	p.end()
-}
 
 // Poll returns at most MaxPollRecords records of inboxes that aren't paused. It returns (nil, nil) after FetchMaxWait
 // or when woken. A record's partition may be one that was added to its inbox: it belongs to that number modulo
@@ -72,12 +29,12 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, err
 		}
 	}
-	l.gate.withGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
-	fetches, waited := l.poller.poll(ctx)
-	l.quarantine(takeUnreadable(fetches), time.Now())
+	l.gate.WithGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
+	fetches, waited := l.poller.Poll(ctx)
+	l.quarantine(TakeUnreadable(fetches), time.Now())
 	now := l.sinceOpened(time.Now())
 	l.lastPoll.Store(now)
-	err := fetchError(ctx, fetches, l.onDataLost, l.duplicate)
+	err := FetchError(ctx, fetches, l.onDataLost, l.duplicate)
 	if err == nil {
 		err = errors.Join(l.checkFetchedTopics(fetches), l.positions.endReason())
 	}
@@ -103,15 +60,15 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	if len(rs) == 0 {
 		return nil, nil
 	}
-	return fromKgo(rs, make([]events.Record, 0, len(rs))), nil
+	return FromKgo(rs, make([]events.Record, 0, len(rs))), nil
 }
 
 // quarantine pauses and reports unreadable partitions.
-func (l *Worker) quarantine(found []unreadablePart, now time.Time) {
+func (l *Worker) quarantine(found []UnreadablePartition, now time.Time) {
 	for _, x := range found {
-		l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.pause(g, x.at, now) })
+		l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Pause(g, x.At, now) })
 		if l.cfg.Listener.Corrupt != nil {
-			l.cfg.Listener.Corrupt(x.at.topic, x.at.partition, x.err)
+			l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
 		}
 	}
 }
@@ -128,7 +85,7 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 		}
 		home := l.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.restored[home] != n || l.isCutOff(topicPartition{fp.Topic, fp.Partition}) {
+		if !ok || l.restored[home] != n || l.isCutOff(TopicPartition{fp.Topic, fp.Partition}) {
 			l.mustAbort = true
 			return
 		}
@@ -137,8 +94,8 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 			return
 		}
 		l.polledFrom[home] = n
-		if at := (topicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
-			l.gate.withGate(func(g *inboxgate.Gate) { l.quarantines.read(g, at) })
+		if at := (TopicPartition{fp.Topic, fp.Partition}); len(l.quarantines) > 0 {
+			l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Read(g, at) })
 		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {
@@ -150,35 +107,4 @@ func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 	})
 	l.polled += len(rs)
 	return rs
-}
-
-// fetchError returns the errors of a poll that end its client. Errors that the client recovers from are left out (see
-// errorClasses). A loss of data is passed to dataLost and doesn't end the client, because a new client would meet it
-// again. duplicate returns the error for a fenced member; nil: none yet.
-func fetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	var fatal error
-	fetches.EachError(func(topic string, partition int32, err error) {
-		var session *kgo.ErrGroupSession
-		var lost *kgo.ErrDataLoss
-		switch {
-		case topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-			// The poll's own time limit.
-		case errors.As(err, &session) && classOf(err) == retried:
-			// The client joins again; the balancer's hook has reported it.
-		case errors.As(err, &session) && classOf(err) == fenced:
-			fatal = errors.Join(fatal, duplicate(err))
-		case errors.As(err, &lost):
-			if dataLost != nil {
-				dataLost(lost)
-			}
-		case topic == "":
-			fatal = errors.Join(fatal, err)
-		default:
-			fatal = errors.Join(fatal, fmt.Errorf("topic %s partition %d: %w", topic, partition, err))
-		}
-	})
-	return markFinal(fatal)
 }

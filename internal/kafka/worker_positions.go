@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,103 +15,17 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// A position is an offset of one topic's log. It is meaningless for any other log: that of a recreated topic, or one
-// that was truncated. It is also not trusted if an operator chose it.
-//
-// So each commit of a worker carries a mark in its metadata: that a worker committed it, the id of the topic, and the
-// last event of the partition (worker_last_event.go). A worker continues only from such a commit. Any other
-// (kafka-consumer-groups --reset-offsets writes no metadata) is reported and not used: the inbox is read from its
-// start, and records that the log of events reflects are skipped.
-
-// markPrefix is the prefix of the metadata of a worker's commits; see mark.
-const markPrefix = "waybill/1 "
-
-// topicID returns an id as Kafka's tools print it; empty: there is none.
-func topicID(id [16]byte) string {
-	if id == ([16]byte{}) {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(id[:])
-}
-
-// RecreatedError says that a topic was deleted and created again while a client was reading the first one.
-type RecreatedError struct{ Topic, Was, Is string }
-
-func (e *RecreatedError) Error() string {
-	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
-}
-
-// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
-func (e *RecreatedError) Recreated() bool { return true }
-
-// PositionFault names a fault of a position.
-type PositionFault string
-
-// The faults of a position.
-const (
-	// PositionForeign: no worker committed it to this topic. It is not used.
-	PositionForeign PositionFault = "foreign"
-	// PositionTrimmed: unread records from it on were deleted. Reading continues at the log's start.
-	PositionTrimmed PositionFault = "trimmed"
-	// PositionCut: the log was truncated below it. The inbox is not read.
-	PositionCut PositionFault = "cut"
-	// PositionRolledBack: it belongs to a transaction whose events the log doesn't have. It is not used.
-	PositionRolledBack PositionFault = "rolled_back"
-)
-
-// Position is a position in a partition of an inbox, with the bounds of its log.
-type Position struct {
-	Topic      string
-	Partition  int32
-	Offset     int64
-	Start, End int64 // negative: unknown
-	// Metadata is that of the commit; empty: there was none, or Offset is the position that events reflect.
-	Metadata string
-}
-
-// String returns the position and the bounds of its log.
-func (p Position) String() string {
-	s := fmt.Sprintf("%s/%d at %d", p.Topic, p.Partition, p.Offset)
-	if p.Start >= 0 && p.End >= 0 {
-		s += fmt.Sprintf(" of a log that holds [%d, %d)", p.Start, p.End)
-	}
-	return s
-}
-
 // positions has a worker's positions in its inboxes. The client's goroutines and the worker's use it.
 type positions struct {
 	ids map[string]string // ids of the inboxes' topics, by name
 
 	mu      sync.Mutex
-	fetched map[topicPartition]committed
+	fetched map[TopicPartition]PositionCommit
 	events  lastEvents
 	// rewound has the assignments of partitions whose inboxes are read from their starts; see Rewind.
 	rewound map[int32]uint64
 	// ended is set if only a new client can continue, for example after a topic was recreated; nil: this one can.
 	ended error
-}
-
-// committed is a commit of the group for one partition.
-type committed struct {
-	offset   int64 // negative: none
-	metadata string
-}
-
-// judgePosition decides where to read from, given a commit and the bounds of the log; negative bounds: unknown.
-// atStart: from the log's start. fault is empty if nothing is wrong.
-func judgePosition(c committed, id string, start, end int64) (from int64, atStart bool, fault PositionFault) {
-	topic, _, marked := parseMark(c.metadata)
-	switch {
-	case c.offset < 0:
-		return 0, true, ""
-	case id == "" || !marked || topic != id:
-		return 0, true, PositionForeign
-	case end >= 0 && c.offset > end:
-		return 0, true, PositionCut
-	case start >= 0 && c.offset < start:
-		return start, false, PositionTrimmed
-	}
-	return c.offset, false, ""
 }
 
 // recordFetched stores the fetched commits with their metadata, which the client doesn't pass on.
@@ -122,24 +35,24 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, q := range t.Partitions {
-				c := committed{offset: q.Offset}
+				c := PositionCommit{Offset: q.Offset}
 				if q.Metadata != nil {
-					c.metadata = *q.Metadata
+					c.Metadata = *q.Metadata
 				}
-				p.fetched[topicPartition{t.Topic, q.Partition}] = c
+				p.fetched[TopicPartition{t.Topic, q.Partition}] = c
 			}
 		}
 	}
 }
 
 // takeFetched removes and returns the fetched commit of a partition.
-func (p *positions) takeFetched(at topicPartition) committed {
+func (p *positions) takeFetched(at TopicPartition) PositionCommit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.fetched[at]
 	delete(p.fetched, at)
 	if !ok {
-		c.offset = -1
+		c.Offset = -1
 	}
 	return c
 }
@@ -160,10 +73,10 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 	events := l.lookUpEvents(ctx, named)
 	for topic, ps := range offsets {
 		for p, given := range ps {
-			at := topicPartition{topic, p}
+			at := TopicPartition{topic, p}
 			c := fetched[at]
-			found := Position{topic, p, c.offset, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), c.metadata}
-			from, atStart, fault := judgePosition(c, l.positions.ids[topic], found.Start, found.End)
+			found := Position{topic, p, c.Offset, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), c.Metadata}
+			from, atStart, fault := JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
 			if !atStart && l.isAhead(l.home(p), c, events) {
 				atStart, fault = true, PositionRolledBack
 			}
@@ -177,7 +90,7 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 				// The offset of the start, not "the start": an abort returns to it, and for "the start" the client
 				// would return to 0, which may have been trimmed.
 				ps[p] = kgo.NewOffset().At(found.Start)
-			case fault == PositionTrimmed, found.Start == c.offset:
+			case fault == PositionTrimmed, found.Start == c.Offset:
 				// The log has none of the records that were read, so their leader epoch is useless: an embedded broker
 				// considers an empty log truncated at 0.
 				ps[p] = kgo.NewOffset().At(from)
@@ -192,14 +105,14 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 
 // fetched removes and returns the fetched commits of some partitions, and the events that they name, by partition of
 // the events topic.
-func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[topicPartition]committed, named map[int32][]int64) {
-	fetched, named = map[topicPartition]committed{}, map[int32][]int64{}
+func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[TopicPartition]PositionCommit, named map[int32][]int64) {
+	fetched, named = map[TopicPartition]PositionCommit{}, map[int32][]int64{}
 	for topic, ps := range offsets {
 		for p := range ps {
-			at := topicPartition{topic, p}
+			at := TopicPartition{topic, p}
 			c := l.positions.takeFetched(at)
 			fetched[at] = c
-			if _, event, marked := parseMark(c.metadata); marked && event >= 0 {
+			if _, event, marked := ParsePositionMark(c.Metadata); marked && event >= 0 {
 				named[l.home(p)] = append(named[l.home(p)], event)
 			}
 		}
@@ -208,8 +121,8 @@ func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[t
 }
 
 // isAhead reports whether an otherwise valid commit belongs to a transaction whose events the log doesn't have.
-func (l *Worker) isAhead(home int32, c committed, events map[int32]map[int64]presence) bool {
-	_, event, _ := parseMark(c.metadata)
+func (l *Worker) isAhead(home int32, c PositionCommit, events map[int32]map[int64]presence) bool {
+	_, event, _ := ParsePositionMark(c.Metadata)
 	if event < 0 {
 		return false
 	}
@@ -228,8 +141,8 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 		return
 	}
 	if fault == PositionCut {
-		in, known := topicPartition{at.Topic, at.Partition}.inbox(), false
-		l.gate.withGate(func(g *inboxgate.Gate) {
+		in, known := TopicPartition{at.Topic, at.Partition}.Inbox(), false
+		l.gate.WithGate(func(g *inboxgate.Gate) {
 			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
 			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
 		})
@@ -243,14 +156,14 @@ func (l *Worker) positionFault(at Position, fault PositionFault) {
 }
 
 // isCutOff reports whether an inbox is paused because its log ends below its position.
-func (l *Worker) isCutOff(at topicPartition) (cut bool) {
-	l.gate.withGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.inbox(), inboxgate.PausedForPosition) })
+func (l *Worker) isCutOff(at TopicPartition) (cut bool) {
+	l.gate.WithGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.Inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
 // client returns the worker's client, also while its session is being opened.
 func (l *Worker) client() (client *kgo.Client) {
-	l.balancer.withClient(func(c *kgo.Client) { client = c })
+	l.balancer.WithClient(func(c *kgo.Client) { client = c })
 	return client
 }
 
@@ -262,13 +175,6 @@ func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends k
 	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
 	starts, _ = admin.ListStartOffsets(ctx, topics...)
 	return starts, ends
-}
-
-func offsetOrUnknown(offsets kadm.ListedOffsets, at topicPartition) int64 {
-	if o, ok := offsets.Lookup(at.topic, at.partition); ok && o.Err == nil {
-		return o.Offset
-	}
-	return -1
 }
 
 // TopicID returns the id of an inbox's topic, which is fixed for the worker's lifetime; empty: the brokers don't
@@ -284,7 +190,7 @@ func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -300,7 +206,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := mark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -310,7 +216,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 // commitMark returns a topic's id for a mark. It fails if is is another one.
 func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 	id := l.positions.ids[topic]
-	if read := topicID(is); read != "" && read != id {
+	if read := FormatTopicID(is); read != "" && read != id {
 		return "", &RecreatedError{topic, id, read}
 	}
 	return id, nil
@@ -321,7 +227,7 @@ func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		id := l.positions.ids[t.Topic]
-		if read := topicID(t.TopicID); read != "" && id != "" && read != id {
+		if read := FormatTopicID(t.TopicID); read != "" && id != "" && read != id {
 			faults = append(faults, &RecreatedError{t.Topic, id, read})
 		}
 	})
@@ -343,8 +249,8 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	}
 	starts, ends := l.logBounds(ctx, topics)
 	for _, topic := range topics {
-		at := topicPartition{topic, p}
-		found := Position{topic, p, below[topic], offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
+		at := TopicPartition{topic, p}
+		found := Position{topic, p, below[topic], OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), ""}
 		if found.End >= 0 && found.Offset > found.End {
 			l.positionFault(found, PositionCut)
 		}
@@ -373,7 +279,7 @@ func (l *Worker) Rewind(ctx context.Context, p int32) error {
 		err = l.commitPlain(ctx, starts)
 	}
 	if err != nil {
-		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, markFinal(err))
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, FinalError(err))
 	}
 	l.inCommit.Lock() // the end of a transaction sets offsets, too
 	defer l.inCommit.Unlock()
@@ -438,20 +344,14 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 	if f := l.cfg.Listener.DataLost; f != nil {
 		f(lost)
 	}
-	at := topicPartition{lost.Topic, lost.Partition}
+	at := TopicPartition{lost.Topic, lost.Partition}
 	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
-	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, offsetOrUnknown(starts, at), offsetOrUnknown(ends, at), ""}
-	if found.isCut() {
+	found := Position{lost.Topic, lost.Partition, lost.ConsumedTo, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), ""}
+	if found.IsCut() {
 		l.positionFault(found, PositionCut)
 		return
 	}
 	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
-}
-
-// isCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
-// it. In the second case it has or may get unread records below the position.
-func (p Position) isCut() bool {
-	return p.End >= 0 && p.End < p.Offset || p.Start >= 0 && p.Start < p.Offset
 }
 
 // topicsCheckInterval is how often a worker checks whether its topics were recreated. A fetch reveals it at once, but a
@@ -485,7 +385,7 @@ func (l *Worker) checkTopicIDs(ctx context.Context) error {
 		return nil // no answer shows nothing about a topic; the next check will
 	}
 	for topic, d := range listed {
-		if is, was := topicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
+		if is, was := FormatTopicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
 			return &RecreatedError{topic, was, is}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // positionFaults collects the faults that a worker reports about its positions.
@@ -46,7 +47,7 @@ func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metad
 	t.Helper()
 	var at kadm.Offsets
 	at.Add(kadm.Offset{Topic: topic, Partition: p, At: offset, LeaderEpoch: -1, Metadata: metadata})
-	if err := kadm.NewClient(s.outside(t)).CommitAllOffsets(t.Context(), s.ns.SchedulerGroup(), at); err != nil {
+	if err := kadm.NewClient(s.Outside(t)).CommitAllOffsets(t.Context(), s.NS.SchedulerGroup(), at); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -54,7 +55,7 @@ func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metad
 // positionsFound returns the findings of the doctor about positions.
 func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config)
+	admin, err := kafka.OpenAdmin(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
 // committed, or a worker for another topic of that name, is not used, whatever its value.
 func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.inboxes[0]
+		cl, topic := s.Outside(t), s.Inboxes[0]
 		values := func(l *kafka.Worker, want ...string) {
 			t.Helper()
 			var got []string
@@ -89,14 +90,14 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 		cfg.Listener = faults.listener()
 		l := openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"))
 		values(l, "a", "b")
 		commit(t, l, 2, nil)
 		id := l.TopicID(topic)
 		l.Close()
 		var c kadm.OffsetResponse
 		for c.At < 2 { // the group shows the offset when the transaction's markers are written
-			commits, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.ns.SchedulerGroup())
+			commits, err := kadm.NewClient(cl).FetchOffsets(t.Context(), s.NS.SchedulerGroup())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 
 		l = openWorker(t, cfg) // continues from a worker's commit
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(topic, 4, "c"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "c"))
 		values(l, "c")
 		l.Close()
 		if n := faults.count(""); n != 0 {
@@ -141,14 +142,14 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 	for _, by := range []string{"the group's commit", "the log of events"} {
 		t.Run(by, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
-				cl, topic := s.outside(t), s.inboxes[0]
+				cl, topic := s.Outside(t), s.Inboxes[0]
 				faults := &positionFaults{}
 				cfg := s.worker("one")
 				cfg.Listener = faults.listener()
 				l := openWorker(t, cfg)
 				id := l.TopicID(topic)
 				l.Close()
-				submit(t, cl, input(topic, 4, "a"))
+				kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"))
 				if by == "the group's commit" {
 					s.commitAs(t, topic, 4, 50, "waybill/1 "+id)
 				}
@@ -162,7 +163,7 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 					l.Reflected(t.Context(), 4, map[string]int64{topic: 50})
 				}
 				untilAssigned(t, l, testPartitions)
-				submit(t, cl, input(topic, 4, "b"), input(topic, 5, "other"), input(s.inboxes[1], 4, "other inbox"))
+				kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "b"), kafkatest.Input(topic, 5, "other"), kafkatest.Input(s.Inboxes[1], 4, "other inbox"))
 				n := 0
 				until(t, l, "what is in the others", func(rs []events.Record) bool {
 					for _, r := range rs {
@@ -191,14 +192,14 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 // lost. The remaining ones are read.
 func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.inboxes[0]
+		cl, topic := s.Outside(t), s.Inboxes[0]
 		faults := &positionFaults{}
 		cfg := s.worker("one")
 		cfg.Listener = faults.listener()
 		l := openWorker(t, cfg)
 		id := l.TopicID(topic)
 		l.Close()
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"), kafkatest.Input(topic, 4, "c"))
 		s.commitAs(t, topic, 4, 1, "waybill/1 "+id)
 		var before kadm.Offsets
 		before.AddOffset(topic, 4, 2, -1)
@@ -221,8 +222,8 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 // its start.
 func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.inboxes[0]
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
+		cl, topic := s.Outside(t), s.Inboxes[0]
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"), kafkatest.Input(topic, 4, "c"))
 		var before kadm.Offsets
 		before.AddOffset(topic, 4, 1, -1)
 		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
@@ -252,13 +253,13 @@ func TestAbortGoesBackToTheStartOfATrimmedInbox(t *testing.T) {
 // and by the next owner.
 func TestRewindIsCommitted(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.inboxes[0]
+		cl, topic := s.Outside(t), s.Inboxes[0]
 		faults := &positionFaults{}
 		cfg := s.worker("one")
 		cfg.Listener = faults.listener()
 		l := openWorker(t, cfg)
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 5, "other"))
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"), kafkatest.Input(topic, 5, "other"))
 		reads := func(n int) {
 			t.Helper()
 			var got []string
@@ -275,7 +276,7 @@ func TestRewindIsCommitted(t *testing.T) {
 		reads(3)
 		commit(t, l, 3, nil)
 		for range 2 {
-			for _, inbox := range s.inboxes {
+			for _, inbox := range s.Inboxes {
 				l.Pause(4, inbox, inboxgate.PausedForRestore, time.Time{})
 			}
 			if err := l.Rewind(t.Context(), 4); err != nil {
@@ -306,9 +307,9 @@ func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		l.Pause(inboxgate.AllPartitions, s.inboxes[0], inboxgate.PausedForAdmission, time.Time{})
-		deleteTopic(t, s.Broker, s.inboxes[0])
-		s.CreateTopics(t, testPartitions, s.inboxes[0])
+		l.Pause(inboxgate.AllPartitions, s.Inboxes[0], inboxgate.PausedForAdmission, time.Time{})
+		s.RemoveTopic(t, s.Inboxes[0])
+		s.CreateTopics(t, testPartitions, s.Inboxes[0])
 		for {
 			if _, err := l.Poll(t.Context()); err != nil {
 				if !contains(err, "was deleted and created again") && !contains(err, "UNKNOWN_TOPIC_ID") {
@@ -324,8 +325,8 @@ func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 // id. A recreated topic keeps its records.
 func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		topic := s.inboxes[0]
-		admin, err := kafka.OpenAdmin(s.config)
+		topic := s.Inboxes[0]
+		admin, err := kafka.OpenAdmin(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,9 +335,9 @@ func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 		if err != nil || ids[0] == "" {
 			t.Fatalf("%q, %v", ids, err)
 		}
-		deleteTopic(t, s.Broker, topic)
+		s.RemoveTopic(t, topic)
 		s.CreateTopics(t, testPartitions, topic)
-		submit(t, s.outside(t), input(topic, 4, "a"), input(topic, 4, "b"))
+		kafkatest.Submit(t, s.Outside(t), kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"))
 		if err := admin.TrimTopic(t.Context(), topic, ids[0], map[int32]int64{4: 1}); !contains(err, "was deleted and created again") {
 			t.Errorf("trimmed: %v", err)
 		}
@@ -350,28 +351,28 @@ func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 // transaction.
 func TestWhereInboxesBeginAndEnd(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl, topic := s.outside(t), s.inboxes[0]
-		submit(t, cl, input(topic, 4, "a"), input(topic, 4, "b"), input(topic, 4, "c"))
+		cl, topic := s.Outside(t), s.Inboxes[0]
+		kafkatest.Submit(t, cl, kafkatest.Input(topic, 4, "a"), kafkatest.Input(topic, 4, "b"), kafkatest.Input(topic, 4, "c"))
 		var before kadm.Offsets
 		before.AddOffset(topic, 4, 2, -1)
 		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		tx := s.outside(t, kgo.TransactionalID(string(s.ns)+"client"))
+		tx := s.Outside(t, kgo.TransactionalID(string(s.NS)+"client"))
 		if err := tx.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
-		submit(t, tx, input(topic, 4, "d"), input(s.inboxes[1], 5, "e"))
-		admin, err := kafka.OpenAdmin(s.config)
+		kafkatest.Submit(t, tx, kafkatest.Input(topic, 4, "d"), kafkatest.Input(s.Inboxes[1], 5, "e"))
+		admin, err := kafka.OpenAdmin(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
 		starts, ends, err := admin.InboxBounds(t.Context())
-		if err != nil || len(starts) != len(s.inboxes) || len(ends[topic]) != testPartitions {
+		if err != nil || len(starts) != len(s.Inboxes) || len(ends[topic]) != testPartitions {
 			t.Fatalf("the inboxes hold %v to %v, %v", starts, ends, err)
 		}
-		if starts[topic][4] != 2 || ends[topic][4] != 3 || ends[s.inboxes[1]][5] != 0 {
+		if starts[topic][4] != 2 || ends[topic][4] != 3 || ends[s.Inboxes[1]][5] != 0 {
 			t.Errorf("the inboxes hold %v to %v", starts, ends)
 		}
 	})

@@ -7,90 +7,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The output of a transaction is sent in waves to a topic that refused a batch (see producer_split.go). Likewise, an
-// agent's replies go in smaller flights (see session_send.go). A wave is sent when the one before is acknowledged. The
-// records of a wave for a narrow topic have at most max.message.bytes in total, so no batch can exceed it. A record
-// that is refused although it is its topic's only one in a wave is too large itself.
-
-// narrowTopics are the topics that refused a batch, by name.
-type narrowTopics map[string]narrowLimit
-
-type narrowLimit struct {
-	maxBytes int // max.message.bytes; 0: not known
-	until    time.Time
-}
-
-// narrow bounds a topic that refused a batch. most is its max.message.bytes; 0: unknown, which sends one record at a
-// time.
-func (n narrowTopics) narrow(topic string, most int, now time.Time) {
-	if known, narrow := n[topic]; narrow && most >= known.maxBytes {
-		most = 0 // the topic refused records within that bound
-	}
-	n[topic] = narrowLimit{most, now.Add(narrowFor)}
-}
-
-// dropExpired removes the topics whose time is over, because their configuration may have changed.
-func (n narrowTopics) dropExpired(now time.Time) {
-	for topic, t := range n {
-		if now.After(t.until) {
-			delete(n, topic)
-		}
-	}
-}
-
-// waves returns the indices of output by wave; nil: all is sent at once.
-func (n narrowTopics) waves(out []events.Record, now time.Time) [][]int {
-	n.dropExpired(now)
-	if len(n) == 0 {
-		return nil
-	}
-	type place struct{ wave, bytes int }
-	at := map[string]place{}
-	var waves [][]int
-	for i := range out {
-		r, p := &out[i], place{}
-		if t, narrow := n[r.Topic]; narrow {
-			p = at[r.Topic]
-			size := recordBytesMax(r)
-			if p.bytes > 0 && batchOverhead+p.bytes+size > t.maxBytes {
-				p.wave, p.bytes = p.wave+1, 0
-			}
-			p.bytes += size
-			at[r.Topic] = p
-		}
-		for len(waves) <= p.wave {
-			waves = append(waves, nil)
-		}
-		waves[p.wave] = append(waves[p.wave], i)
-	}
-	return waves
-}
-
-// isAlone reports whether a record is the only one of its topic in a wave.
-func (n narrowTopics) isAlone(out []events.Record, wave []int, index int) bool {
-	if _, narrow := n[out[index].Topic]; !narrow {
-		return recordBytesMin(&out[index]) > batchBytesMax // the client refuses it
-	}
-	for _, i := range wave {
-		if i != index && out[i].Topic == out[index].Topic {
-			return false
-		}
-	}
-	return true
-}
-
 // narrowTopic handles a record that was refused as too large. It returns a *TooLargeError if the record is too large
 // itself. Otherwise it narrows the record's topic and returns nil.
 func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *ProduceError) error {
 	r := &out[refused.Index]
 	known, narrow := l.narrow[r.Topic]
 	if refused.alone {
-		bound := known.maxBytes
+		bound := known.MaxBytes
 		if !narrow {
-			bound = batchBytesMax
+			bound = BatchBytesMax
 		}
-		return &TooLargeError{Topic: r.Topic, Bytes: recordBytesMin(r), Max: bound, Err: refused.Err}
+		return &TooLargeError{Topic: r.Topic, Bytes: RecordBytesMin(r), Max: bound, Err: refused.Err}
 	}
-	l.narrow.narrow(r.Topic, maxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
+	l.narrow.Narrow(r.Topic, TopicMaxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
 	return nil
 }

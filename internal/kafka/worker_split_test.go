@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestWorkerSplitsWhatARequestTopicRefuses checks requests of one transaction that fit their topic one by one, but not
@@ -16,19 +17,19 @@ import (
 func TestWorkerSplitsWhatARequestTopicRefuses(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const most = 100_000
-		topic := s.ns.Requests("narrow")
+		topic := s.NS.Requests("narrow")
 		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, s.outside(t), input(s.inboxes[0], 1, "a"))
+		kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 1, "a"))
 		rs := poll(t, l)
-		out := s.reflect(rs)
+		out := s.Reflect(rs)
 		var want []string
 		for i := range 5 {
-			out = append(out, events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: append(fmt.Appendf(nil, "%02d ", i), incompressible(40_000)...)})
+			out = append(out, events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: append(fmt.Appendf(nil, "%02d ", i), kafkatest.Incompressible(40_000)...)})
 			want = append(want, fmt.Sprintf("%02d", i))
 		}
-		large := events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: incompressible(120_000)}
+		large := events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: kafkatest.Incompressible(120_000)}
 		const at = 3
 		const tries = 10
 		for try := range tries {

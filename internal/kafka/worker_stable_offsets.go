@@ -159,7 +159,7 @@ func (l *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[
 
 // clearStableFlag returns c for a client whose next OffsetFetch doesn't require stable offsets if settled returns true.
 func (c Config) clearStableFlag(settled func() bool) Config {
-	return c.wrapConns(func(conn net.Conn) net.Conn { return &stableFlagConn{conn, settled} })
+	return c.WrapConns(func(conn net.Conn) net.Conn { return &stableFlagConn{conn, settled} })
 }
 
 type stableFlagConn struct {
@@ -178,7 +178,7 @@ func (u *stableFlagConn) Write(b []byte) (int, error) {
 
 const (
 	requestSizeBytes    = 4 // prefix of a request: the number of bytes that follow
-	requestVersionEnd   = requestKeyEnd + 2
+	requestVersionEnd   = RequestKeyEnd + 2
 	offsetFetchFlexible = 7 // the first version with the flag, which precedes the tags
 )
 
@@ -188,7 +188,7 @@ const (
 func asksForStable(b []byte) bool {
 	n := len(b)
 	return n >= requestVersionEnd+2 && int(binary.BigEndian.Uint32(b)) == n-requestSizeBytes &&
-		binary.BigEndian.Uint16(b[requestKeyAt:]) == uint16(kmsg.OffsetFetch) &&
-		binary.BigEndian.Uint16(b[requestKeyEnd:]) >= offsetFetchFlexible &&
+		binary.BigEndian.Uint16(b[RequestKeyAt:]) == uint16(kmsg.OffsetFetch) &&
+		binary.BigEndian.Uint16(b[RequestKeyEnd:]) >= offsetFetchFlexible &&
 		b[n-2] == 1 && b[n-1] == 0
 }

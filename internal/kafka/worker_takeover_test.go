@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // dieCommitting freezes worker "one" in a transaction that has committed offsets for input "a" of inbox 0, partition 4.
@@ -19,13 +20,13 @@ func (s *site) dieCommitting(t *testing.T) (thaw func()) {
 	cfg.TransactionTimeout, cfg.Dial = testOpenFor, ice.dial
 	dead := openWorker(t, cfg)
 	untilAssigned(t, dead, testPartitions)
-	submit(t, s.outside(t), input(s.inboxes[0], 4, "a"))
+	kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 4, "a"))
 	in := poll(t, dead)
 	ice.freezeBefore(kmsg.EndTxn)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = dead.Commit(t.Context(), s.reflect(in)) // the outcome is unknown
+		_, _ = dead.Commit(t.Context(), s.Reflect(in)) // the outcome is unknown
 	}()
 	<-ice.froze
 	return func() {

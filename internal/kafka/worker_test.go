@@ -17,19 +17,20 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestWorkerCommitsOutputAndPositionTogether(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(s.inboxes[3], 4, "a"), input(s.inboxes[0], 7, "b"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"), kafkatest.Input(s.Inboxes[0], 7, "b"))
 
 		var in []events.Record
 		until(t, l, "both records", func(rs []events.Record) bool { in = append(in, rs...); return len(in) == 2 })
-		out := s.reflect(in)
+		out := s.Reflect(in)
 		commit(t, l, len(in), out)
 		for _, r := range out {
 			var there string
@@ -45,12 +46,12 @@ func TestWorkerCommitsOutputAndPositionTogether(t *testing.T) {
 
 		l = openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, cl, input(s.inboxes[3], 4, "c"))
+		kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "c"))
 		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "c" || rs[0].Offset != 1 {
 			t.Fatalf("after a restart came %+v", rs)
 		}
 		commit(t, l, 1, nil)
-		if seen := s.reflected(t, 2); len(seen) != 2 {
+		if seen := s.Reflected(t, 2); len(seen) != 2 {
 			t.Fatalf("events: %v", seen)
 		}
 	})
@@ -60,7 +61,7 @@ func TestWorkerAbortGivesBackWhatWasPolled(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		submit(t, s.outside(t), input(s.inboxes[3], 4, "a"))
+		kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[3], 4, "a"))
 		first := poll(t, l)
 		if err := l.Abort(t.Context()); err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func TestWorkerAbortGivesBackWhatWasPolled(t *testing.T) {
 		if len(first) != 1 || len(second) != 1 || first[0].Offset != second[0].Offset {
 			t.Fatalf("polled %v, after the abort %v", first, second)
 		}
-		commit(t, l, 1, s.reflect(second))
+		commit(t, l, 1, s.Reflect(second))
 	})
 }
 
@@ -79,9 +80,9 @@ func TestWorkerPollsFewer(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		l := openWorker(t, s.worker("one"))
 		untilAssigned(t, l, testPartitions)
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		for range 5 {
-			submit(t, cl, input(s.inboxes[3], 4, "a"))
+			kafkatest.Submit(t, cl, kafkatest.Input(s.Inboxes[3], 4, "a"))
 		}
 		polled := 0
 		for polled < 5 {
@@ -100,7 +101,7 @@ func TestWorkerPollsFewer(t *testing.T) {
 			for i := range rs {
 				offsets = append(offsets, rs[i].Offset)
 			}
-			commit(t, l, len(rs), s.reflect(rs))
+			commit(t, l, len(rs), s.Reflect(rs))
 		}
 		for i, offset := range offsets {
 			if offset != int64(i) {
@@ -127,7 +128,7 @@ func TestOpenWorkerRefusesTopicsThatDiffer(t *testing.T) {
 	s := embedded(t)
 	s.CreateTopics(t, 3, "odd")
 	cfg := s.worker("one")
-	cfg.Topics = append(slices.Clone(s.inboxes), "odd", "missing")
+	cfg.Topics = append(slices.Clone(s.Inboxes), "odd", "missing")
 	_, err := kafka.OpenWorker(t.Context(), cfg)
 	for _, want := range []string{"topic odd has 3 partitions instead of 12", "topic missing"} {
 		if !contains(err, want) {
@@ -145,7 +146,7 @@ func contains(err error, s string) bool { return err != nil && strings.Contains(
 
 func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		cl := s.outside(t)
+		cl := s.Outside(t)
 		l := openWorker(t, s.worker("one"))
 		for len(l.Assigned()) < testPartitions {
 			if rs, err := l.Poll(t.Context()); err != nil || len(rs) > 0 {
@@ -153,8 +154,8 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 			}
 		}
 		for p := range int32(testPartitions) {
-			for _, topic := range s.inboxes {
-				submit(t, cl, input(topic, p, "x"))
+			for _, topic := range s.Inboxes {
+				kafkatest.Submit(t, cl, kafkatest.Input(topic, p, "x"))
 			}
 		}
 		// polled waits for want records that are allowed, and then checks that no more are returned.
@@ -178,31 +179,31 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 			return got
 		}
 		polled("nothing resumed", 0, func(events.Record) bool { return false })
-		l.Pause(inboxgate.AllPartitions, s.inboxes[3], inboxgate.PausedForAdmission, time.Time{})
+		l.Pause(inboxgate.AllPartitions, s.Inboxes[3], inboxgate.PausedForAdmission, time.Time{})
 		l.Resume(5, inboxgate.PausedForRestore)
-		polled("5 resumed, tasks paused", 3, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.inboxes[3] })
-		l.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, s.inboxes[3])
+		polled("5 resumed, tasks paused", 3, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.Inboxes[3] })
+		l.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, s.Inboxes[3])
 		l.Resume(6, inboxgate.PausedForRestore)
 		// The four records of 6 and the task of 5.
-		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.inboxes[3] })
-		commit(t, l, len(got), s.reflect(got))
+		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.Inboxes[3] })
+		commit(t, l, len(got), s.Reflect(got))
 		l.Resume(99, inboxgate.PausedForRestore) // not assigned
 
 		of7 := func(topics ...string) func(events.Record) bool {
 			return func(r events.Record) bool { return r.Partition == 7 && slices.Contains(topics, r.Topic) }
 		}
-		l.Resume(7, inboxgate.PausedForRestore, s.inboxes[1])
-		got = polled("one inbox of 7 resumed", 1, of7(s.inboxes[1]))
-		commit(t, l, len(got), s.reflect(got))
+		l.Resume(7, inboxgate.PausedForRestore, s.Inboxes[1])
+		got = polled("one inbox of 7 resumed", 1, of7(s.Inboxes[1]))
+		commit(t, l, len(got), s.Reflect(got))
 		l.Resume(7, inboxgate.PausedForRestore)
-		polled("7 resumed", 3, of7(s.inboxes[0], s.inboxes[2], s.inboxes[3]))
-		l.Pause(7, s.inboxes[0], inboxgate.PausedForRetry, time.Time{})
+		polled("7 resumed", 3, of7(s.Inboxes[0], s.Inboxes[2], s.Inboxes[3]))
+		l.Pause(7, s.Inboxes[0], inboxgate.PausedForRetry, time.Time{})
 		if err := l.Abort(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		polled("given back while one inbox of 7 is paused", 2, of7(s.inboxes[2], s.inboxes[3]))
+		polled("given back while one inbox of 7 is paused", 2, of7(s.Inboxes[2], s.Inboxes[3]))
 		l.Resume(7, inboxgate.PausedForRetry)
-		polled("resumed again", 1, of7(s.inboxes[0]))
+		polled("resumed again", 1, of7(s.Inboxes[0]))
 	})
 }
 
@@ -212,7 +213,7 @@ func TestNamedWorkerKeepsItsPartitionsOverARestart(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		named := func(owner string) kafka.WorkerConfig {
 			cfg := s.worker(owner)
-			cfg.InstanceID = string(s.ns) + owner
+			cfg.InstanceID = string(s.NS) + owner
 			cfg.SessionTimeout, cfg.TransactionTimeout = 20*time.Second, 30*time.Second
 			return cfg
 		}
@@ -239,7 +240,7 @@ func TestNamedWorkerKeepsItsPartitionsOverARestart(t *testing.T) {
 func TestOlderOfTwoWorkersWithOneNameEnds(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
-		cfg.InstanceID = string(s.ns) + "a"
+		cfg.InstanceID = string(s.NS) + "a"
 		older := openWorker(t, cfg)
 		untilAssigned(t, older, testPartitions)
 		newer := openWorker(t, cfg)
@@ -320,7 +321,7 @@ func (e *echo) loop(ctx context.Context, l *kafka.Worker) error {
 			continue
 		}
 		// Not ctx: a shutdown must not make the outcome unknown.
-		committed, err := l.Commit(context.Background(), e.site.reflect(rs))
+		committed, err := l.Commit(context.Background(), e.site.Reflect(rs))
 		if err != nil {
 			return err
 		}
@@ -365,7 +366,7 @@ func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 		if len(want) != records {
 			t.Fatalf("%d records in the inboxes", len(want))
 		}
-		seen := s.reflected(t, records)
+		seen := s.Reflected(t, records)
 		stop()
 		running.Wait()
 
@@ -392,12 +393,12 @@ func TestEachInputIsReflectedOnceUnderRebalances(t *testing.T) {
 // acknowledged all of them.
 func (s *site) submitOverTime(t testing.TB, records int) <-chan struct{} {
 	t.Helper()
-	cl := s.outside(t)
+	cl := s.Outside(t)
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
 		for i := range records {
-			r := input(s.inboxes[i%len(s.inboxes)], int32(i/len(s.inboxes)%testPartitions), fmt.Sprint(i))
+			r := kafkatest.Input(s.Inboxes[i%len(s.Inboxes)], int32(i/len(s.Inboxes)%testPartitions), fmt.Sprint(i))
 			cl.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
 				if err != nil {
 					t.Error(err)
@@ -419,7 +420,7 @@ func (s *site) causes(t testing.TB) map[string]bool {
 	t.Helper()
 	r := s.restorer(t, nil)
 	all := map[string]bool{}
-	for _, topic := range s.inboxes {
+	for _, topic := range s.Inboxes {
 		ends, err := r.EndOffsets(t.Context(), topic)
 		if err != nil {
 			t.Fatal(err)

@@ -166,10 +166,13 @@ const brokerCloseMax = 5 * time.Second
 // endProcess closes the broker before the process ends because a disk failed. A broker that is killed may tear a
 // transaction.
 func (s *System) endProcess(err error) {
-	closed := make(chan error, 1)
-	go func() { closed <- s.Broker.Close() }()
+	closed := make(chan struct{})
+	go func() {
+		_ = s.Broker.Close() // its error is of the same disk
+		close(closed)
+	}()
 	select {
-	case <-closed: // its error is of the same disk
+	case <-closed:
 	case <-time.After(brokerCloseMax):
 	}
 	if s.options.EndProcess != nil {

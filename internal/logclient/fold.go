@@ -49,8 +49,8 @@ func (s *taskFold) apply(r *events.Record) {
 
 // mayEnd reports whether an event ends a task or holds it.
 func mayEnd(f events.Fact) bool {
-	switch f.(type) {
-	case *events.TaskProcessed, *events.TaskUndone, *events.TaskCancelled, *events.TaskHeld:
+	switch f.Type() {
+	case (*events.TaskProcessed)(nil).Type(), (*events.TaskUndone)(nil).Type(), (*events.TaskCancelled)(nil).Type(), (*events.TaskHeld)(nil).Type():
 		return true
 	}
 	return false

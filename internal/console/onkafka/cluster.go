@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
 )
@@ -45,7 +46,7 @@ func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
 		}
 		circuit := agent.CircuitUnknown
 		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := c.Admin.Circuits(ctx, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
+			circuits, err := agentsession.Circuits(ctx, c.Admin, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
 			if err != nil {
 				return nil, err
 			}
