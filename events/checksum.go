@@ -3,21 +3,16 @@ package events
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
-
-// endingVerbs are the verbs of facts that end or hold a task, or claim a partition.
-var endingVerbs = []Verb{VerbClaimed, VerbProcessed, VerbUndone, VerbCancelled, VerbHeld}
 
 // MayBeLast reports whether the event with this fact can be the last of its task. Such an event contains its own hash
 // (Event.Sum), since there may be no later event with its hash. It ends or holds the task, comes while the task is
 // held, or claims a partition. Any other event leaves a timer armed, which leads to another event. before is the state
 // before the event; nil: there is none.
 func MayBeLast(before *Task, f Fact) bool {
-	if a := f.About(); !a.OfStep() && slices.Contains(endingVerbs, a.Verb) {
-		return true
-	}
-	return before != nil && before.State == StateError
+	a := f.About()
+	ends := a.Verb == VerbClaimed || a.Verb == VerbProcessed || a.Verb == VerbUndone || a.Verb == VerbCancelled || a.Verb == VerbHeld
+	return ends || before != nil && before.State == StateError
 }
 
 // Seal returns the value of a new event. before is the state of the task before it. Seal sets Sum if the event may be
