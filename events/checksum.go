@@ -10,13 +10,9 @@ import (
 // held, or claims a partition. Any other event leaves a timer armed, which leads to another event. before is the state
 // before the event; nil: there is none.
 func MayBeLast(before *Task, f Fact) bool {
-	switch f.(type) {
-	case *PartitionClaimed, *TaskProcessed, *TaskUndone, *TaskCancelled, *TaskHeld:
-		return true
-	case *TaskReceived, *TaskStarted, *TaskUndoing, *TaskResumed, *AttemptStarted, *AttemptCompleted, *AttemptFailed,
-		*AttemptRejected, *AttemptExpired, *AttemptWaiting, *RunErrored, *RunSkipped, *RunReleased, opaque:
-	}
-	return before != nil && before.State == StateError
+	a := f.About()
+	ends := a.Verb == VerbClaimed || a.Verb == VerbProcessed || a.Verb == VerbUndone || a.Verb == VerbCancelled || a.Verb == VerbHeld
+	return ends || before != nil && before.State == StateError
 }
 
 // Seal returns the value of a new event. before is the state of the task before it. Seal sets Sum if the event may be

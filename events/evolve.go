@@ -55,7 +55,7 @@ func checkNext(t *Task, e *Event) error {
 func newTask(e *Event, f *TaskReceived) *Task {
 	t := &Task{
 		ID: e.Task, Workflow: f.Workflow, Version: f.Version, State: StatePending,
-		Priority: f.Priority, Labels: f.Labels, ReplyTo: f.ReplyTo, Traceparent: f.Traceparent,
+		Priority: f.Priority, Labels: f.AllLabels(), ReplyTo: f.ReplyTo, Traceparent: f.Traceparent,
 		SubmittedAt: e.At, Digest: f.Digest, Input: f.Input, Plan: f.Plan,
 		CompleteBy: f.CompleteBy, StatusSeq: e.Seq,
 	}

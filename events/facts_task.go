@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -73,8 +74,9 @@ type TaskReceived struct {
 	Input       json.RawMessage
 	ReplyTo     string
 	Priority    int
-	Labels      map[string]string
-	CompleteBy  time.Time // as the submitter asked; zero: the plan decides
+	Labels      map[string]string // of the submission
+	Computed    map[string]string // labels that the definition computed and the submission doesn't have
+	CompleteBy  time.Time         // as the submitter asked; zero: the plan decides
 	Digest      string
 	Traceparent string
 	Plan        *Plan
@@ -82,6 +84,16 @@ type TaskReceived struct {
 
 // Type returns the ce_type.
 func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
+
+// AllLabels returns the labels of the task. They must not be changed.
+func (f *TaskReceived) AllLabels() map[string]string {
+	if len(f.Computed) == 0 {
+		return f.Labels
+	}
+	all := maps.Clone(f.Computed)
+	maps.Copy(all, f.Labels)
+	return all
+}
 
 // About returns what the fact means for attempts and timers.
 func (f *TaskReceived) About() About {
@@ -97,6 +109,7 @@ func (f *TaskReceived) fields(c *codec) {
 	c.str("reply_to", &f.ReplyTo)
 	c.int("priority", &f.Priority)
 	c.labels("labels", &f.Labels)
+	c.labels("computed_labels", &f.Computed)
 	c.time("complete_by", &f.CompleteBy)
 	c.str("digest", &f.Digest)
 	c.str("traceparent", &f.Traceparent)

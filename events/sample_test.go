@@ -48,7 +48,7 @@ func sampleFacts() []Fact {
 	fs := []Fact{
 		&PartitionClaimed{Owner: "scheduler-0", TopicIDs: sampleTopicIDs},
 		&TaskReceived{Workflow: "order", Version: 3, Input: json.RawMessage(`{"total":12.50,"items":["book","péché"]}`), ReplyTo: "shop.order-status",
-			Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"}, CompleteBy: instantOf(600),
+			Priority: 5, Labels: map[string]string{"region": "eu", "tier": "gold"}, Computed: map[string]string{"customer": "c-7"}, CompleteBy: instantOf(600),
 			Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Traceparent: sampleTrace, Plan: samplePlan()},
 		&TaskStarted{},
 		&TaskProcessed{Output: json.RawMessage(`{"tracking":"T-1"}`)},

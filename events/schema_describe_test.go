@@ -37,6 +37,7 @@ var described = map[string]fieldSchema{
 	"reply_to":                      {typ: "string", text: "A topic outside the namespace that receives the task's changes of state."},
 	"priority":                      {typ: "integer", text: "The priority of the task. Steps of tasks with a higher priority start first."},
 	"labels":                        {typ: "object", values: "string", text: "Labels that the submitter chose, at most 32."},
+	"computed_labels":               {typ: "object", values: "string", text: "Labels that the definition computed and the submission doesn't have, at most 32."},
 	"complete_by":                   {typ: "string", pattern: instantPattern, text: "The instant by which the task must have finished."},
 	"digest":                        {typ: "string", text: "Identifies the submission without complete_by: a submission with the same id and another digest is refused. The order of members, white space, escapes and the notation of a number don't change it; the number's value does."},
 	"traceparent":                   {typ: "string", text: "The submission's W3C Trace Context, unchanged."},
@@ -125,7 +126,7 @@ var described = map[string]fieldSchema{
 }
 
 // freeform are the members whose content a schema doesn't restrict.
-var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true,
+var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
 	TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.

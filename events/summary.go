@@ -86,7 +86,7 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 		return false
 	}
 	*s = Summary{ID: strings.Clone(e.Task), Workflow: strings.Clone(f.Workflow), Version: f.Version, State: StatePending,
-		Priority: f.Priority, Labels: f.Labels, SubmittedAt: e.At, CompleteBy: f.CompleteBy, Steps: make([]StepSummary, len(f.Plan.Steps))}
+		Priority: f.Priority, Labels: f.AllLabels(), SubmittedAt: e.At, CompleteBy: f.CompleteBy, Steps: make([]StepSummary, len(f.Plan.Steps))}
 	for i := range s.Steps {
 		p := &f.Plan.Steps[i]
 		s.Steps[i] = StepSummary{ID: p.ID, StepKind: p.StepKind, Agent: p.Agent, State: StepPending, Kind: Do}

@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -53,12 +55,17 @@ func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *ev
 		input = []byte("null")
 	}
 	d.program = p
+	computed, labelError := d.computeLabels(s, p, input)
 	d.appendEvent(&events.Event{
 		Task: s.ID, Seq: 1, At: d.now, Cause: d.cause, Epoch: d.env.Epoch,
 		Fact: &events.TaskReceived{Workflow: def.Name, Version: def.Version, Input: input, ReplyTo: s.ReplyTo,
-			Priority: s.Priority, Labels: s.Labels, CompleteBy: s.CompleteBy, Digest: s.Digest(),
+			Priority: s.Priority, Labels: s.Labels, Computed: computed, CompleteBy: s.CompleteBy, Digest: s.Digest(),
 			Traceparent: s.Traceparent, Plan: plan},
 	})
+	if labelError != nil {
+		d.failTask(expressionFailed(labelError))
+		return
+	}
 	by := events.Millis(d.now.Add(plan.CompleteWithin))
 	if asked := s.CompleteBy; !asked.IsZero() && asked.Before(by) {
 		by = asked
@@ -69,6 +76,21 @@ func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *ev
 	}
 	d.emit(&events.TaskStarted{}, by, d.Task.TaskPolicy(by))
 	d.advance()
+}
+
+// computeLabels returns the labels that the definition computes for a new task, without those that its submission has.
+func (d *decider) computeLabels(s *events.Submission, p *workflow.Program, input json.RawMessage) (map[string]string, error) {
+	def := p.Definition()
+	if len(def.Labels) == 0 {
+		return nil, nil
+	}
+	labels, err := p.Labels(workflow.Scope{TaskID: s.ID, Workflow: def.Name, Version: def.Version, Priority: s.Priority, Labels: s.Labels,
+		Input: input, Work: &d.derived.work})
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(labels, func(name, _ string) bool { _, given := s.Labels[name]; return given })
+	return labels, nil
 }
 
 // submitDuplicate answers a repeated submission with the present status. A submission with a used id and another body

@@ -144,6 +144,12 @@ func (s *script) command(name string, words []string, line string) {
 		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(1), ReplyTo: "app.replies"})
 	case "submit-by": // submit-by DURATION JSON
 		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(2), CompleteBy: s.start.Add(s.duration(words[1]))})
+	case "submit-labels": // submit-labels LABELS JSON
+		submission := &events.Submission{ID: "t", Workflow: name, Input: rest(2)}
+		if err := json.Unmarshal([]byte(words[1]), &submission.Labels); err != nil {
+			s.t.Fatal(err)
+		}
+		s.decide(events.Tasks, submission)
 	case "submit-to": // submit-to WORKFLOW
 		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: words[1], ReplyTo: "app.replies"})
 	case "reply": // reply STEP/KIND/ATTEMPT OUTCOME[-none] JSON

@@ -1,6 +1,9 @@
 package workflow
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Builder builds a Definition in Go. The result equals that of the same YAML. A Builder is for one goroutine and one
 // call of Build.
@@ -33,6 +36,12 @@ func (b *Builder) AttemptWithin(d time.Duration) *Builder {
 // Retry sets the retry rule of every step, for the fields that a step leaves zero.
 func (b *Builder) Retry(r Retry) *Builder {
 	b.d.Defaults.Retry = &r
+	return b
+}
+
+// Labels sets the labels that are computed when a task is received.
+func (b *Builder) Labels(labels map[string]string) *Builder {
+	b.d.Labels = maps.Clone(labels)
 	return b
 }
 

@@ -46,6 +46,7 @@ func checkStructure(d *Definition, f *faults) {
 	checkDuration(f, "defaults.complete_within", d.Defaults.CompleteWithin, false)
 	d.checkFits(f, "defaults.complete_within", d.Defaults.CompleteWithin)
 	checkRetry(f, "defaults.retry", d.Defaults.Retry)
+	checkLabels(f, d.Labels)
 	switch n := len(d.Steps); {
 	case n == 0:
 		f.missing("steps", true, "", "write at least one step")

@@ -36,6 +36,8 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 			d.OnError = c.text(v, path)
 		case "defaults":
 			d.Defaults = c.defaults(v, path)
+		case "labels":
+			d.Labels = c.labels(v, path)
 		case "steps":
 			d.Steps = c.steps(v, path)
 		case "output":

@@ -47,6 +47,9 @@ type Definition struct {
 	// OnErrorHold.
 	OnError  string   `json:"on_error"`
 	Defaults Defaults `json:"defaults"`
+	// Labels are computed when a task is received, and added to those of its submission; of the same name, the
+	// submission's counts. A value is text that may contain expressions, which can't name steps. At most events.MaxLabels.
+	Labels map[string]string `json:"labels"`
 	// Steps are in the order of the file.
 	Steps []Step `json:"steps"`
 	// Output is a tree of nil, bool, json.Number, string, []any and map[string]any. Its strings may contain

@@ -103,6 +103,7 @@ func (d *Definition) encode(stored bool) []byte {
 		w.retry(d.Defaults.Retry)
 		w.closeObject()
 	}
+	w.labels(d.Labels)
 	w.field("steps")
 	w.openObject()
 	for i := range d.Steps {

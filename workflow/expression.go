@@ -68,8 +68,8 @@ func offsetOf(text string, at common.Location) int {
 
 // scope says which steps an expression may use.
 type scope struct {
-	step    int // the expression's own step; -1: none
-	visible func(step int) bool
+	step    int                 // the expression's own step; -1: none
+	visible func(step int) bool // nil: no step has run
 }
 
 // compiler compiles the expressions of a definition.

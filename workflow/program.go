@@ -17,6 +17,7 @@ type Program struct {
 	d      *Definition
 	vars   map[string]variable
 	steps  []stepProgram
+	labels []labelProgram
 	output *template
 }
 
@@ -89,6 +90,7 @@ func compile(d *Definition, f *faults) *Program {
 	if len(d.Steps) > MaxSteps {
 		return p
 	}
+	p.labels = c.labels(d.Labels)
 	ancestors := d.ancestors()
 	for i := range d.Steps {
 		s := &d.Steps[i]

@@ -165,6 +165,8 @@ func (r *references) checkStep(e ast.Expr, s selection) {
 		r.fault(e, fmt.Sprintf("steps.%s has no field %q", id, s.links[1].name), suggest(s.links[1].name, names))
 	case s.links[1].testOnly:
 		r.fault(e, "steps."+id+"."+s.links[1].name+" is always there", "compare it with null instead of has(...)")
+	case r.visible == nil:
+		r.fault(e, "labels are computed when a task is received, before any step has run", "use input or task")
 	case step == r.step && !r.visible(step):
 		r.fault(e, "a step can't use its own "+s.links[1].name+", which doesn't exist before it has run", "only its undo.input can use it")
 	case !r.visible(step):

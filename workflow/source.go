@@ -112,6 +112,9 @@ func (s *source) markExpressions(d *Definition) {
 			walk(step.Undo.Input, path+".undo.input")
 		}
 	}
+	for name, value := range d.Labels {
+		walk(value, memberPath("labels", name))
+	}
 	walk(d.Output, "output")
 }
 

@@ -39,6 +39,7 @@ type cluster struct {
 	inputs *inboxes
 	mu     sync.Mutex
 	ended  map[string]events.TaskState
+	waits  int // that have started
 	times  []eventTime
 	change chan struct{}
 }
@@ -199,6 +200,9 @@ func (c *cluster) take(rs []events.Record) {
 		at := eventTime{partition: rs[i].Partition, at: rs[i].Time}
 		if f, ok := e.Fact.(*events.PartitionClaimed); ok {
 			at.claimed = f.Owner
+		}
+		if _, ok := e.Fact.(*events.WaitStarted); ok {
+			c.waits++
 		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {

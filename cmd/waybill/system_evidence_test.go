@@ -250,7 +250,9 @@ func collect(t *testing.T, s *system, log func() []events.Record, said testimony
 	agents := map[string]bool{}
 	e.Tasks(func(task *events.Task) bool {
 		for i := range task.Plan.Steps {
-			agents[task.Plan.Steps[i].Agent] = true
+			if agent := task.Plan.Steps[i].Agent; agent != "" { // a wait has none
+				agents[agent] = true
+			}
 			if u := task.Plan.Steps[i].Undo; u != nil {
 				agents[u.Agent] = true
 			}

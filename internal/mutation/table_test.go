@@ -142,7 +142,7 @@ var logMutations = []mutation{
 		`Before(p.At)`, `IsZero()`,
 		"events", "TestPartitionEvolve"),
 	one("sum-of-a-last-event", "events.MayBeLast",
-		`, *TaskHeld`, ``,
+		`|| a.Verb == VerbHeld`, ``,
 		"internal/verify", "TestAnyChangedByteIsFound"),
 	one("sum-of-what-comes-while-held", "events.MayBeLast",
 		`before != nil && before.State == StateError`, `false`,

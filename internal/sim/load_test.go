@@ -24,6 +24,7 @@ const (
 	backoffMost  = 2 * time.Second
 	coolDownMost = 5 * time.Second
 	taskMost     = 40 * time.Second
+	waitMost     = 3 * time.Second
 )
 
 // agents are the agents of a world. Each has a topic and processes.
@@ -70,6 +71,9 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 			s.Undo = &workflow.Undo{Operation: fmt.Sprintf("undo%d", i)}
 		}
 		relate(more, &s)
+		if i > 0 && more.IntN(5) == 0 { // a wait
+			s = workflow.Step{ID: s.ID, Needs: s.Needs, When: s.When, Wait: fmt.Sprintf("%dms", 1+more.IntN(int(waitMost/time.Millisecond)))}
+		}
 		b.Step(s)
 	}
 	return b.Build()
