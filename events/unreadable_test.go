@@ -33,7 +33,7 @@ func TestFoldStopsAtUnreadable(t *testing.T) {
 		if !errors.As(err, &u) || f.Task != task || string(task.Encode()) != before || !strings.HasPrefix(err.Error(), Origin(&r)+": ") {
 			t.Errorf("an event %s: %v; the task is %s, before %s", what, err, f.Task.Encode(), before)
 		}
-		if _, again := f.Add(&claimed); again != err || f.Apply(e, &claimed) != err {
+		if _, again := f.Add(&claimed); !errors.Is(again, err) || !errors.Is(f.Apply(e, &claimed), err) {
 			t.Errorf("an event after an event %s: %v, want %v", what, again, err)
 		}
 		if errors.Is(err, ErrUnknownType) != (what != "again") {

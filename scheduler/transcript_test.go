@@ -315,6 +315,9 @@ func (s *script) event(e *events.Event, r *events.Record) {
 		text, _ := json.Marshal(data)
 		line += " " + string(text)
 	}
+	if _, ok := e.Fact.(*events.WaitCompleted); ok {
+		line += " at=+" + e.At.Sub(s.start).String()
+	}
 	if !e.Due.IsZero() {
 		line += " due=+" + e.Due.Sub(s.start).String()
 	}
