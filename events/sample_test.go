@@ -125,6 +125,7 @@ func eventSamples() []sample {
 		}
 		if f, ok := f.(*TaskReceived); ok {
 			b, kinds := *e, *f
+			kinds.Computed = nil
 			kinds.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "settle", StepKind: WaitStep}})
 			b.Fact = &kinds
 			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,

@@ -34,8 +34,8 @@ func TestWaitingSubmissionIsFound(t *testing.T) {
 			"keyless":         fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), elsewhere("keyless")),
 			"keyless-at-home": fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), events.Partition([]byte("keyless-at-home"), 2)),
 			"second":          `task "second" was not consumed by a scheduler yet: its submission waits at ` + ns.Inbox(events.Tasks) + "/",
-			"nowhere":         `no task "nowhere" in the log`,
-			"nowhere2":        `no task "nowhere2" in the log`,
+			"nowhere":         `there is no task "nowhere"`,
+			"nowhere2":        `there is no task "nowhere2"`,
 		} {
 			for _, verb := range []string{"why", "get"} {
 				cmd := exec.Command(filepath.Join(binary(t), "waybill"), "task", verb, what, "--api", "off", "--brokers", cfg.Brokers[0], "--namespace", string(ns))

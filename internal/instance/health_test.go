@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
@@ -67,7 +68,7 @@ func TestHealth(t *testing.T) {
 
 // waits is a log whose Poll blocks, as if the brokers didn't respond, until release is closed.
 type waits struct {
-	*kafka.Worker
+	*schedulerworker.Worker
 	release chan struct{}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
+	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
 )
@@ -276,14 +277,14 @@ func (m *Metrics) committed(c scheduler.Committed) {
 	}
 }
 
-func (n *Instance) workerListener(owner string) *kafka.WorkerListener {
+func (n *Instance) workerListener(owner string) *schedulerworker.Listener {
 	failed := n.logGroupFailure("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
 		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut, kafka.PositionRolledBack} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
-	return &kafka.WorkerListener{
+	return &schedulerworker.Listener{
 		Assigned: func(added, lost []int32) { n.metrics.health.updateAssignment(workerHealthName(owner), added, lost) },
 		GroupFailed: func(err error) {
 			n.metrics.health.markLeft(workerHealthName(owner))

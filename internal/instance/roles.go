@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -98,7 +99,7 @@ func (n *Instance) transactionTimeout() time.Duration {
 // openWorker opens and records a worker.
 func (s *partitionStatus) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
 	n := s.n
-	cfg := kafka.WorkerConfig{
+	cfg := schedulerworker.Config{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
 		SessionTimeout: n.config.Session, TransactionTimeout: n.config.Transaction, FetchMaxWait: n.config.FetchMaxWait, Listener: n.workerListener(owner),
 		Committed: s.committedEvents,
@@ -107,7 +108,7 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leaveOnStop(ctx)
 	}
 	s.wrapListener(cfg.Listener)
-	l, err := kafka.OpenWorker(ctx, cfg)
+	l, err := schedulerworker.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil *Worker in an interface
 	}
@@ -116,7 +117,7 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 }
 
 // wrapListener makes a worker's listener also record read faults.
-func (s *partitionStatus) wrapListener(l *kafka.WorkerListener) {
+func (s *partitionStatus) wrapListener(l *schedulerworker.Listener) {
 	assigned, corrupt, position := l.Assigned, l.Corrupt, l.Position
 	l.Assigned = func(added, lost []int32) {
 		s.clearFaults(added) // before faults of its positions are reported

@@ -4,7 +4,6 @@
 //
 //	Config       how to reach the cluster: flags, or a Java client.properties
 //	Admin        topics, their checks and their format; offsets, lag, groups
-//	Worker       a scheduler: consumes inboxes and produces events in one transaction
 //	Follower     a supervisor, as a group member, or an index, with all partitions: reads events
 //	             from its own positions, and knows when it has caught up
 //	Restorer     reads a partition or a topic to its end: restores, and the tools
@@ -12,15 +11,13 @@
 //	Definitions  follows the definitions topic to its current end
 //	Producer     records outside of transactions: submissions, recoveries
 //
-// Packages below it are agentsession, an agent's membership in the group of its requests, and brokerclock, an estimate
-// of broker time. Two others are separate so that a program that imports the
-// public package links neither: embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
+// Packages below it are schedulerworker, a scheduler's transactional member of its group, agentsession, an agent's
+// membership in the group of its requests, and brokerclock, an estimate of broker time. Two others are separate so that a
+// program that imports the public package links neither: embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
 //
 // # Files
 //
-// A type has a file of its name, and more where it does more: worker_poll.go, worker_commit.go,
-// worker_stable_offsets.go (offsets that an open transaction holds back), worker_duplicate.go (another
-// process with the same owner). What several share:
+// A type has a file of its name, and more where it does more. What several share:
 //
 //	balancer.go, balancer_plan.go  which member of a group has which partition number
 //	reader.go                      one partition, record by record, with its exact position
@@ -55,6 +52,4 @@
 //   - The client answers metadata requests from a cache of five seconds. A request for
 //     authorized operations bypasses it (metadata).
 //   - A record's place in the client's buffer is free only after its callback.
-//   - OnPartitionsAssigned runs before the committed offsets are read, and
-//     OnOffsetsFetched after it and before the first record.
 package kafka

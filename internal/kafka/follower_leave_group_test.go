@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/internal/kafka"
 )
@@ -11,7 +12,7 @@ func TestStaticFollowerLeaves(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		open := func(name string) *kafka.Follower {
 			c := s.follower()
-			c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, longSession
+			c.InstanceID, c.LeaveOnClose, c.SessionTimeout = name, yes, 4*time.Minute
 			c.Listener = &kafka.FollowerListener{LeaveFailed: func(err error) { t.Errorf("%s: %v", name, err) }}
 			return openFollower(t, c)
 		}

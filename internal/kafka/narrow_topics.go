@@ -7,7 +7,7 @@ import (
 )
 
 // The output of a transaction is sent in waves to a topic that refused a batch (see producer_split.go). Likewise, an
-// agent's replies go in smaller flights (see session_send.go). A wave is sent when the one before is acknowledged. The
+// agent's replies go in smaller flights (see agentsession). A wave is sent when the one before is acknowledged. The
 // records of a wave for a narrow topic have at most max.message.bytes in total, so no batch can exceed it. A record
 // that is refused although it is its topic's only one in a wave is too large itself.
 

@@ -65,7 +65,7 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 					}
 				}
 			}
-			got := s.inOrder(t, topic)
+			got := s.InOrder(t, topic)
 			got = slices.DeleteFunc(got, func(v string) bool { return !strings.HasPrefix(v, fmt.Sprint(round, "/")) })
 			if got = lastOfEach(got); !slices.Equal(got, want) {
 				t.Errorf("round %d: written %q, want %q", round, got, want)
@@ -84,23 +84,4 @@ func lastOfEach(values []string) []string {
 	}
 	slices.Sort(last)
 	return last
-}
-
-// inOrder returns the first words of a topic's values, in log order.
-func (s *site) inOrder(t *testing.T, topic string) (got []string) {
-	t.Helper()
-	admin, err := kafka.OpenAdmin(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	err = admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
-		word, _, _ := strings.Cut(string(r.Value[:min(8, len(r.Value))]), " ")
-		got = append(got, word)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
 }

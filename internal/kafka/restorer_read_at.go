@@ -96,3 +96,40 @@ func (r *Restorer) Bounds(ctx context.Context, topic string, p int32) (start, st
 	}
 	return start, stable, end, nil
 }
+
+// Committed returns which offsets have a committed record. An offset below the log's start counts as one that had. All
+// offsets below stable are decided: committed or rolled back.
+func (r *Restorer) Committed(ctx context.Context, topic string, p int32, offsets []int64) (has map[int64]bool, stable int64, err error) {
+	start, stable, end, err := r.Bounds(ctx, topic, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	has = map[int64]bool{}
+	var seek []int64
+	for _, offset := range offsets {
+		switch {
+		case offset < start:
+			has[offset] = true
+		case offset < stable:
+			seek = append(seek, offset)
+		}
+	}
+	if stable == end { // no transaction is open: offsets above don't exist
+		stable = maxOffset
+	}
+	if len(seek) == 0 {
+		return has, stable, nil
+	}
+	records, err := r.ReadAt(ctx, topic, p, seek, func(d *CorruptError) {
+		for _, offset := range seek {
+			has[offset] = has[offset] || offset >= d.Offset && offset < d.Next
+		}
+	})
+	for i := range records {
+		has[records[i].Offset] = true
+	}
+	return has, stable, err
+}
+
+// maxOffset is greater than the end of every log.
+const maxOffset = 1<<63 - 1

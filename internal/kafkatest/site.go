@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,5 +166,24 @@ func (s *Site) Values(t *testing.T, topic string) (got []string) {
 		t.Fatal(err)
 	}
 	slices.Sort(got)
+	return got
+}
+
+// InOrder returns the first words of a topic's values, in log order.
+func (s *Site) InOrder(t *testing.T, topic string) (got []string) {
+	t.Helper()
+	admin, err := kafka.OpenAdmin(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	err = admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
+		word, _, _ := strings.Cut(string(r.Value[:min(8, len(r.Value))]), " ")
+		got = append(got, word)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return got
 }

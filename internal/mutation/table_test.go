@@ -17,33 +17,33 @@ var kafkaMutations = []mutation{
 	one("fence", "internal/kafka.Restorer.fenceOnce",
 		`r.fence(ctx, id)`, `error(nil)`,
 		"internal/kafka", "TestReadFencesADeadWorkerAndNobodyElse"),
-	one("generation-in-offset-commit", "internal/kafka.Worker.markCommit",
+	one("generation-in-offset-commit", "internal/kafka/schedulerworker.Worker.markCommit",
 		"return nil\n}", `req.Generation, req.MemberID, req.InstanceID = -1, "", nil
 	return nil
 }`,
-		"internal/kafka", "TestPositionsAreCommittedByAGeneration"),
-	one("offsets-in-transaction", "internal/kafka.Worker.Commit",
+		"internal/kafka/schedulerworker", "TestPositionsAreCommittedByAGeneration"),
+	one("offsets-in-transaction", "internal/kafka/schedulerworker.Worker.Commit",
 		`committed, err = l.session.End(bounded, kgo.TryCommit)`,
 		`err = l.session.Client().EndTransaction(bounded, kgo.TryCommit); committed = err == nil`,
-		"internal/kafka", "TestWorkerCommitsOutputAndPositionTogether"),
-	one("partition-that-moved", "internal/kafka.Worker.Commit",
+		"internal/kafka/schedulerworker", "TestWorkerCommitsOutputAndPositionTogether"),
+	one("partition-that-moved", "internal/kafka/schedulerworker.Worker.Commit",
 		`|| l.assignmentChanged()`, ``,
-		"internal/kafka", "TestCommitOfAPartitionThatWentAndCameBack"),
-	one("worker-passes-markers", "internal/kafka.Worker.Poll",
+		"internal/kafka/schedulerworker", "TestCommitOfAPartitionThatWentAndCameBack"),
+	one("worker-passes-markers", "internal/kafka/schedulerworker.Worker.Poll",
 		`l.sawMarkers`, `false`,
-		"internal/kafka", "TestIdleWorkersPassMarkers"),
-	one("partitions-that-were-added", "internal/kafka.OpenWorker",
+		"internal/kafka/schedulerworker", "TestIdleWorkersPassMarkers"),
+	one("partitions-that-were-added", "internal/kafka/schedulerworker.Open",
 		`l.balancer.IncludeAdded = true`, ``,
-		"internal/kafka", "TestPartitionsThatAreAddedToAnInbox"),
+		"internal/kafka/schedulerworker", "TestPartitionsThatAreAddedToAnInbox"),
 	one("comes-anew-with-an-added-one", "internal/kafka.Balancer.acceptAssignment",
 		`&& slices.Equal(b.addedWith[p], beside[p])`, ``,
 		"internal/kafka", "TestPartitionWithAnAddedOneComesAnew"),
-	one("worker-forgets-a-topic-made-anew", "internal/kafka.Worker.Commit",
+	one("worker-forgets-a-topic-made-anew", "internal/kafka/schedulerworker.Worker.Commit",
 		`l.session.Client().PurgeTopicsFromProducing(refused.Topic)`, ``,
-		"internal/kafka", "TestWorkerWritesToATopicThatIsMadeAnew"),
+		"internal/kafka/schedulerworker", "TestWorkerWritesToATopicThatIsMadeAnew"),
 	one("producer-forgets-a-topic-made-anew", "internal/kafka.Producer.produce",
 		`IsRecreated(err)`, `false`,
-		"internal/kafka", "TestProducerWritesToATopicThatIsMadeAnew"),
+		"internal/kafka/schedulerworker", "TestProducerWritesToATopicThatIsMadeAnew"),
 	one("replies-to-a-topic-made-anew", "internal/kafka/agentsession.replies.endFlight",
 		`remade != ""`, `false`,
 		"internal/kafka/agentsession", "TestRepliesToATopicThatIsMadeAnew"),
@@ -65,12 +65,12 @@ var kafkaMutations = []mutation{
 	one("leader-that-moved", "internal/kafka.fetcher.retryLater",
 		`f.client.ForceMetadataRefresh()`, ``,
 		"internal/kafka", "TestFollowerGoesWhereItsPartitionsAreLed"),
-	one("transaction-without-input", "internal/kafka.Worker.Commit",
+	one("transaction-without-input", "internal/kafka/schedulerworker.Worker.Commit",
 		`polled == 0`, `polled < 0`,
-		"internal/kafka", "TestWorkerCommitWithoutPollPanics"),
-	one("outcome-in-doubt", "internal/kafka.Worker.Commit",
+		"internal/kafka/schedulerworker", "TestWorkerCommitWithoutPollPanics"),
+	one("outcome-in-doubt", "internal/kafka/schedulerworker.Worker.Commit",
 		`l.fail("end a transaction", err)`, `nil`,
-		"internal/kafka", "TestLostAnswerToEnd"),
+		"internal/kafka/schedulerworker", "TestLostAnswerToEnd"),
 	one("high-watermark", "internal/kafka.Restorer.bounds",
 		`admin.ListEndOffsets`, `admin.ListCommittedOffsets`,
 		"internal/kafka", "TestReadWaitsForATransactionThatIsEnding"),
@@ -83,12 +83,12 @@ var kafkaMutations = []mutation{
 	one("restore-of-a-dead-member", "internal/kafka.RestoreProgress.RestoredBy",
 		`Member != member || r.Next`, `Next`,
 		"internal/console/onkafka", "TestSchedulingOfPartitions"),
-	{name: "ownership-by-callbacks", pkg: "internal/kafka", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
-		{"internal/kafka.Worker.options", `(l.balancer),`, `(l.balancer),
+	{name: "ownership-by-callbacks", pkg: "internal/kafka/schedulerworker", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
+		{"internal/kafka/schedulerworker.Worker.options", `(l.balancer),`, `(l.balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),`},
-		{"internal/kafka.Worker.flushMax", `flushMax()`, `called(m map[string][]int32, came bool) {
+		{"internal/kafka/schedulerworker.Worker.flushMax", `flushMax()`, `called(m map[string][]int32, came bool) {
 	l.callMu.Lock()
 	defer l.callMu.Unlock()
 	for _, ps := range m {
@@ -104,12 +104,12 @@ var kafkaMutations = []mutation{
 }
 
 func (l *Worker) flushMax()`},
-		{"internal/kafka.Worker", `sync.Mutex`, `sync.Mutex // held by Commit and Abort
+		{"internal/kafka/schedulerworker.Worker", `sync.Mutex`, `sync.Mutex // held by Commit and Abort
 	callMu   sync.Mutex
 	byCall   map[int32]uint64
 	calls    uint64`},
-		{"internal/kafka.OpenWorker", `restored: map`, `byCall: map[int32]uint64{}, restored: map`},
-		{"internal/kafka.Worker.Assigned", `lastAssigned = l.balancer.Assigned()`, `callMu.Lock()
+		{"internal/kafka/schedulerworker.Open", `restored: map`, `byCall: map[int32]uint64{}, restored: map`},
+		{"internal/kafka/schedulerworker.Worker.Assigned", `lastAssigned = l.balancer.Assigned()`, `callMu.Lock()
 	defer l.callMu.Unlock()
 	l.lastAssigned = map[int32]uint64{}
 	for p, n := range l.byCall {
@@ -118,10 +118,10 @@ func (l *Worker) flushMax()`},
 	}},
 	one("member-forgotten-by-the-group", "internal/kafka.Balancer.acceptAssignment",
 		`before != b.member && len(b.owned) > 0`, `false && before != b.member`,
-		"internal/kafka", "TestAForgottenMemberGivesUpEverything"),
-	one("paused-until-restored", "internal/kafka.OpenWorker",
+		"internal/kafka/schedulerworker", "TestAForgottenMemberGivesUpEverything"),
+	one("paused-until-restored", "internal/kafka/schedulerworker.Open",
 		`l.gate.PauseAssigned(added)`, `_ = added`,
-		"internal/kafka", "TestWorkerPausesWhatMayNotAct"),
+		"internal/kafka/schedulerworker", "TestWorkerPausesWhatMayNotAct"),
 	one("open-at-a-kill", "internal/kafka/embedded.Start",
 		`if !clean`, `if !clean && o.DataDir == ""`,
 		"internal/kafka/embedded", "TestKilledInATransaction"),

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/chaos/point"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -97,7 +98,7 @@ func transact(t *testing.T, cfg kafka.Config) {
 	if err := producer.Send(ctx, events.Record{Topic: cfg.Namespace.Inbox(events.Tasks), Key: []byte("k"), Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	worker, err := kafka.OpenWorker(ctx, kafka.WorkerConfig{Config: cfg, Group: cfg.Namespace.SchedulerGroup(), Owner: "o", Topics: cfg.Namespace.InboxTopics(), Partitions: 1})
+	worker, err := schedulerworker.Open(ctx, schedulerworker.Config{Config: cfg, Group: cfg.Namespace.SchedulerGroup(), Owner: "o", Topics: cfg.Namespace.InboxTopics(), Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
