@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"go/ast"
 	"os"
 	"path"
 	"path/filepath"
@@ -43,5 +44,32 @@ func TestStatesPage(t *testing.T) {
 	}
 	if !strings.Contains(string(page), "```mermaid\nstateDiagram-v2") {
 		t.Error("docs/reference/states.md has no diagram: go generate ./events")
+	}
+}
+
+// TestTestsOfCI checks that the tests that .ci/run leaves out of the race detector exist. Without it, a renamed test
+// would run there too, and take minutes.
+func TestTestsOfCI(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci/run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?s)\nraced_not=.*?\n(.*?)\nEND\n`).FindSubmatch(script)
+	if m == nil {
+		t.Fatal(".ci/run has no list raced_not: change this test with it")
+	}
+	declared := map[string]bool{}
+	eachFile(t, func(f *file) []string {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test {
+				declared[fn.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	for _, name := range strings.Fields(string(m[1])) {
+		if !declared["Test"+name] {
+			t.Errorf(".ci/run leaves out Test%s, which doesn't exist: write the test's new name, or remove it", name)
+		}
 	}
 }
