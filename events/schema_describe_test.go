@@ -142,7 +142,7 @@ var schemaTexts = map[string]struct {
 	"waybill.task.received.v1":     {"A scheduler accepts the submission. It is the first event of a task, and has the plan.", []string{"workflow", "plan"}},
 	"waybill.task.started.v1":      {"Processing begins. due is the task's complete-by.", []string{"due", "policy"}},
 	"waybill.task.processed.v1":    {"The task has succeeded, and has ended.", nil},
-	"waybill.task.undoing.v1":      {"The task is going to be undone. No further step starts, and waiting steps end.", []string{"ending"}},
+	"waybill.task.undoing.v1":      {"The task is going to be undone. No further step starts. Waits end, and steps that wait for a retry.", []string{"ending"}},
 	"waybill.task.undone.v1":       {"The task is undone, and has ended.", nil},
 	"waybill.task.cancelled.v1":    {"An operator cancelled the task, and it has ended.", nil},
 	"waybill.task.held.v1":         {"The task is held. It waits for an operator.", nil},

@@ -305,7 +305,7 @@ func late(timer events.Timer, now time.Time) string {
 	return ""
 }
 
-// explainRunning explains a running step, by its kind. The file of a kind adds its own.
+// explainRunning explains a running step, by its kind.
 var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
 	events.CallStep: (*StepWhy).running,
 	events.WaitStep: (*StepWhy).waitingTimer,
