@@ -221,8 +221,16 @@ func (r *results) checkFail(t *testing.T, m *mutation) {
 	r.caught = append(r.caught, line)
 }
 
-// verdict returns the result of a test in the output of go test: PASS, FAIL, SKIP, or "".
+// timedOut matches a test that ran out of -test.timeout, in the panic that go test prints.
+var timedOut = regexp.MustCompile(`(?ms)^panic: test timed out after \S+\n\s+running tests:\n(.*?)\n\n`)
+
+// verdict returns the result of a test in the output of go test: PASS, FAIL, SKIP, or "". A test that is still running
+// when the time is over has failed: a mutation may make it wait for what never comes.
 func verdict(out []byte, name string) string {
+	if running := timedOut.FindSubmatch(out); running != nil &&
+		regexp.MustCompile(`(?m)^\s+`+regexp.QuoteMeta(name)+`(/\S+)? \(`).Match(running[1]) {
+		return "FAIL"
+	}
 	said := regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): `+regexp.QuoteMeta(name)+` \(`).FindAllSubmatch(out, -1)
 	v := ""
 	for _, s := range said {
@@ -277,7 +285,8 @@ func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]by
 	for i, name := range tests {
 		patterns[i] = "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testsTimeout)
+	const grace = 30 * time.Second // in which the panic of a test that timed out is printed
+	ctx, cancel := context.WithTimeout(t.Context(), testsTimeout+grace)
 	defer cancel()
 	args := []string{"-test.v", "-test.timeout", testsTimeout.String(), "-test.run", strings.Join(patterns, "|")}
 	if strings.Contains(testSource(t, pkg), `"pgregory.net/rapid"`) {
