@@ -19,7 +19,7 @@ func smallDisk(t *testing.T, dir string) {
 	t.Helper()
 	switch err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); {
 	case errors.Is(err, syscall.EPERM):
-		t.Skipf("only root may mount a disk: %v", err)
+		t.Skipf("only root may mount a disk; .ci/run, as root, runs this test: %v", err)
 	case err != nil:
 		t.Fatal(err)
 	}
