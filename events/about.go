@@ -60,6 +60,7 @@ const (
 	VerbExpired   Verb = "expired"
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
+	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
 )
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.
@@ -74,17 +75,20 @@ type Phase uint8
 
 // The phases of an attempt.
 const (
-	PhaseNone    Phase = iota // the fact is about no attempt
-	PhaseStarted              // the request was sent; the attempt runs
-	PhaseReplied              // the attempt ended: its agent replied, or it failed before a request was sent
-	PhaseExpired              // the attempt ended: its complete-by passed
-	PhaseWaiting              // the attempt ended before; the next one is due later
-	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
-	PhaseFired                // such a step ended: its timer was due
+	PhaseNone      Phase = iota // the fact is about no attempt
+	PhaseStarted                // the request was sent; the attempt runs
+	PhaseReplied                // the attempt ended: its agent replied, or it failed before a request was sent
+	PhaseExpired                // the attempt ended: its complete-by passed
+	PhaseWaiting                // the attempt ended before; the next one is due later
+	PhaseBegan                  // the step runs, and no agent was asked: its kind calls none
+	PhaseFired                  // such a step ended: its timer was due
+	PhaseSignalled              // such a step ended: it took a signal
 )
 
 // Ends reports whether an attempt in this phase has just ended.
-func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired || p == PhaseFired }
+func (p Phase) Ends() bool {
+	return p == PhaseReplied || p == PhaseExpired || p == PhaseFired || p == PhaseSignalled
+}
 
 // Begins reports whether an attempt in this phase has just begun.
 func (p Phase) Begins() bool { return p == PhaseStarted || p == PhaseBegan }

@@ -32,6 +32,7 @@ type PlanStep struct {
 	Needs     []int  // indices of steps, in any order; the graph has no cycle
 	Agent     string // empty: the step's kind calls none
 	Operation string
+	Signal    string // of SignalStep: the name of the signal; Attempts.CompleteWithin is how long the step waits
 	Attempts  Attempts
 	Undo      *PlanUndo // nil: the step is skipped when the task is undone
 }
@@ -128,6 +129,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.ints("needs", &s.Needs)
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
+	c.str("signal", &s.Signal)
 	s.Attempts.fields(c)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)

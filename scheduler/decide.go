@@ -90,7 +90,7 @@ const (
 	IgnoredNotArmed       Ignored = "not_armed"       // a recovery for a timer that isn't armed (any more)
 	IgnoredNotDue         Ignored = "not_due"         // a recovery that came before the timer is due
 	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
-	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was accepted before
+	IgnoredDuplicate      Ignored = "duplicate"       // a submission or a signal that was accepted before
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
 	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no free slot: the run is queued
 	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
@@ -127,6 +127,8 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 		d.handleRecovery(in)
 	case *events.Control:
 		d.handleControl(in)
+	case *events.Signal:
+		d.handleSignal(in)
 	}
 	return d.decision()
 }

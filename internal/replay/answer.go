@@ -73,7 +73,7 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 		r.recordReply(e, &a)
 	case events.PhaseExpired:
 		r.recordAnswer(e, ref, answer{})
-	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired: // say nothing about an agent
+	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired, events.PhaseSignalled: // say nothing about an agent
 	}
 }
 
