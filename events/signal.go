@@ -48,6 +48,25 @@ func (s *Signal) Record(ns Namespace, source string) Record {
 		Headers: CloudHeaders(TypeSignal, source, s.ID)}
 }
 
+// signalBody reads a signal and finds unknown members, as submissionBody.
+type signalBody struct {
+	of      *Signal
+	unknown string
+}
+
+func (s *signalBody) fields(c *codec) {
+	s.of.fields(c)
+	for i := range c.obj.members {
+		switch name := c.obj.name(i); string(name) {
+		case "task", "name", "id", "data", "by", "by_claimed":
+		default:
+			if s.unknown == "" && !bytes.HasPrefix(name, extension) {
+				s.unknown = string(name)
+			}
+		}
+	}
+}
+
 // decodeSignal accepts the three forms: a CloudEvent in binary mode, in structured mode, and the bare object.
 func decodeSignal(r *Record) (string, Input, error) {
 	if err := checkRecordType(r, TypeSignal); err != nil {
@@ -68,8 +87,12 @@ func decodeSignal(r *Record) (string, Input, error) {
 		}
 		id = ev.ID
 	}
-	if err := decodeUntrusted(data, s, 0); err != nil {
+	body := signalBody{of: s}
+	if err := decodeUntrusted(data, &body, 0); err != nil {
 		return "", nil, badJSON(err)
+	}
+	if body.unknown != "" {
+		return "", nil, unusable(ReasonBadField, "no member %q: a signal has task, name, id, data and by; names of your own begin with %q", body.unknown, extensionPrefix)
 	}
 	if s.ID == "" {
 		s.ID = id

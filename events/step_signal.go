@@ -11,7 +11,7 @@ import (
 // SignalStep is the kind of steps that wait for a signal. Nothing happens outside, so there is nothing to undo.
 const SignalStep StepKind = "signal"
 
-var _ = registerStepKind(SignalStep, newFactKind(SignalReceived{}), newFactKind(SignalAwaited{}), newFactKind(SignalCompleted{}))
+var _ = registerStepKind(SignalStep, newFactKind(TaskSignalled{}), newFactKind(SignalStarted{}), newFactKind(SignalCompleted{}))
 
 // MaxKeptSignals bounds the signals that a task keeps until a step takes them.
 const MaxKeptSignals = 64
@@ -26,8 +26,8 @@ type KeptSignal struct {
 	Sender string
 }
 
-// SignalReceived records that a task received a signal. A step takes it at once, or it is kept until one does.
-type SignalReceived struct {
+// TaskSignalled records that a task received a signal. A step takes it at once, or it is kept until one does.
+type TaskSignalled struct {
 	Name    string
 	ID      string
 	By      string
@@ -36,14 +36,14 @@ type SignalReceived struct {
 }
 
 // Type returns the ce_type.
-func (*SignalReceived) Type() string { return "waybill.signal.received.v1" }
+func (*TaskSignalled) Type() string { return "waybill.task.signalled.v1" }
 
 // About returns what the fact means for attempts and timers.
-func (f *SignalReceived) About() About {
+func (f *TaskSignalled) About() About {
 	return About{Verb: VerbSignalled, Raw: &f.Data}
 }
 
-func (f *SignalReceived) apply(t *Task, e *Event) error {
+func (f *TaskSignalled) apply(t *Task, e *Event) error {
 	switch {
 	case !t.TakesSignals():
 		return errors.New("its steps take no signals any more")
@@ -56,7 +56,7 @@ func (f *SignalReceived) apply(t *Task, e *Event) error {
 	return nil
 }
 
-func (f *SignalReceived) fields(c *codec) {
+func (f *TaskSignalled) fields(c *codec) {
 	c.str("name", &f.Name)
 	c.str("id", &f.ID)
 	c.str("by", &f.By)
@@ -71,23 +71,23 @@ func senderOf(by, claimed string) string {
 	return claimed
 }
 
-// SignalAwaited records that a step waits for a signal. The event's due is the end of its time.
-type SignalAwaited struct {
+// SignalStarted records that a step waits for a signal. The event's due is the end of its time.
+type SignalStarted struct {
 	Step    string
 	Attempt int
 	Signal  string
 }
 
 // Type returns the ce_type.
-func (*SignalAwaited) Type() string { return "waybill.signal.awaited.v1" }
+func (*SignalStarted) Type() string { return "waybill.signal.started.v1" }
 
 // About returns what the fact means for attempts and timers.
-func (f *SignalAwaited) About() About {
+func (f *SignalStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Do, StepKind: SignalStep, Attempt: f.Attempt, Phase: PhaseBegan,
 		Arms: TimerStep, Disarms: DisarmsOwn}
 }
 
-func (f *SignalAwaited) apply(t *Task, e *Event) error {
+func (f *SignalStarted) apply(t *Task, e *Event) error {
 	if e.Due.IsZero() {
 		return errors.New("a step that waits for a signal without an end")
 	}
@@ -99,7 +99,7 @@ func (f *SignalAwaited) apply(t *Task, e *Event) error {
 	})
 }
 
-func (f *SignalAwaited) fields(c *codec) {
+func (f *SignalStarted) fields(c *codec) {
 	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
 	c.interned("signal", &f.Signal)
@@ -148,7 +148,7 @@ func (f *SignalCompleted) fields(c *codec) {
 // Output returns the output of a step that takes the signal: {"data", "by", "at", "id"}. data and by are null if there
 // are none.
 func (k *KeptSignal) Output() json.RawMessage {
-	b := append([]byte(`{"data":`), orNull(k.Data)...)
+	b := append([]byte(`{"data":`), orNull(trimSpace(k.Data))...)
 	b = append(b, `,"by":`...)
 	if k.Sender == "" {
 		b = append(b, "null"...)

@@ -15,7 +15,7 @@ var _ = registerStepKind(events.SignalStep, signalStep{})
 // start arms the timer of the step's time. The step takes the oldest kept signal of its name at once.
 func (signalStep) start(d *decider, i int) {
 	p := &d.Task.Plan.Steps[i]
-	f := &events.SignalAwaited{Step: p.ID, Attempt: d.Task.Steps[i].Attempt + 1, Signal: p.Signal}
+	f := &events.SignalStarted{Step: p.ID, Attempt: d.Task.Steps[i].Attempt + 1, Signal: p.Signal}
 	d.emit(f, d.attemptDeadline(i, events.Do), d.policyOf(i, f))
 	for k := range d.Task.Signals {
 		if d.Task.Signals[k].Name == p.Signal {
@@ -49,7 +49,7 @@ func (d *decider) handleSignal(s *events.Signal) {
 		d.Unusable = u
 		return
 	}
-	e := d.emit(&events.SignalReceived{Name: s.Name, ID: s.ID, By: s.By, Claimed: s.Claimed, Data: s.Data}, time.Time{}, nil)
+	e := d.emit(&events.TaskSignalled{Name: s.Name, ID: s.ID, By: s.By, Claimed: s.Claimed, Data: s.Data}, time.Time{}, nil)
 	if i := firstWaiting(d.Task, s.Name); i >= 0 {
 		d.takeSignal(i, &events.KeptSignal{Seq: e.Seq})
 		d.advance()

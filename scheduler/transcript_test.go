@@ -338,7 +338,7 @@ func (s *script) event(e *events.Event, r *events.Record) {
 		text, _ := json.Marshal(data)
 		line += " " + string(text)
 	}
-	if f, ok := e.Fact.(*events.SignalReceived); ok && f.By != "" {
+	if f, ok := e.Fact.(*events.TaskSignalled); ok && f.By != "" {
 		line += " by=" + f.By
 	}
 	if _, ok := e.Fact.(*events.WaitCompleted); ok {
