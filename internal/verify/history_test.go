@@ -28,6 +28,7 @@ type history struct {
 	onError string          // of its plan; empty: undo
 	chain   bool            // each step needs the one before it
 	waiting bool            // step a is a wait
+	signals bool            // steps a and b wait for the signal "yes", for 10 s
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	old     bool            // events are without checksums, as older builds write them
 	all     []events.Record // of events
@@ -92,6 +93,11 @@ func (h *history) plan() *events.Plan {
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
+	}
+	for i := range 2 {
+		if h.signals {
+			steps[i] = events.PlanStep{ID: steps[i].ID, StepKind: events.SignalStep, Signal: "yes", Attempts: events.Attempts{CompleteWithin: 10 * time.Second}}
+		}
 	}
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
@@ -181,6 +187,8 @@ func (h *history) event(f events.Fact) *events.Event {
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
 	case *events.WaitStarted:
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
+	case *events.SignalStarted:
+		h.arm(e, events.TimerStep, f.Step, events.Do, h.at.Add(10*time.Second))
 	case *events.AttemptRejected:
 		if f.Error == nil {
 			f.Error = empty.Failure()

@@ -22,6 +22,7 @@ type task struct {
 	taken     int64        // the offset of the submission
 	askedAt   int64        // instant of the submission, or of the last command, in ms
 	statusAt  int64        // instant of the event that set state, in ms
+	signals   []uint64     // hashes of the signals received
 	open      *open        // nil: the task has ended and isn't kept
 }
 
@@ -77,6 +78,8 @@ type open struct {
 	erred  int          // steps
 	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
 	gaveUp gaveUp
+	// signals are the signals that the task received, in the order of the log.
+	signals []signal
 }
 
 // gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
