@@ -22,16 +22,17 @@ type history struct {
 	offset  int64 // of the next event
 	inputs  [events.Inboxes]int64
 	cause   events.Cause
-	topics  events.TopicIDs // of the last claim
-	epoch   uint64          // of the last claim
-	part    int32           // the partition of all records
-	onError string          // of its plan; empty: undo
-	chain   bool            // each step needs the one before it
-	waiting bool            // step a is a wait
-	mute    bool            // the next input isn't passed to the checker, because it was trimmed
-	old     bool            // events are without checksums, as older builds write them
-	all     []events.Record // of events
-	fed     []events.Record // of inboxes
+	topics  events.TopicIDs         // of the last claim
+	epoch   uint64                  // of the last claim
+	part    int32                   // the partition of all records
+	onError string                  // of its plan; empty: undo
+	chain   bool                    // each step needs the one before it
+	waiting bool                    // step a is a wait
+	steps   func([]events.PlanStep) // changes the steps of its plan; nil: none
+	mute    bool                    // the next input isn't passed to the checker, because it was trimmed
+	old     bool                    // events are without checksums, as older builds write them
+	all     []events.Record         // of events
+	fed     []events.Record         // of inboxes
 }
 
 // rule is the retry rule of every attempt: two attempts, half a second apart, and one after a cool-down.
@@ -92,6 +93,9 @@ func (h *history) plan() *events.Plan {
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
+	}
+	if h.steps != nil {
+		h.steps(steps)
 	}
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
@@ -188,6 +192,9 @@ func (h *history) event(f events.Fact) *events.Event {
 	case *events.AttemptFailed:
 		if f.Error == nil && h.cause.Inbox == events.Replies {
 			f.Error = empty.Failure()
+		}
+		if i, _ := h.state.Plan.Step(f.Step); !h.state.Plan.Retries(i, f.Kind, f.Error) {
+			break
 		}
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
 			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at.Add(f.RetryAfter))
