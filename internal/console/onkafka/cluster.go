@@ -10,15 +10,15 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
 // Groups is the part of console.Cluster that answers from Kafka's groups and topics.
 type Groups struct {
-	Admin     *kafka.Admin
+	Admin     *kafkaadmin.Admin
 	Namespace events.Namespace
 }
 
@@ -64,7 +64,7 @@ func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, err
 }
 
 // AgentState returns the members and the lag of an agent's consumer group.
-func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+func AgentState(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
 	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
 	if err != nil {
 		return a, err
@@ -98,7 +98,7 @@ func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, 
 }
 
 // schedulingOf returns for each partition its scheduler, the progress of a restore, and the lag of the inboxes.
-func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+func schedulingOf(members []kafkaadmin.Member, restores map[int32]kafkaadmin.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
 	of := map[int32]console.Scheduling{}
 	for _, topic := range inboxes {
 		for p, lag := range lags[topic] {
