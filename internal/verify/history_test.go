@@ -22,17 +22,17 @@ type history struct {
 	offset  int64 // of the next event
 	inputs  [events.Inboxes]int64
 	cause   events.Cause
-	topics  events.TopicIDs         // of the last claim
-	epoch   uint64                  // of the last claim
-	part    int32                   // the partition of all records
-	onError string                  // of its plan; empty: undo
-	chain   bool                    // each step needs the one before it
-	waiting bool                    // step a is a wait
-	steps   func([]events.PlanStep) // changes the steps of its plan; nil: none
-	mute    bool                    // the next input isn't passed to the checker, because it was trimmed
-	old     bool                    // events are without checksums, as older builds write them
-	all     []events.Record         // of events
-	fed     []events.Record         // of inboxes
+	topics  events.TopicIDs // of the last claim
+	epoch   uint64          // of the last claim
+	part    int32           // the partition of all records
+	onError string          // of its plan; empty: undo
+	chain   bool            // each step needs the one before it
+	waiting bool            // step a is a wait
+	mute    bool            // the next input isn't passed to the checker, because it was trimmed
+	all     []events.Record // of events
+	fed     []events.Record // of inboxes
+
+	steps func([]events.PlanStep) // changes the steps of its plan; nil: none
 }
 
 // rule is the retry rule of every attempt: two attempts, half a second apart, and one after a cool-down.
@@ -227,10 +227,6 @@ func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k ev
 // raw writes an event unchanged.
 func (h *history) raw(e *events.Event) events.Record {
 	value := e.Seal(h.state)
-	if h.old {
-		e.Sum = ""
-		value = e.Value()
-	}
 	r := e.Record(ns, "test", h.part, value)
 	r.Offset, r.Time = h.offset, h.at
 	h.offset++
