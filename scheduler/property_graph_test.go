@@ -307,6 +307,7 @@ const (
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
 	signalSeed   = 0x7369676e
+	codesSeed    = 0x636f6465
 )
 
 // start is the time at which histories start.
@@ -337,6 +338,9 @@ func drawHistory(seed uint64) history {
 	if d := newDice(seed ^ signalSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.signals = true
 		h.graph.signal(d)
+	}
+	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
+		h.graph.codes(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h

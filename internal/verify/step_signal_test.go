@@ -7,9 +7,16 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
+// signalSteps makes steps a and b wait for the signal "yes", for 10 s.
+func signalSteps(steps []events.PlanStep) {
+	for i := range 2 {
+		steps[i] = events.PlanStep{ID: steps[i].ID, StepKind: events.SignalStep, Signal: "yes", Attempts: events.Attempts{CompleteWithin: 10 * time.Second}}
+	}
+}
+
 // startedSignals is a task whose steps a and b wait for the signal "yes". Step c is a call. a has waited longer.
 func startedSignals(h *history) *history {
-	h.signals = true
+	h.steps = signalSteps
 	return h.submit().add(awaits("a")).later(time.Millisecond).add(awaits("b")).add(do("c", 1))
 }
 
@@ -43,7 +50,7 @@ func taken(h *history) *history {
 
 // early is a task that received two signals before its step a starts, after a resubmit.
 func early(h *history) *history {
-	h.signals = true
+	h.steps = signalSteps
 	h.holding().submit().add(awaits("a")).add(awaits("b")).add(do("c", 1))
 	h.later(10*time.Second).recovery("a", events.Do, events.ActionFire).add(expiredSignal("a")).add(&events.TaskHeld{Error: expiredAt("a")})
 	h.recovery("b", events.Do, events.ActionFire).add(expiredSignal("b"))
@@ -143,7 +150,7 @@ func TestSignals(t *testing.T) {
 			signalled(h, "3")
 		}},
 		{"P5: a timer that isn't the end of the step's time", "P5", func(h *history) {
-			h.signals = true
+			h.steps = signalSteps
 			e := h.submit().event(awaits("a"))
 			e.Due = e.Due.Add(time.Second)
 			h.raw(e)
