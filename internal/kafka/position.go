@@ -1,12 +1,9 @@
 package kafka
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // A position is an offset of one topic's log. It is meaningless for any other log: that of a recreated topic, or one
@@ -19,24 +16,6 @@ import (
 
 // markPrefix is the prefix of the metadata of a worker's commits; see mark.
 const markPrefix = "waybill/1 "
-
-// FormatTopicID returns an id as Kafka's tools print it; empty: there is none.
-func FormatTopicID(id [16]byte) string {
-	if id == ([16]byte{}) {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(id[:])
-}
-
-// RecreatedError says that a topic was deleted and created again while a client was reading the first one.
-type RecreatedError struct{ Topic, Was, Is string }
-
-func (e *RecreatedError) Error() string {
-	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
-}
-
-// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
-func (e *RecreatedError) Recreated() bool { return true }
 
 // PositionFault names a fault of a position.
 type PositionFault string
@@ -93,14 +72,6 @@ func JudgePosition(c PositionCommit, id string, start, end int64) (from int64, a
 		return start, false, PositionTrimmed
 	}
 	return c.Offset, false, ""
-}
-
-// OffsetOrUnknown returns the offset that was listed for a partition; -1: none.
-func OffsetOrUnknown(offsets kadm.ListedOffsets, at TopicPartition) int64 {
-	if o, ok := offsets.Lookup(at.Topic, at.Partition); ok && o.Err == nil {
-		return o.Offset
-	}
-	return -1
 }
 
 // IsCut reports whether a log, which its leader's epochs show as truncated, ends below the position, or starts below
