@@ -206,7 +206,7 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 		if s.Definition != nil {
 			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
 		}
-		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), shorten(s.Fault, 120)}
+		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), text.Shorten(s.Fault, 120)}
 	})
 }
 

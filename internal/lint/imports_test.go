@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"internal/local":                 {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/kafka/kafkaadmin", "internal/registry", "projections", "agent", "events", "workflow"},
 	"internal/redrive":               {"internal/text", "events"},
 	"internal/registry":              {"internal/kafka", "internal/kafka/kafkaadmin", "events", "scheduler", "workflow"},
-	"internal/console/onkafka":       {"internal/console", "internal/instance", "internal/kafka", "internal/kafka/kafkaadmin", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
+	"internal/console/onkafka":       {"internal/console", "internal/consoleapi", "internal/instance", "internal/kafka", "internal/kafka/kafkaadmin", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
 	"internal/doctor":                {"internal/kafka", "internal/kafka/kafkaadmin", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":                  {},
 	"internal/logclient":             {"events", "internal/consoleapi", "internal/kafka", "internal/kafka/kafkaadmin"},

@@ -8,6 +8,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
@@ -33,12 +34,12 @@ func NewCluster(n *instance.Instance, definitions *scheduler.CompiledDefinitions
 	return &Cluster{Groups{n.Admin, n.Kafka.Namespace}, n, definitions}
 }
 
-func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
+func (c *Groups) Agents(ctx context.Context) ([]consoleapi.Agent, error) {
 	topics, _, err := c.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]console.AgentView, 0, len(topics))
+	list := make([]consoleapi.Agent, 0, len(topics))
 	for name, partitions := range topics {
 		state, err := c.Agent(ctx, name)
 		if err != nil {
@@ -52,9 +53,9 @@ func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
 			}
 			circuit = agent.WorstCircuit(circuits)
 		}
-		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
+		list = append(list, consoleapi.Agent{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
 	}
-	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(list, func(a, b consoleapi.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
 	return list, nil
 }
 
