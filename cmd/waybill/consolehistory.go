@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -32,7 +32,7 @@ type consoleHistory struct {
 	first   replay.Head
 }
 
-func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
+func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*logreader.CorruptError)) error {
 	records, head, err := h.console.history(ctx, id)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -55,7 +55,7 @@ type eventSource interface {
 	// read passes the events of a task's partition to fn, or of all partitions if id is empty. Each
 	// partition is in order. lost receives corrupt ranges at their position, concurrently for several
 	// partitions; if it is nil, a corrupt range ends the read.
-	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error
+	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*logreader.CorruptError)) error
 	// head describes the origin of the events.
 	head() replay.Head
 	// warnings is the output for notes.
@@ -92,8 +92,8 @@ type logHistory struct {
 	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
 }
 
-func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) (err error) {
-	in := kafka.Range{Corrupt: h.corruptionHandler(lost)}
+func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*logreader.CorruptError)) (err error) {
+	in := logreader.Range{Corrupt: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
@@ -121,18 +121,18 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 
 // corruptionHandler returns the kafka.Range.Corrupt of a read that continues after corruption: it warns and
 // calls lost. It returns nil, which ends the read, if lost is nil.
-func (l *logbook) corruptionHandler(lost func(*kafka.CorruptError)) func(*kafka.CorruptError) {
+func (l *logbook) corruptionHandler(lost func(*logreader.CorruptError)) func(*logreader.CorruptError) {
 	if lost == nil {
 		return nil
 	}
-	return func(d *kafka.CorruptError) {
+	return func(d *logreader.CorruptError) {
 		l.warnCorrupt(d)
 		lost(d)
 	}
 }
 
 // warnCorrupt warns of records that can't be read, once for each place.
-func (l *logbook) warnCorrupt(d *kafka.CorruptError) {
+func (l *logbook) warnCorrupt(d *logreader.CorruptError) {
 	l.corruption.Lock() // several partitions are read concurrently
 	defer l.corruption.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
@@ -193,7 +193,7 @@ func (h *fileHistory) warnIncomplete(err error) error {
 	return nil
 }
 
-func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
+func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*logreader.CorruptError)) error {
 	until := func(r *events.Record) error {
 		if err := ctx.Err(); err != nil {
 			return err

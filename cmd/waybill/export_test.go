@@ -16,14 +16,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
 // held is an eventSource of records in memory.
 type held []events.Record
 
-func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
+func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*logreader.CorruptError)) error {
 	for i := range h {
 		if err := fn(&h[i]); err != nil {
 			return err
@@ -113,10 +113,10 @@ func TestExportOfARange(t *testing.T) {
 // harmed is a log with unreadable ranges.
 type harmed struct {
 	held
-	lost []*kafka.CorruptError
+	lost []*logreader.CorruptError
 }
 
-func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error {
+func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*logreader.CorruptError)) error {
 	for _, d := range h.lost {
 		lost(d)
 	}
@@ -126,11 +126,11 @@ func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) er
 // TestExportWithoutWhatIsLost: a file never lacks events of a task that it has. A task with an unreadable event is left
 // out completely, and the file's head names it.
 func TestExportWithoutWhatIsLost(t *testing.T) {
-	lost := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
-	nameless := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9}
+	lost := &logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
+	nameless := &logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9}
 	for _, tt := range []struct {
 		name    string
-		lost    *kafka.CorruptError
+		lost    *logreader.CorruptError
 		x       exporting
 		code    int
 		offsets string
@@ -151,7 +151,7 @@ func TestExportWithoutWhatIsLost(t *testing.T) {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetErr(&said)
-		log := &harmed{corruptLog(), []*kafka.CorruptError{tt.lost}}
+		log := &harmed{corruptLog(), []*logreader.CorruptError{tt.lost}}
 		code := exitOK
 		if err := (&exportOptions{out: path}).write(cmd, log, &tt.x); err != nil {
 			code = codeOf(err)
@@ -197,7 +197,7 @@ func readExport(t *testing.T, path string) (offsets, without string) {
 // TestExportToAPipeWithoutWhatIsLost: an export to standard output can start over only before the first byte is
 // written. Later, it ends without its last line.
 func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
-	log := &harmed{corruptLog(), []*kafka.CorruptError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
+	log := &harmed{corruptLog(), []*logreader.CorruptError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
 	for _, size := range []int{10, 2 << 20} {
 		log.held[1].Value = bytes.Repeat([]byte(" "), size)
 		var out, said bytes.Buffer

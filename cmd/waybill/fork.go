@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
@@ -110,13 +110,13 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	}
 	defer h.close()
 	var records []events.Record
-	var lost *kafka.CorruptError // a corrupt range that may have held one of its events
+	var lost *logreader.CorruptError // a corrupt range that may have held one of its events
 	err = h.read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
 		}
 		return nil
-	}, func(d *kafka.CorruptError) {
+	}, func(d *logreader.CorruptError) {
 		if d.Of(id) || !d.AllKeys {
 			lost = d
 		}

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -21,7 +21,7 @@ type unreadableEvents struct {
 	list []replay.Loss
 }
 
-func (l *unreadableEvents) add(d *kafka.CorruptError) {
+func (l *unreadableEvents) add(d *logreader.CorruptError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d})
@@ -64,7 +64,7 @@ func (l *unreadableEvents) findLeftOut(ctx context.Context, h eventSource, id st
 	err := h.read(ctx, id, func(r *events.Record) error {
 		s.Add(r)
 		return nil
-	}, func(*kafka.CorruptError) {})
+	}, func(*logreader.CorruptError) {})
 	if err != nil {
 		return nil, err
 	}

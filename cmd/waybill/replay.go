@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -111,7 +111,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 			usable++
 		}
 		return nil
-	}, func(d *kafka.CorruptError) {
+	}, func(d *logreader.CorruptError) {
 		if !d.Of(id) {
 			return
 		}
