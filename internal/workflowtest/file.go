@@ -167,7 +167,7 @@ func (f *File) readDefinition(r *reader, name string, line int) {
 		return
 	}
 	if f.Definition, err = workflow.ParseYAML(path, src); err != nil {
-		r.faultAt(line, "the definition has faults:\n"+err.Error()+"\n", "fix them there")
+		r.faultAt(line, "the definition has faults", "fix them there:\n"+err.Error())
 	}
 }
 

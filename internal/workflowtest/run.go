@@ -255,7 +255,7 @@ func (s *simulation) read(r *events.Record, in *input) {
 	case ns.Answers():
 		var a *events.Answer
 		if a, err = events.DecodeAnswer(r); err == nil && !a.Accepted {
-			s.timeline.note(s.now, in.what+" is refused: "+a.Reason)
+			s.timeline.note(s.now, in.what+" is refused: "+strings.TrimPrefix(a.Reason, in.what+": "))
 		}
 	case ns.Alerts(), ns.Notifications():
 	default:

@@ -33,7 +33,7 @@ func newTimeline(d *workflow.Definition, start time.Time) timeline {
 
 // The widths of the first two columns.
 const (
-	timeWidth  = 10
+	timeWidth  = 11
 	eventWidth = 15
 )
 
@@ -79,7 +79,7 @@ func (t *timeline) request(ref events.RequestRef, what string) {
 // leftOut are the members of an event that the timeline doesn't show, or shows in another way.
 var leftOut = []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "queued", "step", "kind", "attempt", "agent", "operation", "idempotency_key",
 	"token_hash", "input", "task_input", "output", "error", "by", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
-	"traceparent", "reply_to", "labels", "priority", "complete_by"}
+	"traceparent", "reply_to", "labels", "priority", "complete_by", "until", "wait_ms"}
 
 // detail says what else an event holds: its error, its value, who asked for it, when its timer is due, and further
 // members by name.
