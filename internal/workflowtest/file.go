@@ -120,7 +120,7 @@ func load(name string, src []byte) (*File, error) {
 	if root == nil {
 		return nil, r.err()
 	}
-	fields := r.members(root, "the file", "workflow", "replies", "cases")
+	fields := r.members(root, "the file", fileFields...)
 	definition := strings.TrimSuffix(filepath.Base(name), Suffix) + ".yaml"
 	if !strings.HasSuffix(name, Suffix) {
 		definition = ""
@@ -170,6 +170,9 @@ func (f *File) readDefinition(r *reader, name string, line int) {
 		r.faultAt(line, "the definition has faults", "fix them there:\n"+err.Error())
 	}
 }
+
+// fileFields are the fields of a file.
+var fileFields = []string{"workflow", "replies", "cases"}
 
 // caseFields are the fields of a case.
 var caseFields = []string{"id", "start", "input", "labels", "priority", "until", "replies", "commands", "expect"}

@@ -272,3 +272,20 @@ func TestCompact(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestReferenceHasAllFields: the page of the format lists each field of each part.
+func TestReferenceHasAllFields(t *testing.T) {
+	src, err := os.ReadFile(filepath.Join(repository, "docs/reference/workflow-test.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for title, fields := range map[string][]string{"The file": fileFields, "A case": caseFields, "`replies`": replyFields, "`commands`": commandFields, "`expect`": expectFields} {
+		_, part, _ := strings.Cut(string(src), "\n## "+title+"\n")
+		part, _, _ = strings.Cut(part, "\n## ")
+		for _, f := range fields {
+			if !regexp.MustCompile("(?m)^\\| [^|]*`" + f + "`").MatchString(part) {
+				t.Errorf("the part %q has no row for the field %s", title, f)
+			}
+		}
+	}
+}
