@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // openWaiter returns the waiter of a new client.
@@ -566,7 +567,7 @@ func gone(t *testing.T) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testNamespace})
+	admin, err := kafkaadmin.Open(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ var kafkaMutations = []mutation{
 	one("restore-of-a-partition-that-went", "internal/instance.partitionStatus.commitReports",
 		`_, newer := s.dueReports[p]; !newer && s.memberOwns(p, r.Member)`, `false`,
 		"internal/instance", "TestLongRestoresAreShown"),
-	one("restore-of-a-dead-member", "internal/kafka.RestoreProgress.RestoredBy",
+	one("restore-of-a-dead-member", "internal/kafka/kafkaadmin.RestoreProgress.RestoredBy",
 		`Member != member || r.Next`, `Next`,
 		"internal/console/onkafka", "TestSchedulingOfPartitions"),
 	{name: "ownership-by-callbacks", pkg: "internal/kafka/schedulerworker", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
@@ -226,9 +226,6 @@ var decisionMutations = []mutation{
 	one("tried-and-skipped", "scheduler.decider.startOrSkip",
 		`Attempt == 0`, `Attempt >= 0`,
 		"scheduler", "TestTriedStepIsNotSkipped"),
-	one("undo-of-what-was-skipped", "scheduler.nextUndo",
-		`State == events.StepSkipped || s.Undo`, `Undo`,
-		"scheduler", "TestSkippedStepWithUnknownEffect"),
 	one("id-used-twice", "scheduler.decider.submitDuplicate",
 		`!= d.Task.Digest`, `== ""`,
 		"scheduler", "TestTranscripts"),

@@ -85,7 +85,6 @@ type action struct {
 	inbox events.Inbox
 
 	planned bool
-	done    bool
 }
 
 // Expectation is what must be true at the end of a case. Fields that are absent aren't compared.
