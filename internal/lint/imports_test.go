@@ -34,12 +34,8 @@ var mayImport = map[string][]string{
 	"internal/sources":               {},
 	"internal/verify":                {"events"},
 	"internal/replay":                {"events", "scheduler", "workflow"},
-<<<<<<< HEAD
 	"internal/workflowtest":          {"events", "scheduler", "supervisor", "workflow"},
-	"internal/local":                 {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/registry", "projections", "agent", "events", "workflow"},
-=======
 	"internal/local":                 {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/kafka/kafkaadmin", "internal/registry", "projections", "agent", "events", "workflow"},
->>>>>>> main
 	"internal/redrive":               {"internal/text", "events"},
 	"internal/registry":              {"internal/kafka", "internal/kafka/kafkaadmin", "events", "scheduler", "workflow"},
 	"internal/console/onkafka":       {"internal/console", "internal/consoleapi", "internal/instance", "internal/kafka", "internal/kafka/kafkaadmin", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
