@@ -71,7 +71,8 @@ func planOf(p *workflow.Program) *events.Plan {
 		s := &def.Steps[i]
 		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
 		if steps[i].StepKind.CallsAgent() {
-			steps[i].Attempts = attempts(def.Effective(i))
+			within, retry := def.Effective(i)
+			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])
@@ -81,7 +82,8 @@ func planOf(p *workflow.Program) *events.Plan {
 			if agent == "" {
 				agent = s.Agent
 			}
-			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(def.EffectiveUndo(i))}
+			within, retry := def.EffectiveUndo(i)
+			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
 		}
 	}
 	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
@@ -90,6 +92,10 @@ func planOf(p *workflow.Program) *events.Plan {
 func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 	return events.Attempts{CompleteWithin: within, MaxAttempts: r.MaxAttempts, Backoff: time.Duration(r.Backoff),
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
+}
+
+func retryCodes(r workflow.Retry) events.RetryCodes {
+	return events.RetryCodes{Only: slices.Clone(r.Only), Except: slices.Clone(r.Except)}
 }
 
 // Advance decides what a task's state allows without an input. After Decide there is nothing to do. internal/replay

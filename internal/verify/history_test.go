@@ -31,6 +31,8 @@ type history struct {
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
+
+	steps func([]events.PlanStep) // changes the steps of its plan; nil: none
 }
 
 // rule is the retry rule of every attempt: two attempts, half a second apart, and one after a cool-down.
@@ -91,6 +93,9 @@ func (h *history) plan() *events.Plan {
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
+	}
+	if h.steps != nil {
+		h.steps(steps)
 	}
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
@@ -187,6 +192,9 @@ func (h *history) event(f events.Fact) *events.Event {
 	case *events.AttemptFailed:
 		if f.Error == nil && h.cause.Inbox == events.Replies {
 			f.Error = empty.Failure()
+		}
+		if i, _ := h.state.Plan.Step(f.Step); !h.state.Plan.Retries(i, f.Kind, f.Error) {
+			break
 		}
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
 			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at.Add(f.RetryAfter))
