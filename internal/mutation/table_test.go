@@ -449,7 +449,7 @@ var readerMutations = []mutation{
 	one("behind-goes-by-the-logs-time", "supervisor.partition.knownUntil",
 		`Before(now)`, `IsZero()`,
 		"supervisor", "TestBehindPartitionUsesTheLogsTime"),
-	one("asked-again", "supervisor.decide",
+	one("asked-again", "supervisor.Ask",
 		`askAgainAfter(d.Asked)`, `1000 * AskAgainMax`,
 		"supervisor", "TestLostRecoveryIsAskedForAgain"),
 	one("late-request-is-not-begun", "agent.attempt.start",
