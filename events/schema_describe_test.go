@@ -61,6 +61,7 @@ var described = map[string]fieldSchema{
 	TypeSignal + "/by":              {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"waybill.task.signalled.v1/by":  {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
+	"plan.steps.pivot":              {typ: "boolean", text: "Once the step is completed, a failure holds the task, whatever on_error says."},
 	"plan.steps.undo":               {typ: "object", text: "How the step is undone. Absent: it has no undo."},
 	"ending":                        {typ: "string", enum: []string{"undone", "cancelled"}, text: "The state in which the undoing ends."},
 	"keep":                          {typ: "boolean", text: "The completed steps are not undone."},

@@ -13,6 +13,10 @@ import (
 // signalNames are the signals that people send. No step waits for the last one.
 var signalNames = []string{"yes", "paid", "other"}
 
+func init() {
+	mustHappen = append(mustHappen, "signals received", "signals again", "signals refused", "signals taken", "signals taken later", "signals taken during a hold")
+}
+
 // signal makes some steps wait for signals. It has dice of its own, as lookBack has.
 func (g *graph) signal(d dice) {
 	for i := range g.steps {
