@@ -33,7 +33,8 @@ type PlanStep struct {
 	Agent     string // empty: the step's kind calls none
 	Operation string
 	Attempts  Attempts
-	Undo      *PlanUndo // nil: the step is skipped when the task is undone
+	Repeat    *PlanRepeat // nil: the first call that completes ends the step
+	Undo      *PlanUndo   // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -60,6 +61,9 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 	for i := range steps {
 		s := &steps[i]
 		s.Attempts = s.Attempts.wholeMillis()
+		if s.Repeat != nil {
+			s.Repeat = &PlanRepeat{s.Repeat.Every.Truncate(time.Millisecond), s.Repeat.Max}
+		}
 		if s.Undo != nil {
 			s.Undo = &PlanUndo{s.Undo.Agent, s.Undo.Operation, s.Undo.Attempts.wholeMillis()}
 		}
@@ -129,6 +133,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
+	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)
 		c.str("operation", &u.Operation)

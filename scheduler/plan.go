@@ -54,6 +54,9 @@ func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
+	if (a.Repeat == nil) != (b.Repeat == nil) {
+		return false
+	}
 	if a.Undo == nil || b.Undo == nil {
 		return a.Undo == b.Undo
 	}
@@ -72,6 +75,9 @@ func planOf(p *workflow.Program) *events.Plan {
 		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
 		if steps[i].StepKind.CallsAgent() {
 			steps[i].Attempts = attempts(def.Effective(i))
+		}
+		if r := s.Repeat; r != nil {
+			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])

@@ -82,6 +82,7 @@ type Step struct {
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
+	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo           *Undo     `json:"undo"`
 }
 

@@ -139,6 +139,7 @@ func (w *writer) step(s *Step) {
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
+	w.repeat(s.Repeat)
 	if u := s.Undo; u != nil {
 		w.field("undo")
 		w.openObject()
