@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +129,8 @@ func (s *services) call(r agent.Request) (any, error) {
 		s.happened[key] = true
 		s.ledger = append(s.ledger, verify.Effect{What: verify.Happened, Key: key})
 	}
-	return map[string]string{"did": r.Operation}, nil
+	call, _ := strconv.Atoi(key[strings.LastIndexByte(key, '/')+1:])
+	return map[string]any{"did": r.Operation, "call": call}, nil
 }
 
 // refuse reports that the attempt has no effect, and ensures it: an attempt may be delivered twice, and both deliveries

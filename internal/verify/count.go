@@ -190,7 +190,7 @@ func (s *eventCheck) countResumed() {
 		if r.running || s.t.steps[i].flags.has(over) {
 			continue
 		}
-		r.fresh, r.failures, r.cooled, r.notBefore = 0, 0, false, time.Time{}
+		r.fresh, r.failures, r.cooled, r.calls, r.notBefore = 0, 0, false, 0, time.Time{}
 		if r.rejected {
 			r.rejected, r.renewed = false, true
 			if kind == events.Do {
