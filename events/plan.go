@@ -34,7 +34,8 @@ type PlanStep struct {
 	Operation string
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
-	Undo      *PlanUndo   // nil: the step is skipped when the task is undone
+	RetryCodes
+	Undo *PlanUndo // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -42,6 +43,7 @@ type PlanUndo struct {
 	Agent     string
 	Operation string
 	Attempts  Attempts
+	RetryCodes
 }
 
 // Attempts is the rule by which attempts are made.
@@ -65,7 +67,9 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 			s.Repeat = &PlanRepeat{s.Repeat.Every.Truncate(time.Millisecond), s.Repeat.Max}
 		}
 		if s.Undo != nil {
-			s.Undo = &PlanUndo{s.Undo.Agent, s.Undo.Operation, s.Undo.Attempts.wholeMillis()}
+			undo := *s.Undo
+			undo.Attempts = undo.Attempts.wholeMillis()
+			s.Undo = &undo
 		}
 	}
 	p := &Plan{OnError: onError, CompleteWithin: completeWithin.Truncate(time.Millisecond), Steps: steps}
@@ -134,10 +138,12 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
+	s.RetryCodes.fields(c)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)
 		c.str("operation", &u.Operation)
 		u.Attempts.fields(c)
+		u.RetryCodes.fields(c)
 	})
 }
 

@@ -310,6 +310,7 @@ const (
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
 	repeatSeed   = 0x72657065
+	codesSeed    = 0x636f6465
 )
 
 // start is the time at which histories start.
@@ -339,6 +340,9 @@ func drawHistory(seed uint64) history {
 	}
 	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.repeat(d, h.flawed)
+	}
+	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
+		h.graph.codes(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h

@@ -67,7 +67,8 @@ func (s *eventCheck) countRepeated() {
 	r := s.run
 	r.calls++
 	r.lastCall = s.about.Attempt
-	r.fresh, r.failures, r.cooled, r.renewed, r.notBefore = 0, 0, false, true, s.e.Due
+	r.fresh, r.failures, r.cooled, r.code, r.final = 0, 0, false, 0, false
+	r.renewed, r.notBefore = true, s.e.Due
 	s.t.steps[s.index].generation++
 	s.mark(unknown)
 }

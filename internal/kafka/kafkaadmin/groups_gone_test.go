@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -17,7 +18,7 @@ func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	b := kafkatest.FromCluster(c)
-	a, err := kafka.OpenAdmin(kafka.Config{Brokers: b.Addrs, Namespace: "test."})
+	a, err := kafkaadmin.Open(kafka.Config{Brokers: b.Addrs, Namespace: "test."})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,18 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // PositionFinding is a position of the scheduler group that schedulers don't use unchanged.
 type PositionFinding struct {
-	Position
-	Fault PositionFault
+	kafka.Position
+	Fault kafka.PositionFault
 }
 
 // InboxPositions returns the positions of the scheduler group that schedulers don't use unchanged, in the order of
@@ -34,11 +36,11 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	var found []PositionFinding
 	for i, topic := range topics {
 		for _, c := range (kadm.OffsetResponses{topic: commits[topic]}).Sorted() {
-			at := TopicPartition{topic, c.Partition}
-			p := Position{topic, c.Partition, c.At, OffsetOrUnknown(starts, at), OffsetOrUnknown(ends, at), c.Metadata}
-			_, _, fault := JudgePosition(PositionCommit{c.At, c.Metadata}, ids[i], p.Start, p.End)
+			at := kafka.TopicPartition{Topic: topic, Partition: c.Partition}
+			p := kafka.Position{Topic: topic, Partition: c.Partition, Offset: c.At, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
+			_, _, fault := kafka.JudgePosition(kafka.PositionCommit{Offset: c.At, Metadata: c.Metadata}, ids[i], p.Start, p.End)
 			if end, cut := cuts[at]; cut && fault == "" && p.IsCut() {
-				p.End, fault = end, PositionCut
+				p.End, fault = end, kafka.PositionCut
 			}
 			if fault != "" && p.End >= 0 {
 				found = append(found, PositionFinding{p, fault})
@@ -50,14 +52,14 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 
 // cuts returns where logs were truncated below commits, according to their leader epochs. A log that has since grown
 // past the commit has other records there.
-func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[TopicPartition]int64 {
+func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[kafka.TopicPartition]int64 {
 	var ask kadm.OffsetForLeaderEpochRequest
 	commits.Each(func(c kadm.OffsetResponse) {
 		if c.LeaderEpoch >= 0 && c.At > 0 {
 			ask.Add(c.Topic, c.Partition, c.LeaderEpoch)
 		}
 	})
-	cuts := map[TopicPartition]int64{}
+	cuts := map[kafka.TopicPartition]int64{}
 	if len(ask) == 0 {
 		return cuts
 	}
@@ -65,7 +67,7 @@ func (a *Admin) cuts(ctx context.Context, commits kadm.OffsetResponses) map[Topi
 	for topic, ps := range answers {
 		for p, answer := range ps {
 			if c, ok := commits.Lookup(topic, p); ok && answer.Err == nil && answer.EndOffset >= 0 && answer.EndOffset < c.At {
-				cuts[TopicPartition{topic, p}] = answer.EndOffset
+				cuts[kafka.TopicPartition{Topic: topic, Partition: p}] = answer.EndOffset
 			}
 		}
 	}
@@ -93,9 +95,9 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	cuts := a.cuts(ctx, kadm.OffsetResponses{topic: commits[topic]})
 	whole := make(map[int32]int64, len(offsets))
 	for p, offset := range offsets {
-		_, cut := cuts[TopicPartition{topic, p}]
+		_, cut := cuts[kafka.TopicPartition{Topic: topic, Partition: p}]
 		c, ok := commits.Lookup(topic, p)
-		if at := (Position{topic, p, c.At, starts[p], ends[p], ""}); ok && (c.At > ends[p] || cut && at.IsCut()) {
+		if at := (kafka.Position{Topic: topic, Partition: p, Offset: c.At, Start: starts[p], End: ends[p], Metadata: ""}); ok && (c.At > ends[p] || cut && at.IsCut()) {
 			continue
 		}
 		whole[p] = offset

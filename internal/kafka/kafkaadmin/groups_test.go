@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -22,7 +22,7 @@ func TestGroupsOfEveryKindAreKnown(t *testing.T) {
 		for kind, opts := range kinds {
 			t.Run(kind, func(t *testing.T) {
 				r := kafkatest.NewRequests(t, b, 1)
-				admin, err := kafka.OpenAdmin(r.Config)
+				admin, err := kafkaadmin.Open(r.Config)
 				must(t, err)
 				t.Cleanup(admin.Close)
 				group := kgo.ConsumerGroup(r.Group)
@@ -88,7 +88,7 @@ func TestLagOfTopicsThatAreNamed(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := kafkatest.NewRequests(t, b, 2)
 		r.Write(1, 0, 3)
-		admin, err := kafka.OpenAdmin(r.Config)
+		admin, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		lag, err := admin.GroupLag(r.Ctx, r.Group, r.Topic, r.Topic+".deleted")

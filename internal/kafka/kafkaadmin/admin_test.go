@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -12,25 +12,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 const testNS = events.Namespace("test.")
 
-func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, Config) {
+func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
 	must(t, err)
 	t.Cleanup(c.Close)
-	return c, Config{Brokers: c.ListenAddrs(), Namespace: testNS, ClientID: "test"}
+	return c, kafka.Config{Brokers: c.ListenAddrs(), Namespace: testNS, ClientID: "test"}
 }
 
-func openAdmin(t *testing.T, c Config) *Admin {
+func must(t *testing.T, err error) {
 	t.Helper()
-	a, err := OpenAdmin(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openProducer(t *testing.T, c kafka.Config) *kafka.Producer {
+	t.Helper()
+	p, err := kafka.OpenProducer(c)
+	must(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func openAdmin(t *testing.T, c kafka.Config) *Admin {
+	t.Helper()
+	a, err := Open(c)
 	must(t, err)
 	t.Cleanup(a.Close)
 	return a
@@ -295,7 +314,7 @@ func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
 	if len(keys) == 0 || keys[0] != "k=true" || slices.Contains(keys, "k=false") {
 		t.Errorf("read %q", keys)
 	}
-	d, err := WatchDefinitions(ctx, cfg, func(events.Record) {})
+	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
 	must(t, err)
 	defer d.Close()
 	must(t, d.ReadToEndNow(ctx))
@@ -308,7 +327,7 @@ func TestDefinitionsAreReadToTheEndAsOfTheCall(t *testing.T) {
 	must(t, err)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
-	d, err := WatchDefinitions(ctx, cfg, func(r events.Record) {
+	d, err := kafka.WatchDefinitions(ctx, cfg, func(r events.Record) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[string(r.Key)] = true
@@ -349,7 +368,7 @@ func TestDefinitionsAreReadToTheEndAsOfTheCall(t *testing.T) {
 
 func TestDefinitionsOfNoNamespaceEndTheWatch(t *testing.T) {
 	_, cfg := fake(t)
-	d, err := WatchDefinitions(bounded(t), cfg, func(events.Record) {})
+	d, err := kafka.WatchDefinitions(bounded(t), cfg, func(events.Record) {})
 	must(t, err)
 	defer d.Close()
 	<-d.Done()
@@ -386,5 +405,23 @@ func TestGroupsAreDescribedWithTheirLag(t *testing.T) {
 	must(t, err)
 	if lag["t"][1] != 5-int64(fs.NumRecords()) {
 		t.Errorf("lag %v after %d of 5", lag, fs.NumRecords())
+	}
+}
+
+// TestRefusedPassword checks that a refused password is reported as such, and not as an unavailable broker.
+func TestRefusedPassword(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "right"))
+	must(t, err)
+	defer c.Close()
+	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) { // kfake doesn't answer with this error
+		c.KeepControl()
+		answer := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return answer, nil, true
+	})
+	wrong, err := kafka.SASL("PLAIN", "ann", "wrong")
+	must(t, err)
+	if err := openAdmin(t, kafka.Config{Brokers: c.ListenAddrs(), SASL: []sasl.Mechanism{wrong}}).Ping(bounded(t)); !errors.Is(err, ErrLogin) {
+		t.Error(err)
 	}
 }

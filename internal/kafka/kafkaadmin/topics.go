@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 const (
@@ -135,7 +136,7 @@ func minISR(replication int16) int { return min(wantMinISR, int(replication)) }
 // with only some of them. Existing topics are not changed, only reported; CheckTopics checks their settings. It is
 // idempotent and may run concurrently.
 func (a *Admin) CreateTopics(ctx context.Context, want CreateTopicsOptions) ([]TopicReport, error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("create topics: %w", err)
 	}
@@ -352,9 +353,9 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 			return fmt.Errorf("encode the format record: %w", merr)
 		}
 		r := events.Record{Topic: a.cfg.Namespace.Definitions(), Key: []byte(formatKey), Value: value}
-		perr := a.onceThere(ctx, func(ctx context.Context) error { return a.cl.ProduceSync(ctx, ToKgo(&r)).FirstErr() })
+		perr := a.onceThere(ctx, func(ctx context.Context) error { return a.cl.ProduceSync(ctx, kafka.ToKgo(&r)).FirstErr() })
 		if perr != nil {
-			return fmt.Errorf("write the format record: %w", WriteError(r.Topic, perr))
+			return fmt.Errorf("write the format record: %w", kafka.WriteError(r.Topic, perr))
 		}
 		have, err = a.Format(ctx)
 	}

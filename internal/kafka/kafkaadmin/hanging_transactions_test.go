@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"slices"
@@ -8,26 +8,27 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestOpenTransactionsDoNotHang checks that a transaction that its coordinator will end isn't reported as hanging, and
 // that the offsets that it commits are unstable.
 func TestOpenTransactionsDoNotHang(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
+	kafkatest.EachSite(t, func(t *testing.T, s *kafkatest.Site) {
 		s.Begin(t, "somebody-"+string(s.NS), 2, "open")
 		kept := kadm.Offsets{}
 		kept.Add(kadm.Offset{Topic: s.Inboxes[0], Partition: 0, At: 0, LeaderEpoch: -1})
 		_, err := kadm.NewClient(s.Outside(t)).CommitOffsets(t.Context(), s.NS.SchedulerGroup(), kept) // creates the group
 		must(t, err)
 		s.KeepOffsetsUnstable(t, "another-"+string(s.NS), s.NS.SchedulerGroup(), s.Inboxes[0], 1)
-		a, err := kafka.OpenAdmin(s.Config)
+		a, err := kafkaadmin.Open(s.Config)
 		must(t, err)
 		defer a.Close()
 		if hanging, err := a.Hanging(t.Context()); err != nil || len(hanging) > 0 {
 			t.Errorf("%v hang, %v", hanging, err)
 		}
-		if unstable, err := a.UnstablePartitions(t.Context(), testPartitions); err != nil || !slices.Contains(unstable, 1) || s.Fake == nil && len(unstable) > 1 {
+		if unstable, err := a.UnstablePartitions(t.Context(), kafkatest.SitePartitions); err != nil || !slices.Contains(unstable, 1) || s.Fake == nil && len(unstable) > 1 {
 			t.Errorf("the offsets of %v are held back, %v; want 1", unstable, err)
 		}
 	})
@@ -36,12 +37,12 @@ func TestOpenTransactionsDoNotHang(t *testing.T) {
 // TestHangingTransactionsAreListed checks that a transaction unknown to its coordinator is listed for each partition in
 // which it is open, with the command that aborts it there.
 func TestHangingTransactionsAreListed(t *testing.T) {
-	s := embedded(t)
+	s := kafkatest.NewSite(t, kafkatest.Embedded(t))
 	s.Fake.ControlKey(int16(kmsg.DescribeProducers), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature
 		s.Fake.KeepControl()
-		return s.longAgo(k.(*kmsg.DescribeProducersRequest)), nil, true
+		return longAgo(s, k.(*kmsg.DescribeProducersRequest)), nil, true
 	})
-	a, err := kafka.OpenAdmin(s.Config)
+	a, err := kafkaadmin.Open(s.Config)
 	must(t, err)
 	defer a.Close()
 	hanging, err := a.Hanging(t.Context())
@@ -56,7 +57,7 @@ func TestHangingTransactionsAreListed(t *testing.T) {
 }
 
 // longAgo returns a response in which an unknown producer left a transaction open in two partitions.
-func (s *site) longAgo(request *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
+func longAgo(s *kafkatest.Site, request *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	answer := request.ResponseKind().(*kmsg.DescribeProducersResponse)
 	for _, t := range request.Topics {
 		topic := kmsg.NewDescribeProducersResponseTopic()

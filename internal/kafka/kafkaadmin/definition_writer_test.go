@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -15,13 +16,13 @@ func TestChangedDefinitionsAreCommittedForReaders(t *testing.T) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}
 		topic := cfg.Namespace.Definitions()
 		b.CreateTopics(t, 1, topic)
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
 		for n := range 20 {
-			err := kafka.ChangeDefinitions(t.Context(), cfg, func([]events.Record) ([]events.Record, error) {
+			err := kafkaadmin.ChangeDefinitions(t.Context(), cfg, func([]events.Record) ([]events.Record, error) {
 				return []events.Record{{Topic: topic, Key: fmt.Appendf(nil, "w/%d", n), Value: []byte("{}")}}, nil
 			})
 			if err != nil {

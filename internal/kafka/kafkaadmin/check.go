@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // Finding is a setting of the namespace's topics that is weaker than Waybill's guarantees need.
@@ -32,7 +33,7 @@ type topicState struct {
 // CheckTopics compares the topics of the namespace and of its agents with their specification.
 // Without a finding all is well. Agents in named must have a topic.
 func (a *Admin) CheckTopics(ctx context.Context, named ...string) ([]Finding, error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("check topics: %w", err)
 	}

@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"context"
@@ -18,12 +18,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-func openAdmin(t *testing.T, cfg kafka.Config) *kafka.Admin {
+func openAdmin(t *testing.T, cfg kafka.Config) *kafkaadmin.Admin {
 	t.Helper()
-	a, err := kafka.OpenAdmin(cfg)
+	a, err := kafkaadmin.Open(cfg)
 	must(t, err)
 	t.Cleanup(a.Close)
 	return a
@@ -41,7 +42,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		if _, err := a.CheckFormat(ctx); !errors.Is(err, kafka.ErrNoFormat) {
+		if _, err := a.CheckFormat(ctx); !errors.Is(err, kafkaadmin.ErrNoFormat) {
 			t.Fatalf("before: %v", err)
 		}
 		start := time.Now()
@@ -49,7 +50,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				if _, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2}}); err != nil {
+				if _, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2}}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -59,7 +60,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 		if fs, err := a.CheckTopics(ctx); err != nil || len(fs) > 0 {
 			t.Errorf("what was just created is found wanting: %v %+v", err, fs)
 		}
-		if f, err := a.CheckFormat(ctx); err != nil || f != (kafka.Format{Version: kafka.FormatVersion, Partitions: 3}) {
+		if f, err := a.CheckFormat(ctx); err != nil || f != (kafkaadmin.Format{Version: kafkaadmin.FormatVersion, Partitions: 3}) {
 			t.Errorf("format %+v, %v", f, err)
 		}
 		alterTopic(t, b.Client(t), cfg.Namespace.Inbox(events.Tasks), "retention.ms", "1000")
@@ -98,7 +99,7 @@ func TestTheWatchOutlivesALostConnection(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+		_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 		must(t, err)
 		g := &kafkatest.Link{}
 		watched := cfg
@@ -130,7 +131,7 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
 		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
+		_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 		must(t, err)
 		topic := cfg.Namespace.Events()
 		tx := b.Client(t, kgo.TransactionalID(string(cfg.Namespace)+"tx"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -173,7 +174,7 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 3, nil)
 	cfg, ctx := configOf(t, kafkatest.FromCluster(c)), bounded(t)
 	a := openAdmin(t, cfg)
-	report, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"payments": 1}})
+	report, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"payments": 1}})
 	must(t, err)
 	for _, r := range report {
 		if r.Replication != 3 || r.Note != "" {
@@ -186,7 +187,7 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 	if _, err := a.CheckFormat(ctx); err != nil {
 		t.Error(err)
 	}
-	weak := kafka.CreateTopicsOptions{Partitions: 2, Replication: 1}
+	weak := kafkaadmin.CreateTopicsOptions{Partitions: 2, Replication: 1}
 	other := cfg
 	other.Namespace += "weak."
 	w := openAdmin(t, other)
@@ -242,7 +243,7 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 		return response, nil, true
 	})
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	if f, err := a.Format(ctx); err != nil || f.Partitions != 2 || refused <= 10 {
 		t.Errorf("the format is %+v, %v, after %d refusals", f, err, refused)
@@ -254,7 +255,7 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg, ctx := configOf(t, b), bounded(t)
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
 	must(t, err)

@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // hangingFor is how long a transaction must have been idle before it can be reported: the end of a transaction reaches
@@ -22,7 +24,7 @@ const hangingFor = 15 * time.Second
 // know them. An operator has to abort them. It checks the namespace's topics and the partition with the offsets of the
 // schedulers' group, which open transactions block likewise. With an error it returns what it found in the partitions
 // that it could check.
-func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
+func (a *Admin) Hanging(ctx context.Context) ([]*kafka.HangingError, error) {
 	topics, err := a.transactional(ctx)
 	if err != nil {
 		return nil, err
@@ -53,13 +55,13 @@ func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 	if err != nil {
 		return nil, err
 	}
-	var hanging []*HangingError
+	var hanging []*kafka.HangingError
 	for _, d := range open {
 		if !underWay(d, known) {
-			hanging = append(hanging, &HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, Brokers: a.cfg.Brokers})
+			hanging = append(hanging, &kafka.HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, Brokers: a.cfg.Brokers})
 		}
 	}
-	slices.SortFunc(hanging, func(a, b *HangingError) int {
+	slices.SortFunc(hanging, func(a, b *kafka.HangingError) int {
 		return slices.Compare([]string{a.Topic, fmt.Sprintf("%09d", a.Partition)}, []string{b.Topic, fmt.Sprintf("%09d", b.Partition)})
 	})
 	return hanging, unseen
@@ -67,7 +69,7 @@ func (a *Admin) Hanging(ctx context.Context) ([]*HangingError, error) {
 
 // transactional returns the partitions that transactions of the namespace write to.
 func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
@@ -80,12 +82,12 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 		}
 	}
 	// The broker lists internal topics only if they are requested by name.
-	internal, err := Metadata(ctx, a.adm, OffsetsTopic)
+	internal, err := kafka.Metadata(ctx, a.adm, kafka.OffsetsTopic)
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", OffsetsTopic, err)
+		return nil, fmt.Errorf("look up %s: %w", kafka.OffsetsTopic, err)
 	}
-	if t := internal.Topics[OffsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
-		topics.Add(OffsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
+	if t := internal.Topics[kafka.OffsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
+		topics.Add(kafka.OffsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
 	}
 	return topics, nil
 }

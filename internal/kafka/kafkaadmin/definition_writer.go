@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 //
 // All who change definitions share a transactional id. Taking it over ends what another has open, and fences
 // that one: its commit fails, and it begins again.
-func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.Record) ([]events.Record, error)) error {
+func ChangeDefinitions(ctx context.Context, c kafka.Config, decide func(all []events.Record) ([]events.Record, error)) error {
 	wait := definitionsRetryMin
 	for {
 		fenced, err := changeDefinitions(ctx, c, decide)
@@ -48,13 +49,13 @@ func ChangeDefinitions(ctx context.Context, c Config, decide func(all []events.R
 	}
 }
 
-func changeDefinitions(ctx context.Context, c Config, decide func([]events.Record) ([]events.Record, error)) (fenced bool, err error) {
-	admin, err := OpenAdmin(c)
+func changeDefinitions(ctx context.Context, c kafka.Config, decide func([]events.Record) ([]events.Record, error)) (fenced bool, err error) {
+	admin, err := Open(c)
 	if err != nil {
 		return false, err
 	}
 	defer admin.Close()
-	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(kafka.ProduceOptions(),
 		kgo.TransactionalID(string(c.Namespace)+"definitions"), kgo.TransactionTimeout(definitionsTransactionTimeout))...)...)
 	if err != nil {
 		return false, fmt.Errorf("client: %w", err)
@@ -108,7 +109,7 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 	}
 	rs := make([]*kgo.Record, len(out))
 	for i := range out {
-		rs[i] = ToKgo(&out[i])
+		rs[i] = kafka.ToKgo(&out[i])
 	}
 	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)

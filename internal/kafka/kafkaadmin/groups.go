@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // Kafka has three kinds of groups, each with its own requests: classic ones, which Waybill's roles and agents join;
@@ -73,7 +75,7 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 		if m.InstanceID != nil {
 			member.InstanceID = *m.InstanceID
 		}
-		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == ProtocolName {
+		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == kafka.ProtocolName {
 			member.Owner = string(joined.UserData)
 		}
 		if owned, ok := m.Assigned.AsConsumer(); ok {
@@ -217,7 +219,7 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 			switch {
 			case l.Err == nil:
 				lag[topic][p] = l.Lag
-			case IsFinal(l.Err):
+			case kafka.IsFinal(l.Err):
 				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
 			}
 		}

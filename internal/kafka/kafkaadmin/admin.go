@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 const (
@@ -24,15 +25,15 @@ const (
 // Admin manages and inspects topics and consumer groups. It is safe for concurrent use.
 // Only the context bounds a call, so pass one that ends.
 type Admin struct {
-	cfg Config
+	cfg kafka.Config
 	cl  *kgo.Client
 	adm *kadm.Client
 }
 
-// OpenAdmin returns an Admin; it connects when it is first used.
-func OpenAdmin(c Config) (*Admin, error) {
-	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
-		kgo.RecordDeliveryTimeout(DefaultDeliveryTimeout),
+// Open returns an Admin; it connects when it is first used.
+func Open(c kafka.Config) (*Admin, error) {
+	cl, err := kgo.NewClient(append(c.ClientOptions(), append(kafka.ProduceOptions(),
+		kgo.RecordDeliveryTimeout(kafka.DefaultDeliveryTimeout),
 		// A caller reads back what it has just changed.
 		kgo.MetadataMinAge(adminMetadataMinAge))...)...)
 	if err != nil {
@@ -82,7 +83,7 @@ func (a *Admin) TopicPartitions(ctx context.Context, topic string) (int32, bool,
 }
 
 func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail, error) {
-	meta, err := Metadata(ctx, a.adm, topic)
+	meta, err := kafka.Metadata(ctx, a.adm, topic)
 	if err == nil {
 		err = meta.Topics[topic].Err
 	}
@@ -95,7 +96,7 @@ func (a *Admin) topicDetail(ctx context.Context, topic string) (kadm.TopicDetail
 // RequestTopics returns the partition count of each agent's request topic, and its leaderless partitions,
 // ascending.
 func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list topics: %w", err)
 	}
@@ -156,8 +157,8 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 		if err != nil {
 			return fmt.Errorf("trim %s: %w", topic, err)
 		}
-		if is := FormatTopicID(listed[topic].ID); is != "" && is != id {
-			return fmt.Errorf("trim: %w", &RecreatedError{topic, id, is})
+		if is := kafka.FormatTopicID(listed[topic].ID); is != "" && is != id {
+			return fmt.Errorf("trim: %w", &kafka.RecreatedError{Topic: topic, Was: id, Is: is})
 		}
 	}
 	safe, err := a.withoutCuts(ctx, topic, before)
@@ -170,7 +171,7 @@ func (a *Admin) TrimTopic(ctx context.Context, topic, id string, before map[int3
 // TopicID returns the id of a topic; empty: it doesn't exist, or the brokers don't support ids.
 func (a *Admin) TopicID(ctx context.Context, topic string) (string, error) {
 	listed, err := a.adm.ListTopics(ctx, topic)
-	return FormatTopicID(listed[topic].ID), err
+	return kafka.FormatTopicID(listed[topic].ID), err
 }
 
 // InboxTopicIDs returns the ids of the inbox topics; empty for a topic that doesn't exist.
@@ -180,7 +181,7 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 		return ids, fmt.Errorf("list the inboxes: %w", err)
 	}
 	for i, topic := range a.cfg.Namespace.InboxTopics() {
-		ids[i] = FormatTopicID(listed[topic].ID)
+		ids[i] = kafka.FormatTopicID(listed[topic].ID)
 	}
 	return ids, nil
 }
@@ -188,39 +189,39 @@ func (a *Admin) InboxTopicIDs(ctx context.Context) (ids events.TopicIDs, err err
 // StartOffsets returns the first offset of each partition of a topic.
 func (a *Admin) StartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return AllOffsets(topic, "start", listed, err)
+	return kafka.AllOffsets(topic, "start", listed, err)
 }
 
 // EndOffsets returns the high watermark of each partition of a topic: the offset after the last record.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return AllOffsets(topic, "end", listed, err)
+	return kafka.AllOffsets(topic, "end", listed, err)
 }
 
 // CommittedEndOffsets returns the last stable offset of each partition of a topic: a reader of committed records
 // ends there.
 func (a *Admin) CommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return AllOffsets(topic, "committed end", listed, err)
+	return kafka.AllOffsets(topic, "committed end", listed, err)
 }
 
 // KnownCommittedEndOffsets is CommittedEndOffsets without the partitions for which the cluster returns no
 // offset, such as leaderless ones. It fails if no partition is left.
 func (a *Admin) KnownCommittedEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListCommittedOffsets(ctx, topic)
-	return KnownOffsets(topic, "committed end", listed, err)
+	return kafka.KnownOffsets(topic, "committed end", listed, err)
 }
 
 // KnownEndOffsets is EndOffsets with the same omission.
 func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListEndOffsets(ctx, topic)
-	return KnownOffsets(topic, "end", listed, err)
+	return kafka.KnownOffsets(topic, "end", listed, err)
 }
 
 // knownStartOffsets is StartOffsets with the same omission.
 func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
-	return KnownOffsets(topic, "start", listed, err)
+	return kafka.KnownOffsets(topic, "start", listed, err)
 }
 
 // ReadCompacted calls fn with every record of a topic that is committed at the time of the call, partition
@@ -235,5 +236,5 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 	if err != nil {
 		return err
 	}
-	return ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
+	return kafka.ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
 }

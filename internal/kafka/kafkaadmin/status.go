@@ -1,4 +1,4 @@
-package kafka
+package kafkaadmin
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // Brokers returns the number of brokers that the cluster has at present.
@@ -77,7 +79,7 @@ type ReplicaStatus struct {
 
 // ReplicaStatus checks the replicas of the namespace's partitions.
 func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return ReplicaStatus{}, fmt.Errorf("list topics: %w", err)
 	}
@@ -143,7 +145,7 @@ func (c *ReplicaStatus) addUnderMinISR(meta kadm.Metadata, topic string, least i
 // LeaderlessPartitions returns the leaderless partitions of the namespace's topics, by topic, ascending. They can be
 // neither read nor written.
 func (a *Admin) LeaderlessPartitions(ctx context.Context) (map[string][]int32, error) {
-	meta, err := Metadata(ctx, a.adm)
+	meta, err := kafka.Metadata(ctx, a.adm)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}

@@ -1,4 +1,4 @@
-package kafka_test
+package kafkaadmin_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -38,7 +39,7 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 		resp.Topics = append(resp.Topics, at)
 		return resp, nil, true
 	})
-	admin, err := kafka.OpenAdmin(r.Config)
+	admin, err := kafkaadmin.Open(r.Config)
 	must(t, err)
 	t.Cleanup(admin.Close)
 	if ends, err := admin.KnownCommittedEndOffsets(r.Ctx, r.Topic); err != nil || !maps.Equal(ends, map[int32]int64{0: 3}) {
