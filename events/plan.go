@@ -35,7 +35,8 @@ type PlanStep struct {
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
 	RetryCodes
-	Undo *PlanUndo // nil: the step is skipped when the task is undone
+	Pivot bool      // once it is completed, a failure holds the task
+	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -139,6 +140,7 @@ func (s *PlanStep) fields(c *codec) {
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	s.RetryCodes.fields(c)
+	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)
 		c.str("operation", &u.Operation)

@@ -55,6 +55,7 @@ var described = map[string]fieldSchema{
 	"plan.steps.repeat":             {typ: "object", text: "How the step is repeated. Absent: the first call that completes ends it."},
 	"every_ms":                      {typ: "integer", text: "The wait between a call that completed and the next call, in milliseconds."},
 	"max":                           {typ: "integer", text: "The most calls that may complete."},
+	"plan.steps.pivot":              {typ: "boolean", text: "Once the step is completed, a failure holds the task, whatever on_error says."},
 	"plan.steps.undo":               {typ: "object", text: "How the step is undone. Absent: it has no undo."},
 	"ending":                        {typ: "string", enum: []string{"undone", "cancelled"}, text: "The state in which the undoing ends."},
 	"keep":                          {typ: "boolean", text: "The completed steps are not undone."},

@@ -84,6 +84,9 @@ type Step struct {
 	Retry          *Retry    `json:"retry"`
 	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo           *Undo     `json:"undo"`
+	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
+	// unless an operator asks for it.
+	Pivot bool `json:"pivot"`
 }
 
 // Undo is the compensating operation of a step.

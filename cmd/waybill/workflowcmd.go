@@ -19,8 +19,8 @@ import (
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Validate, apply, list, draw and delete workflow definitions"}
-	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
+	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, draw and delete workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
 	return cmd
 }
 
