@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
@@ -32,7 +33,7 @@ type Client struct {
 	source     string // ce_source of the records it writes
 	partitions int32
 	admin      *kafkaadmin.Admin
-	reader     *kafka.Restorer
+	reader     *logreader.Restorer
 	producer   *kafka.Producer
 	log        *logclient.KafkaLog
 	console    *consoleapi.Client // nil: Config.Console names none
@@ -89,7 +90,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		c.console.Expect(consoleapi.System{ClusterID: cluster, Namespace: c.cfg.Namespace})
 		c.lookup = logclient.ConsoleLookup(c.console)
 	}
-	if c.reader, err = kafka.OpenRestorer(c.cfg, nil); err != nil {
+	if c.reader, err = logreader.OpenRestorer(c.cfg, nil); err != nil {
 		return err
 	}
 	if c.producer, err = kafka.OpenProducer(c.cfg); err != nil {

@@ -52,6 +52,7 @@ var described = map[string]fieldSchema{
 	"wait_ms":                       {typ: "integer", text: "How long the step waits, in milliseconds. Absent: until is set, or the wait ends at once."},
 	"waybill.wait.started.v1/until": {typ: "string", pattern: instantPattern, text: "The instant until which the step waits. One in the past ends at once. Absent: wait_ms counts."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
+	"plan.steps.pivot":              {typ: "boolean", text: "Once the step is completed, a failure holds the task, whatever on_error says."},
 	"plan.steps.undo":               {typ: "object", text: "How the step is undone. Absent: it has no undo."},
 	"ending":                        {typ: "string", enum: []string{"undone", "cancelled"}, text: "The state in which the undoing ends."},
 	"keep":                          {typ: "boolean", text: "The completed steps are not undone."},
