@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -169,7 +170,7 @@ func (c *cluster) apply(definition string) {
 func (c *cluster) follow(ctx context.Context) {
 	c.t.Helper()
 	c.inputs = followInboxes(c.t, &c.seen)
-	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
+	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
 		Partitions: events.DefaultPartitions, Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
 	if err != nil {
 		c.t.Fatal(err)

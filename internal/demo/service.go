@@ -68,6 +68,7 @@ type World struct {
 	undoneKeys map[string]bool // by key: undone, before or after its effect
 	undosDone  map[string]bool // by the undo's own key: done
 	tries      map[string]int  // by key
+	asked      map[string]int  // by parcel: how often its carrier was asked where it is
 	repaired   bool
 	pending    sync.WaitGroup
 	ledgerErr  error
@@ -79,7 +80,7 @@ func NewWorld(path string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}}
+	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
@@ -160,6 +161,9 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 	}
 	if card == CardStuckUndo {
 		return nil, &Failure{Code: "connection_reset", Message: "the connection was reset before the answer"}
+	}
+	if c.Service == "shipping" && c.Operation == "track" {
+		return w.track(c), nil
 	}
 	return output(c), nil
 }
