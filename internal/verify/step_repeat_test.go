@@ -17,7 +17,7 @@ func polled(h *history) *history {
 // again writes a call that completes and doesn't end the repeat.
 func again(h *history, attempt int) *history {
 	h.t.Helper()
-	h.later(10 * time.Millisecond).reply("a", events.Do, attempt, events.Completed)
+	h.later(10*time.Millisecond).reply("a", events.Do, attempt, events.Completed)
 	return h.add(&events.CallRepeated{Step: "a", Attempt: attempt})
 }
 
@@ -71,7 +71,7 @@ func TestRepeats(t *testing.T) {
 			h.raw(h.event(call(3, 3)))
 		}},
 		{"P23: a call begins early", "P23", func(h *history) {
-			polled(h).later(9 * time.Second).recovery("a", events.Do, events.ActionRetry)
+			polled(h).later(9*time.Second).recovery("a", events.Do, events.ActionRetry)
 			h.raw(h.event(call(2, 2)))
 		}},
 		{"P23: a call begins early, by a reply", "P23", func(h *history) {
