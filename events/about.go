@@ -61,6 +61,7 @@ const (
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
 	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
+	VerbRepeated  Verb = "repeated"
 )
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.

@@ -73,6 +73,7 @@ func sampleFacts() []Fact {
 		)
 	}
 	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
+		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
 		&TaskSignalled{Name: "approved", ID: "click-1", By: "ada@example.com", Claimed: "ada", Data: json.RawMessage(`{"yes":true,"limit":12.50}`)},
 		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12})
 }
@@ -92,7 +93,7 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.arm(TimerAttempt)
 	case *AttemptFailed, *AttemptExpired:
 		e.arm(TimerFailed)
-	case *AttemptWaiting:
+	case *AttemptWaiting, *CallRepeated:
 		e.arm(TimerWaiting)
 	case *TaskSignalled, *SignalCompleted:
 		e.Cause = Cause{Signals, 3, 17}
@@ -133,6 +134,15 @@ func eventSamples() []sample {
 			kinds.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "settle", StepKind: WaitStep}})
 			b.Fact = &kinds
 			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*TaskReceived); ok {
+			b, repeats := *e, *f
+			repeats.Computed = nil
+			repeats.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "deliver", Agent: "shipping", Operation: "track", Attempts: sampleAttempts(),
+				Repeat: &PlanRepeat{Every: 10 * time.Minute, Max: 500}}})
+			b.Fact = &repeats
+			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*TaskReceived); ok {
@@ -188,6 +198,10 @@ func canBeLast(f Fact) bool {
 func repliedBy(f Fact, instance string) Fact {
 	switch f := f.(type) {
 	case *AttemptCompleted:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *CallRepeated:
 		c := *f
 		c.Instance = instance
 		return &c

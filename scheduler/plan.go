@@ -54,6 +54,9 @@ func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
+	if (a.Repeat == nil) != (b.Repeat == nil) {
+		return false
+	}
 	if a.Undo == nil || b.Undo == nil {
 		return a.Undo == b.Undo
 	}
@@ -75,6 +78,9 @@ func planOf(p *workflow.Program) *events.Plan {
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
 		case s.CompleteWithin != nil:
 			steps[i].Attempts.CompleteWithin = within
+		}
+		if r := s.Repeat; r != nil {
+			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])

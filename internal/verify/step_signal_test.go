@@ -64,7 +64,7 @@ func expiredSignal(step string) *events.RunErrored {
 
 func expiredAt(step string) *events.Error { return &events.Error{Code: events.CodeExpired, Step: step} }
 
-func again(step string) *events.SignalStarted {
+func awaitsAgain(step string) *events.SignalStarted {
 	return &events.SignalStarted{Step: step, Attempt: 2, Signal: "yes"}
 }
 
@@ -91,7 +91,7 @@ func TestSignals(t *testing.T) {
 			h.completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
 		}},
 		{"signals that came before the steps", "", func(h *history) {
-			early(h).add(again("a")).add(takesAgain("a", 9)).add(again("b")).add(takesAgain("b", 10))
+			early(h).add(awaitsAgain("a")).add(takesAgain("a", 9)).add(awaitsAgain("b")).add(takesAgain("b", 10))
 		}},
 
 		{"P20: a signal counts twice", "P20", func(h *history) {
@@ -124,7 +124,7 @@ func TestSignals(t *testing.T) {
 			h.raw(h.event(&events.SignalCompleted{Step: "b", Attempt: 1, Received: 6}))
 		}},
 		{"P20: a step takes a later signal", "P20", func(h *history) {
-			early(h).add(again("a"))
+			early(h).add(awaitsAgain("a"))
 			h.raw(h.event(takesAgain("a", 10)))
 		}},
 		{"P20: another signal than the one that was sent", "P20", func(h *history) {
@@ -146,7 +146,7 @@ func TestSignals(t *testing.T) {
 			signalled(h, "1").completes("c", events.Do)
 		}},
 		{"P10: a step starts to wait, and its signal is there", "P10", func(h *history) {
-			early(h).add(again("a")).add(takesAgain("a", 9)).add(again("b"))
+			early(h).add(awaitsAgain("a")).add(takesAgain("a", 9)).add(awaitsAgain("b"))
 			signalled(h, "3")
 		}},
 		{"P5: a timer that isn't the end of the step's time", "P5", func(h *history) {
