@@ -72,6 +72,7 @@ func planOf(p *workflow.Program) *events.Plan {
 		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
 		if steps[i].StepKind.CallsAgent() {
 			steps[i].Attempts = attempts(def.Effective(i))
+			steps[i].Attempts.Heartbeat, _ = def.Heartbeats(i)
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])
@@ -82,6 +83,7 @@ func planOf(p *workflow.Program) *events.Plan {
 				agent = s.Agent
 			}
 			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(def.EffectiveUndo(i))}
+			_, steps[i].Undo.Attempts.Heartbeat = def.Heartbeats(i)
 		}
 	}
 	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
@@ -260,10 +262,16 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	case fresh:
 		f.Input = input
 	}
-	by := d.attemptDeadline(i, k)
-	d.emit(f, by, d.policyOf(i, f))
+	by, rule := d.attemptDeadline(i, k), d.Task.Plan.AttemptsOf(i, k)
+	if rule.Heartbeat > 0 {
+		f.CompleteBy = by
+	}
+	d.emit(f, rule.SilenceEnds(d.now, by), d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
-		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
+		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Heartbeat: rule.Heartbeat, Value: value}
+	if run != nil {
+		q.Progress = run.Progress
+	}
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 

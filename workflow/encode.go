@@ -138,6 +138,7 @@ func (w *writer) step(s *Step) {
 	w.text("when", s.When)
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
+	w.optionalDuration("heartbeat", s.Heartbeat)
 	w.retry(s.Retry)
 	if u := s.Undo; u != nil {
 		w.field("undo")
@@ -146,6 +147,7 @@ func (w *writer) step(s *Step) {
 		w.text("agent", u.Agent)
 		w.tree("input", u.Input)
 		w.optionalDuration("complete_within", u.CompleteWithin)
+		w.optionalDuration("heartbeat", u.Heartbeat)
 		w.retry(u.Retry)
 		w.closeObject()
 	}
