@@ -48,6 +48,7 @@
 //
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
+//	progressed      running -> running
 //	completed       running -> completed
 //	failed          pending waiting failed running -> failed
 //	expired         running -> failed
@@ -59,6 +60,7 @@
 //	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
+//	undo.progressed  undoing -> undoing
 //	undo.completed  undoing -> undone
 //	undo.failed     completed failed cancelled error undoing -> undoing
 //	undo.expired    undoing -> undoing
@@ -70,6 +72,7 @@
 // Undos of steps:
 //
 //	started         (nothing) pending failed waiting -> running
+//	progressed      running -> running
 //	completed       running -> completed
 //	failed          (nothing) pending waiting failed running -> failed
 //	expired         running -> failed
