@@ -82,14 +82,14 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 
 // afterPending decides what follows a call whose work goes on. Failures before it don't count any more. A later
 // rejection is an answer for the whole request, and covers the work. A failure without effect covers its own call only.
-func (a attempt) afterPending(p *pending, now time.Time, leaving bool) (attempt, decision) {
+func (a attempt) afterPending(p *PendingError, now time.Time, leaving bool) (attempt, decision) {
 	a.tries, a.pending = 0, true
 	a.lastFailure = &Failure{Code: CodePending, Message: "the work went on, and no handler was free to see whether it has ended"}
 	if leaving {
 		return a, decision{action: actAbandon}
 	}
 	n := a.failedReply(0)
-	n.action, n.until = actWait, now.Add(p.after)
+	n.action, n.until = actWait, now.Add(p.After)
 	if n.until.After(a.req.CompleteBy) {
 		n.until = a.req.CompleteBy
 	}

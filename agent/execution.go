@@ -252,7 +252,7 @@ func (t *execution) callContext() context.Context {
 }
 
 // keepProgress reports the value of a pending request. If the attempt is over, the handler learns it in its next call.
-func (t *execution) keepProgress(p *pending) { _ = t.progress.report(t.handling, p.value) }
+func (t *execution) keepProgress(p *PendingError) { _ = t.progress.report(t.handling, p.Value) }
 
 func (t *execution) endProgress() {
 	if t.progress != nil {

@@ -140,14 +140,14 @@ func truncate(s string, n int) string {
 type result struct {
 	output  json.RawMessage
 	fail    *Failure
-	pending *pending
+	pending *PendingError
 }
 
 // resultOf converts what a handler returned. An output that can't be replied is a failure with unknown
 // effect, because the work was done.
 func resultOf(output any, err error) result {
 	if err != nil {
-		if p, is := errors.AsType[*pending](err); is {
+		if p, is := errors.AsType[*PendingError](err); is {
 			return result{pending: p}
 		}
 		return result{fail: failureOf(err)}

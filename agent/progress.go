@@ -63,19 +63,19 @@ func Pending(value any, after time.Duration) error {
 	if err != nil {
 		b = json.RawMessage("null")
 	}
-	return &pending{b, max(after, pendingMin)}
+	return &PendingError{b, max(after, pendingMin)}
 }
 
 // pendingMin is the least time until a pending request is called again.
 const pendingMin = 10 * time.Millisecond
 
-// pending is what a handler returned whose work goes on.
-type pending struct {
-	value json.RawMessage
-	after time.Duration
+// PendingError is the error that Pending returns.
+type PendingError struct {
+	Value json.RawMessage // one JSON value of at most events.MaxProgressBytes
+	After time.Duration   // until the handler is called again
 }
 
-func (p *pending) Error() string { return "agent: the work goes on" }
+func (p *PendingError) Error() string { return "agent: the work goes on" }
 
 // call is the context of a call of the handler. It is one object, since each request has one.
 type call struct {
@@ -114,14 +114,12 @@ type progress struct {
 	over     *time.Timer // ends the running call at silentBy; nil: none runs, or there is no heartbeat
 }
 
-// Two fifths of a heartbeat are a little more than the third in which the scheduler records one report. So a report that
-// arrives a little faster than the one before isn't too early.
-const progressShare, progressOf = 2, 5
-
-// every returns the least time between two sends.
-func (p *progress) every() time.Duration {
-	if h := p.req.Heartbeat; h > 0 {
-		return h * progressShare / progressOf
+// ProgressEvery returns the least time between two sends of Progress. Two fifths of a heartbeat are a little more than
+// the third in which the scheduler records one report. So a report that arrives a little faster than the one before isn't
+// too early.
+func (r *Request) ProgressEvery() time.Duration {
+	if r.Heartbeat > 0 {
+		return r.Heartbeat * 2 / 5
 	}
 	return events.PlainProgressEvery
 }
@@ -207,7 +205,7 @@ func (p *progress) next() (value json.RawMessage, at time.Time, wait time.Durati
 		return nil, at, 0, false
 	}
 	if p.number > 0 {
-		wait = time.Until(p.sentAt.Add(p.every()))
+		wait = time.Until(p.sentAt.Add(p.req.ProgressEvery()))
 	}
 	if wait <= 0 {
 		p.unsent = false

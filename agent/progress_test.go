@@ -193,14 +193,14 @@ func TestNoProgressAfterCompleteBy(t *testing.T) {
 				if err := Progress(ctx, "still here"); errors.Is(err, ErrOver) {
 					failed.Add(1)
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(130 * time.Millisecond)
 			}
 			return nil, nil
 		})
 		from := time.Now()
 		s.deliver(beatingRecord(1, from.Add(5*time.Second), 2*time.Second, ""))
 		advance(time.Minute) // the session reports what is sent too late
-		if n := len(s.calls().reports); n == 0 || failed.Load() != 50 || s.outcome(testID(1)) != "" {
+		if n := len(s.calls().reports); n == 0 || failed.Load() != 61 || s.outcome(testID(1)) != "" {
 			t.Errorf("%d reports, %d refused, %q", n, failed.Load(), s.outcome(testID(1)))
 		}
 		stop()
