@@ -148,6 +148,7 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".until", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		all = append(all, failureSamples(f, e)...)
 		if failed, is := f.(*AttemptFailed); is {
 			later, after := *failed, *e
 			later.Effect, later.RetryAfter, later.Deferred = EffectNone, 4982*time.Millisecond, true
@@ -187,7 +188,7 @@ func withHeartbeat(e *Event) *Event {
 		b, of := *e, *f
 		rule := sampleAttempts()
 		rule.Heartbeat = 10 * time.Second
-		of.Plan = NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: rule, Undo: &PlanUndo{"payments", "refund", rule}}})
+		of.Plan = NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: rule, Undo: &PlanUndo{Agent: "payments", Operation: "refund", Attempts: rule}}})
 		b.Fact = &of
 		return &b
 	}

@@ -18,6 +18,7 @@ var described = map[string]fieldSchema{
 	"policy.failure_count": {typ: "integer", text: "The number of failed and expired attempts since the submission or the last resubmit."},
 	"policy.complete_by":   {typ: "string", pattern: instantPattern, text: "The task's complete-by. Absent while the task is undoing, since undos have deadlines of their own."},
 	"policy.cooled_down":   {typ: "boolean", text: "The one attempt past max_attempts was already granted."},
+	"policy.final":         {typ: "boolean", text: "If the attempt times out, no other one is made."},
 	"on_error":             {typ: "string", enum: []string{"undo", "hold"}, text: "What happens to the task if a step can't succeed."},
 
 	"complete_within_ms": {typ: "integer", text: "The maximum duration of an attempt, in milliseconds."},
@@ -27,6 +28,8 @@ var described = map[string]fieldSchema{
 	"max_ms":             {typ: "integer", text: "The longest wait, in milliseconds."},
 	"heartbeat_ms":       {typ: "integer", text: "The longest silence between two reports of progress of an attempt, in milliseconds. Absent: the agent needn't report."},
 	"cool_down_ms":       {typ: "integer", text: "The wait before one more attempt past max_attempts, in milliseconds. Absent: no such attempt is made."},
+	"retry_only":         {typ: "array", items: "string", text: "The error codes after which another attempt is made. Absent: retry_except counts."},
+	"retry_except":       {typ: "array", items: "string", text: "The error codes after which no other attempt is made. A time-out has the code expired."},
 
 	// tasks
 	"id":                                  {typ: "string", text: "The task's id, which its submitter chose: 1 to 256 bytes without control characters. It is the task's idempotency key."},

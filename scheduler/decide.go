@@ -288,6 +288,12 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 		d.advance()
 		return
 	}
+	if !d.Task.Plan.Retries(i, f.Kind, f.Error) {
+		f.Deferred = false // it isn't retried, so it counts
+		d.emit(f, time.Time{}, nil)
+		d.failRun(i, f.Kind, f.Error)
+		return
+	}
 	p := d.policyOf(i, f)
 	if f.Deferred {
 		p.CooledDown = false
@@ -403,7 +409,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	case events.ActionWait:
 		d.armRetry(i, r.Kind, ask)
 	default:
-		d.failRun(i, r.Kind, triesExhausted(d.Task.Run(i, r.Kind))) // expireAttempt may have changed the run
+		d.giveUp(i, r.Kind)
 	}
 }
 
@@ -425,6 +431,16 @@ func (d *decider) armRetry(i int, k events.Kind, ask events.Ask) {
 func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 	a := f.About()
 	return d.Task.Policy(i, a.Kind, a.Arms)
+}
+
+// giveUp ends a run after its last attempt. Tries aren't exhausted by an attempt whose code may not be retried.
+func (d *decider) giveUp(i int, k events.Kind) {
+	run := d.Task.Run(i, k)
+	err := triesExhausted(run)
+	if run.Error != nil && !d.Task.Plan.Retries(i, k, run.Error) {
+		err = run.Error
+	}
+	d.failRun(i, k, err)
 }
 
 func triesExhausted(run *events.Run) *events.Error {

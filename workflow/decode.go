@@ -226,9 +226,13 @@ func (c *decoder) retry(n *node, path string) *Retry {
 			r.Max = c.duration(v, path)
 		case "cool_down":
 			r.CoolDown = c.duration(v, path)
+		case "only":
+			r.Only = c.codes(v, path)
+		case "except":
+			r.Except = c.codes(v, path)
 		}
 	})
-	if *r == (Retry{}) {
+	if reflect.ValueOf(r).Elem().IsZero() {
 		return nil
 	}
 	return r

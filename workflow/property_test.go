@@ -214,6 +214,12 @@ func drawDefinition(t *rapid.T) *Definition {
 			r.Max = r.Backoff + dur.Draw(t, "max")
 			r.CoolDown = dur.Draw(t, "cool_down")
 		}
+		switch codes := []string{"no_funds", "expired"}; rapid.IntRange(0, 3).Draw(t, "codes") {
+		case 0:
+			r.Only = codes
+		case 1:
+			r.Except = codes
+		}
 		return r
 	}
 	tree := func() any {

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/logclient"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 const defaultAnswerTimeout = 30 * time.Second
@@ -161,7 +162,7 @@ func releaseResult(as events.StepState, result string, none bool) (json.RawMessa
 	case none:
 		return nil, nil
 	case !events.ValidJSON([]byte(result)):
-		return nil, usage("--result is not JSON in UTF-8: %s", shorten(result, 60))
+		return nil, usage("--result is not JSON in UTF-8: %s", text.Shorten(result, 60))
 	}
 	return json.RawMessage(result), nil
 }
@@ -248,20 +249,20 @@ func (o *controlOptions) confirm(cmd *cobra.Command, x *events.Control) error {
 
 // commandText describes a command in a question.
 func commandText(x *events.Control) string {
-	text := string(x.Command) + " " + printable(x.Task)
+	command := string(x.Command) + " " + printable(x.Task)
 	if x.Step != "" {
-		text += ", step " + printable(x.Step)
+		command += ", step " + printable(x.Step)
 	}
 	if x.As != "" {
-		text += ", as " + string(x.As)
+		command += ", as " + string(x.As)
 	}
 	if len(x.Output) > 0 {
-		text += ", with the result " + shorten(string(x.Output), 60)
+		command += ", with the result " + text.Shorten(string(x.Output), 60)
 	}
 	if x.Keep {
-		text += ", and keep what completed"
+		command += ", and keep what completed"
 	}
-	return text
+	return command
 }
 
 // setIssuer sets the operator's name and the request id.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"io"
 	"net"
 	"net/http"
@@ -177,10 +178,10 @@ func (c *Console) localCaller(r *http.Request) (caller, error) {
 // by DNS rebinding or by cross-origin requests.
 func (c *Console) checkHost(r *http.Request) error {
 	if c.cfg.Tokens == nil && !loopbackHost(r.Host) {
-		return wrongHost("this console serves loopback only, not %q; call it as 127.0.0.1, or start it with --tokens", printable(r.Host))
+		return wrongHost("this console serves loopback only, not %q; call it as 127.0.0.1, or start it with --tokens", consoleapi.Printable(r.Host))
 	}
 	if err := c.origins.Check(r); err != nil {
-		return forbidden("requests from pages of other origins (Origin %q) are rejected; behind a proxy, start the console with its origin as --trusted-origin", printable(r.Header.Get("Origin")))
+		return forbidden("requests from pages of other origins (Origin %q) are rejected; behind a proxy, start the console with its origin as --trusted-origin", consoleapi.Printable(r.Header.Get("Origin")))
 	}
 	if c.cfg.Tokens != nil { // a page elsewhere has no token to read anything with
 		return nil
@@ -188,7 +189,7 @@ func (c *Console) checkHost(r *http.Request) error {
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host != r.Host {
-			return forbidden("requests from pages of other origins (Origin %q) are rejected", printable(origin))
+			return forbidden("requests from pages of other origins (Origin %q) are rejected", consoleapi.Printable(origin))
 		}
 	}
 	return nil

@@ -36,6 +36,7 @@ func (s *eventCheck) countSkipped() {
 func (s *eventCheck) countExpired() {
 	due := s.run.due
 	s.endAttempt()
+	s.countCode(&events.Error{Code: events.CodeExpired})
 	s.countFailure(due)
 	if s.about.Kind == events.Do {
 		s.mark(unknown)
@@ -116,6 +117,7 @@ func (s *eventCheck) countFailed() {
 		s.run.attempt, s.run.closed = f.Attempt, s.e.Fact.Type()
 		s.run.fresh++
 	}
+	s.countCode(f.Error)
 	base := s.e.Due
 	if base.IsZero() {
 		base = s.e.At
@@ -195,7 +197,7 @@ func (s *eventCheck) countResumed() {
 		if r.running || s.t.steps[i].flags.has(over) {
 			continue
 		}
-		r.fresh, r.failures, r.cooled, r.notBefore = 0, 0, false, time.Time{}
+		r.fresh, r.failures, r.cooled, r.final, r.notBefore = 0, 0, false, false, time.Time{}
 		if r.rejected {
 			r.rejected, r.renewed = false, true
 			r.dropProgress()

@@ -152,18 +152,12 @@ func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	}
 	i, ok := s.t.plan.Step(err.Step)
 	switch after := g.seq == s.e.Seq-1; {
-	case after && (!ok || i != g.step || sumOfError(err) != g.err) && !s.t.skippedUnknown(err.Step):
+	case after && (!ok || i != g.step || sumOfError(err) != g.err):
 		return "P2", fmt.Sprintf("%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
-	case !after && err.Step != "" && !s.t.skippedUnknown(err.Step):
+	case !after && err.Step != "":
 		return "P2", fmt.Sprintf("%s for the error %s of step %q, which didn't give up", s.e.Fact.Type(), err.Code, err.Step)
 	}
 	return "", ""
-}
-
-// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions did.
-func (t *task) skippedUnknown(step string) bool {
-	i, ok := t.plan.Step(step)
-	return ok && t.steps[i].flags.has(skipped)
 }
 
 // checkEnd checks that an undo ends in the decided state, once no attempt runs (P6).
