@@ -34,7 +34,8 @@ type PlanStep struct {
 	Operation string
 	Attempts  Attempts
 	RetryCodes
-	Undo *PlanUndo // nil: the step is skipped when the task is undone
+	Pivot bool      // once it is completed, a failure holds the task
+	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -135,6 +136,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
 	s.RetryCodes.fields(c)
+	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)
 		c.str("operation", &u.Operation)

@@ -26,5 +26,6 @@ func failurePlan() *Plan {
 	return NewPlan(OnErrorUndo, time.Hour, []PlanStep{
 		{ID: "charge", Agent: "payments", Operation: "charge", Attempts: sampleAttempts(), RetryCodes: RetryCodes{Except: []string{"no_funds", "expired"}},
 			Undo: &PlanUndo{Agent: "payments", Operation: "refund", Attempts: sampleAttempts(), RetryCodes: RetryCodes{Only: []string{"busy"}}}},
+		{ID: "book", Agent: "ledger", Operation: "book", Attempts: sampleAttempts(), Pivot: true},
 	})
 }

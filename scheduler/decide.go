@@ -337,7 +337,7 @@ func (d *decider) handleRecovery(r *events.Recovery) {
 		d.now = timer.Due
 	}
 	if r.Step == "" {
-		if string(r.Action) != t.Plan.OnError {
+		if !r.Action.GivesUp() {
 			d.Ignored = IgnoredOutsidePolicy
 			return
 		}
@@ -385,7 +385,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
 	// same and can't be distinguished, so the current policy decides there, too.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
-	if ask.Action != r.Action && !late && !longer {
+	if ask.Action != r.Action && !late && !longer && !(ask.Action.GivesUp() && r.Action.GivesUp()) {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
@@ -478,10 +478,10 @@ func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
 	d.failTask(&e)
 }
 
-// failTask undoes or holds the task, as its plan specifies. A task whose undo fails is held, so that an operator can
+// failTask undoes or holds the task (events.Task.OnError). A task whose undo fails is held, so that an operator can
 // handle the remaining effects.
 func (d *decider) failTask(err *events.Error) {
-	if d.Task.State == events.StateUndoing || d.Task.Plan.OnError == events.OnErrorHold {
+	if d.Task.State == events.StateUndoing || d.Task.OnError() == events.OnErrorHold {
 		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
 		return
 	}

@@ -69,7 +69,7 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot}
 		if steps[i].StepKind.CallsAgent() {
 			within, retry := def.Effective(i)
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)

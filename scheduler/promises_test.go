@@ -294,7 +294,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
 	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
 	through := string(r.Action) == a.Policy.OnError && a.Timer.Seq < w.task.Timer.Seq && want.CoolDown && coolsDown(d)
-	if r.Action != want.Action && !late && !through {
+	if r.Action != want.Action && !late && !through && !(r.Action.GivesUp() && want.Action.GivesUp()) {
 		w.failf("%+v was accepted; the policy calls for %s", *r, want.Action)
 	}
 }
@@ -453,6 +453,7 @@ func (w *world) observe(e *events.Event) {
 			w.undoEnds(f.Step)
 		}
 	case *events.TaskUndoing: // ends all waits
+		w.undoingAllowed(f)
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
 	case *events.TaskResumed:

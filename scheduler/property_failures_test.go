@@ -35,6 +35,7 @@ func (g *graph) codes(d dice) {
 	}
 	for i := range g.steps {
 		s := &g.steps[i]
+		s.Pivot = d.oneIn(6)
 		if s.Agent == "" {
 			continue
 		}
@@ -56,5 +57,20 @@ func (w *world) endedBy(step string, k events.Kind, code string) {
 	r := w.run(events.Slot{Step: step, Kind: k})
 	if r.final = !w.fold.Plan.RetryCodesOf(w.index(step), k).Allow(code); r.final {
 		w.counts["errors that aren't retried"]++
+	}
+}
+
+// undoingAllowed checks that only an operator undoes a task once a pivot is completed.
+func (w *world) undoingAllowed(f *events.TaskUndoing) {
+	for i := range w.fold.Plan.Steps {
+		p := &w.fold.Plan.Steps[i]
+		if !p.Pivot || w.fold.Steps[i].State != events.StepCompleted {
+			continue
+		}
+		if f.RequestID == "" {
+			w.failf("undoing, and nobody asked for it, after the pivot %q was completed", p.ID)
+		}
+		w.counts["undos past a pivot"]++
+		return
 	}
 }

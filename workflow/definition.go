@@ -86,6 +86,9 @@ type Step struct {
 	Heartbeat *Duration `json:"heartbeat"`
 	Retry     *Retry    `json:"retry"`
 	Undo      *Undo     `json:"undo"`
+	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
+	// unless an operator asks for it.
+	Pivot bool `json:"pivot"`
 }
 
 // Undo is the compensating operation of a step.

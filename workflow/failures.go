@@ -81,3 +81,26 @@ func (r *Retry) withoutCodes() *Retry {
 	rest.Only, rest.Except = nil, nil
 	return &rest
 }
+
+func (c *decoder) boolean(n *node, path string) bool {
+	if n.kind != kindBool {
+		c.kindFault(n, path, kindBool, "write true or false")
+		return false
+	}
+	return n.text == "true"
+}
+
+func (w *writer) boolean(name string, v bool) {
+	if v {
+		w.field(name)
+		w.b = append(w.b, "true"...)
+	}
+}
+
+// failureNotes says in a graph what the step means for failures.
+func (s *Step) failureNotes() (notes []string) {
+	if s.Pivot {
+		notes = append(notes, "pivot")
+	}
+	return notes
+}

@@ -150,8 +150,8 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(a alert) bool { return left.contains(a.Task) })
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError(), left.partialError())
+	all = slices.DeleteFunc(all, func(a alert) bool { return left.Contains(a.Task) })
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError(), leftOutError(left))
 }
 
 const alertHead = "AT TASK STEP CODE MESSAGE"

@@ -125,9 +125,9 @@ func openIndexLog(ctx context.Context, from *logbook, c *localConsole, ps []int3
 	}
 	ctx, l.to.stop = context.WithCancel(ctx)
 	l.to.reading.Go(func() {
-		err := l.read(ctx, kafka.Range{Partitions: ps, Corrupt: from.corruptionHandler(c.lost.add)})
+		err := l.read(ctx, kafka.Range{Partitions: ps, Corrupt: from.corruptionHandler(c.lost.Add)})
 		if err == nil && c.follow {
-			err = l.follow(ctx, kafka.Range{Corrupt: from.corruptionHandler(c.lost.add), Blocked: ignoreHeld})
+			err = l.follow(ctx, kafka.Range{Corrupt: from.corruptionHandler(c.lost.Add), Blocked: ignoreHeld})
 		}
 		if err != nil {
 			l.to.send(ctx, indexBatch{err: err})

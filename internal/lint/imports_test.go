@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"internal/tally":                 {},
 	"internal/sources":               {},
 	"internal/verify":                {"events"},
-	"internal/replay":                {"events", "scheduler", "workflow"},
+	"internal/replay":                {"internal/text", "events", "scheduler", "workflow"},
 	"internal/workflowtest":          {"events", "scheduler", "supervisor", "workflow"},
 	"internal/local":                 {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/kafka/kafkaadmin", "internal/registry", "projections", "agent", "events", "workflow"},
 	"internal/redrive":               {"internal/text", "events"},

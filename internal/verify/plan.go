@@ -82,7 +82,7 @@ func (t *task) notDone() (step int, ok bool) {
 // The functions from checkHold to checkResume check that a task continues or ends as its plan or an operator decided.
 
 func (s *eventCheck) checkHold() (promise, what string) {
-	if t := s.t.open.state; t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
+	if t := s.t.open.state; t.State != events.StateUndoing && s.t.onError() != events.OnErrorHold {
 		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
 	}
 	return s.checkReason(s.about.Error())
@@ -99,6 +99,8 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 		return "P2", "undoing again, while an undo of it is held"
 	case own && t.Plan.OnError != events.OnErrorUndo:
 		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
+	case own && s.t.onError() != events.OnErrorUndo:
+		return "P2", "undoing, which nobody asked for, and a pivot is completed"
 	case own && (f.Ending != events.StateUndone || f.Keep):
 		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
 	case own:
