@@ -50,6 +50,7 @@
 //	skipped         pending -> skipped
 //	progressed      running -> running
 //	completed       running -> completed
+//	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
 //	expired         running -> failed
 //	waiting         failed -> waiting

@@ -85,6 +85,7 @@ type Step struct {
 	// than CompleteWithin. nil: the agent needn't report.
 	Heartbeat *Duration `json:"heartbeat"`
 	Retry     *Retry    `json:"retry"`
+	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo      *Undo     `json:"undo"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.

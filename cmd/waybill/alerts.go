@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/consoleapi"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -196,7 +196,7 @@ func (o *alertsOptions) followTopic(cmd *cobra.Command, from time.Time) error {
 	defer l.close()
 	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
 	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
+	places, err := l.read(cmd.Context(), topic, logreader.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {
 			found.add(a)
 		}

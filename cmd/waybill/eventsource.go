@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -88,7 +88,7 @@ type logHistory struct {
 }
 
 func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record) error, lost func(replay.Loss)) (err error) {
-	in := kafka.Range{Corrupt: h.corruptionHandler(lost)}
+	in := logreader.Range{Corrupt: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
@@ -114,20 +114,20 @@ func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record
 	return err
 }
 
-// corruptionHandler returns the kafka.Range.Corrupt of a read that continues after corruption: it warns and
+// corruptionHandler returns the logreader.Range.Corrupt of a read that continues after corruption: it warns and
 // calls lost. It returns nil, which ends the read, if lost is nil.
-func (l *logbook) corruptionHandler(lost func(replay.Loss)) func(*kafka.CorruptError) {
+func (l *logbook) corruptionHandler(lost func(replay.Loss)) func(*logreader.CorruptError) {
 	if lost == nil {
 		return nil
 	}
-	return func(d *kafka.CorruptError) {
+	return func(d *logreader.CorruptError) {
 		l.warnCorrupt(d)
 		lost(lossOf(d))
 	}
 }
 
 // warnCorrupt warns of records that can't be read, once for each place.
-func (l *logbook) warnCorrupt(d *kafka.CorruptError) {
+func (l *logbook) warnCorrupt(d *logreader.CorruptError) {
 	l.corruption.Lock() // several partitions are read concurrently
 	defer l.corruption.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -60,8 +60,8 @@ func corruptLog() (log []events.Record) {
 // TestExportWithoutWhatIsLost: a file never lacks events of a task that it has. A task with an unreadable event is left
 // out completely, and the file's head names it.
 func TestExportWithoutWhatIsLost(t *testing.T) {
-	lost := lossOf(&kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true})
-	nameless := lossOf(&kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9})
+	lost := lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true})
+	nameless := lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9})
 	for _, tt := range []struct {
 		name    string
 		lost    replay.Loss
@@ -131,7 +131,7 @@ func readExport(t *testing.T, path string) (offsets, without string) {
 // TestExportToAPipeWithoutWhatIsLost: an export to standard output can start over only before the first byte is
 // written. Later, it ends without its last line.
 func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
-	log := memorySource{corruptLog(), []replay.Loss{lossOf(&kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true})}}
+	log := memorySource{corruptLog(), []replay.Loss{lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true})}}
 	for _, size := range []int{10, 2 << 20} {
 		log.records[1].Value = bytes.Repeat([]byte(" "), size)
 		var out, said bytes.Buffer

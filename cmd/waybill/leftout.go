@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
 // lossOf converts what Kafka reports of corrupt events.
-func lossOf(d *kafka.CorruptError) replay.Loss {
+func lossOf(d *logreader.CorruptError) replay.Loss {
 	return replay.Loss{Partition: d.Partition, Offset: d.Offset, Tasks: d.Keys, All: d.AllKeys, Err: d}
 }
 

@@ -66,6 +66,10 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.reply("a", events.Undo, 1, events.Progress).add(&events.AttemptProgressed{Kind: events.Undo, Step: "a", Attempt: 1, Progress: []byte("{}")})
 			h.completes("a", events.Undo).add(&events.TaskUndone{})
 		},
+		"a repeat": func(h *history) {
+			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
+				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})
+		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
 		},

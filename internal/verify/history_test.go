@@ -30,6 +30,7 @@ type history struct {
 	waiting bool            // step a is a wait
 	beats   time.Duration   // the heartbeat of step a and of its undo; 0: none
 	forget  bool            // requests are without progress
+	polling bool            // step a is repeated: at most 2 calls, 10 s apart
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
@@ -96,6 +97,9 @@ func (h *history) plan() *events.Plan {
 	if h.beats > 0 {
 		steps[0].Attempts.CompleteWithin, steps[0].Attempts.Heartbeat = time.Minute, h.beats
 		steps[0].Undo.Attempts = steps[0].Attempts
+	}
+	if h.polling {
+		steps[0].Repeat = &events.PlanRepeat{Every: 10 * time.Second, Max: 2}
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
@@ -200,6 +204,12 @@ func (h *history) event(f events.Fact) *events.Event {
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.state.Plan.AttemptsOf(i, f.Kind).SilenceEnds(h.at, h.state.Run(i, f.Kind).CompleteBy))
 	case *events.WaitStarted:
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
+	case *events.CallRepeated:
+		f.Output = []byte("{}") // as in all replies
+		if h.state.State == events.StateProcessing && h.state.Steps[0].Calls == 0 {
+			h.arm(e, events.TimerWaiting, f.Step, events.Do, h.at.Add(10*time.Second))
+			e.Policy.FailureCount, e.Policy.CooledDown = 0, false
+		}
 	case *events.AttemptRejected:
 		if f.Error == nil {
 			f.Error = empty.Failure()

@@ -110,6 +110,8 @@ type run struct {
 	reported        int       // the size of the last progress
 	// last is a hash of the last progress, given that of the one in the request of the last attempt.
 	last, given uint64
+	calls       int // of a repeat: those that completed and didn't end it, since submission or the last resubmit
+	lastCall    int // the attempt with which the last of them ended; 0: none
 }
 
 func (o *open) run(i int, k events.Kind) *run {
