@@ -42,6 +42,7 @@ type cluster struct {
 	mu     sync.Mutex
 	ended  map[string]events.TaskState
 	waits  int // that have started
+	calls  int // of repeated steps, that completed and weren't the last
 	times  []eventTime
 	change chan struct{}
 }
@@ -205,6 +206,9 @@ func (c *cluster) take(rs []events.Record) {
 		}
 		if _, ok := e.Fact.(*events.WaitStarted); ok {
 			c.waits++
+		}
+		if _, ok := e.Fact.(*events.CallRepeated); ok {
+			c.calls++
 		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {
