@@ -76,19 +76,20 @@ type Phase uint8
 
 // The phases of an attempt.
 const (
-	PhaseNone      Phase = iota // the fact is about no attempt
-	PhaseStarted                // the request was sent; the attempt runs
-	PhaseReplied                // the attempt ended: its agent replied, or it failed before a request was sent
-	PhaseExpired                // the attempt ended: its complete-by passed
-	PhaseWaiting                // the attempt ended before; the next one is due later
-	PhaseBegan                  // the step runs, and no agent was asked: its kind calls none
-	PhaseFired                  // such a step ended: its timer was due
-	PhaseSignalled              // such a step ended: it took a signal
+	PhaseNone    Phase = iota // the fact is about no attempt
+	PhaseStarted              // the request was sent; the attempt runs
+	PhaseReplied              // the attempt ended: its agent replied, or it failed before a request was sent
+	PhaseExpired              // the attempt ended: its complete-by passed
+	PhaseWaiting              // the attempt ended before; the next one is due later
+	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
+	PhaseFired                // such a step ended: its timer was due
+	PhaseGoesOn               // the attempt goes on: its agent reported progress
+	PhaseTaken                // a step without an agent ended: it took a signal
 )
 
 // Ends reports whether an attempt in this phase has just ended.
 func (p Phase) Ends() bool {
-	return p == PhaseReplied || p == PhaseExpired || p == PhaseFired || p == PhaseSignalled
+	return p == PhaseReplied || p == PhaseExpired || p == PhaseFired || p == PhaseTaken
 }
 
 // Begins reports whether an attempt in this phase has just begun.

@@ -117,7 +117,7 @@ func (*SignalCompleted) Type() string { return "waybill.signal.completed.v1" }
 
 // About returns what the fact means for attempts and timers.
 func (f *SignalCompleted) About() About {
-	return About{Verb: VerbCompleted, Step: f.Step, Kind: Do, StepKind: SignalStep, Attempt: f.Attempt, Phase: PhaseSignalled, Disarms: DisarmsOwn}
+	return About{Verb: VerbCompleted, Step: f.Step, Kind: Do, StepKind: SignalStep, Attempt: f.Attempt, Phase: PhaseTaken, Disarms: DisarmsOwn}
 }
 
 func (f *SignalCompleted) apply(t *Task, e *Event) error {

@@ -52,17 +52,17 @@ func taken(h *history) *history {
 func early(h *history) *history {
 	h.steps = signalSteps
 	h.holding().submit().add(awaits("a")).add(awaits("b")).add(do("c", 1))
-	h.later(10*time.Second).recovery("a", events.Do, events.ActionFire).add(expiredSignal("a")).add(&events.TaskHeld{Error: expiredAt("a")})
-	h.recovery("b", events.Do, events.ActionFire).add(expiredSignal("b"))
+	h.later(10*time.Second).recovery("a", events.Do, events.ActionFire).add(unsignalled("a")).add(&events.TaskHeld{Error: lateFor("a")})
+	h.recovery("b", events.Do, events.ActionFire).add(unsignalled("b"))
 	signalled(signalled(h, "1"), "2").control(&events.Control{Command: events.Resubmit})
 	return h.add(&events.TaskResumed{By: events.By{RequestID: "request"}})
 }
 
-func expiredSignal(step string) *events.RunErrored {
+func unsignalled(step string) *events.RunErrored {
 	return &events.RunErrored{Kind: events.Do, Step: step, Error: &events.Error{Code: events.CodeExpired}}
 }
 
-func expiredAt(step string) *events.Error { return &events.Error{Code: events.CodeExpired, Step: step} }
+func lateFor(step string) *events.Error { return &events.Error{Code: events.CodeExpired, Step: step} }
 
 func awaitsAgain(step string) *events.SignalStarted {
 	return &events.SignalStarted{Step: step, Attempt: 2, Signal: "yes"}
@@ -156,7 +156,7 @@ func TestSignals(t *testing.T) {
 			h.raw(e)
 		}},
 		{"P16: a step gives up early", "P16", func(h *history) {
-			startedSignals(h.holding()).later(9*time.Second).recovery("a", events.Do, events.ActionFire).add(expiredSignal("a"))
+			startedSignals(h.holding()).later(9*time.Second).recovery("a", events.Do, events.ActionFire).add(unsignalled("a"))
 		}},
 		{"P5: a step that calls waits for a signal", "P5", func(h *history) {
 			h.submit()
