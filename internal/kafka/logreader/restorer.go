@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -75,7 +76,7 @@ type RestoreListener struct {
 // client.
 type Restorer struct {
 	cfg      kafka.Config
-	listener RestoreListener
+	listener *RestoreListener
 	readOnly bool
 	client   *kgo.Client
 	admin    *kadm.Client
@@ -93,17 +94,13 @@ type producer struct {
 	epoch int16
 }
 
-// OpenRestorer returns a Restorer. It connects when it is first used. The listener may be nil.
-func OpenRestorer(cfg kafka.Config, listener *RestoreListener) (*Restorer, error) {
+// OpenRestorer returns a Restorer. It connects when it is first used. The listener and its fields may be nil.
+func OpenRestorer(cfg kafka.Config, l *RestoreListener) (*Restorer, error) {
 	client, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.MetadataMinAge(groupmember.MetadataAgeMin))...)
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}
-	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, orphaned: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}
-	if listener != nil {
-		r.listener = *listener
-	}
-	return r, nil
+	return &Restorer{cfg: cfg, listener: listener.Complete(l), client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, orphaned: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}, nil
 }
 
 // OpenReadOnlyRestorer is OpenRestorer for callers that take over no partition. Its reads fence no transaction. They
@@ -201,7 +198,7 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 		case err == nil, kafka.IsFinal(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 			return start, end, err
 		}
-		if r.listener.Progress != nil && time.Since(toldAt) >= progressInterval {
+		if time.Since(toldAt) >= progressInterval {
 			toldAt = time.Now()
 			r.listener.Progress(topic, p, from, from+1, err) // the end isn't known; from+1 shows that records are left
 		}
