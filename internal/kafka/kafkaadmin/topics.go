@@ -332,7 +332,7 @@ func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) e
 	defer cancel()
 	for {
 		err := do(ctx)
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) {
+		if !kafka.IsTopicMissing(err) {
 			return err
 		}
 		select {

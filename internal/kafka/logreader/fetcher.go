@@ -3,7 +3,6 @@ package logreader
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -299,14 +298,11 @@ func (f *fetcher) findPartition(response *kmsg.FetchResponse, at kafka.TopicPart
 // retryLater schedules another request for a partition, to its leader at that time. It returns errors that are
 // not retriable.
 func (f *fetcher) retryLater(r *partitionReader, err error, now time.Time) error {
-	ke, fromBroker := errors.AsType[*kerr.Error](err)
-	switch {
-	case errors.Is(err, kgo.ErrClientClosed), fromBroker && !ke.Retriable:
+	if kafka.IsTopicMissing(err) {
+		r.missing++
+	}
+	if kafka.IsFinal(err) || r.missing > fetchMissingTries {
 		return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
-	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		if r.missing++; r.missing > fetchMissingTries {
-			return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
-		}
 	}
 	r.backOff(now)
 	f.client.ForceMetadataRefresh()
