@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -107,12 +108,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 		return nil, err
 	}
 	r.lastErr, r.leaderKnown = err, false
-	select {
-	case <-time.After(readerBackoff):
-		return nil, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return nil, backoff.Sleep(ctx, readerBackoff)
 }
 
 // skipBatch continues after a corrupt batch if tell is set; otherwise it returns the error.

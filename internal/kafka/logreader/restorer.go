@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/listener"
@@ -202,10 +203,7 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 			toldAt = time.Now()
 			r.listener.Progress(topic, p, from, from+1, err) // the end isn't known; from+1 shows that records are left
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(readerBackoff):
-		}
+		_ = backoff.Sleep(ctx, readerBackoff)
 	}
 }
 
