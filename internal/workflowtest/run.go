@@ -100,6 +100,7 @@ type input struct {
 	record events.Record
 	what   string // for the timeline, if it changes nothing
 	person bool   // it isn't a reply: the case goes on until it has come
+	then   func() // what follows if the input isn't ignored; nil: nothing
 }
 
 // asked counts the recoveries that were asked for a timer.
@@ -239,6 +240,9 @@ func (s *simulation) deliver(in *input) {
 	} else if d.Ignored != "" && in.inbox != events.Recoveries && d.Ignored != scheduler.IgnoredRefusedControl {
 		s.timeline.note(s.now, in.what+" is ignored: "+string(d.Ignored))
 	}
+	if in.then != nil && d.Ignored != scheduler.IgnoredStaleReply {
+		in.then()
+	}
 	for i := range d.Records {
 		s.read(&d.Records[i], in)
 	}
@@ -299,12 +303,18 @@ func (s *simulation) call(agent string, q *events.Request) {
 	if text := compact(value); text != "{}" && text != "null" && !bytes.Equal(value, s.inputs[run]) {
 		what += " " + text // an input that is the same as before isn't repeated
 	}
+	if len(q.Progress) > 0 {
+		what += " progress=" + compact(q.Progress) // where the attempt before was
+	}
 	if undoOf == string(events.EffectUnknown) {
 		what += " undo_of=unknown" // whether there is anything to undo
 	}
 	s.timeline.request(q.Ref, what)
 	s.inputs[run] = value
 	reply, line := s.replyTo(run, agent+"."+q.Operation, q.Ref.Attempt)
+	if reply != nil {
+		s.planProgress(q, reply, run, 1, reply.After)
+	}
 	switch {
 	case reply == nil:
 		s.fail(s.faultAt(line, fmt.Sprintf("attempt %d of %s (%s.%s) has no reply", q.Ref.Attempt, run, agent, q.Operation),
