@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // SignalStep is the kind of steps that wait for a signal. Nothing happens outside, so there is nothing to undo.
@@ -148,15 +150,15 @@ func (f *SignalCompleted) fields(c *codec) {
 // Output returns the output of a step that takes the signal: {"data", "by", "at", "id"}. data and by are null if there
 // are none.
 func (k *KeptSignal) Output() json.RawMessage {
-	b := append([]byte(`{"data":`), orNull(trimSpace(k.Data))...)
+	b := append([]byte(`{"data":`), orNull(jsonscan.TrimSpace(k.Data))...)
 	b = append(b, `,"by":`...)
 	if k.Sender == "" {
 		b = append(b, "null"...)
 	} else {
-		b = appendQuoted(b, k.Sender)
+		b = jsonscan.AppendString(b, k.Sender)
 	}
-	b = appendQuoted(append(b, `,"at":`...), k.At.UTC().Format(TimeLayout))
-	return append(appendQuoted(append(b, `,"id":`...), k.ID), '}')
+	b = jsonscan.AppendString(append(b, `,"at":`...), k.At.UTC().Format(TimeLayout))
+	return append(jsonscan.AppendString(append(b, `,"id":`...), k.ID), '}')
 }
 
 func (k *KeptSignal) fields(c *codec) {
