@@ -99,6 +99,21 @@ func sampleEvent(f Fact, seq uint64) *Event {
 	return e
 }
 
+// processedSample is a processed task of two steps, one of which was skipped.
+func processedSample() *Task {
+	t := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateProcessed, CompleteBy: instantOf(1800), Priority: 5, Labels: map[string]string{"region": "eu"},
+		SubmittedAt: instantOf(0), UpdatedAt: instantOf(4), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Input: json.RawMessage(`{"total":12.50}`), Output: json.RawMessage(`null`),
+		Plan: samplePlan(), Seq: 4, StatusSeq: 4, Prev: "mZ0xv8tJ3kq2c1b4a5s6dw"}
+	t.Steps = newSteps(len(t.Plan.Steps))
+	for _, s := range t.Steps {
+		s.State = StepSkipped
+	}
+	s := t.Steps[0]
+	s.State, s.Attempt, s.Key, s.StartedAt, s.EndedAt, s.StartedSeq, s.CompletedSeq = StepCompleted, 1, "acme.order-7/reserve/do/1", instantOf(1), instantOf(2), 2, 3
+	s.Input, s.Output = json.RawMessage(`{"items":["book"]}`), json.RawMessage(`{"receipt":"R-9"}`)
+	return t
+}
+
 func (e *Event) arm(k TimerKind) {
 	e.Due = e.At.Add(10 * time.Second)
 	e.Policy = &Policy{Timer: k, FailureCount: 2, Attempts: sampleAttempts(), OnError: OnErrorUndo, CompleteBy: instantOf(1800), CooledDown: true}
@@ -129,6 +144,13 @@ func eventSamples() []sample {
 			kinds.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "settle", StepKind: WaitStep}})
 			b.Fact = &kinds
 			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*TaskUndoing); ok {
+			b, refund := *e, *f
+			refund.Ending, refund.Keep, refund.Processed = StateUndone, false, processedSample().Encode()
+			b.Fact = &refund
+			all = append(all, sample{name: f.Type() + ".processed", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*WaitStarted); ok {
@@ -253,6 +275,8 @@ func inputSamples() []sample {
 	claimed := By{Claimed: "ada@laptop", Why: "the customer called", RequestID: sampleBy.RequestID}
 	asked := &Control{By: claimed, Task: "order-7", Command: Cancel, ID: claimed.RequestID}
 	all = append(all, inputSample(TypeControl+".claimed", Controls, asked.Record(sampleNS, "cli"), asked))
+	refund := &Control{By: sampleBy, Task: "order-7", Command: UndoTask, Processed: true, ID: sampleBy.RequestID}
+	all = append(all, inputSample(TypeControl+".undo_processed", Controls, refund.Record(sampleNS, "cli"), refund))
 	for _, x := range []*Control{
 		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},
