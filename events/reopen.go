@@ -29,6 +29,10 @@ func (f *TaskUndoing) processedTask(id string) (*Task, error) {
 	return t, nil
 }
 
+// Reopened reports whether the task is open, and was processed before: an operator undoes it. No other open task has an
+// output.
+func (t *Task) Reopened() bool { return t.Open() && len(t.Output) > 0 }
+
 // reopen replaces the state of a processed task by the whole state that the fact has. It does nothing to other tasks,
 // and changes nothing if it fails.
 func (t *Task) reopen(f *TaskUndoing) error {
