@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
@@ -30,7 +31,7 @@ type Client struct {
 	cfg        kafka.Config
 	source     string // ce_source of the records it writes
 	partitions int32
-	admin      *kafka.Admin
+	admin      *kafkaadmin.Admin
 	reader     *kafka.Restorer
 	producer   *kafka.Producer
 	log        *logclient.KafkaLog
@@ -72,8 +73,8 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if format.Version != kafka.FormatVersion {
-		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafka.FormatVersion)
+	if format.Version != kafkaadmin.FormatVersion {
+		return fmt.Errorf("the namespace %q has format %d, this program supports %d; use the release that created it", c.cfg.Namespace, format.Version, kafkaadmin.FormatVersion)
 	}
 	c.partitions = format.Partitions
 	ends, err := c.admin.KnownCommittedEndOffsets(ctx, c.cfg.Namespace.Events())
@@ -100,8 +101,8 @@ func (c *Client) open(ctx context.Context) (err error) {
 }
 
 // connect returns an Admin once a broker has answered.
-func connect(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
-	admin, err := kafka.OpenAdmin(cfg)
+func connect(ctx context.Context, cfg kafka.Config) (*kafkaadmin.Admin, error) {
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func connect(ctx context.Context, cfg kafka.Config) (*kafka.Admin, error) {
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		admin.Close()
-		if errors.Is(err, kafka.ErrLogin) {
+		if errors.Is(err, kafkaadmin.ErrLogin) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -300,7 +301,7 @@ func (c *Client) withCause(ctx context.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafka.ErrLogin) {
+	if silent := c.admin.Ping(ctx); silent == nil || errors.Is(silent, kafkaadmin.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)

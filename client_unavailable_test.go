@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
@@ -19,7 +20,7 @@ func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	c := &Client{cfg: cfg, source: "test"}
 	c.closing, c.cancelCalls = context.WithCancel(context.Background())
 	var err error
-	if c.admin, err = kafka.OpenAdmin(cfg); err != nil {
+	if c.admin, err = kafkaadmin.Open(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if c.producer, err = kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(time.Second)); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -160,7 +161,7 @@ func testPythonStopped(t *testing.T, s *system) {
 // awaitMembers waits until a group has n members.
 func (s *system) awaitMembers(t *testing.T, group string, n int) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: s.Addrs, Namespace: s.ns})
+	admin, err := kafkaadmin.Open(kafka.Config{Brokers: s.Addrs, Namespace: s.ns})
 	if err != nil {
 		t.Fatal(err)
 	}

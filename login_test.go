@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/deploy/kafka/node"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -27,13 +27,13 @@ func TestWrongPasswordIsNotUnreachable(t *testing.T) {
 		_, err := waybill.Open(t.Context(), cfg)
 		served := waybill.Serve(t.Context(), cfg, "a", agent.HandlerFunc(nil))
 		for _, err := range []error{err, served} {
-			if !errors.Is(err, kafka.ErrLogin) || errors.Is(err, waybill.ErrUnreachable) || !strings.Contains(err.Error(), "the user and the password") {
+			if !errors.Is(err, kafkaadmin.ErrLogin) || errors.Is(err, waybill.ErrUnreachable) || !strings.Contains(err.Error(), "the user and the password") {
 				t.Errorf("%s: got %v", sasl.Mechanism, err)
 			}
 		}
 	}
 	cfg := waybill.Config{Brokers: c.Listener("SECURE"), SASL: waybill.SASL{Mechanism: "PLAIN", User: "alice", Password: "secret"}}
-	if _, err := waybill.Open(t.Context(), cfg); err == nil || errors.Is(err, kafka.ErrLogin) {
+	if _, err := waybill.Open(t.Context(), cfg); err == nil || errors.Is(err, kafkaadmin.ErrLogin) {
 		t.Errorf("alice, of a namespace that isn't there: %v", err)
 	}
 }

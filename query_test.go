@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -19,12 +20,12 @@ import (
 func newNamespace(t *testing.T, b *kafkatest.Broker) (waybill.Config, consoleapi.System) {
 	t.Helper()
 	ns := b.Namespace(t)
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: b.Addrs, Namespace: ns})
+	admin, err := kafkaadmin.Open(kafka.Config{Brokers: b.Addrs, Namespace: ns})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2}); err != nil {
+	if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 	cluster, err := admin.ClusterID(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -70,7 +71,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	}
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := waybill.Config{Brokers: b.Addrs, Namespace: string(b.Namespace(t))}
-		if _, err := waybill.Open(t.Context(), cfg); !errors.Is(err, kafka.ErrNoFormat) || !strings.Contains(err.Error(), "waybill topics create") {
+		if _, err := waybill.Open(t.Context(), cfg); !errors.Is(err, kafkaadmin.ErrNoFormat) || !strings.Contains(err.Error(), "waybill topics create") {
 			t.Errorf("got %v", err)
 		}
 		if err := waybill.Serve(t.Context(), cfg, "a", nothing); err == nil || !strings.Contains(err.Error(), "requests.a doesn't exist; apply a workflow") {
@@ -87,12 +88,12 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		ns := b.Namespace(t)
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns, Dial: b.Dial}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 3}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 3}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := waybill.Open(t.Context(), waybill.Config{Brokers: b.Addrs, Namespace: string(ns)})

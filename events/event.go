@@ -25,7 +25,7 @@ type Event struct {
 	Policy *Policy   // set if and only if Due is: what a supervisor needs
 	Fact   Fact
 	// Sum, in an event that may be the last (MayBeLast), is the Hash of its type and of its value without Sum. Seal
-	// sets it. Events of older builds don't have it.
+	// sets it.
 	Sum string
 }
 

@@ -33,7 +33,9 @@ type PlanStep struct {
 	Agent     string // empty: the step's kind calls none
 	Operation string
 	Attempts  Attempts
-	Undo      *PlanUndo // nil: the step is skipped when the task is undone
+	RetryCodes
+	Pivot bool      // once it is completed, a failure holds the task
+	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 }
 
 // PlanUndo is the undo of a step.
@@ -41,6 +43,7 @@ type PlanUndo struct {
 	Agent     string
 	Operation string
 	Attempts  Attempts
+	RetryCodes
 }
 
 // Attempts is the rule by which attempts are made.
@@ -61,7 +64,9 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 		s := &steps[i]
 		s.Attempts = s.Attempts.wholeMillis()
 		if s.Undo != nil {
-			s.Undo = &PlanUndo{s.Undo.Agent, s.Undo.Operation, s.Undo.Attempts.wholeMillis()}
+			undo := *s.Undo
+			undo.Attempts = undo.Attempts.wholeMillis()
+			s.Undo = &undo
 		}
 	}
 	p := &Plan{OnError: onError, CompleteWithin: completeWithin.Truncate(time.Millisecond), Steps: steps}
@@ -129,10 +134,13 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
+	s.RetryCodes.fields(c)
+	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)
 		c.str("operation", &u.Operation)
 		u.Attempts.fields(c)
+		u.RetryCodes.fields(c)
 	})
 }
 

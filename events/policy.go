@@ -17,6 +17,8 @@ type Policy struct {
 	OnError      string    // undo or hold
 	CompleteBy   time.Time // the task's; zero while undoing
 	CooledDown   bool      // the attempt past max_attempts has been granted
+	// Final is true for the timer of a running attempt if a time-out isn't retried (RetryCodes).
+	Final bool
 }
 
 // TimerKind says what a timer waits for.
@@ -47,6 +49,7 @@ func (p *Policy) ruleFields(c *codec) {
 		p.Attempts.fields(c)
 	}
 	c.interned("on_error", &p.OnError)
+	c.bool("final", &p.Final)
 }
 
 func (p *Policy) restFields(c *codec) {
@@ -88,6 +91,9 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 	case TimerStep:
 		return Ask{Action: ActionFire}
 	case TimerAttempt, TimerFailed:
+	}
+	if p.Final {
+		return Ask{Action: Action(p.OnError)}
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {

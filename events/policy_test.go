@@ -104,6 +104,8 @@ func parsePolicy(t *testing.T, words []string) Policy {
 			p.OnError = v
 		case "cooled_down":
 			p.CooledDown = true
+		case "final":
+			p.Final = true
 		default:
 			t.Fatalf("%s: unknown setting %q", policyTranscript, w)
 		}

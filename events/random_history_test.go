@@ -29,8 +29,9 @@ func drawPlan(t *rapid.T) *Plan {
 					s.Needs = append(s.Needs, a)
 				}
 			}
+			s.RetryCodes = drawRetryCodes(t)
 			if rapid.Bool().Draw(t, "undo") {
-				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t)}
+				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t), RetryCodes: drawRetryCodes(t)}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "wait") == 0 {
 				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: WaitStep}
@@ -41,6 +42,10 @@ func drawPlan(t *rapid.T) *Plan {
 		above = append(above, here...)
 	}
 	return NewPlan(rapid.SampledFrom([]string{OnErrorUndo, OnErrorHold}).Draw(t, "on_error"), time.Hour, steps)
+}
+
+func drawRetryCodes(t *rapid.T) RetryCodes {
+	return rapid.SampledFrom([]RetryCodes{{}, {}, {Only: []string{"busy"}}, {Except: []string{CodeExpired, "card_declined"}}}).Draw(t, "codes")
 }
 
 func drawAttempts(t *rapid.T) Attempts {

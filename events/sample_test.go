@@ -160,6 +160,7 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".until", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		all = append(all, failureSamples(f, e)...)
 		if failed, is := f.(*AttemptFailed); is {
 			later, after := *failed, *e
 			later.Effect, later.RetryAfter, later.Deferred = EffectNone, 4982*time.Millisecond, true

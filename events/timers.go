@@ -131,6 +131,7 @@ func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	if k == Do {
 		p.OnError, p.CompleteBy = t.Plan.OnError, t.CompleteBy
 	}
+	p.Final = timer == TimerAttempt && !t.Plan.RetryCodesOf(step, k).Allow(CodeExpired)
 	if r := t.Run(step, k); r != nil {
 		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
 	}

@@ -106,6 +106,7 @@ type timerRule struct {
 	timer    events.TimerKind
 	attempts events.Attempts
 	onError  string
+	final    bool
 }
 
 // setCompleteBy sets the complete-by of the timer's task, and reports whether it changed.
@@ -118,7 +119,7 @@ func (a *armedTimer) setCompleteBy(completeBy time.Time) bool {
 func newArmedTimer(of *taskTimers, a *events.Armed) *armedTimer {
 	p := &a.Policy
 	return &armedTimer{
-		owner: of, rule: unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
+		owner: of, rule: unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError, p.Final}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
 		completeBy: p.CompleteBy.UnixMilli(), attempt: a.Attempt, failureCount: p.FailureCount, cooledDown: p.CooledDown,
 	}
 }
@@ -128,7 +129,7 @@ func (a *armedTimer) timer() events.Armed {
 	r := a.rule.Value()
 	return events.Armed{
 		Slot: r.slot, Timer: events.Timer{Seq: a.seq, Due: instant(a.due)}, Attempt: a.attempt,
-		Policy: events.Policy{Timer: r.timer, FailureCount: a.failureCount, Attempts: r.attempts, OnError: r.onError,
+		Policy: events.Policy{Timer: r.timer, FailureCount: a.failureCount, Attempts: r.attempts, OnError: r.onError, Final: r.final,
 			CompleteBy: instant(a.completeBy), CooledDown: a.cooledDown},
 	}
 }

@@ -296,6 +296,12 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 		d.advance()
 		return
 	}
+	if !d.Task.Plan.Retries(i, f.Kind, f.Error) {
+		f.Deferred = false // it isn't retried, so it counts
+		d.emit(f, time.Time{}, nil)
+		d.failRun(i, f.Kind, f.Error)
+		return
+	}
 	p := d.policyOf(i, f)
 	if f.Deferred {
 		p.CooledDown = false
@@ -339,7 +345,7 @@ func (d *decider) handleRecovery(r *events.Recovery) {
 		d.now = timer.Due
 	}
 	if r.Step == "" {
-		if string(r.Action) != t.Plan.OnError {
+		if !r.Action.GivesUp() {
 			d.Ignored = IgnoredOutsidePolicy
 			return
 		}
@@ -387,7 +393,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
 	// same and can't be distinguished, so the current policy decides there, too.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
-	if ask.Action != r.Action && !late && !longer {
+	if ask.Action != r.Action && !late && !longer && !(ask.Action.GivesUp() && r.Action.GivesUp()) {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
@@ -411,7 +417,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	case events.ActionWait:
 		d.armRetry(i, r.Kind, ask)
 	default:
-		d.failRun(i, r.Kind, triesExhausted(d.Task.Run(i, r.Kind))) // expireAttempt may have changed the run
+		d.giveUp(i, r.Kind)
 	}
 }
 
@@ -433,6 +439,16 @@ func (d *decider) armRetry(i int, k events.Kind, ask events.Ask) {
 func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 	a := f.About()
 	return d.Task.Policy(i, a.Kind, a.Arms)
+}
+
+// giveUp ends a run after its last attempt. Tries aren't exhausted by an attempt whose code may not be retried.
+func (d *decider) giveUp(i int, k events.Kind) {
+	run := d.Task.Run(i, k)
+	err := triesExhausted(run)
+	if run.Error != nil && !d.Task.Plan.Retries(i, k, run.Error) {
+		err = run.Error
+	}
+	d.failRun(i, k, err)
 }
 
 func triesExhausted(run *events.Run) *events.Error {
@@ -470,10 +486,10 @@ func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
 	d.failTask(&e)
 }
 
-// failTask undoes or holds the task, as its plan specifies. A task whose undo fails is held, so that an operator can
+// failTask undoes or holds the task (events.Task.OnError). A task whose undo fails is held, so that an operator can
 // handle the remaining effects.
 func (d *decider) failTask(err *events.Error) {
-	if d.Task.State == events.StateUndoing || d.Task.Plan.OnError == events.OnErrorHold {
+	if d.Task.State == events.StateUndoing || d.Task.OnError() == events.OnErrorHold {
 		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
 		return
 	}

@@ -69,9 +69,10 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot}
 		if steps[i].StepKind.CallsAgent() {
-			steps[i].Attempts = attempts(def.Effective(i))
+			within, retry := def.Effective(i)
+			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])
@@ -81,7 +82,8 @@ func planOf(p *workflow.Program) *events.Plan {
 			if agent == "" {
 				agent = s.Agent
 			}
-			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(def.EffectiveUndo(i))}
+			within, retry := def.EffectiveUndo(i)
+			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
 		}
 	}
 	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
@@ -90,6 +92,10 @@ func planOf(p *workflow.Program) *events.Plan {
 func attempts(within time.Duration, r workflow.Retry) events.Attempts {
 	return events.Attempts{CompleteWithin: within, MaxAttempts: r.MaxAttempts, Backoff: time.Duration(r.Backoff),
 		Factor: r.Factor, Max: time.Duration(r.Max), CoolDown: time.Duration(r.CoolDown)}
+}
+
+func retryCodes(r workflow.Retry) events.RetryCodes {
+	return events.RetryCodes{Only: slices.Clone(r.Only), Except: slices.Clone(r.Except)}
 }
 
 // Advance decides what a task's state allows without an input. After Decide there is nothing to do. internal/replay
@@ -413,10 +419,6 @@ func (d *decider) advanceUndo() {
 		d.startAttempt(i, events.Undo)
 		return
 	}
-	if i, ok := skippedUnknown(d.Task); ok {
-		d.failTask(cannotUndo(d.Task.Plan.Steps[i].ID))
-		return
-	}
 	if d.Task.Ending == events.StateCancelled {
 		d.emit(&events.TaskCancelled{}, time.Time{}, nil)
 	} else {
@@ -424,29 +426,14 @@ func (d *decider) advanceUndo() {
 	}
 }
 
-// skippedUnknown finds a step that was skipped although it may have had an effect. Only older builds wrote such
-// histories. No transition can undo such a step: an operator must check the effect, and can cancel the task.
-func skippedUnknown(t *events.Task) (int, bool) {
-	for i, s := range t.Steps {
-		if s.State == events.StepSkipped && s.Unknown && t.Plan.Steps[i].Undo != nil {
-			return i, true
-		}
-	}
-	return 0, false
-}
-
-func cannotUndo(step string) *events.Error {
-	return &events.Error{Code: events.CodeTriesExhausted, Step: step,
-		Message: "step " + quoted(step) + " was skipped after an attempt that may have had an effect, and can't be undone; see what it did, and cancel the task with --keep"}
-}
-
 // nextUndo chooses the next step to undo: first the steps with an unknown effect, the last started first; then the
-// completed steps, the last completed first. Steps without an undo and skipped steps (skippedUnknown) are ignored.
+// completed steps, the last completed first. Steps without an undo are ignored, and
+// so are skipped steps: only a step without an attempt is skipped.
 func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.State == events.StepSkipped || s.Undo != nil && s.Undo.State == events.StepCompleted {
+		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.Undo != nil && s.Undo.State == events.StepCompleted {
 			continue
 		}
 		var at uint64

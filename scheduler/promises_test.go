@@ -60,7 +60,8 @@ type world struct {
 
 // ran is what was observed of the attempts of a run.
 type ran struct {
-	attempts  int // since the last resubmit
+	attempts  int  // since the last resubmit
+	final     bool // the last error isn't retried
 	key       string
 	rejected  bool  // the present key was rejected
 	renewable bool  // the task was resubmitted after the rejection
@@ -323,7 +324,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
 	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
 	through := string(r.Action) == a.Policy.OnError && a.Timer.Seq < w.task.Timer.Seq && want.CoolDown && coolsDown(d)
-	if r.Action != want.Action && !late && !through {
+	if r.Action != want.Action && !late && !through && !(r.Action.GivesUp() && want.Action.GivesUp()) {
 		w.failf("%+v was accepted; the policy calls for %s", *r, want.Action)
 	}
 }
@@ -482,6 +483,7 @@ func (w *world) observe(e *events.Event) {
 			w.undoEnds(f.Step)
 		}
 	case *events.TaskUndoing: // ends all waits
+		w.undoingAllowed(f)
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
 	case *events.TaskResumed:
@@ -525,8 +527,10 @@ func (w *world) observeAttempt(e *events.Event) {
 				w.undoBegins(f.Step)
 			}
 		}
+		w.endedBy(f.Step, f.Kind, f.Error.Code)
 		w.ended(f.Step, f.Kind, f.Effect != events.EffectNone)
 	case *events.AttemptExpired:
+		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
 		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
@@ -603,6 +607,9 @@ func (w *world) run(s events.Slot) *ran {
 // counted checks the budget against the observed attempts.
 func (w *world) counted(s events.Slot) {
 	r := w.run(s)
+	if r.final {
+		w.failf("an attempt at %v after an error whose code isn't retried", s)
+	}
 	r.attempts++
 	rule := w.fold.Plan.AttemptsOf(w.index(s.Step), s.Kind)
 	most := rule.MaxAttempts
@@ -658,7 +665,7 @@ func (w *world) resumed() {
 		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != (w.fold.Ending != "") {
 			continue
 		}
-		r.attempts = 0
+		r.attempts, r.final = 0, false
 		r.renewable = r.renewable || r.rejected
 	}
 }

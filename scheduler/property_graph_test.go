@@ -305,6 +305,7 @@ const (
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
+	codesSeed    = 0x636f6465
 )
 
 // start is the time at which histories start.
@@ -331,6 +332,9 @@ func drawHistory(seed uint64) history {
 	h.another = newDice(seed ^ anotherSeed).coin()
 	if d := newDice(seed ^ waitSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.wait(d, h.flawed)
+	}
+	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
+		h.graph.codes(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h

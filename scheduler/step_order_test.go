@@ -120,49 +120,6 @@ func TestTriedStepIsNotSkipped(t *testing.T) {
 	}
 }
 
-// TestSkippedStepWithUnknownEffect decides about a task whose step was skipped after an attempt, by an older build. No
-// transition undoes that step. All other steps are undone, and then the task is held. A panic would stop the partition.
-func TestSkippedStepWithUnknownEffect(t *testing.T) {
-	s, _ := played(t, "${ true }", "")
-	for _, c := range []string{"reply a/do/2 completed 1", "advance 11s"} {
-		s.command("w", strings.Fields(c), c)
-	}
-	s.due() // c times out, and is held
-	s.decideBy(func(d *decider) {
-		due := s.now.Add(time.Minute)
-		d.emit(&events.TaskResumed{}, due, d.Task.TaskPolicy(due))
-		d.emit(&events.RunSkipped{Step: "c"}, time.Time{}, nil)
-		d.advance()
-	})
-	s.command("w", strings.Fields("reply d/do/1 rejected"), "reply d/do/1 rejected")
-	s.command("w", []string{"undo"}, "undo")
-	if a := s.task.Steps[0]; a.State != events.StepUndoing {
-		t.Fatalf("a is %s:\n%s", a.State, s.out.String())
-	}
-	s.command("w", strings.Fields("reply a/undo/1 completed"), "reply a/undo/1 completed")
-	s.state()
-	if got := s.out.String(); s.task.State != events.StateError || !strings.Contains(got, "alert tries_exhausted c: ") {
-		t.Fatalf("the task is %s:\n%s", s.task.State, got)
-	}
-	s.command("w", []string{"cancel-keep"}, "cancel-keep")
-	if s.task.State != events.StateCancelled {
-		t.Errorf("the task is %s:\n%s", s.task.State, s.out.String())
-	}
-}
-
-// decideBy applies a decision of an older build.
-func (s *script) decideBy(decide func(*decider)) {
-	s.offset++
-	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
-	d := newDecider(s.task.Clone(), events.Cause{Inbox: events.Controls, Offset: s.offset}, env)
-	decide(d)
-	s.task = d.Task
-	for i := range d.Records {
-		s.record(&d.Records[i])
-	}
-	s.rebuild()
-}
-
 // TestConditionIsEvaluatedOnce checks that a decision evaluates a condition once, however many other steps are skipped.
 // Otherwise forty queued steps next to a chain of forty skipped ones would take too long.
 func TestConditionIsEvaluatedOnce(t *testing.T) {

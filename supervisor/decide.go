@@ -26,21 +26,26 @@ type timerAsk struct {
 	snooze time.Duration
 }
 
-// decide decides what to ask for each due timer. It asks even for a retry whose task has no time left: only the
-// scheduler decides how a timer ends.
+// decide decides what to ask for each due timer.
 func decide(due []events.Due, now time.Time) []timerAsk {
 	asks := make([]timerAsk, len(due))
 	for i, d := range due {
-		a := &d.Armed
-		next := a.Policy.Next(d.Task, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now)
-		asks[i] = timerAsk{due: d, snooze: askAgainAfter(d.Asked)}
-		if slices.Contains(events.Actions, next.Action) { // another one would become a dead letter, each time
-			asks[i].recovery = a.Recovery(d.Task, next)
-		} else {
-			asks[i].snooze = AskAgainMax
-		}
+		r, snooze := Ask(&d, now)
+		asks[i] = timerAsk{due: d, recovery: r, snooze: snooze}
 	}
 	return asks
+}
+
+// Ask returns the recovery that a supervisor sends for a due timer, and how long the timer then isn't due. The recovery
+// is nil if the policy calls for an action that no scheduler knows. Ask asks even for a retry whose task has no time
+// left: only the scheduler decides how a timer ends. internal/workflowtest uses it, too.
+func Ask(d *events.Due, now time.Time) (*events.Recovery, time.Duration) {
+	a := &d.Armed
+	next := a.Policy.Next(d.Task, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, now)
+	if !slices.Contains(events.Actions, next.Action) { // it would become a dead letter, each time
+		return nil, AskAgainMax
+	}
+	return a.Recovery(d.Task, next), askAgainAfter(d.Asked)
 }
 
 // askAgainAfter is the pause after asked asks before this one.

@@ -157,6 +157,7 @@ func checkRetry(f *faults, path string, r *Retry) {
 	if r.Factor != 0 && !(r.Factor >= 1 && r.Factor <= MaxFactor) {
 		f.add(path+".factor", fmt.Sprintf("%v is out of range", r.Factor), fmt.Sprintf("write a number from 1 to %d", MaxFactor))
 	}
+	checkRetryCodes(f, path, r)
 	checkDuration(f, path+".backoff", r.Backoff, false)
 	checkDuration(f, path+".max", r.Max, false)
 	checkDuration(f, path+".cool_down", r.CoolDown, false)

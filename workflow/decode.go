@@ -226,9 +226,13 @@ func (c *decoder) retry(n *node, path string) *Retry {
 			r.Max = c.duration(v, path)
 		case "cool_down":
 			r.CoolDown = c.duration(v, path)
+		case "only":
+			r.Only = c.codes(v, path)
+		case "except":
+			r.Except = c.codes(v, path)
 		}
 	})
-	if *r == (Retry{}) {
+	if reflect.ValueOf(r).Elem().IsZero() {
 		return nil
 	}
 	return r
@@ -264,6 +268,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.CompleteWithin = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
+	case "pivot":
+		s.Pivot = c.boolean(v, path)
 	case "undo":
 		s.Undo = &Undo{}
 		c.object(v, path, fieldsOf[Undo](), func(m member, path string) { c.undoField(s.Undo, m, path) })

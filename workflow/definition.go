@@ -83,6 +83,9 @@ type Step struct {
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
 	Undo           *Undo     `json:"undo"`
+	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
+	// unless an operator asks for it.
+	Pivot bool `json:"pivot"`
 }
 
 // Undo is the compensating operation of a step.
@@ -103,6 +106,11 @@ type Retry struct {
 	Factor      float64  `json:"factor"`       // by which the backoff grows each time; 1 to MaxFactor
 	Max         Duration `json:"max"`          // upper bound of the backoff
 	CoolDown    Duration `json:"cool_down"`    // wait before one more attempt past MaxAttempts; 0: none
+	// Only lists the error codes that are retried, Except those that aren't. At most one of them is set; a rule with
+	// one of them takes neither from an outer rule. Time-outs have the code events.CodeExpired. An undo doesn't take
+	// the lists of its step.
+	Only   []string `json:"only"`
+	Except []string `json:"except"`
 }
 
 // fallBackTo fills the zero fields of r from the next outer rule.
@@ -125,6 +133,9 @@ func (r Retry) fallBackTo(outer *Retry) Retry {
 	if r.CoolDown == 0 {
 		r.CoolDown = outer.CoolDown
 	}
+	if len(r.Only) == 0 && len(r.Except) == 0 {
+		r.Only, r.Except = outer.Only, outer.Except
+	}
 	return r
 }
 
@@ -142,8 +153,8 @@ func (d *Definition) Effective(step int) (completeWithin time.Duration, r Retry)
 	return time.Duration(within), mergeRetry(s.Retry, d.Defaults.Retry)
 }
 
-// EffectiveUndo is Effective for a step's undo. Fields that the undo leaves out are those of the step. For a step
-// without undo it equals Effective.
+// EffectiveUndo is Effective for a step's undo. Fields that the undo leaves out are those of the step, except the lists
+// of codes. For a step without undo it equals Effective.
 func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Retry) {
 	s := &d.Steps[step]
 	if s.Undo == nil {
@@ -153,7 +164,7 @@ func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Re
 	if s.Undo.CompleteWithin != nil {
 		completeWithin = time.Duration(*s.Undo.CompleteWithin)
 	}
-	return completeWithin, mergeRetry(s.Undo.Retry, s.Retry, d.Defaults.Retry)
+	return completeWithin, mergeRetry(s.Undo.Retry, s.Retry.withoutCodes(), d.Defaults.Retry)
 }
 
 // mergeRetry merges rules, the innermost first, and DefaultRetry.

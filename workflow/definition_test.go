@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ func TestEffective(t *testing.T) {
 			Undo: &Undo{Operation: "u", Retry: &Retry{MaxAttempts: 99}}}).
 		Step(Step{ID: "undo", Agent: "a", Operation: "o",
 			Undo: &Undo{Operation: "u", Agent: "b", CompleteWithin: Within(2 * time.Hour), Retry: &Retry{Backoff: 120 * second}}}).
+		Step(Step{ID: "codes", Agent: "a", Operation: "o", Retry: &Retry{Except: []string{"no_funds"}}, Undo: &Undo{Operation: "u"}}).
 		Build()
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +36,18 @@ func TestEffective(t *testing.T) {
 		retry  Retry
 		get    func() (time.Duration, Retry)
 	}{
-		{"plain", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(0) }},
-		{"plain undo", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(0) }},
-		{"own", time.Minute, Retry{2, second, 2, 9 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(1) }},
-		{"own undo", time.Minute, Retry{99, second, 2, 9 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(1) }},
-		{"undo's step", 10 * time.Second, Retry{5, second, 2, 60 * second, 60 * second}, func() (time.Duration, Retry) { return d.Effective(2) }},
-		{"undo", 2 * time.Hour, Retry{5, 120 * second, 2, 120 * second, 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(2) }},
+		{"plain", 10 * time.Second, Retry{MaxAttempts: 5, Backoff: second, Factor: 2, Max: 60 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.Effective(0) }},
+		{"plain undo", 10 * time.Second, Retry{MaxAttempts: 5, Backoff: second, Factor: 2, Max: 60 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(0) }},
+		{"own", time.Minute, Retry{MaxAttempts: 2, Backoff: second, Factor: 2, Max: 9 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.Effective(1) }},
+		{"own undo", time.Minute, Retry{MaxAttempts: 99, Backoff: second, Factor: 2, Max: 9 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(1) }},
+		{"undo's step", 10 * time.Second, Retry{MaxAttempts: 5, Backoff: second, Factor: 2, Max: 60 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.Effective(2) }},
+		{"codes", 10 * time.Second, Retry{MaxAttempts: 5, Backoff: second, Factor: 2, Max: 60 * second, CoolDown: 60 * second, Except: []string{"no_funds"}},
+			func() (time.Duration, Retry) { return d.Effective(3) }},
+		{"undo of codes", 10 * time.Second, Retry{MaxAttempts: 5, Backoff: second, Factor: 2, Max: 60 * second, CoolDown: 60 * second},
+			func() (time.Duration, Retry) { return d.EffectiveUndo(3) }},
+		{"undo", 2 * time.Hour, Retry{MaxAttempts: 5, Backoff: 120 * second, Factor: 2, Max: 120 * second, CoolDown: 60 * second}, func() (time.Duration, Retry) { return d.EffectiveUndo(2) }},
 	} {
-		if within, retry := c.get(); within != c.within || retry != c.retry {
+		if within, retry := c.get(); within != c.within || !reflect.DeepEqual(retry, c.retry) {
 			t.Errorf("%s: %v %+v, want %v %+v", c.what, within, retry, c.within, c.retry)
 		}
 	}
@@ -55,9 +61,9 @@ func TestEffective(t *testing.T) {
 
 // The effective retry rule of the sample workflow.
 func TestEffectiveOfOrder(t *testing.T) {
-	want := Retry{5, Duration(200 * time.Millisecond), 2, Duration(30 * time.Second), Duration(5 * time.Minute)}
+	want := Retry{MaxAttempts: 5, Backoff: Duration(200 * time.Millisecond), Factor: 2, Max: Duration(30 * time.Second), CoolDown: Duration(5 * time.Minute)}
 	for i := range Order().Steps {
-		if within, r := Order().Effective(i); within != 10*time.Second || r != want {
+		if within, r := Order().Effective(i); within != 10*time.Second || !reflect.DeepEqual(r, want) {
 			t.Errorf("step %d: %v, %+v", i, within, r)
 		}
 	}

@@ -86,6 +86,8 @@ func (w *writer) retry(r *Retry) {
 	}
 	w.duration("max", r.Max)
 	w.duration("cool_down", r.CoolDown)
+	w.texts("only", r.Only)
+	w.texts("except", r.Except)
 	w.closeObject()
 }
 
@@ -124,21 +126,12 @@ func (w *writer) step(s *Step) {
 	for _, t := range s.kind().texts(s) {
 		w.text(t.name, *t.value)
 	}
-	if len(s.Needs) > 0 {
-		w.field("needs")
-		w.b = append(w.b, '[')
-		for i, id := range s.Needs {
-			if i > 0 {
-				w.b = append(w.b, ',')
-			}
-			w.b = appendString(w.b, id)
-		}
-		w.b = append(w.b, ']')
-	}
+	w.texts("needs", s.Needs)
 	w.text("when", s.When)
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
+	w.boolean("pivot", s.Pivot)
 	if u := s.Undo; u != nil {
 		w.field("undo")
 		w.openObject()

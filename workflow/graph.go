@@ -78,6 +78,7 @@ func (d *Definition) graphText() string {
 			if s.Undo != nil {
 				details = append(details, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 			}
+			details = append(details, s.failureNotes()...)
 			line := fmt.Sprintf("%d\t%s\t%s", stage, s.ID, what)
 			if len(details) > 0 {
 				line += "\t" + strings.Join(details, ", ")
@@ -104,7 +105,7 @@ func (d *Definition) label(i int) []string {
 	if s.Undo != nil {
 		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)
 	}
-	return lines
+	return append(lines, s.failureNotes()...)
 }
 
 // condition returns the step's when on one line, without its braces.

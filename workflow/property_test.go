@@ -214,6 +214,12 @@ func drawDefinition(t *rapid.T) *Definition {
 			r.Max = r.Backoff + dur.Draw(t, "max")
 			r.CoolDown = dur.Draw(t, "cool_down")
 		}
+		switch codes := []string{"no_funds", "expired"}; rapid.IntRange(0, 3).Draw(t, "codes") {
+		case 0:
+			r.Only = codes
+		case 1:
+			r.Except = codes
+		}
 		return r
 	}
 	tree := func() any {
@@ -231,7 +237,7 @@ func drawDefinition(t *rapid.T) *Definition {
 		b.OnError(OnErrorHold)
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
-		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry()}
+		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry(), Pivot: rapid.Bool().Draw(t, "pivot")}
 		for j := range i {
 			if rapid.IntRange(0, 2).Draw(t, "needs") == 0 {
 				s.Needs = append(s.Needs, "s-"+strconv.Itoa(j))

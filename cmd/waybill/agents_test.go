@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // readAll reads a topic with a client of its own.
 func (c *cluster) readAll(topic string) []events.Record {
 	c.t.Helper()
-	admin, err := kafka.OpenAdmin(c.cfg)
+	admin, err := kafkaadmin.Open(c.cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}

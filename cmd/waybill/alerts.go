@@ -15,10 +15,11 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // alert is an alert as commands print it.
-type alert = console.AlertView
+type alert = consoleapi.Alert
 
 type alertsOptions struct {
 	tool
@@ -156,7 +157,7 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 const alertHead = "AT TASK STEP CODE MESSAGE"
 
 func alertRow(a alert) []string {
-	return []string{tableTime(a.At), dash(idText(a.Task)), dash(a.Step), dash(a.Code), shorten(a.Message, 120)}
+	return []string{tableTime(a.At), dash(idText(a.Task)), dash(a.Step), dash(a.Code), text.Shorten(a.Message, 120)}
 }
 
 // readAlert decodes an alert. It reports and skips a record that isn't one.

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // findConsole returns the URL of the console at an address, or "" if none of that system listens there. The
@@ -58,7 +59,7 @@ func clusterIDOf(ctx context.Context, cfg kafka.Config) string {
 	}) {
 		return "" // no broker listens; a client would retry until its timeout
 	}
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return ""
 	}

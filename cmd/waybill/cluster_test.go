@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -239,7 +240,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 // owners waits until a group is stable with that number of members.
 func (c *cluster) owners(group string, members int, within time.Duration) {
 	c.t.Helper()
-	admin, err := kafka.OpenAdmin(c.cfg)
+	admin, err := kafkaadmin.Open(c.cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // deadletter is a dead letter as commands print it.
-type deadletter = console.DeadletterView
+type deadletter = consoleapi.Deadletter
 
 type deadletterOptions struct {
 	tool
@@ -99,6 +99,6 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {
 	return printList(&o.output, out, "AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
-		return []string{tableTime(d.At), d.Reason, d.Origin, dash(idText(d.Key)), strconv.FormatInt(d.Size, 10), shorten(d.Detail, 120)}
+		return []string{tableTime(d.At), d.Reason, d.Origin, dash(idText(d.Key)), strconv.FormatInt(d.Size, 10), text.Shorten(d.Detail, 120)}
 	})
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/doctor"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/text"
@@ -55,7 +55,7 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 	}
 	defer reader.Close()
 	find := func(ctx context.Context, addr, clusterID string) string {
-		return findConsole(ctx, addr, console.System{ClusterID: clusterID, Namespace: cfg.Namespace})
+		return findConsole(ctx, addr, consoleapi.System{ClusterID: clusterID, Namespace: cfg.Namespace})
 	}
 	collector := doctor.Collector{Admin: admin, Reader: reader, Namespace: cfg.Namespace, ConsoleAddr: defaultConsole, FindConsole: find}
 	observed, err := collector.Collect(cmd.Context())

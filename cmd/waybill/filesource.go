@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
@@ -163,7 +164,7 @@ func (fileLog) Deadletters(context.Context, time.Time, func(*events.Record)) ([]
 // fileCluster is the cluster of a console of a file: nothing is known of it.
 type fileCluster struct{}
 
-func (fileCluster) Agents(context.Context) ([]console.AgentView, error) { return nil, nil }
+func (fileCluster) Agents(context.Context) ([]consoleapi.Agent, error) { return nil, nil }
 
 func (fileCluster) Agent(context.Context, string) (replay.AgentState, error) {
 	return replay.AgentState{}, console.ErrUnknownAgent

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -157,11 +158,11 @@ func forkTable(out io.Writer, f *replay.Forked) error {
 	w.row("Fork", fmt.Sprintf("after event %d", f.At))
 	ended := stateText(f.State)
 	if f.Error != nil {
-		ended += ": " + shorten(errorText(f.Error), 120)
+		ended += ": " + text.Shorten(errorText(f.Error), 120)
 	}
 	w.row("Forked", ended)
 	if f.Stalled != "" {
-		w.row("Stalled", shorten(f.Stalled, 200))
+		w.row("Stalled", text.Shorten(f.Stalled, 200))
 	} else if len(f.Forked) == 0 {
 		w.row("New events", "none: the task has ended or is held at that event; choose an earlier one with --at")
 	}

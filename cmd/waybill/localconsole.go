@@ -184,14 +184,14 @@ type lossyIndex struct {
 	lost *unreadableEvents
 }
 
-func (x *lossyIndex) Find(p int32, task string) (f projections.Found, begun bool, err error) {
-	f, begun, err = x.Index.Find(p, task)
+func (x *lossyIndex) Find(p int32, task string) (f projections.Found, begun bool) {
+	f, begun = x.Index.Find(p, task)
 	x.lost.each(func(l *replay.Loss) {
 		if l.Partition == p && slices.Contains(l.Tasks, task) {
 			f.Places = append(f.Places, projections.Place{Offset: l.Offset})
 		}
 	})
-	return f, begun, err
+	return f, begun
 }
 
 // logSource indexes the log.

@@ -115,14 +115,6 @@ func printable(s string) string {
 	}, s)
 }
 
-// shorten cuts a text to a number of characters.
-func shorten(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
-}
-
 // idTextMax bounds the characters of an id in a table. Ids have up to 256 bytes.
 const idTextMax = 64
 

@@ -259,7 +259,7 @@ func planTable(out io.Writer, v *planResult) error {
 	w = newTable(out, "TASK NOW OTHERWISE THEN FIRST-DIFFERENCE ASSUMED STALLED")
 	for _, o := range v.Outlooks {
 		if o.Failed != "" {
-			w.row(idText(o.Task), "-", "-", "-", "-", "-", "not run: "+shorten(o.Failed, 160))
+			w.row(idText(o.Task), "-", "-", "-", "-", "-", "not run: "+text.Shorten(o.Failed, 160))
 			continue
 		}
 		first := "-"
@@ -269,7 +269,7 @@ func planTable(out io.Writer, v *planResult) error {
 		if o.Commands > 0 {
 			first += " !"
 		}
-		w.row(idText(o.Task), stateText(o.Now), stateText(o.Otherwise), stateText(o.Then), first, strconv.Itoa(o.Assumed), dash(shorten(o.Stalled, 100)))
+		w.row(idText(o.Task), stateText(o.Now), stateText(o.Otherwise), stateText(o.Then), first, strconv.Itoa(o.Assumed), dash(text.Shorten(o.Stalled, 100)))
 	}
 	return w.Flush()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -37,7 +38,7 @@ func (t *tool) flags(cmd *cobra.Command) {
 // logbook reads the log for tools. Each query reads the committed records that answer it.
 type logbook struct {
 	cfg        kafka.Config
-	admin      *kafka.Admin
+	admin      *kafkaadmin.Admin
 	reader     *kafka.Restorer
 	partitions int32
 	note       io.Writer       // output for notes and progress
@@ -54,7 +55,7 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 		return nil, err
 	}
 	l := &logbook{cfg: cfg, note: cmd.ErrOrStderr()}
-	if l.admin, err = kafka.OpenAdmin(cfg); err != nil {
+	if l.admin, err = kafkaadmin.Open(cfg); err != nil {
 		return nil, err
 	}
 	if l.reader, err = kafka.OpenRestorer(cfg, nil); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/workflowtest"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -23,7 +24,7 @@ import (
 const repository = "../.."
 
 // sources lists the files that code in the pages is copied from.
-var sources = []string{"docs/examples/*.*", "docs/examples/go/*.*", "workflow/order.yaml", "example_test.go", "workflow/example_test.go", "agent/example_test.go"}
+var sources = []string{"docs/examples/*.*", "docs/examples/*/*.*", "workflow/order.yaml", "example_test.go", "workflow/example_test.go", "agent/example_test.go"}
 
 // pages returns all documentation pages: in the root, in deploy, and in docs.
 func pages(t *testing.T) []string {
@@ -391,9 +392,11 @@ func TestGuideHasTheReasonsOfDeadLetters(t *testing.T) {
 
 func TestExampleDefinitionsCompile(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(repository, "docs/examples/*.yaml"))
-	if err != nil || len(names) == 0 {
+	nested, _ := filepath.Glob(filepath.Join(repository, "docs/examples/*/*.yaml")) // the pattern is good
+	if err != nil || len(names) == 0 || len(nested) == 0 {
 		t.Fatal("no examples", err)
 	}
+	names = slices.DeleteFunc(append(names, nested...), func(name string) bool { return strings.HasSuffix(name, workflowtest.Suffix) })
 	for _, name := range names {
 		src, err := os.ReadFile(name)
 		if err != nil {

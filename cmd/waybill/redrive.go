@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/redrive"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 type redriveOptions struct {
@@ -90,7 +91,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		}
 	}
 	err = printList(&o.output, cmd.OutOrStdout(), "DEADLETTER REASON TASK TO DONE WHY", list, func(d redrive.Letter) []string {
-		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(shorten(d.To, 60)), d.Done, dash(shorten(d.Why, 160))}
+		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(text.Shorten(d.To, 60)), d.Done, dash(text.Shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
 		return exit(exitRefused, "%d of %d named dead letters can't be written again; WHY says the reason of each", n, len(list))

@@ -168,7 +168,7 @@ func printSteps(out io.Writer, steps []replay.Step) error {
 		}
 		w := newTable(out, "")
 		for _, c := range s.Changes {
-			w.row("        "+c.Path, shorten(jsonText(c.Before), changeShown)+" -> "+shorten(jsonText(c.After), changeShown))
+			w.row("        "+c.Path, text.Shorten(jsonText(c.Before), changeShown)+" -> "+text.Shorten(jsonText(c.After), changeShown))
 		}
 		if s.Fault != "" {
 			w.row("        CAN'T BE FOLDED", s.Fault)
@@ -269,7 +269,7 @@ func instantTable(out io.Writer, v *replay.InstantView) error {
 		w.row("Left out", text.Count(n, "task")+" whose events are or may be unreadable")
 	}
 	if v.Broken > 0 {
-		w.row("Can't be folded", fmt.Sprintf("%s; the first: %s", text.Count(v.Broken, "event"), shorten(v.Faults[0], 200)))
+		w.row("Can't be folded", fmt.Sprintf("%s; the first: %s", text.Count(v.Broken, "event"), text.Shorten(v.Faults[0], 200)))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // The bounds of one submit.
@@ -258,7 +259,7 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 		s.Input = trimBOM(body)
 	}
 	if err := events.CheckJSON(s.Input); err != nil {
-		return nil, usage("--input: %v: %s", err, shorten(string(s.Input), 60))
+		return nil, usage("--input: %v: %s", err, text.Shorten(string(s.Input), 60))
 	}
 	if o.completeBy != "" {
 		by, err := events.ParseInstant(o.completeBy)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -20,7 +20,7 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		s := &system{broker: b, ns: b.Namespace(t)}
 		createTopics(t, s.config())
-		admin, err := kafka.OpenAdmin(s.config())
+		admin, err := kafkaadmin.Open(s.config())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 
 // awaitOwners waits until each partition of events, or of an inbox, has an owner in the group. It polls, since Kafka
 // doesn't notify of group changes.
-func awaitOwners(t *testing.T, admin *kafka.Admin, ns events.Namespace, group string) {
+func awaitOwners(t *testing.T, admin *kafkaadmin.Admin, ns events.Namespace, group string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -283,7 +284,7 @@ func collect(t *testing.T, s *system, log func() []events.Record, said testimony
 // end offsets are read before lags.
 func (s *system) consumed(t *testing.T, c *verify.Checker) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config())
+	admin, err := kafkaadmin.Open(s.config())
 	if err != nil {
 		t.Fatal(err)
 	}

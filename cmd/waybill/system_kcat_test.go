@@ -11,7 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -159,7 +159,7 @@ func wantTold(t *testing.T, s *system, replyTo, name string, all ...string) (las
 // awaitTopic waits until the topic exists.
 func awaitTopic(t *testing.T, s *system, topic string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config())
+	admin, err := kafkaadmin.Open(s.config())
 	if err != nil {
 		t.Fatal(err)
 	}

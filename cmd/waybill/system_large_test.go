@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -101,7 +102,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 // toldOf waits until reply_to has a processed notification of each task, with its output.
 func toldOf(t *testing.T, s *system, topic string, ids ...string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.config())
+	admin, err := kafkaadmin.Open(s.config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
@@ -203,7 +204,7 @@ func compareDigests(t *testing.T, view string, p int32, live, rebuilt *projectio
 
 func openStore(t *testing.T, cfg kafka.Config, partitions int32, view, dir string) *projections.Store {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

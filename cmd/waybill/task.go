@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // tableLimit is the default of --limit in a table.
@@ -145,8 +146,8 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		w.row("Label", name+"="+v.Labels[name])
 	}
-	w.row("Input", shorten(string(v.Input), 200))
-	w.row("Output", shorten(string(v.Output), 200))
+	w.row("Input", text.Shorten(string(v.Input), 200))
+	w.row("Output", text.Shorten(string(v.Output), 200))
 	w.row("As of", fmt.Sprintf("partition %d, offset %s", v.AsOf.Partition, v.AsOf.Offset))
 	if err := w.Flush(); err != nil {
 		return err
@@ -162,7 +163,7 @@ func taskTable(out io.Writer, v events.TaskView) error {
 			}
 		}
 		w.row(s.ID, stateText(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
-			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, shorten(errorText(failed), 60))
+			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, text.Shorten(errorText(failed), 60))
 	}
 	return w.Flush()
 }

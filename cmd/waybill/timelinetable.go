@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // printTimeline prints a timeline as a table.
@@ -56,7 +57,7 @@ func instanceOf(l *events.Line) string {
 	if json.Unmarshal(l.Data, &data) != nil {
 		return "" // unknown event type
 	}
-	return shorten(printable(data.Instance), 40)
+	return text.Shorten(printable(data.Instance), 40)
 }
 
 // durationText formats a duration; nil is "".

@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -78,12 +79,12 @@ func TestInterruptedDemo(t *testing.T) {
 
 func createTopics(t *testing.T, cfg kafka.Config) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2}); err != nil {
+	if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }

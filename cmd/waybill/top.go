@@ -147,7 +147,7 @@ func (o *topOptions) draw(out *bytes.Buffer, v, before *overview) error {
 			out.WriteString("\n")
 		}
 		if columns > 0 {
-			line = shorten(line, columns)
+			line = text.Shorten(line, columns)
 		}
 		out.WriteString("\x1b[K" + line) // clear the rest of the line
 	}

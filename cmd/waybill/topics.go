@@ -9,7 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -42,7 +42,7 @@ whether existing topics are good enough.`,
 			if err != nil {
 				return err
 			}
-			want := kafka.CreateTopicsOptions{Partitions: partitions, Replication: replication}
+			want := kafkaadmin.CreateTopicsOptions{Partitions: partitions, Replication: replication}
 			if want.Agents, err = requestTopics(agents, agentPartitions); err != nil {
 				return err
 			}
@@ -155,12 +155,12 @@ than it should be.`,
 }
 
 // openAdmin connects a command that needs topics and groups only.
-func openAdmin(cmd *cobra.Command, conn *connection) (*kafka.Admin, error) {
+func openAdmin(cmd *cobra.Command, conn *connection) (*kafkaadmin.Admin, error) {
 	cfg, err := conn.kafka("waybill")
 	if err != nil {
 		return nil, err
 	}
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -212,7 +212,7 @@ func verifiedTable(out io.Writer, v *verify.Result) error {
 		if f.Topic != "" {
 			at = fmt.Sprintf("%s/%d/%s", f.Topic, f.Partition, f.Offset)
 		}
-		w.row(f.Promise, dash(idText(f.Task)), at, shorten(f.What, 200))
+		w.row(f.Promise, dash(idText(f.Task)), at, text.Shorten(f.What, 200))
 	}
 	if err := w.Flush(); err != nil || len(v.Timeline) == 0 {
 		return err

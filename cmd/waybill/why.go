@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 func newTaskWhy() *cobra.Command {
@@ -73,7 +74,7 @@ func whyTable(out io.Writer, y *replay.Why) error {
 		w.row("Until", tableTime(y.Until))
 	}
 	if y.Error != nil {
-		w.row("Error", shorten(errorText(y.Error), 200))
+		w.row("Error", text.Shorten(errorText(y.Error), 200))
 	}
 	w.row("Unblocked by", y.Moves)
 	if err := w.Flush(); err != nil || len(y.Steps) < 2 {

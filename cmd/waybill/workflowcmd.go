@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Validate, apply, list, draw and delete workflow definitions"}
-	cmd.AddCommand(newWorkflowValidate(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
+	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, draw and delete workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
 	return cmd
 }
 
@@ -163,7 +163,7 @@ func (l *logbook) allDefinitions(ctx context.Context) ([]registry.Definition, er
 	return l.listDefinitions(ctx, registry.ListAll)
 }
 
-type listDefinitions func(context.Context, *kafka.Admin, events.Namespace) ([]registry.Definition, error)
+type listDefinitions func(context.Context, *kafkaadmin.Admin, events.Namespace) ([]registry.Definition, error)
 
 func (l *logbook) listDefinitions(ctx context.Context, read listDefinitions) (list []registry.Definition, err error) {
 	err = l.askBrokers(ctx, func(ctx context.Context) error {
@@ -206,7 +206,7 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 		if s.Definition != nil {
 			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
 		}
-		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), shorten(s.Fault, 120)}
+		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), text.Shorten(s.Fault, 120)}
 	})
 }
 

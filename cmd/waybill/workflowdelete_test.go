@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
@@ -63,7 +64,7 @@ func TestTombstoneFromOutside(t *testing.T) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
 		createTopics(t, cfg)
 		s := &system{broker: b, ns: cfg.Namespace, partitions: 2}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

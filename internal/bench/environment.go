@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -96,7 +97,7 @@ func (s *environment) client(opts ...kgo.Opt) (*kgo.Client, error) {
 
 // prepare creates the topics, and writes the definitions before any role reads them.
 func (s *environment) prepare(ctx context.Context, partitions int32, definitions ...*workflow.Definition) error {
-	admin, err := kafka.OpenAdmin(s.cfg)
+	admin, err := kafkaadmin.Open(s.cfg)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (s *environment) prepare(ctx context.Context, partitions int32, definitions
 	if err := instance.CheckReachable(ctx, admin); err != nil {
 		return err
 	}
-	topics := kafka.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
+	topics := kafkaadmin.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
 	for _, d := range definitions {
 		for _, name := range d.Agents() {
 			topics.Agents[name] = agentPartitions
@@ -262,7 +263,7 @@ func (r *roles) awaitJoined(ctx context.Context, n *instance.Instance) error {
 
 // awaitGroupsStable returns when the groups are stable. A cluster without groups needs a moment until it has a
 // coordinator.
-func awaitGroupsStable(ctx context.Context, admin *kafka.Admin, groups []string) error {
+func awaitGroupsStable(ctx context.Context, admin *kafkaadmin.Admin, groups []string) error {
 	waiting, cancel := context.WithTimeout(ctx, joinWithin)
 	defer cancel()
 	for len(groups) > 0 {

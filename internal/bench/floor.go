@@ -10,12 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // Floor is the result of the floor.
@@ -100,7 +99,7 @@ func runFloor(ctx context.Context, o *Options, dir string, ns events.Namespace, 
 	if f.load.Inflight > 0 {
 		f.slots = make(chan struct{}, f.load.Inflight)
 	}
-	admin, err := kafka.OpenAdmin(f.env.cfg)
+	admin, err := kafkaadmin.Open(f.env.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +170,7 @@ func unlessCancelled(ctx context.Context, err error) error {
 	return err
 }
 
-func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error) {
+func (f *floor) measure(ctx context.Context, admin *kafkaadmin.Admin) (*Floor, error) {
 	if err := f.awaitJoined(ctx, admin); err != nil {
 		return nil, err
 	}
@@ -198,7 +197,7 @@ func (f *floor) measure(ctx context.Context, admin *kafka.Admin) (*Floor, error)
 		Bytes: used.plainBytes, WireBytes: used.wireBytes, Task: quantiles(&f.tally.task)}, nil
 }
 
-func (f *floor) awaitJoined(ctx context.Context, admin *kafka.Admin) error {
+func (f *floor) awaitJoined(ctx context.Context, admin *kafkaadmin.Admin) error {
 	ns := f.env.cfg.Namespace
 	groups := []string{ns.SchedulerGroup(), ns.SupervisorGroup()}
 	for i := range min(len(agents), f.load.Steps) {

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // Types of a task's last event, of holds, and of starts and time-outs of attempts.
@@ -49,7 +49,7 @@ type observer struct {
 }
 
 // observe opens an observer that starts at the current end of the log.
-func observe(ctx context.Context, s *environment, admin *kafka.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
+func observe(ctx context.Context, s *environment, admin *kafkaadmin.Admin, o *orders, t *tally, slots chan struct{}) (*observer, error) {
 	topic := s.cfg.Namespace.Events()
 	ends, err := admin.EndOffsets(ctx, topic)
 	if err != nil {

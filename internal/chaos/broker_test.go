@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -250,9 +251,9 @@ func TestBrokersKeepAcknowledgedRecords(t *testing.T) {
 	}
 }
 
-func openClients(t *testing.T, cfg kafka.Config) (*kafka.Admin, *kafka.Producer) {
+func openClients(t *testing.T, cfg kafka.Config) (*kafkaadmin.Admin, *kafka.Producer) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

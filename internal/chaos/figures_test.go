@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -39,12 +40,12 @@ func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration)
 	s := &figureSystem{t: t, broker: b, dir: t.TempDir(), cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}}
 	ctx, cancel := context.WithTimeout(t.Context(), adminWithin)
 	defer cancel()
-	admin, err := kafka.OpenAdmin(s.cfg)
+	admin, err := kafkaadmin.Open(s.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := admin.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.producer, err = kafka.OpenProducer(s.cfg); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -82,7 +83,7 @@ const repliesTo = "told"
 func prepare(ctx context.Context, t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	admin, producer := openClients(t, cfg)
-	topics := kafka.CreateTopicsOptions{Partitions: events.DefaultPartitions, Agents: map[string]int32{}}
+	topics := kafkaadmin.CreateTopicsOptions{Partitions: events.DefaultPartitions, Agents: map[string]int32{}}
 	for _, name := range demo.Services {
 		topics.Agents[name] = events.DefaultPartitions
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -66,7 +67,7 @@ func (m *mix) exempt(reply *events.Record) bool {
 // how long that took.
 func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 	m.t.Helper()
-	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
+	admin, err := kafkaadmin.Open(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 
 // lag returns the number of records that the groups have not consumed. A group's offset may stay below the end if only
 // transaction markers follow.
-func (m *mix) lag(ctx context.Context, admin *kafka.Admin) (int64, error) {
+func (m *mix) lag(ctx context.Context, admin *kafkaadmin.Admin) (int64, error) {
 	groups := []string{m.ns.SchedulerGroup(), m.ns.SupervisorGroup(), m.ns.NotifierGroup()}
 	for _, name := range demo.Services {
 		groups = append(groups, m.ns.AgentGroup(name))
@@ -131,7 +132,7 @@ func (m *mix) lag(ctx context.Context, admin *kafka.Admin) (int64, error) {
 }
 
 // unreadRecords counts the records among the last offsets of some partitions.
-func (m *mix) unreadRecords(ctx context.Context, admin *kafka.Admin, topic string, behind map[int32]int64) (int64, error) {
+func (m *mix) unreadRecords(ctx context.Context, admin *kafkaadmin.Admin, topic string, behind map[int32]int64) (int64, error) {
 	if len(behind) == 0 {
 		return 0, nil
 	}
@@ -248,7 +249,7 @@ func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 			m.t.Fatalf("read %s: %v", topic, err)
 		}
 	}
-	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
+	admin, err := kafkaadmin.Open(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -341,7 +342,7 @@ func (m *mix) compareDigests(ctx context.Context, c *verify.Checker) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	admin, err := kafka.OpenAdmin(m.site.proxiedConfig(m.ns))
+	admin, err := kafkaadmin.Open(m.site.proxiedConfig(m.ns))
 	if err != nil {
 		m.t.Fatal(err)
 	}

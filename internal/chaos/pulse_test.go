@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 const (
@@ -28,7 +29,7 @@ type brokerProbe struct {
 // startBrokerProbe runs a probe until the test ends. The broker may be killed and restarted.
 func startBrokerProbe(t *testing.T, cfg kafka.Config, topic string) *brokerProbe {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -43,7 +44,7 @@ type system struct {
 	dir     string
 	session time.Duration
 	txn     time.Duration
-	admin   *kafka.Admin
+	admin   *kafkaadmin.Admin
 	service service
 	seen    *watch
 	load    *slowLoad
@@ -62,11 +63,11 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 	ctx, cancel := context.WithTimeout(t.Context(), adminWithin)
 	defer cancel()
 	var err error
-	if s.admin, err = kafka.OpenAdmin(s.cfg); err != nil {
+	if s.admin, err = kafkaadmin.Open(s.cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.admin.Close)
-	if _, err := s.admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
+	if _, err := s.admin.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: systemPartitions, Agents: map[string]int32{systemAgent: systemPartitions}}); err != nil {
 		t.Fatal(err)
 	}
 	producer, err := kafka.OpenProducer(s.cfg)

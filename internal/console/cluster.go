@@ -6,18 +6,19 @@ import (
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/projections"
 )
 
 // workflows lists the applied versions with their tasks. A version that has tasks is listed even if it was
 // deleted.
-func (c *call) workflows(*noParameters) (*workflowList, error) {
-	views, reflected := map[string]*WorkflowView{}, map[int32]int64{}
-	of := func(name string, version int) *WorkflowView {
+func (c *call) workflows(*noParameters) (*consoleapi.WorkflowList, error) {
+	views, reflected := map[string]*consoleapi.Workflow{}, map[int32]int64{}
+	of := func(name string, version int) *consoleapi.Workflow {
 		key := name + "/" + strconv.Itoa(version)
 		if views[key] == nil {
-			views[key] = &WorkflowView{Workflow: name, Version: version, Steps: []string{}, Agents: []string{}, Tasks: map[events.TaskState]int64{}}
+			views[key] = &consoleapi.Workflow{Workflow: name, Version: version, Steps: []string{}, Agents: []string{}, Tasks: map[events.TaskState]int64{}}
 		}
 		return views[key]
 	}
@@ -39,11 +40,11 @@ func (c *call) workflows(*noParameters) (*workflowList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &workflowList{Workflows: []WorkflowView{}, AsOf: asOf(reflected), Incomplete: lacks}
+	l := &consoleapi.WorkflowList{Workflows: []consoleapi.Workflow{}, AsOf: asOf(reflected), Incomplete: lacks}
 	for _, v := range views {
 		l.Workflows = append(l.Workflows, *v)
 	}
-	slices.SortFunc(l.Workflows, func(a, b WorkflowView) int {
+	slices.SortFunc(l.Workflows, func(a, b consoleapi.Workflow) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Version, b.Version))
 	})
 	return l, nil
@@ -84,7 +85,7 @@ func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next 
 	return progress, nil
 }
 
-func (c *call) agents(*noParameters) (*agentList, error) {
+func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
 	list, err := c.cfg.Cluster.Agents(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the agents: %v", err)
@@ -103,15 +104,15 @@ func (c *call) agents(*noParameters) (*agentList, error) {
 		list[i].InFlight = inFlight[list[i].Agent]
 	}
 	lacks, err := c.incompletePartitions(progress, nil)
-	return &agentList{Agents: list, AsOf: asOf(reflected), Incomplete: lacks}, err
+	return &consoleapi.AgentList{Agents: list, AsOf: asOf(reflected), Incomplete: lacks}, err
 }
 
-func (c *call) partitions(*noParameters) (*partitionList, error) {
+func (c *call) partitions(*noParameters) (*consoleapi.PartitionList, error) {
 	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
 	if err != nil {
 		return nil, unavailable("the schedulers: %v", err)
 	}
-	l := &partitionList{Partitions: []PartitionView{}}
+	l := &consoleapi.PartitionList{Partitions: []consoleapi.Partition{}}
 	read := c.cfg.Index.Progress()
 	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		l.Partitions = append(l.Partitions, partitionView(p, counts, next, read[p], scheduling[p]))
@@ -123,8 +124,8 @@ func (c *call) partitions(*noParameters) (*partitionList, error) {
 	return l, err
 }
 
-func partitionView(p int32, counts projections.Counts, next int64, read index.Progress, by Scheduling) PartitionView {
-	v := PartitionView{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
+func partitionView(p int32, counts projections.Counts, next int64, read index.Progress, by Scheduling) consoleapi.Partition {
+	v := consoleapi.Partition{Partition: p, Epoch: counts.Epoch, Lag: by.Lag, Restored: 1, End: strconv.FormatInt(max(read.End, next), 10),
 		AsOf: events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)}, OldestDue: events.InstantText(counts.OldestDue)}
 	if counts.Owner != "" {
 		v.Owner = &counts.Owner

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // Config configures a console.
@@ -167,12 +168,12 @@ func (c *Console) routeError(r *http.Request) error {
 		}
 	}
 	if len(methods) > 0 {
-		return badMethod("%s accepts %s, not %s", printable(r.URL.Path), strings.Join(methods, " and "), printable(r.Method))
+		return badMethod("%s accepts %s, not %s", consoleapi.Printable(r.URL.Path), strings.Join(methods, " and "), consoleapi.Printable(r.Method))
 	}
 	if strings.HasPrefix(r.URL.Path, api+"/tasks/") {
-		return notFound("there is no %s; a slash in a task's id is %%2F, and the ids . and .. are %%2E and %%2E%%2E; %s lists what there is", printable(r.URL.Path), openAPIPath)
+		return notFound("there is no %s; a slash in a task's id is %%2F, and the ids . and .. are %%2E and %%2E%%2E; %s lists what there is", consoleapi.Printable(r.URL.Path), openAPIPath)
 	}
-	return notFound("there is no %s; %s lists what there is", printable(r.URL.Path), openAPIPath)
+	return notFound("there is no %s; %s lists what there is", consoleapi.Printable(r.URL.Path), openAPIPath)
 }
 
 // call is a request that is being answered.
@@ -226,7 +227,7 @@ func (c *Console) withWriteDeadline(w http.ResponseWriter, write func()) {
 
 // fail answers with a problem. Other errors are internal ones and are passed to Config.Failed.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var p *Problem
+	var p *consoleapi.Problem
 	switch {
 	case errors.As(err, &p):
 	case errors.Is(r.Context().Err(), context.Canceled) && errors.Is(err, context.Canceled):

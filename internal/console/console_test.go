@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -51,9 +52,9 @@ func pagesOf[L, T any](t testing.TB, w *world, s server, route, question string,
 	}
 }
 
-func problem(t testing.TB, r reply, status int) Problem {
+func problem(t testing.TB, r reply, status int) consoleapi.Problem {
 	t.Helper()
-	var p Problem
+	var p consoleapi.Problem
 	if err := json.Unmarshal([]byte(r.body), &p); err != nil || r.header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("%d %s is no problem (%v)", r.status, r.body, err)
 	}
@@ -78,7 +79,7 @@ func TestTaskAnswers(t *testing.T) {
 		if next, err := strconv.ParseInt(got.AsOf.Offset, 10, 64); err != nil || got.AsOf.Partition != p || next <= w.last(id).Offset {
 			t.Errorf("task %s is as of %+v, and its last event is at %d/%d", id, got.AsOf, p, w.last(id).Offset)
 		}
-		lines := get[timelineView](t, w, s, api+"/tasks/{id}/timeline", path+"/timeline").Lines
+		lines := get[consoleapi.Timeline](t, w, s, api+"/tasks/{id}/timeline", path+"/timeline").Lines
 		if uint64(len(lines)) != task.Seq || lines[0].Seq != 1 || lines[len(lines)-1].Seq != task.Seq {
 			t.Errorf("task %s: %d lines of %d events", id, len(lines), task.Seq)
 		}
@@ -178,7 +179,7 @@ func walk(t *testing.T, w *world, consoles []server, filter string, size int) (i
 		if token != "" {
 			q.Set("page_token", token)
 		}
-		l := get[taskList](t, w, consoles[i%len(consoles)], api+"/tasks", api+"/tasks?"+q.Encode())
+		l := get[consoleapi.TaskPage](t, w, consoles[i%len(consoles)], api+"/tasks", api+"/tasks?"+q.Encode())
 		if len(l.Tasks) > size || len(l.AsOf) != int(w.partitions) || len(l.Incomplete) != 0 {
 			t.Fatalf("a page of %d has %d, as of %v, without %v", size, len(l.Tasks), l.AsOf, l.Incomplete)
 		}
@@ -230,7 +231,7 @@ func TestAnyConsoleAnswers(t *testing.T) {
 		}
 	}
 	for _, s := range consoles {
-		if got := get[partitionList](t, w, s, api+"/partitions", api+"/partitions"); len(got.Partitions) != int(w.partitions) {
+		if got := get[consoleapi.PartitionList](t, w, s, api+"/partitions", api+"/partitions"); len(got.Partitions) != int(w.partitions) {
 			t.Errorf("%d partitions", len(got.Partitions))
 		}
 	}
@@ -242,7 +243,7 @@ func TestIDsOfDots(t *testing.T) {
 	s := w.console(t, nil)
 	for _, id := range []string{".", ".."} {
 		for _, what := range []string{"", "/timeline"} {
-			if r := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id)+what, ""), http.StatusNotFound); !strings.Contains(r.Detail, `no task "`+id+`"`) {
+			if r := problem(t, ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id)+what, ""), http.StatusNotFound); !strings.Contains(r.Detail, `no task "`+id+`"`) {
 				t.Errorf("%s%s: %s", id, what, r.Detail)
 			}
 		}
@@ -257,7 +258,7 @@ func TestClusterAnswers(t *testing.T) {
 		states[task.State]++
 	}
 	sum := map[events.TaskState]int64{}
-	for _, v := range get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {
+	for _, v := range get[consoleapi.WorkflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {
 		addCounts(sum, v.Tasks)
 	}
 	for state, n := range sum {
@@ -269,7 +270,7 @@ func TestClusterAnswers(t *testing.T) {
 		t.Errorf("tasks by state: %v, want %v", sum, states)
 	}
 	open, all := int64(0), int64(0)
-	for _, p := range get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
+	for _, p := range get[consoleapi.PartitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
 		open, all = open+p.OpenTasks, all+p.Tasks
 		if p.Owner == nil || p.Restored != 1 || p.Partition == 0 && p.Lag != 7 {
 			t.Errorf("partition %+v", p)
@@ -278,7 +279,7 @@ func TestClusterAnswers(t *testing.T) {
 	if want := states[events.StatePending] + states[events.StateProcessing] + states[events.StateError] + states[events.StateUndoing]; open != want || all != int64(len(w.tasks)) {
 		t.Errorf("%d open tasks of %d, want %d of %d", open, all, want, len(w.tasks))
 	}
-	if list := get[agentList](t, w, s, api+"/agents", api+"/agents").Agents; len(list) != 1 {
+	if list := get[consoleapi.AgentList](t, w, s, api+"/agents", api+"/agents").Agents; len(list) != 1 {
 		t.Errorf("agents %v", list)
 	}
 	for _, of := range []string{"alerts", "deadletters"} {
@@ -304,15 +305,15 @@ func TestDeadlettersPageByPage(t *testing.T) {
 	w.other["waybill.deadletters"] = nil
 	comes(23, w.now.Add(-time.Hour))
 	route := api + "/deadletters"
-	all := get[deadletterList](t, w, s, route, route+"?limit=1000").Deadletters
-	pages := pagesOf(t, w, s, route, "reason=bad_json", func(l deadletterList) ([]DeadletterView, int64, string) {
+	all := get[consoleapi.DeadletterPage](t, w, s, route, route+"?limit=1000").Deadletters
+	pages := pagesOf(t, w, s, route, "reason=bad_json", func(l consoleapi.DeadletterPage) ([]consoleapi.Deadletter, int64, string) {
 		comes(1, w.now)
 		return l.Deadletters, l.Left, l.NextPageToken
 	})
 	if len(all) != 23 || !reflect.DeepEqual(pages, all) {
 		t.Errorf("%d dead letters page by page, %d on one", len(pages), len(all))
 	}
-	token := get[deadletterList](t, w, s, route, route+"?limit=1").NextPageToken
+	token := get[consoleapi.DeadletterPage](t, w, s, route, route+"?limit=1").NextPageToken
 	for _, other := range []string{route + "?reason=bad_json&page_token=", route + "?since=1h&page_token=", api + "/alerts?page_token="} {
 		if p := problem(t, ask(t, s, http.MethodGet, other+token, ""), http.StatusBadRequest); !strings.Contains(p.Detail, "page token") {
 			t.Errorf("%s: %s", other, p.Detail)
@@ -375,7 +376,7 @@ func TestCommands(t *testing.T) {
 			t.Fatalf("%s: %d %s", verb, r.status, r.body)
 		}
 		readDocument(t).fits(t, http.MethodPost, api+"/tasks/{id}/"+verb, r)
-		var got commandResult
+		var got consoleapi.CommandResult
 		if err := json.Unmarshal([]byte(r.body), &got); err != nil || got.Seq != task.Seq || got.RequestID != "r-1" ||
 			got.AsOf == nil || got.AsOf.Offset != strconv.FormatInt(w.last(task.ID).Offset+1, 10) {
 			t.Errorf("%s: %s, %v", verb, r.body, err)
@@ -420,7 +421,7 @@ func TestSubmit(t *testing.T) {
 	r := ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(id)+`,"workflow":"order","input":{"other":1}}`)
 	problem(t, r, http.StatusConflict)
 	r = ask(t, s, http.MethodPost, api+"/tasks", string(order.Value))
-	var got submitResult
+	var got consoleapi.Submitted
 	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusCreated || got.ID != id || got.State != w.tasks[id].State ||
 		got.AsOf == nil || r.header.Get("Location") != api+"/tasks/"+url.PathEscape(id) {
 		t.Errorf("%d %s, %v", r.status, r.body, err)
@@ -475,7 +476,7 @@ func TestAlerts(t *testing.T) {
 	w.other["waybill.alerts"] = []events.Record{told} // the others are older than 30 days and deleted
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	for _, s := range consoles {
-		all := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=1000&min_offset=end")
+		all := get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=1000&min_offset=end")
 		if len(all.Alerts) != held+1 || all.Left != 0 || len(all.AsOf) != int(w.partitions) || held == 0 || open == 0 || held == open {
 			t.Fatalf("%d alerts and %d more, as of %v, of %d holds, of which %d last", len(all.Alerts), all.Left, all.AsOf, held, open)
 		}
@@ -501,20 +502,22 @@ func TestAlerts(t *testing.T) {
 		if n != open {
 			t.Errorf("%d alerts are open, of %d held tasks", n, open)
 		}
-		first := get[alertList](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=2")
+		first := get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts?since=2000h&limit=2")
 		if len(first.Alerts) != 2 || first.Left != int64(held-1) || *first.Alerts[0].At != *all.Alerts[0].At {
 			t.Errorf("%+v, and %d more of %d", first.Alerts, first.Left, held+1)
 		}
-		if pages := pagesOf(t, w, s, api+"/alerts", "since=2000h", func(l alertList) ([]AlertView, int64, string) { return l.Alerts, l.Left, l.NextPageToken }); !reflect.DeepEqual(pages, all.Alerts) {
+		if pages := pagesOf(t, w, s, api+"/alerts", "since=2000h", func(l consoleapi.AlertPage) ([]consoleapi.Alert, int64, string) {
+			return l.Alerts, l.Left, l.NextPageToken
+		}); !reflect.DeepEqual(pages, all.Alerts) {
 			t.Errorf("%d alerts page by page, want the %d of one", len(pages), len(all.Alerts))
 		}
-		if only := get[alertList](t, w, s, api+"/alerts", api+"/alerts?open=true&limit=1000"); len(only.Alerts) != open || only.Left != 0 {
+		if only := get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts?open=true&limit=1000"); len(only.Alerts) != open || only.Left != 0 {
 			t.Errorf("%d open alerts and %d more, want %d", len(only.Alerts), only.Left, open)
 		}
 	}
 	// Later, closed alerts are only shown on request.
 	w.now = w.now.Add(48 * time.Hour)
-	if late := get[alertList](t, w, consoles[0], api+"/alerts", api+"/alerts?limit=1000"); len(late.Alerts) != open {
+	if late := get[consoleapi.AlertPage](t, w, consoles[0], api+"/alerts", api+"/alerts?limit=1000"); len(late.Alerts) != open {
 		t.Errorf("%d alerts two days later, want the %d open ones", len(late.Alerts), open)
 	}
 }

@@ -25,7 +25,7 @@ type submission json.RawMessage
 
 // submit writes a submission in the format of `waybill.tasks`. Repeating it changes nothing: the id is the
 // idempotency key.
-func (c *call) submit(request *submitRequest) (*submitResult, error) {
+func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 	plain := events.Record{Topic: c.cfg.Namespace.Inbox(events.Tasks), Value: request.Body}
 	id, in, err := events.DecodeInput(events.Tasks, &plain)
 	if err != nil {
@@ -42,9 +42,9 @@ func (c *call) submit(request *submitRequest) (*submitResult, error) {
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
 	}
-	c.w.Header().Set("Location", api+TaskPath(id))
+	c.w.Header().Set("Location", api+consoleapi.TaskPath(id))
 	c.status = http.StatusAccepted
-	answer := &submitResult{ID: id}
+	answer := &consoleapi.Submitted{ID: id}
 	s := c.awaitIndexed(id, p, 1)
 	if s == nil {
 		return answer, nil
@@ -52,7 +52,7 @@ func (c *call) submit(request *submitRequest) (*submitResult, error) {
 	if same, err := c.sameOrder(id, p, order); err != nil {
 		return nil, err
 	} else if !same {
-		return nil, refused("a task %q with another body exists already; its state is %s", printable(id), s.State)
+		return nil, refused("a task %q with another body exists already; its state is %s", consoleapi.Printable(id), s.State)
 	}
 	c.status = http.StatusCreated
 	answer.State, answer.AsOf = s.State, s.asOf
@@ -68,10 +68,10 @@ func (c *call) checkWorkflow(order *events.Submission) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
-		return unavailable("can't check whether workflow %q exists: %v", printable(order.Workflow), err)
+		return unavailable("can't check whether workflow %q exists: %v", consoleapi.Printable(order.Workflow), err)
 	}
 	if !c.hasWorkflow(order.Workflow, order.Version) {
-		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", printable(order.Workflow), api)
+		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", consoleapi.Printable(order.Workflow), api)
 	}
 	return nil
 }
@@ -87,24 +87,24 @@ func (c *Console) hasWorkflow(name string, version int) bool {
 
 // sameOrder reports whether the existing task was created by this submission.
 func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, error) {
-	found, _, err := c.cfg.Index.Find(p, id)
-	if err != nil || len(found.Places) == 0 {
-		return false, err
+	found, _ := c.cfg.Index.Find(p, id)
+	if len(found.Places) == 0 {
+		return false, nil
 	}
 	first, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", printable(id), err)
+		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", consoleapi.Printable(id), err)
 	case err != nil:
 		return false, err
 	case len(corruption) > 0:
-		return false, unreadableProblem("the submission was written, but can't check whether task %q existed already with another body: %v", printable(id), corruption[0].Err)
+		return false, unreadableProblem("the submission was written, but can't check whether task %q existed already with another body: %v", consoleapi.Printable(id), corruption[0].Err)
 	case len(first) != 1:
-		return false, unreadableProblem("the first event of task %q is no longer in the log", printable(id))
+		return false, unreadableProblem("the first event of task %q is no longer in the log", consoleapi.Printable(id))
 	}
 	e, err := events.DecodeEvent(&first[0])
 	if err != nil {
-		return false, unreadableProblem("the first event of task %q can't be used: %v", printable(id), err)
+		return false, unreadableProblem("the first event of task %q can't be used: %v", consoleapi.Printable(id), err)
 	}
 	received, ok := e.Fact.(*events.TaskReceived)
 	return ok && received.Digest == order.Digest(), nil
@@ -123,8 +123,8 @@ func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
 	news, stop := c.cfg.Index.Subscribe()
 	defer stop()
 	for {
-		found, begun, err := c.cfg.Index.Find(p, id)
-		if err != nil || !begun {
+		found, begun := c.cfg.Index.Find(p, id)
+		if !begun {
 			return nil
 		}
 		if sum := found.Summary; sum != nil && sum.Seq >= seq {
@@ -148,19 +148,22 @@ type commandRequest[B any] struct {
 	Body B
 }
 
-func (c *call) cancel(r *commandRequest[consoleapi.CancelCommand]) (*commandResult, error) {
+func (c *call) cancel(r *commandRequest[consoleapi.CancelCommand]) (*consoleapi.CommandResult, error) {
 	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Cancel, Keep: r.Body.Keep})
 }
 
-func (c *call) resubmit(r *commandRequest[consoleapi.ResubmitCommand]) (*commandResult, error) {
+func (c *call) resubmit(r *commandRequest[consoleapi.ResubmitCommand]) (*consoleapi.CommandResult, error) {
 	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Resubmit, Step: r.Body.Step})
 }
 
-func (c *call) undo(r *commandRequest[consoleapi.UndoCommand]) (*commandResult, error) {
-	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask})
+func (c *call) undo(r *commandRequest[consoleapi.UndoCommand]) (*consoleapi.CommandResult, error) {
+	if r.Body.Processed && c.who.role < UndoProcessed {
+		return nil, c.roleError(c.who, UndoProcessed)
+	}
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask, Processed: r.Body.Processed})
 }
 
-func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*commandResult, error) {
+func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*consoleapi.CommandResult, error) {
 	b := &r.Body
 	if b.As != events.StepCompleted && b.As != events.StepUndone || b.Step == "" {
 		return nil, badRequest(`release needs "step", and "as": "completed" or "undone"`)
@@ -172,7 +175,7 @@ func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*commandRe
 }
 
 // control sends a command and waits for the scheduler's answer.
-func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control) (*commandResult, error) {
+func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control) (*consoleapi.CommandResult, error) {
 	if b.Reason == "" {
 		return nil, badRequest(`"reason" is missing: it is written to the log`)
 	}
@@ -201,11 +204,11 @@ func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
 	case !a.Accepted && a.State == "":
-		return nil, notFound("there is no task %q%s", printable(id), noTaskAdvice)
+		return nil, notFound("there is no task %q%s", consoleapi.Printable(id), consoleapi.NoTaskAdvice)
 	case !a.Accepted:
 		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
 	}
-	done := &commandResult{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
+	done := &consoleapi.CommandResult{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
 	if s := c.awaitIndexed(id, p, a.Seq); s != nil {
 		done.AsOf = s.asOf
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -121,7 +122,7 @@ func FuzzTerm(f *testing.F) {
 		f.Add("note", value)
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
-		text := "state:error " + Term("label", key+"="+value) + " " + Term("agent", "x"+value)
+		text := "state:error " + consoleapi.Term("label", key+"="+value) + " " + consoleapi.Term("agent", "x"+value)
 		name, of, _ := strings.Cut(key+"="+value, "=")
 		control := strings.ContainsFunc(key+value, func(r rune) bool { return r < ' ' || r == 0x7f })
 		got, err := parseFilter(text, noon)

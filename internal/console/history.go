@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -47,7 +48,7 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 	switch text {
 	case "":
 		return 0, nil
-	case logEnd:
+	case consoleapi.LogEnd:
 		ends, err := c.ends()
 		if err == nil && !contains(ends, p) {
 			err = c.incompleteError(c.withoutLeader(c.cfg.Index.Progress(), p))
@@ -56,7 +57,7 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || offset < 0 {
-		return 0, badRequest("min_offset %q: an offset, as as_of has it, or %s", printable(text), logEnd)
+		return 0, badRequest("min_offset %q: an offset, as as_of has it, or %s", consoleapi.Printable(text), consoleapi.LogEnd)
 	}
 	return offset, nil
 }
@@ -78,10 +79,8 @@ func contains[T any](of map[int32]T, p int32) bool {
 
 // readHistory reads the events of a task.
 func (c *call) readHistory(id string, p int32) (*history, error) {
-	found, begun, err := c.cfg.Index.Find(p, id)
+	found, begun := c.cfg.Index.Find(p, id)
 	switch {
-	case err != nil:
-		return nil, err
 	case !begun:
 		return nil, c.notReadError(p)
 	case len(found.Places) == 0 && found.NoEvent == nil:
@@ -95,16 +94,17 @@ func (c *call) readHistory(id string, p int32) (*history, error) {
 	if found.NoEvent != nil {
 		offsets = append(offsets, found.NoEvent.Offset)
 	}
-	var corruption []Corruption
-	switch h.records, corruption, err = c.cfg.Log.ReadAt(c.r.Context(), p, offsets); {
+	records, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, offsets)
+	switch {
 	case errors.Is(err, ErrUnavailable):
-		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", printable(id), err)
+		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", consoleapi.Printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}
+	h.records = records
 	h.corrupt(corruption, offsets)
 	if len(h.records) < len(offsets) {
-		return nil, unreadableProblem("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), printable(id), len(h.records))
+		return nil, unreadableProblem("the log has only %[3]d of the %[1]d events of task %[2]q", len(offsets), consoleapi.Printable(id), len(h.records))
 	}
 	return h, nil
 }
@@ -144,26 +144,26 @@ const waitingLookupsMax = 2
 // waiting.
 func (c *call) noTask(id string, p int32) error {
 	if at := c.cfg.Index.Progress()[p]; at.Behind {
-		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", printable(id), p, at.Next, at.End)
-		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
+		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", consoleapi.Printable(id), p, at.Next, at.End)
+		e.Incomplete = []consoleapi.Incomplete{{Partition: p, Why: consoleapi.Behind, Restored: at.Restored()}}
 		return e
 	}
 	select {
 	case c.waitingLookupSlots <- struct{}{}:
 		defer func() { <-c.waitingLookupSlots }()
 	default:
-		return notFound("there is no task %q%s", printable(id), noTaskAdvice)
+		return notFound("there is no task %q%s", consoleapi.Printable(id), consoleapi.NoTaskAdvice)
 	}
 	w, err := c.cfg.Log.Waiting(c.r.Context(), id)
 	switch {
 	case err != nil:
-		return notFound("there is no task %q; can't check for a waiting submission: %v", printable(id), err)
+		return notFound("there is no task %q; can't check for a waiting submission: %v", consoleapi.Printable(id), err)
 	case w != nil:
 		p := notFound("%s", w.Describe(id))
 		p.Waiting = true
 		return p
 	}
-	return notFound("there is no task %q%s", printable(id), noTaskAdvice)
+	return notFound("there is no task %q%s", consoleapi.Printable(id), consoleapi.NoTaskAdvice)
 }
 
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
@@ -183,7 +183,7 @@ func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err e
 		break
 	}
 	if f.Task == nil {
-		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", printable(h.id), unreadable, api+TaskPath(h.id))
+		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", consoleapi.Printable(h.id), unreadable, api+consoleapi.TaskPath(h.id))
 	}
 	return f.Task, unreadable, nil
 }
@@ -204,7 +204,7 @@ func (p *unreadableRecord) String() string {
 
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
-func (c *call) task(in *taskRequest) (*taskView, error) {
+func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
 	h, err := c.history(in)
 	if err != nil {
 		return nil, err
@@ -213,19 +213,19 @@ func (c *call) task(in *taskRequest) (*taskView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &taskView{TaskView: task.View(h.owner, h.partition, h.next)}
+	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next)}
 	if unreadable != nil {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}
 	return v, nil
 }
 
-func (c *call) timeline(in *taskRequest) (*timelineView, error) {
+func (c *call) timeline(in *taskRequest) (*consoleapi.Timeline, error) {
 	h, err := c.history(in)
 	if err != nil {
 		return nil, err
 	}
-	v := &timelineView{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []Unreadable{}, AsOf: h.asOf()}
+	v := &consoleapi.Timeline{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []consoleapi.Unreadable{}, AsOf: h.asOf()}
 	for i := range h.records {
 		r := &h.records[i]
 		if line, err := h.line(r); err == nil {
@@ -275,7 +275,7 @@ func (c *call) export(in *taskRequest) (jsonLines, error) {
 	}
 	for i := range h.records {
 		if why := h.lost[h.records[i].Offset]; why != nil {
-			return nil, unreadableProblem("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", printable(h.id), why, api+TaskPath(h.id))
+			return nil, unreadableProblem("an export of task %q would lack an unreadable event: %v; %s/timeline shows the others", consoleapi.Printable(h.id), why, api+consoleapi.TaskPath(h.id))
 		}
 	}
 	var body bytes.Buffer

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 )
 
@@ -14,8 +15,8 @@ func startedPartitions(progress map[int32]index.Progress) []int32 {
 
 // incompletePartitions returns what an answer lacks. progress is how far partitions were read before the answer
 // was computed. leaderless are partitions of which it may lack records because they have no leader.
-func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderless []int32) ([]Incomplete, error) {
-	lacks := []Incomplete{}
+func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderless []int32) ([]consoleapi.Incomplete, error) {
+	lacks := []consoleapi.Incomplete{}
 	var ends map[int32]int64
 	for p := range c.cfg.Partitions {
 		at, is := progress[p]
@@ -23,7 +24,7 @@ func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderles
 		case slices.Contains(leaderless, p):
 			lacks = append(lacks, c.withoutLeader(progress, p))
 		case is && at.Restoring:
-			lacks = append(lacks, Incomplete{Partition: p, Why: Restoring, Restored: at.Restored()})
+			lacks = append(lacks, consoleapi.Incomplete{Partition: p, Why: consoleapi.Restoring, Restored: at.Restored()})
 		case !is:
 			if ends == nil {
 				var err error
@@ -38,8 +39,8 @@ func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderles
 }
 
 // withoutLeader reports a partition without a leader.
-func (c *call) withoutLeader(progress map[int32]index.Progress, p int32) Incomplete {
-	i := Incomplete{Partition: p, Why: NoLeader}
+func (c *call) withoutLeader(progress map[int32]index.Progress, p int32) consoleapi.Incomplete {
+	i := consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}
 	if at, is := progress[p]; is {
 		i.Restored = at.Restored()
 	}
@@ -47,11 +48,11 @@ func (c *call) withoutLeader(progress map[int32]index.Progress, p int32) Incompl
 }
 
 // notStarted reports a partition that isn't being read yet. ends has the partitions with a leader.
-func notStarted(ends map[int32]int64, p int32) Incomplete {
+func notStarted(ends map[int32]int64, p int32) consoleapi.Incomplete {
 	if !contains(ends, p) {
-		return Incomplete{Partition: p, Why: NoLeader}
+		return consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}
 	}
-	return Incomplete{Partition: p, Why: Restoring}
+	return consoleapi.Incomplete{Partition: p, Why: consoleapi.Restoring}
 }
 
 // notReadError is the error of a request about a task of a partition that isn't being read yet.
@@ -64,15 +65,15 @@ func (c *call) notReadError(p int32) error {
 }
 
 // incompleteError is the error of a request that can't be answered without a partition.
-func (c *Console) incompleteError(i Incomplete) *Problem {
-	var e *Problem
+func (c *Console) incompleteError(i consoleapi.Incomplete) *consoleapi.Problem {
+	var e *consoleapi.Problem
 	switch i.Why {
-	case NoLeader:
+	case consoleapi.NoLeader:
 		e = incomplete("%s; start the brokers that have partition %d of %s (kafka-topics.sh --describe --unavailable-partitions names them), "+
 			"`waybill doctor` shows what else is wrong", i, i.Partition, c.cfg.Namespace.Events())
 	default:
 		e = incomplete("%s; ask again", i)
 	}
-	e.Incomplete = []Incomplete{i}
+	e.Incomplete = []consoleapi.Incomplete{i}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -21,13 +22,13 @@ func restoringWorld(t *testing.T) (*world, server) {
 }
 
 // incompleteLists returns what each list reports as missing.
-func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
-	return map[string][]Incomplete{
-		"/tasks":      get[taskList](t, w, s, api+"/tasks", api+"/tasks?page_size=1000").Incomplete,
-		"/alerts":     get[alertList](t, w, s, api+"/alerts", api+"/alerts?open=true").Incomplete,
-		"/workflows":  get[workflowList](t, w, s, api+"/workflows", api+"/workflows").Incomplete,
-		"/agents":     get[agentList](t, w, s, api+"/agents", api+"/agents").Incomplete,
-		"/partitions": get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Incomplete,
+func incompleteLists(t *testing.T, w *world, s server) map[string][]consoleapi.Incomplete {
+	return map[string][]consoleapi.Incomplete{
+		"/tasks":      get[consoleapi.TaskPage](t, w, s, api+"/tasks", api+"/tasks?page_size=1000").Incomplete,
+		"/alerts":     get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts?open=true").Incomplete,
+		"/workflows":  get[consoleapi.WorkflowList](t, w, s, api+"/workflows", api+"/workflows").Incomplete,
+		"/agents":     get[consoleapi.AgentList](t, w, s, api+"/agents", api+"/agents").Incomplete,
+		"/partitions": get[consoleapi.PartitionList](t, w, s, api+"/partitions", api+"/partitions").Incomplete,
 	}
 }
 
@@ -35,17 +36,17 @@ func incompleteLists(t *testing.T, w *world, s server) map[string][]Incomplete {
 func TestListsWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for path, got := range incompleteLists(t, w, s) {
-		if want := []Incomplete{{Partition: 2, Why: Restoring, Restored: 0.25}, {Partition: 3, Why: Restoring}}; !slices.Equal(got, want) {
+		if want := []consoleapi.Incomplete{{Partition: 2, Why: consoleapi.Restoring, Restored: 0.25}, {Partition: 3, Why: consoleapi.Restoring}}; !slices.Equal(got, want) {
 			t.Errorf("%s lacks %v, want %v", path, got, want)
 		}
 	}
 	w.leaderless = []int32{3}
 	for path, got := range incompleteLists(t, w, s) {
-		if want := []Incomplete{{Partition: 2, Why: Restoring, Restored: 0.25}, {Partition: 3, Why: NoLeader}}; !slices.Equal(got, want) {
+		if want := []consoleapi.Incomplete{{Partition: 2, Why: consoleapi.Restoring, Restored: 0.25}, {Partition: 3, Why: consoleapi.NoLeader}}; !slices.Equal(got, want) {
 			t.Errorf("%s lacks %v, want %v", path, got, want)
 		}
 	}
-	for _, v := range get[partitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
+	for _, v := range get[consoleapi.PartitionList](t, w, s, api+"/partitions", api+"/partitions").Partitions {
 		if want := map[int32]float64{0: 1, 1: 1, 2: 0.25}[v.Partition]; v.Restored != want {
 			t.Errorf("of partition %d %v is restored, want %v", v.Partition, v.Restored, want)
 		}
@@ -57,7 +58,7 @@ func TestTasksWhileRestoring(t *testing.T) {
 	w, s := restoringWorld(t)
 	for i := range 40 {
 		id := fmt.Sprint("nobody-", i)
-		r := ask(t, s, http.MethodGet, api+TaskPath(id), "")
+		r := ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id), "")
 		switch p := events.Partition([]byte(id), w.partitions); p {
 		case 2, 3:
 			got := problem(t, r, http.StatusServiceUnavailable)

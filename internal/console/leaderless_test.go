@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // A partition without a leader doesn't affect requests about tasks of other partitions. Responses that lack it say so.
@@ -24,27 +25,27 @@ func TestPartitionWithoutALeader(t *testing.T) {
 			beside = id
 		}
 	}
-	if r := ask(t, s, http.MethodGet, api+TaskPath(beside)+"?min_offset=end", ""); r.status != http.StatusOK {
+	if r := ask(t, s, http.MethodGet, api+consoleapi.TaskPath(beside)+"?min_offset=end", ""); r.status != http.StatusOK {
 		t.Errorf("a task of another partition: %d %s", r.status, r.body)
 	}
-	r := ask(t, s, http.MethodGet, api+TaskPath(there)+"?min_offset=end", "")
+	r := ask(t, s, http.MethodGet, api+consoleapi.TaskPath(there)+"?min_offset=end", "")
 	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
 		t.Errorf("a task of that partition: %s", r.body)
 	}
 	for _, end := range []string{"", "?min_offset=end"} {
-		l := get[alertList](t, w, s, api+"/alerts", api+"/alerts"+end)
+		l := get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts"+end)
 		if !lacksLeaders(l.Incomplete, w.leaderless) {
 			t.Errorf("the alerts%s lack %v", end, l.Incomplete)
 		}
 	}
-	if l := get[deadletterList](t, w, s, api+"/deadletters", api+"/deadletters"); !lacksLeaders(l.Incomplete, w.leaderless) {
+	if l := get[consoleapi.DeadletterPage](t, w, s, api+"/deadletters", api+"/deadletters"); !lacksLeaders(l.Incomplete, w.leaderless) {
 		t.Errorf("the dead letters lack %v", l.Incomplete)
 	}
 }
 
 // lacksLeaders reports whether a response lacks exactly the partitions without a leader.
-func lacksLeaders(lacks []Incomplete, leaderless []int32) bool {
-	return slices.EqualFunc(lacks, leaderless, func(i Incomplete, p int32) bool { return i.Partition == p && i.Why == NoLeader })
+func lacksLeaders(lacks []consoleapi.Incomplete, leaderless []int32) bool {
+	return slices.EqualFunc(lacks, leaderless, func(i consoleapi.Incomplete, p int32) bool { return i.Partition == p && i.Why == consoleapi.NoLeader })
 }
 
 // Lists with min_offset=end have the readable partitions and name the others: one that has lost its leader, and one
@@ -54,7 +55,7 @@ func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 		w := newWorld(t)
 		w.leaderless = []int32{1}
 		s := w.console(t, nil, read...)
-		l := get[taskList](t, w, s, api+"/tasks", api+"/tasks?min_offset=end&page_size=1000")
+		l := get[consoleapi.TaskPage](t, w, s, api+"/tasks", api+"/tasks?min_offset=end&page_size=1000")
 		seen := map[string]bool{}
 		for i := range l.Tasks {
 			seen[l.Tasks[i].ID] = true
@@ -109,7 +110,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 		if events.Partition([]byte(id), w.partitions) != 1 {
 			continue
 		}
-		if p := problem(t, ask(t, s, http.MethodGet, api+TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") {
+		if p := problem(t, ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") {
 			t.Error(p.Detail)
 		}
 		return
@@ -121,7 +122,7 @@ func TestTaskThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	s := w.console(t, nil)
-	path := api + TaskPath(w.some(t, events.StateProcessed).ID)
+	path := api + consoleapi.TaskPath(w.some(t, events.StateProcessed).ID)
 	for _, what := range []string{"", "/timeline", "/why", "/export", "/events"} {
 		if p := problem(t, ask(t, s, http.MethodGet, path+what, ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1") || !strings.Contains(p.Detail, "waybill doctor") {
 			t.Errorf("%s: %s", what, p.Detail)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 )
 
@@ -22,7 +23,7 @@ type tasksRequest struct {
 }
 
 // tasks returns a page of the tasks that match a filter, the newest first.
-func (c *call) tasks(in *tasksRequest) (*taskList, error) {
+func (c *call) tasks(in *tasksRequest) (*consoleapi.TaskPage, error) {
 	p, err := c.page(in)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (c *call) tasks(in *tasksRequest) (*taskList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &taskList{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
+	l := &consoleapi.TaskPage{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
 	for i := range listed.Tasks {
 		l.Tasks[i] = listed.Tasks[i].View()
 	}
@@ -75,7 +76,7 @@ func (c *call) minOffsets(asked listOffsets) (floor map[int32]int64, leaderless 
 	switch text {
 	case "":
 		return nil, nil, nil
-	case logEnd:
+	case consoleapi.LogEnd:
 		if floor, err = c.ends(); err != nil {
 			return nil, nil, err
 		}
@@ -88,7 +89,7 @@ func (c *call) minOffsets(asked listOffsets) (floor map[int32]int64, leaderless 
 	}
 	floor, err = parseOffsets(text, c.cfg.Partitions)
 	if err != nil {
-		return nil, nil, badRequest("min_offset %q: %v", printable(text), err)
+		return nil, nil, badRequest("min_offset %q: %v", consoleapi.Printable(text), err)
 	}
 	return floor, nil, nil
 }
@@ -150,7 +151,7 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
-		e.Incomplete = []Incomplete{{Partition: p, Why: Behind, Restored: at.Restored()}}
+		e.Incomplete = []consoleapi.Incomplete{{Partition: p, Why: consoleapi.Behind, Restored: at.Restored()}}
 		return e
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -52,7 +53,7 @@ func placeOfHold(a *projections.Alert) noticePlace {
 	return noticePlace{a.At.UnixMilli(), false, a.Partition, a.Offset}
 }
 
-func placeOfAlert(v *AlertView) noticePlace {
+func placeOfAlert(v *consoleapi.Alert) noticePlace {
 	p := noticePlace{Apart: v.Seq == 0, Partition: v.Partition}
 	p.Offset, _ = strconv.ParseInt(v.Offset, 10, 64) // it was written by a console
 	if v.At != nil {

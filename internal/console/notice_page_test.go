@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // A page has the newest items, as many as fit, for any order of the input. Little more than the page is in memory.
@@ -133,7 +134,7 @@ func TestLargeDeadletters(t *testing.T) {
 	token, seen := "", 0
 	for pages := 1; ; pages++ {
 		r := ask(t, s, http.MethodGet, api+"/deadletters?limit=1000&page_token="+token, "")
-		var l deadletterList
+		var l consoleapi.DeadletterPage
 		if err := json.Unmarshal([]byte(r.body), &l); err != nil || len(r.body) > noticesMaxBytes || len(l.Deadletters) == 0 {
 			t.Fatalf("page %d: %d bytes, %d dead letters, %v", pages, len(r.body), len(l.Deadletters), err)
 		}

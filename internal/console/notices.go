@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -38,21 +39,21 @@ func (c *call) releaseSlots() {
 }
 
 // ViewAlert converts the alert of a record. If it has no instant, it gets the record's.
-func ViewAlert(a *events.Alert, r *events.Record) AlertView {
+func ViewAlert(a *events.Alert, r *events.Record) consoleapi.Alert {
 	if a.At.IsZero() {
 		a.At = r.Time
 	}
-	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+	return consoleapi.Alert{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10)}
 }
 
 // viewHold converts an alert of the index.
-func viewHold(a *projections.Alert) AlertView {
-	return AlertView{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
+func viewHold(a *projections.Alert) consoleapi.Alert {
+	return consoleapi.Alert{At: events.InstantText(a.At), Task: a.Task, Seq: a.Seq, Code: a.Code, Step: a.Step, Message: a.Message,
 		Partition: a.Partition, Offset: strconv.FormatInt(a.Offset, 10), EndedAt: events.InstantText(a.EndedAt), EndedBy: a.EndedBy}
 }
 
-func alertBytes(v *AlertView) int {
+func alertBytes(v *consoleapi.Alert) int {
 	return noticeBaseBytes + jsonBytes(v.Task, v.Code, v.Step, v.Message)
 }
 
@@ -64,7 +65,7 @@ type alertsRequest struct {
 }
 
 // alerts returns the alerts of held tasks, from the index, and those that belong to no event, from their topic.
-func (c *call) alerts(in *alertsRequest) (*alertList, error) {
+func (c *call) alerts(in *alertsRequest) (*consoleapi.AlertPage, error) {
 	open := ""
 	if in.Open {
 		open = "open"
@@ -86,7 +87,7 @@ func (c *call) alerts(in *alertsRequest) (*alertList, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := newest[AlertView]{window: asked}
+	found := newest[consoleapi.Alert]{window: asked}
 	for i := range held.Alerts {
 		v := viewHold(&held.Alerts[i])
 		found.add(placeOfHold(&held.Alerts[i]), alertBytes(&v), v)
@@ -104,7 +105,7 @@ func (c *call) alerts(in *alertsRequest) (*alertList, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return &alertList{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
+	return &consoleapi.AlertPage{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
 }
 
 // alertQuery is the query of the index. Without since, open alerts of any age are listed.
@@ -121,7 +122,7 @@ func alertQuery(in *alertsRequest, asked *window) projections.AlertQuery {
 
 // alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
 // leaderless are partitions that may have more.
-func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leaderless []int32, err error) {
+func (c *call) alertsOfNoEvent(since time.Time, found *newest[consoleapi.Alert]) (leaderless []int32, err error) {
 	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (c *call) alertsOfNoEvent(since time.Time, found *newest[AlertView]) (leade
 	return leaderless, nil
 }
 
-func deadletterBytes(d *DeadletterView) int {
+func deadletterBytes(d *consoleapi.Deadletter) int {
 	n := noticeBaseBytes + jsonBytes(d.Reason, d.Detail, d.Origin, d.Key, d.SHA256, d.Value)
 	for name, value := range d.Headers {
 		n += jsonBytes(name, value) + len(`"":"",`)
@@ -153,7 +154,7 @@ type deadlettersRequest struct {
 	Reason string `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
 }
 
-func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
+func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, error) {
 	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason)
 	if err != nil {
 		return nil, err
@@ -164,13 +165,13 @@ func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
-			return nil, badRequest("reason %q: one of %v, or several with commas", printable(reason), events.Reasons)
+			return nil, badRequest("reason %q: one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
 	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
-	found := newest[DeadletterView]{window: asked}
+	found := newest[consoleapi.Deadletter]{window: asked}
 	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
 			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
@@ -180,16 +181,16 @@ func (c *call) deadletters(in *deadlettersRequest) (*deadletterList, error) {
 		return nil, unavailable("the dead letters: %v", err)
 	}
 	list, left, next := found.page()
-	lacks := make([]Incomplete, len(leaderless))
+	lacks := make([]consoleapi.Incomplete, len(leaderless))
 	for i, p := range leaderless {
-		lacks[i] = Incomplete{Partition: p, Why: NoLeader}
+		lacks[i] = consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}
 	}
-	return &deadletterList{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
+	return &consoleapi.DeadletterPage{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
 }
 
 // ViewDeadletter converts a record of the dead letters.
-func ViewDeadletter(r *events.Record) DeadletterView {
-	d := DeadletterView{At: events.InstantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
+func ViewDeadletter(r *events.Record) consoleapi.Deadletter {
+	d := consoleapi.Deadletter{At: events.InstantText(r.Time), Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Headers: map[string]string{}}
 	for _, h := range r.Headers {
 		d.Headers[h.Key] = string(h.Value)
 	}

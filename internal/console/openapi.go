@@ -14,6 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // The parts of an OpenAPI 3.1 document that the console's has.
@@ -31,6 +32,7 @@ type (
 		Description string `json:"description"`
 	}
 	operation struct {
+		ID          string                      `json:"operationId"`
 		Summary     string                      `json:"summary"`
 		Role        string                      `json:"x-role"`
 		Parameters  []openAPIParameter          `json:"parameters,omitempty"`
@@ -91,7 +93,7 @@ func describe(routes []route) *openAPIDocument {
 		d.Paths[r.path][strings.ToLower(r.method)] = r.describe(s)
 	}
 	d.Components = components{
-		SecuritySchemes: map[string]securityScheme{"bearer": {"http", "bearer", "The role of a token is viewer (reads), submitter (also submits) or operator (also sends commands)."}},
+		SecuritySchemes: map[string]securityScheme{"bearer": {"http", "bearer", "The role of a token is viewer (reads), submitter (also submits), operator (also sends commands) or undo_processed (also undoes processed tasks)."}},
 		Responses:       describeProblems(s), Schemas: s.components()}
 	return d
 }
@@ -101,7 +103,7 @@ var allProblems = []int{http.StatusBadRequest, http.StatusUnauthorized, http.Sta
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
 
 func (r *route) describe(s *schemas) *operation {
-	o := &operation{Summary: r.summary, Role: r.role.String(), Responses: map[string]*openAPIResponse{}}
+	o := &operation{ID: r.id, Summary: r.summary, Role: r.role.String(), Responses: map[string]*openAPIResponse{}}
 	for _, p := range parametersOf(r.request) {
 		o.Parameters = append(o.Parameters, openAPIParameter{p.name, p.in, p.in == "path", p.text, s.of(p.kind)})
 	}
@@ -113,7 +115,7 @@ func (r *route) describe(s *schemas) *operation {
 	case reflect.TypeFor[eventStream]():
 		content["text/event-stream"] = mediaType{&jsonschema.Schema{Type: "string"}}
 		s.of(reflect.TypeFor[events.Line]())
-		s.of(reflect.TypeFor[Unreadable]())
+		s.of(reflect.TypeFor[consoleapi.Unreadable]())
 	case reflect.TypeFor[jsonLines]():
 		content["application/jsonl"] = mediaType{&jsonschema.Schema{Type: "string"}}
 	default:
@@ -143,7 +145,7 @@ func describeProblems(s *schemas) map[string]*openAPIResponse {
 		status := strconv.Itoa(kind.status)
 		r := responses[status]
 		if r == nil {
-			r = &openAPIResponse{Content: map[string]mediaType{"application/problem+json": {s.of(reflect.TypeFor[Problem]())}}}
+			r = &openAPIResponse{Content: map[string]mediaType{"application/problem+json": {s.of(reflect.TypeFor[consoleapi.Problem]())}}}
 			responses[status] = r
 		} else {
 			r.Description += " "

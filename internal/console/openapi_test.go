@@ -58,8 +58,13 @@ func TestOpenAPIDescribesEverything(t *testing.T) {
 		}
 	}
 	check("the API", d.Info.Description)
+	ids := map[string]bool{}
 	for path, methods := range d.Paths {
 		for method, o := range methods {
+			if o.ID == "" || ids[o.ID] {
+				t.Errorf("%s %s has the operationId %q, which must be unique", method, path, o.ID)
+			}
+			ids[o.ID] = true
 			if o.Summary == "" || strings.HasSuffix(o.Summary, ".") {
 				t.Errorf("%s %s is summarized as %q", method, path, o.Summary)
 			}
@@ -166,7 +171,7 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 		}
 		pattern := regexp.MustCompile(methods["get"].Parameters[i].Schema.Pattern)
 		path := strings.Replace(route, "{id}", id, 1) + "?min_offset="
-		for _, text := range []string{logEnd, "1", "1:1", "0:1,1:2", "", "-1", "1:", "End", "end,0:1", "latest"} {
+		for _, text := range []string{consoleapi.LogEnd, "1", "1:1", "0:1,1:2", "", "-1", "1:", "End", "end,0:1", "latest"} {
 			r := ask(t, s, http.MethodGet, path+text, "")
 			want := http.StatusOK
 			if text != "" && !pattern.MatchString(text) {
@@ -177,8 +182,8 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 			}
 			d.fits(t, http.MethodGet, route, r)
 		}
-		if !pattern.MatchString(logEnd) {
-			t.Errorf("%s: the pattern %s has no %q", route, pattern, logEnd)
+		if !pattern.MatchString(consoleapi.LogEnd) {
+			t.Errorf("%s: the pattern %s has no %q", route, pattern, consoleapi.LogEnd)
 		}
 		checked++
 	}

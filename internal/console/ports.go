@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
@@ -20,7 +21,7 @@ type Index interface {
 	AwaitOffset(ctx context.Context, p int32, offset int64) error
 	// Find returns a task as of what was applied. begun is false if this process hasn't started to read the
 	// partition.
-	Find(p int32, task string) (f projections.Found, begun bool, err error)
+	Find(p int32, task string) (f projections.Found, begun bool)
 	// Progress returns how far each partition was read. Partitions whose end no broker has reported are missing.
 	Progress() map[int32]index.Progress
 	// Subscribe returns a channel that receives a value after records were applied. Several applications may be
@@ -88,7 +89,7 @@ type Waiting struct {
 // Describe returns a message for users.
 func (w *Waiting) Describe(id string) string {
 	return fmt.Sprintf("task %q was not consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
-		printable(id), w.Topic, w.Partition, w.Offset, w.Before)
+		consoleapi.Printable(id), w.Topic, w.Partition, w.Offset, w.Before)
 }
 
 // Stream delivers new events. One goroutine polls it.
@@ -101,7 +102,7 @@ type Stream interface {
 // Cluster is what Kafka knows about schedulers and agents. It is safe for concurrent use.
 type Cluster interface {
 	// Agents lists the agents that have a request topic, by name.
-	Agents(ctx context.Context) ([]AgentView, error)
+	Agents(ctx context.Context) ([]consoleapi.Agent, error)
 	// Agent returns the state of one agent, or ErrUnknownAgent.
 	Agent(ctx context.Context, name string) (replay.AgentState, error)
 	// Scheduling returns the scheduler and lag of each partition.

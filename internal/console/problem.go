@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"net/http"
 	"strconv"
 )
@@ -41,15 +42,15 @@ type problemKind struct {
 var problemKinds []problemKind
 
 // problemOf defines a kind of problem. It returns a constructor that takes the detail.
-func problemOf(status int, name, title, when string) func(format string, args ...any) *Problem {
+func problemOf(status int, name, title, when string) func(format string, args ...any) *consoleapi.Problem {
 	problemKinds = append(problemKinds, problemKind{status, name, when})
-	return func(format string, args ...any) *Problem {
-		return &Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
+	return func(format string, args ...any) *consoleapi.Problem {
+		return &consoleapi.Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
 	}
 }
 
 // writeProblem answers a request with a problem.
-func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
+func writeProblem(w http.ResponseWriter, r *http.Request, p *consoleapi.Problem) {
 	said := *p
 	said.Instance = r.URL.EscapedPath()
 	h := w.Header()

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // A request is a struct. The tag path, query or header of a field names a parameter; jsonschema describes it. The
@@ -114,7 +115,7 @@ func (c *call) decode(request reflect.Value) error {
 	for name, values := range query {
 		switch {
 		case !slices.Contains(known, name):
-			return badRequest("unknown parameter %q; known: %s", printable(name), cmp.Or(strings.Join(known, ", "), "none"))
+			return badRequest("unknown parameter %q; known: %s", consoleapi.Printable(name), cmp.Or(strings.Join(known, ", "), "none"))
 		case len(values) > 1:
 			return badRequest("the parameter %s is given %d times", name, len(values))
 		}
@@ -131,7 +132,7 @@ func (c *call) decode(request reflect.Value) error {
 		case "query":
 			if text := query.Get(p.name); text != "" {
 				if err := setParameter(field, text); err != nil {
-					return badRequest("%s %q: %v", p.name, printable(text), err)
+					return badRequest("%s %q: %v", p.name, consoleapi.Printable(text), err)
 				}
 			}
 		}
@@ -188,7 +189,7 @@ func decodeObject(raw []byte, into reflect.Value) error {
 	known := jsonFields(into.Type())
 	for name := range given {
 		if _, ok := known[name]; !ok {
-			return badRequest("unknown field %q in the body; known: %s", printable(name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return badRequest("unknown field %q in the body; known: %s", consoleapi.Printable(name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 	err := json.Unmarshal(raw, into.Addr().Interface())

@@ -13,7 +13,8 @@ import (
 // routes is the only one.
 type route struct {
 	method, path string
-	role         Role // required role
+	id           string // the operationId: what generators of clients name the operation by
+	role         Role   // required role
 	summary      string
 	request      reflect.Type // a struct: see request.go
 	answer       reflect.Type // of a successful request
@@ -32,18 +33,18 @@ const api = consoleapi.Prefix
 
 // getRoute declares a route that reads. In has the parameters as fields. Out is the answer: a value that becomes JSON,
 // jsonLines, or eventStream.
-func getRoute[In, Out any](path, summary string, handle func(*call, *In) (Out, error)) route {
-	return declare(http.MethodGet, path, Viewer, summary, handle)
+func getRoute[In, Out any](id, path, summary string, handle func(*call, *In) (Out, error)) route {
+	return declare(id, http.MethodGet, path, Viewer, summary, handle)
 }
 
 // postRoute declares a route that writes. In also has the body, as its field Body.
-func postRoute[In, Out any](path string, role Role, summary string, handle func(*call, *In) (Out, error)) route {
-	return declare(http.MethodPost, path, role, summary, handle).
+func postRoute[In, Out any](id, path string, role Role, summary string, handle func(*call, *In) (Out, error)) route {
+	return declare(id, http.MethodPost, path, role, summary, handle).
 		fails(http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
 }
 
-func declare[In, Out any](method, path string, role Role, summary string, handle func(*call, *In) (Out, error)) route {
-	r := route{method: method, path: api + path, role: role, summary: summary, request: reflect.TypeFor[In](), answer: reflect.TypeFor[Out]()}
+func declare[In, Out any](id, method, path string, role Role, summary string, handle func(*call, *In) (Out, error)) route {
+	r := route{id: id, method: method, path: api + path, role: role, summary: summary, request: reflect.TypeFor[In](), answer: reflect.TypeFor[Out]()}
 	if strings.Contains(path, "{id}") {
 		r.problems = []int{http.StatusNotFound}
 	}
@@ -88,7 +89,7 @@ func (c *Console) handler(route route) http.Handler {
 			err = c.roleError(who, route.role)
 		}
 		if err == nil && route.streams() && r.Method == http.MethodHead {
-			err = badMethod("%s is a stream without end: use GET", printable(r.URL.Path))
+			err = badMethod("%s is a stream without end: use GET", consoleapi.Printable(r.URL.Path))
 		}
 		if err == nil && r.Method == http.MethodPost {
 			err = checkJSON(r)

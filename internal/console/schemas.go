@@ -44,7 +44,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
 	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
 	reflect.TypeFor[consoleapi.DeadletterPage]():  "A page of dead letters.",
-	reflect.TypeFor[consoleapi.Incomplete]():      "A partition of which an answer lacks something, and why.",
+	reflect.TypeFor[consoleapi.Incomplete]():      "A partition that is missing from an answer or is incomplete in it, and the reason.",
 	reflect.TypeFor[consoleapi.Unreadable]():      "A record of a task that is not an event, or is corrupt.",
 	reflect.TypeFor[consoleapi.Problem]():         "An error as in RFC 9457.",
 }
@@ -52,8 +52,8 @@ var described = map[reflect.Type]string{
 // paramSchemas are the schemas of the types of parameters.
 var paramSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[taskID]():      {Type: "string", MinLength: jsonschema.Ptr(1)},
-	reflect.TypeFor[taskOffset]():  {Type: "string", Pattern: "^(" + logEnd + "|[0-9]+)$"},
-	reflect.TypeFor[listOffsets](): {Type: "string", Pattern: "^(" + logEnd + "|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)$"},
+	reflect.TypeFor[taskOffset]():  {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+)$"},
+	reflect.TypeFor[listOffsets](): {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)$"},
 	reflect.TypeFor[pageSize](): {Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(pageMax)),
 		Default: json.RawMessage(fmt.Sprint(pageDefault))},
 }

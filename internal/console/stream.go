@@ -122,8 +122,8 @@ func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	return nil
 }
 
-func unreadableOf(r *events.Record, why error) *Unreadable {
-	u := &Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: printable(why.Error())}
+func unreadableOf(r *events.Record, why error) *consoleapi.Unreadable {
+	u := &consoleapi.Unreadable{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Error: consoleapi.Printable(why.Error())}
 	_, u.Seq, _ = events.EventName(r) // 0 if the headers have none
 	if !r.Time.IsZero() {
 		u.At = r.Time.UTC().Format(events.TimeLayout)
@@ -137,7 +137,7 @@ func appendUnreadable(dst *bytes.Buffer, r *events.Record, why error) error {
 	p := unreadableOf(r, why)
 	data, err := json.Marshal(p)
 	if err == nil {
-		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, UnreadableEvent, data)
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", p.Offset, consoleapi.UnreadableEvent, data)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	after := int64(-1)
 	if text := in.LastEventID; text != "" {
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return none, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, printable(text))
+			return none, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, consoleapi.Printable(text))
 		}
 	}
 	h, err := c.history(&in.taskRequest)
@@ -290,7 +290,7 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 	if text != "" {
 		places, err := parseOffsets(text, c.cfg.Partitions)
 		if err != nil {
-			return none, badRequest("%s %q: an id that this stream gave: %v", name, printable(text), err)
+			return none, badRequest("%s %q: an id that this stream gave: %v", name, consoleapi.Printable(text), err)
 		}
 		ends, err := c.ends()
 		if err != nil {

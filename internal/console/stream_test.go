@@ -15,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // sent is an event of a stream.
@@ -25,7 +26,7 @@ type sent struct {
 
 // streamed is the schema of an event's data, by the event's name.
 func streamed(name string) *jsonschema.Schema {
-	if name == UnreadableEvent {
+	if name == consoleapi.UnreadableEvent {
 		return unreadableSchema
 	}
 	return lineSchema
@@ -233,7 +234,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 			t.Fatal(status)
 		}
 		for n := range task.Seq {
-			if e := <-came; (e.name == UnreadableEvent) != (n == 0) || e.id != e.line.Offset || e.id == "" {
+			if e := <-came; (e.name == consoleapi.UnreadableEvent) != (n == 0) || e.id != e.line.Offset || e.id == "" {
 				t.Fatalf("event %d: %+v", n+1, e)
 			}
 		}
@@ -242,7 +243,7 @@ func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
 		spoilt.Offset, spoilt.Headers = last.Offset+100, nil
 		ended.Offset, ended.Headers = last.Offset+101, events.CloudHeaders((&events.TaskCancelled{}).Type(), "s", events.TaskEventID(task.ID, task.Seq+1))
 		w.comes(spoilt, ended)
-		if e := <-came; e.name != UnreadableEvent || e.line.Offset != offsetText(spoilt.Offset) || e.line.Partition != p {
+		if e := <-came; e.name != consoleapi.UnreadableEvent || e.line.Offset != offsetText(spoilt.Offset) || e.line.Partition != p {
 			t.Errorf("%+v, want what is no event", e)
 		}
 		if e := <-came; e.line.Offset != offsetText(ended.Offset) {

@@ -1,15 +1,19 @@
 package console
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/waybill-run/waybill/internal/consoleapi"
+)
 
 // system returns the system of the console.
-func (c *Console) system() System {
-	return System{ClusterID: c.cfg.ClusterID, Namespace: c.cfg.Namespace}
+func (c *Console) system() consoleapi.System {
+	return consoleapi.System{ClusterID: c.cfg.ClusterID, Namespace: c.cfg.Namespace}
 }
 
 // checkSystem rejects requests that are meant for another system.
 func (c *Console) checkSystem(r *http.Request) error {
-	if meant := SystemOf(r.Header); meant.Differs(c.system()) {
+	if meant := consoleapi.SystemOf(r.Header); meant.Differs(c.system()) {
 		return otherSystem("this console serves %s, but the request is for %s", c.system(), meant)
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 	}
 	s := w.console(t, someTokens(t))
 	for _, headers := range [][]string{nil, {"Host: evil.example"}} {
-		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); SystemOf(r.header) != (System{ClusterID: "c", Namespace: events.DefaultNamespace}) {
+		if r := ask(t, s, http.MethodGet, api+"/tasks", "", headers...); consoleapi.SystemOf(r.header) != (consoleapi.System{ClusterID: "c", Namespace: events.DefaultNamespace}) {
 			t.Errorf("%d: %v", r.status, r.header)
 		}
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"net"
 	"net/http"
 	"sync"
@@ -85,7 +86,7 @@ func (c *Console) authFailure(r *http.Request, reason string) error {
 	}
 	log, others, over := c.denials.add(source, c.clockNow())
 	if c.cfg.Denied != nil {
-		c.cfg.Denied(Denial{Source: source, Path: printable(r.URL.Path), Reason: reason, Log: log, Others: others})
+		c.cfg.Denied(Denial{Source: source, Path: consoleapi.Printable(r.URL.Path), Reason: reason, Log: log, Others: others})
 	}
 	if over {
 		return tooMany("more than %d requests with an invalid token came from %s within %s", failuresMax, source, failuresWithin)

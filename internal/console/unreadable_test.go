@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -32,7 +33,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 		consoles := []server{w.console(t, nil), w.console(t, nil)}
 		path, route := api+"/tasks/"+url.PathEscape(task.ID), api+"/tasks/{id}"
 		for _, s := range consoles {
-			line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
+			line := get[consoleapi.Timeline](t, w, s, route+"/timeline", path+"/timeline")
 			if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
 				t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
 			}
@@ -47,7 +48,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 				}
 				continue
 			}
-			shown := get[taskView](t, w, s, route, path)
+			shown := get[consoleapi.Task](t, w, s, route, path)
 			if shown.State == events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Partition != p || shown.Unreadable.Offset != offset || shown.Unreadable.Error == "" {
 				t.Errorf("the task is shown as %s, before %+v, want offset %s of partition %d", shown.State, shown.Unreadable, offset, p)
 			}
@@ -73,14 +74,14 @@ func TestTaskWithWhatHasNoName(t *testing.T) {
 	w.records[none.Partition] = append(w.records[none.Partition], none, only)
 	s := w.console(t, nil)
 	route := api + "/tasks/{id}"
-	line := get[timelineView](t, w, s, route+"/timeline", api+TaskPath(task.ID)+"/timeline")
+	line := get[consoleapi.Timeline](t, w, s, route+"/timeline", api+consoleapi.TaskPath(task.ID)+"/timeline")
 	if uint64(len(line.Lines)) != task.Seq || len(line.Unreadable) != 1 || line.Unreadable[0].Offset != offsetText(none.Offset) {
 		t.Errorf("%d lines, unreadable %+v", len(line.Lines), line.Unreadable)
 	}
-	if shown := get[taskView](t, w, s, route, api+TaskPath(task.ID)); shown.State != events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offsetText(none.Offset) {
+	if shown := get[consoleapi.Task](t, w, s, route, api+consoleapi.TaskPath(task.ID)); shown.State != events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offsetText(none.Offset) {
 		t.Errorf("shown as %s, before %+v", shown.State, shown.Unreadable)
 	}
-	line = get[timelineView](t, w, s, route+"/timeline", api+TaskPath(string(only.Key))+"/timeline")
+	line = get[consoleapi.Timeline](t, w, s, route+"/timeline", api+consoleapi.TaskPath(string(only.Key))+"/timeline")
 	if len(line.Lines) != 0 || len(line.Unreadable) != 1 || line.Unreadable[0].Offset != offsetText(only.Offset) {
 		t.Errorf("of the only record: %d lines, unreadable %+v", len(line.Lines), line.Unreadable)
 	}
@@ -102,8 +103,8 @@ func TestTaskWithWhatIsCorrupt(t *testing.T) {
 		}
 		offset := offsetText(w.corruption.Next - 1)
 		s := w.console(t, nil)
-		path, route := api+TaskPath(task.ID), api+"/tasks/{id}"
-		line := get[timelineView](t, w, s, route+"/timeline", path+"/timeline")
+		path, route := api+consoleapi.TaskPath(task.ID), api+"/tasks/{id}"
+		line := get[consoleapi.Timeline](t, w, s, route+"/timeline", path+"/timeline")
 		if uint64(len(line.Lines)) != task.Seq-1 || slices.ContainsFunc(line.Lines, func(l events.Line) bool { return l.Seq == uint64(spoilt+1) }) {
 			t.Errorf("without event %d: %d lines of %d", spoilt+1, len(line.Lines), task.Seq)
 		}
@@ -114,7 +115,7 @@ func TestTaskWithWhatIsCorrupt(t *testing.T) {
 			t.Errorf("the export: %s", p.Detail)
 		}
 		if came, _ := openStream(t, s, path+"/events"); spoilt == 0 {
-			if first := <-came; first.name != UnreadableEvent || first.id != offset {
+			if first := <-came; first.name != consoleapi.UnreadableEvent || first.id != offset {
 				t.Errorf("the stream begins with %+v", first)
 			}
 			if p := problem(t, ask(t, s, http.MethodGet, path, ""), http.StatusInternalServerError); !strings.Contains(p.Detail, "its checksum is another") {
@@ -124,7 +125,7 @@ func TestTaskWithWhatIsCorrupt(t *testing.T) {
 			if p := problem(t, ask(t, s, http.MethodPost, api+"/tasks", string(order.Value)), http.StatusInternalServerError); !strings.Contains(p.Detail, "the submission was written") || !strings.Contains(p.Detail, "its checksum is another") {
 				t.Errorf("the same order: %s", p.Detail)
 			}
-		} else if shown := get[taskView](t, w, s, route, path); shown.State == events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offset {
+		} else if shown := get[consoleapi.Task](t, w, s, route, path); shown.State == events.StateUndone || shown.Unreadable == nil || shown.Unreadable.Offset != offset {
 			t.Errorf("the task is shown as %s, before %+v, want offset %s", shown.State, shown.Unreadable, offset)
 		}
 	}
@@ -136,11 +137,11 @@ func TestTaskStreamOfACorruptEnd(t *testing.T) {
 	task := w.some(t, events.StateUndone)
 	last := w.last(task.ID)
 	w.corruptIn, w.corruption = last.Partition, Corruption{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}
-	path := api + TaskPath(task.ID) + "/events"
+	path := api + consoleapi.TaskPath(task.ID) + "/events"
 	for _, s := range []server{w.console(t, nil), w.console(t, nil)} {
 		came, _ := openStream(t, s, path)
 		for n := range task.Seq {
-			if e := <-came; (e.name == UnreadableEvent) != (n == task.Seq-1) || e.id == "" {
+			if e := <-came; (e.name == consoleapi.UnreadableEvent) != (n == task.Seq-1) || e.id == "" {
 				t.Fatalf("event %d: %+v", n+1, e)
 			}
 		}

@@ -3,6 +3,7 @@ package console
 import (
 	"embed"
 	"fmt"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"io/fs"
 	"net/http"
 	"path"
@@ -37,7 +38,7 @@ func (c *Console) page() http.Handler {
 		}
 		content, err := fs.ReadFile(web, path.Join("web", name))
 		if err != nil {
-			c.fail(w, r, notFound("there is no %s; %s lists what there is", printable(r.URL.Path), openAPIPath))
+			c.fail(w, r, notFound("there is no %s; %s lists what there is", consoleapi.Printable(r.URL.Path), openAPIPath))
 			return
 		}
 		h := w.Header()

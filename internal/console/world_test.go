@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/golden"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -188,13 +189,14 @@ func (a *fakeIndex) Progress() map[int32]index.Progress {
 	return progress
 }
 
-func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool, err error) {
+func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool) {
+	var err error
 	if f.Summary, _, err = a.Store.Summary(p, task); err != nil {
-		return f, true, err
+		panic(err)
 	}
 	counts, _, err := a.Counts(p)
 	if err != nil {
-		return f, true, err
+		panic(err)
 	}
 	f.Owner = counts.Owner
 	for i := range a.w.records[p] {
@@ -204,8 +206,10 @@ func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool,
 			}
 		}
 	}
-	f.Places, f.Next, err = a.Store.Places(p, task)
-	return f, contains(a.next, p), err
+	if f.Places, f.Next, err = a.Store.Places(p, task); err != nil {
+		panic(err)
+	}
+	return f, contains(a.next, p)
 }
 
 func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) error {
@@ -371,8 +375,8 @@ func (w *world) writes() int {
 	return len(w.written)
 }
 
-func (w *world) Agents(context.Context) ([]AgentView, error) {
-	return []AgentView{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
+func (w *world) Agents(context.Context) ([]consoleapi.Agent, error) {
+	return []consoleapi.Agent{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
 }
 
 func (w *world) Agent(context.Context, string) (replay.AgentState, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
@@ -21,7 +22,7 @@ const recentWindow = time.Hour
 
 // Collector observes one namespace. It only reads.
 type Collector struct {
-	Admin       *kafka.Admin
+	Admin       *kafkaadmin.Admin
 	Reader      *kafka.Restorer
 	Namespace   events.Namespace
 	ConsoleAddr string // where a local console listens, if one runs

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -60,7 +61,7 @@ func Faults(list []Finding) (n int) {
 	return n
 }
 
-func brokerFindings(n int, copies *kafka.ReplicaStatus) (list []Finding) {
+func brokerFindings(n int, copies *kafkaadmin.ReplicaStatus) (list []Finding) {
 	const under = "kafka-topics.sh --describe --under-replicated-partitions names them"
 	switch {
 	case len(copies.MissingBrokers) > 0:
@@ -114,7 +115,7 @@ func leaderFindings(leaderless map[string][]int32) (list []Finding) {
 	return list
 }
 
-func topicFindings(findings []kafka.Finding) []Finding {
+func topicFindings(findings []kafkaadmin.Finding) []Finding {
 	if len(findings) == 0 {
 		return []Finding{{"topics", OK, "all are as they should be", ""}}
 	}
@@ -126,7 +127,7 @@ func topicFindings(findings []kafka.Finding) []Finding {
 }
 
 // positionFindings judges the committed offsets of schedulers in their inboxes.
-func positionFindings(found []kafka.PositionFinding) (list []Finding) {
+func positionFindings(found []kafkaadmin.PositionFinding) (list []Finding) {
 	foreign := map[string][]int32{}
 	for _, f := range found {
 		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)

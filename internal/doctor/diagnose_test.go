@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // well returns an observation without problems.
@@ -24,7 +25,7 @@ func TestDiagnosis(t *testing.T) {
 		{"all is well", func(*Observation) {}, ""},
 		{"one broker", func(o *Observation) { o.Brokers = 1 }, "brokers note 1: its disk"},
 		{"a broker that is gone", func(o *Observation) {
-			o.Brokers, o.Replicas = 2, kafka.ReplicaStatus{MissingBrokers: []int32{3}, UnderReplicated: map[string][]int32{"waybill.events": {1}}}
+			o.Brokers, o.Replicas = 2, kafkaadmin.ReplicaStatus{MissingBrokers: []int32{3}, UnderReplicated: map[string][]int32{"waybill.events": {1}}}
 		}, "brokers note 2; [3] are unavailable"},
 		{"all brokers but one are gone", func(o *Observation) { o.Brokers, o.Replicas.MissingBrokers = 1, []int32{2, 3} }, "brokers note 1; [2 3] are unavailable"},
 		{"copies that are behind", func(o *Observation) {
@@ -34,17 +35,17 @@ func TestDiagnosis(t *testing.T) {
 		{"too few copies", func(o *Observation) { o.Replicas.UnderMinISR = map[string][]int32{"waybill.events": {1}} },
 			"brokers fault too few replicas are in sync, so nothing can be written to waybill.events [1]"},
 		{"no namespace", func(o *Observation) { o.Exists = false }, "topics fault the namespace waybill. has no topics"},
-		{"a weak topic", func(o *Observation) { o.Topics = []kafka.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
+		{"a weak topic", func(o *Observation) { o.Topics = []kafkaadmin.Finding{{Topic: "waybill.tasks", What: "missing"}} }, "topics fault waybill.tasks: missing"},
 		{"partitions without a leader", func(o *Observation) { o.Leaderless = map[string][]int32{"waybill.events": {1, 3}} },
 			"brokers fault partitions [1 3] of waybill.events have no leader: their records wait"},
 		{"an inbox that was cut off", func(o *Observation) {
-			o.Positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: kafka.PositionCut}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: kafka.PositionCut}}
 		}, "positions fault waybill.tasks/3 ends at 40, but was read up to 57"},
 		{"an inbox whose records were deleted", func(o *Observation) {
-			o.Positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: kafka.PositionTrimmed}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: kafka.PositionTrimmed}}
 		}, "positions fault waybill.tasks/3 begins at 60, but was read only up to 57"},
 		{"a position that somebody has set", func(o *Observation) {
-			o.Positions = []kafka.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: kafka.PositionForeign}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: kafka.PositionForeign}}
 		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -19,7 +20,7 @@ func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 		b.CommitOffset(t, group, topic, 0, first.Offset+1)
 		b.OpenTransaction(t, string(ns)+"doctor", []events.Record{{Topic: topic, Value: []byte("rolled back")}})()
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

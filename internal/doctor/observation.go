@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // Observation is everything that the doctor measured.
@@ -14,12 +15,12 @@ type Observation struct {
 	Namespace events.Namespace
 	Exists    bool // the namespace has topics
 	Brokers   int
-	Replicas  kafka.ReplicaStatus
+	Replicas  kafkaadmin.ReplicaStatus
 	// Leaderless are the partitions without a leader, by topic. If the definitions' partition is among them, nothing
 	// below was observed.
 	Leaderless map[string][]int32
-	Topics     []kafka.Finding
-	Positions  []kafka.PositionFinding
+	Topics     []kafkaadmin.Finding
+	Positions  []kafkaadmin.PositionFinding
 	Workflows  []string // usable definitions, NAME/VERSION
 	Activity
 	// ConsoleAddr is where a local console was looked for, and Console its URL; empty: none answers.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -230,7 +231,7 @@ func history(records []events.Record) map[int32][]events.Record {
 // readAll reads what is committed of every topic.
 func readAll(t *testing.T, cfg kafka.Config) []events.Record {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,16 +129,16 @@ func (x *Index) runSave(s *save) {
 
 // Find returns a task as of what was applied, saved or not. begun is false if this process hasn't started to read
 // the partition.
-func (x *Index) Find(p int32, task string) (f projections.Found, begun bool, err error) {
+func (x *Index) Find(p int32, task string) (f projections.Found, begun bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v := x.views[p]
 	if v == nil {
-		return f, false, nil
+		return f, false
 	}
 	f = v.Find(task)
 	f.Next = max(f.Next, x.progress[p].Next)
-	return f, true, nil
+	return f, true
 }
 
 // AwaitSaved waits until everything of a partition below the offset is applied, then saves it.

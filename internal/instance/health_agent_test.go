@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -33,12 +34,12 @@ func TestAgentLiveness(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := kafkatest.Virtual(t)
 				cfg := kafka.Config{Brokers: b.Addrs, Namespace: events.DefaultNamespace, ClientID: "test", Dial: b.Dial}
-				admin, err := kafka.OpenAdmin(cfg)
+				admin, err := kafkaadmin.Open(cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer admin.Close()
-				if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 1, Agents: map[string]int32{"shop": 1}}); err != nil {
+				if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 1, Agents: map[string]int32{"shop": 1}}); err != nil {
 					t.Fatal(err)
 				}
 				release := make(chan struct{})

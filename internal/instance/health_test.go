@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/watchdog"
@@ -112,12 +113,12 @@ func TestLiveness(t *testing.T) {
 func TestRolesAreReady(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer admin.Close()
-		if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
+		if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 2, Agents: map[string]int32{"shop": 1}}); err != nil {
 			t.Fatal(err)
 		}
 		roles := map[string]func(context.Context, *Instance) error{

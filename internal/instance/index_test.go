@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -28,7 +29,7 @@ type eventLog struct {
 	t      *testing.T
 	broker *kafkatest.Broker
 	cfg    kafka.Config
-	admin  *kafka.Admin
+	admin  *kafkaadmin.Admin
 	out    *kafka.Producer
 	at     time.Time
 	due    time.Time // of all timers, if set
@@ -48,11 +49,11 @@ func newEventLogOn(t *testing.T, broker *kafkatest.Broker) *eventLog {
 	l := &eventLog{t: t, broker: broker, at: time.Now().Add(-time.Hour), tasks: map[int32][]string{},
 		cfg: kafka.Config{Brokers: broker.Addrs, Namespace: broker.Namespace(t), ClientID: "test", Dial: broker.Dial}}
 	var err error
-	if l.admin, err = kafka.OpenAdmin(l.cfg); err != nil {
+	if l.admin, err = kafkaadmin.Open(l.cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.admin.Close)
-	if _, err := l.admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
+	if _, err := l.admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if l.out, err = kafka.OpenProducer(l.cfg); err != nil {

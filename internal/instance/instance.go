@@ -22,6 +22,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -39,7 +40,7 @@ type Instance struct {
 	Name       string // of this process, in owners and ce_source
 	DataDir    string // empty: a temporary folder, if a role needs a store
 	Clock      *brokerclock.Clock
-	Admin      *kafka.Admin
+	Admin      *kafkaadmin.Admin
 	Producer   *kafka.Producer
 
 	config       Config
@@ -118,10 +119,10 @@ func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadT
 var ErrUnreachable = errors.New("unreachable")
 
 // CheckReachable fails early if no broker responds (ErrUnreachable) or the login is refused.
-func CheckReachable(ctx context.Context, admin *kafka.Admin) error {
+func CheckReachable(ctx context.Context, admin *kafkaadmin.Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := admin.Ping(ctx); errors.Is(err, kafka.ErrLogin) {
+	if err := admin.Ping(ctx); errors.Is(err, kafkaadmin.ErrLogin) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("%w: %w; check the network, name your brokers with --brokers, or start one with `waybill up`", ErrUnreachable, err)
@@ -143,7 +144,7 @@ func Open(ctx context.Context, cfg kafka.Config, c Config) (*Instance, error) {
 	c.Metrics.clock.Store(clock)
 	n.Name = processName(c.Name)
 	var err error
-	if n.Admin, err = kafka.OpenAdmin(n.Kafka); err != nil {
+	if n.Admin, err = kafkaadmin.Open(n.Kafka); err != nil {
 		return nil, err
 	}
 	if err := CheckReachable(ctx, n.Admin); err != nil {

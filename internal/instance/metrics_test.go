@@ -17,13 +17,14 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
 // A process no longer reports metrics of a partition that was reassigned. The next owner does, so a sum over processes
 // counts the partition once.
 func TestPartitionsThatWentAreNotMeasured(t *testing.T) {
-	n := &Instance{metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	n := &Instance{metrics: NewMetrics(), Admin: &kafkaadmin.Admin{}, log: slog.New(slog.DiscardHandler)}
 	measured := func() (of []string) {
 		t.Helper()
 		families, err := n.metrics.registry.Gather()
@@ -70,7 +71,7 @@ type measured struct {
 func allMetrics(t *testing.T) measured {
 	t.Helper()
 	n := &Instance{metrics: NewMetrics(), log: slog.New(slog.DiscardHandler)}
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Hooks: n.metrics.hooks()}) // registers the metrics of the client
+	admin, err := kafkaadmin.Open(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Hooks: n.metrics.hooks()}) // registers the metrics of the client
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -123,7 +124,7 @@ func (l *eventLog) claim() {
 func (l *eventLog) remake() {
 	l.t.Helper()
 	l.broker.DeleteTopic(l.t, l.cfg.Namespace.Events())
-	if _, err := l.admin.CreateTopics(l.t.Context(), kafka.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
+	if _, err := l.admin.CreateTopics(l.t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: logPartitions, Replication: 1}); err != nil {
 		l.t.Fatal(err)
 	}
 	l.out.Close() // its client uses the deleted topic

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 const (
@@ -26,17 +27,17 @@ const (
 // (kafka.RestoreProgress), where other processes can read them. The stall check (stallWatch) uses the rest.
 type partitionStatus struct {
 	n            *Instance
-	writeReports func(context.Context, map[int32]kafka.RestoreProgress) error
+	writeReports func(context.Context, map[int32]kafkaadmin.RestoreProgress) error
 	// committedEvents reports which of some events of a partition the log contains.
 	committedEvents func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
 	reportDue       chan struct{} // holds a value while dueReports isn't empty
 
 	mu           sync.Mutex
-	workers      map[string]member               // by owner
-	loggedAt     map[int32]time.Time             // by partition; only of restores that take long
-	lastReports  map[int32]kafka.RestoreProgress // the latest report of restores that have not ended
-	dueReports   map[int32]kafka.RestoreProgress // reports to be written
-	pastSnapshot map[int32]bool                  // partitions that act, or restore from events; snapshot records may still arrive for them
+	workers      map[string]member                    // by owner
+	loggedAt     map[int32]time.Time                  // by partition; only of restores that take long
+	lastReports  map[int32]kafkaadmin.RestoreProgress // the latest report of restores that have not ended
+	dueReports   map[int32]kafkaadmin.RestoreProgress // reports to be written
+	pastSnapshot map[int32]bool                       // partitions that act, or restore from events; snapshot records may still arrive for them
 	// pausedUntil is when the pause of a partition's inboxes ends; see paused.
 	pausedUntil         map[int32]time.Time
 	loading             map[int32]bool        // the partition's finished tasks are not loaded yet
@@ -62,7 +63,7 @@ type member interface {
 
 func newPartitionStatus(n *Instance) *partitionStatus {
 	return &partitionStatus{n: n, writeReports: n.Admin.PublishRestoreProgress, reportDue: make(chan struct{}, 1), workers: map[string]member{},
-		loggedAt: map[int32]time.Time{}, lastReports: map[int32]kafka.RestoreProgress{}, dueReports: map[int32]kafka.RestoreProgress{}, pastSnapshot: map[int32]bool{},
+		loggedAt: map[int32]time.Time{}, lastReports: map[int32]kafkaadmin.RestoreProgress{}, dueReports: map[int32]kafkaadmin.RestoreProgress{}, pastSnapshot: map[int32]bool{},
 		pausedUntil: map[int32]time.Time{}, loading: map[int32]bool{}, moves: map[int32]restoreMove{}, pending: map[int32]bool{}, corruptInboxes: map[inbox]error{}, cutInboxes: map[inbox]error{}, pausedWorkers: map[string]bool{}}
 }
 
@@ -109,7 +110,7 @@ func (s *partitionStatus) restoreProgressed(topic string, p int32, next, end int
 	}
 	for _, l := range s.workers {
 		if id, owns := l.Member(p); owns {
-			s.lastReports[p] = kafka.RestoreProgress{Member: id, Next: next, End: end}
+			s.lastReports[p] = kafkaadmin.RestoreProgress{Member: id, Next: next, End: end}
 			s.queueReport(p, s.lastReports[p])
 		}
 	}
@@ -274,7 +275,7 @@ func (s *partitionStatus) forgetRestore(p int32) (long bool) {
 }
 
 // queueReport queues a report to be written by runReports.
-func (s *partitionStatus) queueReport(p int32, r kafka.RestoreProgress) {
+func (s *partitionStatus) queueReport(p int32, r kafkaadmin.RestoreProgress) {
 	s.dueReports[p] = r
 	select {
 	case s.reportDue <- struct{}{}:
@@ -304,7 +305,7 @@ func (s *partitionStatus) runReports(ctx context.Context) {
 func (s *partitionStatus) commitReports(ctx context.Context) error {
 	s.mu.Lock()
 	saying := s.dueReports
-	s.dueReports = map[int32]kafka.RestoreProgress{}
+	s.dueReports = map[int32]kafkaadmin.RestoreProgress{}
 	s.mu.Unlock()
 	if len(saying) == 0 {
 		return nil

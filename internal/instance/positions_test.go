@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -24,7 +25,7 @@ type positionsLog struct {
 	t      *testing.T
 	broker *kafkatest.Broker
 	cfg    kafka.Config
-	admin  *kafka.Admin
+	admin  *kafkaadmin.Admin
 	lines  *lineLog
 	dir    string
 
@@ -56,7 +57,7 @@ func newPositionsLog(t *testing.T, b *kafkatest.Broker) *positionsLog {
 	l := &positionsLog{t: t, broker: b, lines: &lineLog{}, dir: t.TempDir(), more: make(chan struct{}, 1),
 		cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test", Dial: b.Dial}}
 	var err error
-	if l.admin, err = kafka.OpenAdmin(l.cfg); err != nil {
+	if l.admin, err = kafkaadmin.Open(l.cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.admin.Close)
@@ -91,7 +92,7 @@ func newPositionsLog(t *testing.T, b *kafkatest.Broker) *positionsLog {
 
 func (l *positionsLog) createTopics() {
 	l.t.Helper()
-	_, err := l.admin.CreateTopics(l.t.Context(), kafka.CreateTopicsOptions{Partitions: 1, Replication: 1, Agents: map[string]int32{"one": 1}})
+	_, err := l.admin.CreateTopics(l.t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 1, Replication: 1, Agents: map[string]int32{"one": 1}})
 	if err != nil {
 		l.t.Fatal(err)
 	}

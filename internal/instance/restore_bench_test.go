@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -37,12 +38,12 @@ func BenchmarkRestore(b *testing.B) {
 	broker := kafkatest.Embedded(b)
 	ns := broker.Namespace(b)
 	cfg := kafka.Config{Brokers: broker.Addrs, Namespace: ns, ClientID: "bench", Dial: broker.Dial}
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.CreateTopics(b.Context(), kafka.CreateTopicsOptions{Partitions: benchPartitions, Replication: 1}); err != nil {
+	if _, err := admin.CreateTopics(b.Context(), kafkaadmin.CreateTopicsOptions{Partitions: benchPartitions, Replication: 1}); err != nil {
 		b.Fatal(err)
 	}
 	h := &past{b: b, ns: ns}

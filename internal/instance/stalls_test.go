@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three checks,
@@ -97,7 +98,7 @@ func TestStandsOfAWorkerWithANewClient(t *testing.T) {
 
 // A failed worker owns nothing until another one is opened.
 func TestOwnerOfAPartition(t *testing.T) {
-	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafkaadmin.Admin{}, log: slog.New(slog.DiscardHandler)}
 	s := newPartitionStatus(n)
 	lost := n.schedulerListener(s).WorkerFailed
 	for range 2 {
@@ -114,7 +115,7 @@ func TestOwnerOfAPartition(t *testing.T) {
 
 // Read faults are reported exactly as long as they last.
 func TestUnreadableInboxes(t *testing.T) {
-	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+	n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafkaadmin.Admin{}, log: slog.New(slog.DiscardHandler)}
 	topic, log := n.Kafka.Namespace.Inbox(events.Tasks), n.Kafka.Namespace.Events()
 	s := newPartitionStatus(n)
 	w := &stallWatch{n: n, status: s}
@@ -173,7 +174,7 @@ func TestWaiting(t *testing.T) {
 // An intended pause excuses the inboxes that it pauses, as long as it lasts.
 func TestPausedOnPurpose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafka.Admin{}, log: slog.New(slog.DiscardHandler)}
+		n := &Instance{Partitions: 3, metrics: NewMetrics(), Admin: &kafkaadmin.Admin{}, log: slog.New(slog.DiscardHandler)}
 		ns := n.Kafka.Namespace
 		s := newPartitionStatus(n)
 		const every = stallCheckEvery

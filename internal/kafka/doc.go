@@ -3,7 +3,6 @@
 // this package has the types that fit them.
 //
 //	Config       how to reach the cluster: flags, or a Java client.properties
-//	Admin        topics, their checks and their format; offsets, lag, groups
 //	Follower     a supervisor, as a group member, or an index, with all partitions: reads events
 //	             from its own positions, and knows when it has caught up
 //	Restorer     reads a partition or a topic to its end: restores, and the tools
@@ -11,8 +10,9 @@
 //	Definitions  follows the definitions topic to its current end
 //	Producer     records outside of transactions: submissions, recoveries
 //
-// Packages below it are schedulerworker, a scheduler's transactional member of its group, agentsession, an agent's
-// membership in the group of its requests, and brokerclock, an estimate of broker time. Two others are separate so that a
+// Packages below it are kafkaadmin, which manages topics and inspects groups, schedulerworker, a scheduler's transactional
+// member of its group, agentsession, an agent's membership in the group of its requests, and brokerclock, an estimate of
+// broker time. Two others are separate so that a
 // program that imports the public package links neither: embedded, a broker in this process, and kafkametrics, a hook with Prometheus metrics.
 //
 // # Files
@@ -25,7 +25,6 @@
 //	batch.go                       decodes fetch responses, with reused or owned buffers
 //	restorer_fence.go              aborts a transaction that its dead owner left open
 //	restorer_read_at.go            the records at some offsets
-//	restore_progress.go            publishes the progress of long restores
 //	inbox_gate.go                  pauses and resumes inboxes, as package inboxgate decides
 //	quarantine.go, corruption.go       what can't be read, for the broker's disk has changed it
 //	leaderless.go                  the error of leaderless partitions

@@ -19,6 +19,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -277,8 +278,8 @@ func TestFollowerReadsLargeBatchesBesideABacklog(t *testing.T) {
 	)
 	each(t, func(t *testing.T, s *site) {
 		topic := string(s.NS) + topic
-		s.CreateTopicsWith(t, testPartitions, map[string]string{"max.message.bytes": fmt.Sprint(kafka.MaxMessageBytes)}, topic)
-		cl := s.Outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(kafka.MaxMessageBytes))
+		s.CreateTopicsWith(t, testPartitions, map[string]string{"max.message.bytes": fmt.Sprint(kafkaadmin.MaxMessageBytes)}, topic)
+		cl := s.Outside(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(kafkaadmin.MaxMessageBytes))
 		for range backlog {
 			kafkatest.Submit(t, cl, kafkatest.Input(topic, 0, strings.Repeat("s", small)))
 		}

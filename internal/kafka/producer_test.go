@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"context"
@@ -13,14 +13,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
-func openProducer(t *testing.T, c Config, opts ...ProducerOption) *Producer {
+func openProducer(t *testing.T, c kafka.Config, opts ...kafka.ProducerOption) *kafka.Producer {
 	t.Helper()
-	p, err := OpenProducer(c, opts...)
+	p, err := kafka.OpenProducer(c, opts...)
 	must(t, err)
 	t.Cleanup(p.Close)
 	return p
+}
+
+func openAdmin(t *testing.T, c kafka.Config) *kafkaadmin.Admin {
+	t.Helper()
+	a, err := kafkaadmin.Open(c)
+	must(t, err)
+	t.Cleanup(a.Close)
+	return a
+}
+
+func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
+	must(t, err)
+	t.Cleanup(c.Close)
+	return c, kafka.Config{Brokers: c.ListenAddrs(), Namespace: "test.", ClientID: "test"}
 }
 
 func TestProducerPlacesByKeyOrWhereTold(t *testing.T) {
@@ -73,7 +91,7 @@ func TestAMissingTopicFailsSoonAndStopsNoOther(t *testing.T) {
 		must(t, p.Send(ctx, events.Record{Topic: "there", Value: []byte("x")}))
 		there := time.Since(start)
 		err := <-missing
-		if !errors.Is(err, ErrNoTopic) {
+		if !errors.Is(err, kafka.ErrNoTopic) {
 			t.Errorf("got %v", err)
 		}
 		t.Logf("try %d: the other after %v, the missing one after %v", try, there, time.Since(start))
@@ -88,7 +106,7 @@ func TestAMissingTopicFailsSoonAndStopsNoOther(t *testing.T) {
 func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(4, "t"))
 	p, ctx := openProducer(t, cfg), bounded(t)
-	rs := make([]events.Record, 20*producerBufferRecords)
+	rs := make([]events.Record, 20*kafka.ProducerBufferRecords)
 	for i := range rs {
 		rs[i] = events.Record{Topic: "t", Partition: int32(i % 4), Value: []byte("x")}
 	}
@@ -97,7 +115,7 @@ func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
 
 func TestDeliveryIsBoundedWhenTheBrokerKeepsRefusing(t *testing.T) {
 	c, cfg := fake(t, kfake.SeedTopics(1, "t"))
-	p, ctx := openProducer(t, cfg, WithDeliveryTimeout(time.Second)), bounded(t)
+	p, ctx := openProducer(t, cfg, kafka.WithDeliveryTimeout(time.Second)), bounded(t)
 	var refused atomic.Int32
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -123,7 +141,7 @@ func TestDeliveryIsBoundedWhenTheBrokerKeepsRefusing(t *testing.T) {
 }
 
 func TestSendReturnsWithItsContext(t *testing.T) {
-	p := openProducer(t, Config{Brokers: []string{"127.0.0.1:1"}})
+	p := openProducer(t, kafka.Config{Brokers: []string{"127.0.0.1:1"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Send(ctx, events.Record{Topic: "t", Value: []byte("x")}) }()
@@ -131,7 +149,7 @@ func TestSendReturnsWithItsContext(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := OpenProducer(Config{}, WithDeliveryTimeout(time.Millisecond)); err == nil {
+	if _, err := kafka.OpenProducer(kafka.Config{}, kafka.WithDeliveryTimeout(time.Millisecond)); err == nil {
 		t.Error("a delivery timeout of 1ms was accepted")
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // Site is a namespace on a broker, with inboxes, events and the requests of agent "a".
@@ -23,6 +24,15 @@ type Site struct {
 	Config  kafka.Config
 	NS      events.Namespace
 	Inboxes []string
+}
+
+// EachSite runs a test on a Site on every kind of broker, in parallel.
+func EachSite(t *testing.T, fn func(t *testing.T, s *Site)) {
+	t.Helper()
+	Each(t, func(t *testing.T, b *Broker) {
+		t.Parallel()
+		fn(t, NewSite(t, b))
+	})
 }
 
 // Outside returns a client that is not under test.
@@ -153,7 +163,7 @@ func NewSite(t testing.TB, b *Broker) *Site {
 // Values returns the values of a topic, sorted, as another client reads them.
 func (s *Site) Values(t *testing.T, topic string) (got []string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.Config)
+	admin, err := kafkaadmin.Open(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +182,7 @@ func (s *Site) Values(t *testing.T, topic string) (got []string) {
 // InOrder returns the first words of a topic's values, in log order.
 func (s *Site) InOrder(t *testing.T, topic string) (got []string) {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.Config)
+	admin, err := kafkaadmin.Open(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -84,12 +84,12 @@ func (s *System) prepare(ctx context.Context) error {
 	o := &s.options
 	cfg := s.Broker.Config()
 	cfg.Namespace, cfg.ClientID = events.DefaultNamespace, "waybill"
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	topics := kafka.CreateTopicsOptions{Partitions: o.Partitions, Agents: map[string]int32{}}
+	topics := kafkaadmin.CreateTopicsOptions{Partitions: o.Partitions, Agents: map[string]int32{}}
 	for _, d := range o.Definitions {
 		for _, a := range d.Agents() {
 			topics.Agents[a] = agentPartitions

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 const (
@@ -39,7 +40,7 @@ type Log interface {
 // KafkaLog is the Log of a namespace.
 type KafkaLog struct {
 	Namespace events.Namespace
-	Admin     *kafka.Admin
+	Admin     *kafkaadmin.Admin
 	Reader    *kafka.Restorer
 	// SilenceMax is how long brokers may be silent before a call fails. Zero: BrokerSilenceMax.
 	SilenceMax time.Duration

@@ -21,10 +21,9 @@ const (
 	// forgetTriesMax bounds how many tracked tasks are examined for one to forget, each time
 	// a task is added.
 	forgetTriesMax = 4
-	// silentAfter is how long a submitted task may have no event before the dead letters are
-	// read: the order may have been refused. The task may also have existed before the
-	// submission; its history is searched once it has had no event for as long after schedulers
-	// consumed the order. Before they consume it there is nothing to find.
+	// silentAfter is how long a submitted task may have no event, after schedulers consumed the order, before its
+	// history is searched: the task may have existed before the submission. Before they consume it there is nothing to
+	// find.
 	silentAfter = time.Second
 	// consumedInterval is the pause between reads of the schedulers' committed offsets.
 	consumedInterval = time.Second
@@ -37,8 +36,6 @@ const (
 	// scanPauseFactor times the duration of a scan of all waiting tasks is the least pause before the next one:
 	// scans take at most a tenth of the time, also with millions of tasks.
 	scanPauseFactor = 9
-	// refusalsInterval is the pause between reads of the dead letters.
-	refusalsInterval = 5 * time.Second
 	// pollPauseMin and pollPauseMax bound the pause between two reads of the log's end. It
 	// starts over when records arrive, and doubles otherwise.
 	pollPauseMin = 5 * time.Millisecond
@@ -86,9 +83,7 @@ type Waiter struct {
 	endsErr    error     // of the last read of the log's ends; nil: it succeeded
 	endsReadAt time.Time // the last read that succeeded
 
-	refusalsDue     time.Time // when the dead letters are to be read next
-	readingRefusals bool
-	refusalsErr     error
+	refusals refusalReader
 
 	consumedDue     time.Time // when the consumed offsets are to be read next
 	readingConsumed bool
@@ -131,6 +126,7 @@ type trackedTask struct {
 	submission      events.Record // where that order was written; without key, value and headers
 	consumedAt      time.Time     // when schedulers were seen to have consumed it; zero: they weren't
 	refusal         *RefusedError
+	refusalsRead    bool // the dead letters were read up to refusalReader.next, for the order that was acknowledged last
 
 	pending      *pendingWait // nil: no call waits
 	lastJoined   time.Time    // when the last call of Wait began
@@ -191,6 +187,8 @@ func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
 		v.lookup.done, v.lookup.task = false, nil
 	}
 	t.submission = events.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time}
+	t.refusalsRead = false
+	w.refusals.expect()
 	w.markChanged(t)
 }
 
@@ -330,6 +328,9 @@ func (w *Waiter) join(id string) (*trackedTask, *pendingWait, error) {
 	}
 	v.callers++
 	w.markChanged(t)
+	if t.submission.Topic != "" && !t.refusalsRead {
+		w.refusals.expect()
+	}
 	if t.task != nil && t.task.State.Terminal() {
 		w.resolve(t, t.lastJoined)
 	}
@@ -374,8 +375,8 @@ func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 		seen = "it is " + string(t.task.State)
 	} else if t.firstKnown {
 		seen = "its state is unknown: its events must be read again"
-	} else if w.refusalsErr != nil {
-		seen += " (the dead letters could not be read, so it may have been refused: " + w.refusalsErr.Error() + ")"
+	} else if w.refusals.err != nil {
+		seen += " (the dead letters could not be read, so it may have been refused: " + w.refusals.err.Error() + ")"
 	}
 	troubles := []error{w.endsErr, w.partitions[t.partition].readErr}
 	if v := t.pending; v != nil {

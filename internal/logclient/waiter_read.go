@@ -1,7 +1,6 @@
 package logclient
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -71,7 +70,7 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endsReadAt, w.endsErr = started, nil
-	silent, unknown := false, false
+	unanswered, unknown := false, false
 	for p := range w.partitions {
 		part := &w.partitions[p]
 		if part.reading || len(part.waiting) == 0 {
@@ -81,7 +80,7 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 		for _, t := range l.lookups {
 			w.startLookup(t, started)
 		}
-		silent, unknown = silent || l.silent, unknown || l.consumptionUnknown
+		unanswered, unknown = unanswered || l.unanswered, unknown || l.consumptionUnknown
 		end, known := ends[int32(p)]
 		switch {
 		case !known:
@@ -95,8 +94,8 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 		part.reading = true
 		w.jobs.Go(func() { w.catchUp(int32(p), end, l.tasks, started) })
 	}
-	if silent && !w.readingRefusals && started.After(w.refusalsDue) {
-		w.readingRefusals = true
+	if unanswered && w.refusals.due(started) {
+		w.refusals.reading = true
 		w.jobs.Go(w.checkRefusals)
 	}
 	if unknown && !w.readingConsumed && started.After(w.consumedDue) {
@@ -125,9 +124,10 @@ type searchPlan struct {
 	tasks map[string]*trackedTask
 	// lookups are the tasks that must be looked up instead.
 	lookups []*trackedTask
-	// silent: a submitted task has had no event for silentAfter.
-	silent bool
-	// consumptionUnknown: for such a task it isn't known either whether schedulers have consumed it.
+	// unanswered: a submitted task has had no event for unansweredAfter.
+	unanswered bool
+	// consumptionUnknown: a submitted task has had no event for silentAfter, and it isn't known whether schedulers have
+	// consumed it.
 	consumptionUnknown bool
 }
 
@@ -161,7 +161,7 @@ func (p *partitionReader) scan(now time.Time, lookups bool) (l searchPlan, due b
 			continue
 		}
 		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
-		l.silent = l.silent || quiet && written
+		l.unanswered = l.unanswered || written && now.Sub(t.waitingSince) > unansweredAfter
 		if !t.searchable() && !lookups {
 			continue
 		}
@@ -279,66 +279,6 @@ func (w *Waiter) readFailed(part *partitionReader, err error) {
 		w.failPartition(part, persistentError(err, w.silenceMax))
 		part.failingSince = time.Time{}
 	}
-}
-
-// checkRefusals reads the dead letters for submitted orders without an event.
-func (w *Waiter) checkRefusals() {
-	began, origins := time.Now(), map[string]*trackedTask{}
-	var since time.Time
-	w.mu.Lock()
-	for p := range w.partitions {
-		for t := range w.partitions[p].waiting {
-			if t.task == nil && t.submission.Topic != "" {
-				origins[events.Origin(&t.submission)] = t
-				if since.IsZero() || t.submission.Time.Before(since) {
-					since = t.submission.Time
-				}
-			}
-		}
-	}
-	w.mu.Unlock()
-	err := w.readDeadLetters(w.ctx, origins, since.Add(-clockSkewMax))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.readingRefusals, w.refusalsErr = false, err
-	w.refusalsDue = time.Now().Add(max(refusalsInterval, scanPauseFactor*time.Since(began)))
-	for _, t := range origins {
-		if t.task == nil && t.refusal != nil { // otherwise the reader of its partition resolves it
-			w.markChanged(t)
-			w.resolve(t, w.partitions[t.partition].asOf)
-		}
-	}
-}
-
-func (w *Waiter) readDeadLetters(ctx context.Context, origins map[string]*trackedTask, since time.Time) error {
-	topic := w.ns.Deadletters()
-	ends, err := w.log.EndOffsets(ctx, topic)
-	if err != nil {
-		return err
-	}
-	wanted := map[int32]bool{}
-	for _, t := range origins {
-		wanted[events.Partition([]byte(t.id), int32(len(ends)))] = true
-	}
-	for p := range wanted {
-		if _, err := w.log.Read(ctx, topic, p, 0, since, func(rs []events.Record) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for i := range rs {
-				origin, _ := rs[i].Header(events.HeaderOrigin)
-				// Compare again: it may have been submitted again meanwhile.
-				if t := origins[origin]; t != nil && t.task == nil && events.Origin(&t.submission) == origin {
-					reason, _ := rs[i].Header(events.HeaderReason)
-					detail, _ := rs[i].Header(events.HeaderDetail)
-					t.refusal = &RefusedError{Task: t.id, Reason: reason + ": " + detail}
-				}
-			}
-			return nil
-		}); err != nil {
-			return fmt.Errorf("read the dead letters: %w", err)
-		}
-	}
-	return nil
 }
 
 // checkConsumed records which orders without an event schedulers have consumed. If their committed

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // openWaiter returns the waiter of a new client.
@@ -101,7 +102,7 @@ func TestWaitReadsNoHistoryOfOwnOrders(t *testing.T) {
 			mustEnd(t, w, id, events.StateProcessed)
 		}
 		for _, read := range b.reads {
-			if strings.HasSuffix(read, " from 0") {
+			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
 				t.Errorf("read the log from its start: %q", b.reads)
 			}
 		}
@@ -164,22 +165,63 @@ func TestWaitAfterASubmitThatFailed(t *testing.T) {
 }
 
 func TestWaitForAnOrderThatIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		after, most  time.Duration
+		otherWaiting bool // for an hour
+	}{
+		{0, 100 * time.Millisecond, false},
+		{0, 200 * time.Millisecond, true},
+		{200 * time.Millisecond, 500 * time.Millisecond, true},
+		{8 * time.Second, 8*time.Second + refusalsPauseMax, false}, // no scheduler runs for so long
+	} {
+		withVirtualClock(t, func(t *testing.T) {
+			b := newFakeLog(3)
+			w := b.openWaiter(t)
+			defer w.Close()
+			if tt.otherWaiting {
+				w.submit("open", "d", 16, time.Now())
+				go func() { _, _ = w.Wait(withinAnHour(t), "open") }()
+				time.Sleep(time.Minute)
+			}
+			at := time.Now()
+			w.submit("o", "d", 17, at)
+			go func() {
+				time.Sleep(tt.after)
+				b.deadletter(w, "o", 17)
+			}()
+			var refused *RefusedError
+			if _, err := w.Wait(withinAnHour(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(at); took > tt.most {
+				t.Errorf("%+v: took %v", tt, took)
+			}
+		})
+	}
+}
+
+// While no order is refused, the dead letters are not read again and again.
+func TestDeadLettersAreReadOnce(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
-		b := newFakeLog(3)
+		b := newFakeLog(1)
 		w := b.openWaiter(t)
 		defer w.Close()
-		at := time.Now()
-		w.submit("o", "d", 17, at)
+		w.submit("other", "d", 16, time.Now())
+		b.deadletter(w, "other", 16)
+		w.submit("o", "d", 17, time.Now())
 		go func() {
-			time.Sleep(8 * time.Second) // no scheduler runs
-			b.deadletter(w, "o", 17)
+			time.Sleep(time.Hour / 2)
+			b.task("o").write(received("d"), started, finished)
 		}()
-		var refused *RefusedError
-		if _, err := w.Wait(withinAnHour(t), "o"); !errors.As(err, &refused) || refused.Reason != "unknown_workflow: no workflow" {
-			t.Errorf("got %v", err)
+		mustEnd(t, w, "o", events.StateProcessed)
+		reads := 0
+		for _, read := range b.reads {
+			if strings.HasPrefix(read, testNamespace.Deadletters()) {
+				reads++
+			}
 		}
-		if took := time.Since(at); took > 8*time.Second+2*refusalsInterval {
-			t.Errorf("took %v", took)
+		if reads != 1 {
+			t.Errorf("the dead letters were read %d times: %q", reads, b.reads)
 		}
 	})
 }
@@ -469,7 +511,7 @@ func TestWatchKeepsFewBytes(t *testing.T) {
 			}
 		}
 		for _, read := range b.reads {
-			if strings.HasSuffix(read, " from 0") {
+			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
 				t.Errorf("read the log from its start: %q", b.reads)
 			}
 		}
@@ -566,7 +608,7 @@ func gone(t *testing.T) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := kafka.OpenAdmin(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testNamespace})
+	admin, err := kafkaadmin.Open(kafka.Config{Brokers: []string{l.Addr().String()}, Namespace: testNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}

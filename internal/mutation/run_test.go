@@ -60,8 +60,12 @@ type mutation struct {
 // folder.Type.Method, folder.Function, or the name of a constant, a variable or a type.
 type edit struct{ in, old, new string }
 
-// testsTimeout bounds the run of one mutation's tests.
-const testsTimeout = 2 * time.Minute
+const (
+	// mutatedTimeout bounds the tests of one mutation, which may wait for what never comes.
+	mutatedTimeout = 2 * time.Minute
+	// unmutatedTimeout bounds the same tests without mutations. They end, but a busy machine may take long.
+	unmutatedTimeout = 10 * time.Minute
+)
 
 // TestMutationsFitTheSource reports mutations that no longer fit the source. It runs none.
 func TestMutationsFitTheSource(t *testing.T) {
@@ -189,7 +193,7 @@ func (r *results) next() (m mutation, ok bool) {
 // checkPass checks that the tests pass without a mutation.
 func (r *results) checkPass(t *testing.T, pkg string, tests []string) {
 	t.Helper()
-	out, err := runTests(t, pkg, tests, nil)
+	out, err := runTests(t, pkg, tests, nil, unmutatedTimeout)
 	for _, name := range tests {
 		if err != nil || verdict(out, name) != "PASS" {
 			t.Fatalf("%s doesn't pass without a mutation, so its failure would prove nothing (%v):\n%s", name, err, out)
@@ -205,7 +209,7 @@ func (r *results) checkFail(t *testing.T, m *mutation) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	out, err := runTests(t, m.pkg, m.fail, replaced)
+	out, err := runTests(t, m.pkg, m.fail, replaced, mutatedTimeout)
 	if errors.Is(err, errBuild) {
 		t.Fatalf("the mutation doesn't compile; adapt it\n%s", out)
 	}
@@ -257,7 +261,7 @@ func tailOf(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
 var errBuild = errors.New("go test -c failed")
 
 // runTests builds the package's tests with replaced files, and runs some. A failure of the tests isn't an error.
-func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]byte) ([]byte, error) {
+func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]byte, timeout time.Duration) ([]byte, error) {
 	t.Helper()
 	dir := t.TempDir()
 	binary, overlay := filepath.Join(dir, "tests"), filepath.Join(dir, "overlay.json")
@@ -286,9 +290,9 @@ func runTests(t *testing.T, pkg string, tests []string, replaced map[string][]by
 		patterns[i] = "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 	}
 	const grace = 30 * time.Second // in which the panic of a test that timed out is printed
-	ctx, cancel := context.WithTimeout(t.Context(), testsTimeout+grace)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout+grace)
 	defer cancel()
-	args := []string{"-test.v", "-test.timeout", testsTimeout.String(), "-test.run", strings.Join(patterns, "|")}
+	args := []string{"-test.v", "-test.timeout", timeout.String(), "-test.run", strings.Join(patterns, "|")}
 	if strings.Contains(testSource(t, pkg), `"pgregory.net/rapid"`) {
 		args = append(args, "-rapid.nofailfile") // failures with a mutation must not be recorded
 	}

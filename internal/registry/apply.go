@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -22,12 +23,12 @@ var ErrNotFound = errors.New("no such definition")
 // Apply writes a definition unless it exists, and creates the request topics that its agents lack. existed reports
 // whether the same definition was there before.
 func Apply(ctx context.Context, cfg kafka.Config, d *workflow.Definition) (existed bool, err error) {
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return false, err
 	}
 	defer admin.Close()
-	err = kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) (write []events.Record, err error) {
+	err = kafkaadmin.ChangeDefinitions(ctx, cfg, func(all []events.Record) (write []events.Record, err error) {
 		if write, existed, err = planApply(cfg.Namespace, all, d); err != nil {
 			return nil, err
 		}
@@ -64,7 +65,7 @@ func (e *conflictError) Unwrap() error { return ErrConflict }
 
 // Delete writes a tombstone for a definition. The caller has checked that no open task has it.
 func Delete(ctx context.Context, cfg kafka.Config, name string, version int) error {
-	return kafka.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
+	return kafkaadmin.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
 		return planDelete(cfg.Namespace, all, name, version)
 	})
 }

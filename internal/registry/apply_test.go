@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -24,15 +25,15 @@ func versionOf(t *testing.T, body int) *workflow.Definition {
 	return d
 }
 
-func createTopics(t *testing.T, admin *kafka.Admin) {
+func createTopics(t *testing.T, admin *kafkaadmin.Admin) {
 	t.Helper()
-	if _, err := admin.CreateTopics(t.Context(), kafka.CreateTopicsOptions{Partitions: 2}); err != nil {
+	if _, err := admin.CreateTopics(t.Context(), kafkaadmin.CreateTopicsOptions{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // bodies returns the bodies of that version in the log, in the order of the log.
-func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []string) {
+func bodies(t *testing.T, admin *kafkaadmin.Admin, ns events.Namespace) (list []string) {
 	t.Helper()
 	err := admin.ReadCompacted(t.Context(), ns.Definitions(), func(r events.Record) error {
 		if string(r.Key) != "race/1" {
@@ -56,7 +57,7 @@ func bodies(t *testing.T, admin *kafka.Admin, ns events.Namespace) (list []strin
 func TestAppliedAtOnce(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,7 @@ func TestAppliedAtOnce(t *testing.T) {
 func TestAppliedAgainWhereTwoBodiesAre(t *testing.T) {
 	b := kafkatest.Embedded(t)
 	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
-	admin, err := kafka.OpenAdmin(cfg)
+	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

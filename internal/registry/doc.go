@@ -5,6 +5,6 @@
 // writes a tombstone. Schedulers keep a copy of a deleted body while tasks use it; until the copy goes, the version can
 // come back with that body only.
 //
-// Of concurrent writers one wins, and the others decide again on what it wrote (kafka.ChangeDefinitions). So the
+// Of concurrent writers one wins, and the others decide again on what it wrote (kafkaadmin.ChangeDefinitions). So the
 // decisions, planApply and planDelete, are pure functions of all records of the topic.
 package registry

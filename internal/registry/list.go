@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -30,13 +30,13 @@ type Definition struct {
 func (d *Definition) Key() string { return events.DefinitionKey(d.Workflow, d.Version) }
 
 // List returns the definitions in the log, ordered by name and version, without deleted ones.
-func List(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]Definition, error) {
+func List(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) ([]Definition, error) {
 	all, err := ListAll(ctx, admin, ns)
 	return slices.DeleteFunc(all, func(d Definition) bool { return d.Deleted }), err
 }
 
 // ListIfCreated returns none if the namespace's topics don't exist yet.
-func ListIfCreated(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]Definition, error) {
+func ListIfCreated(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) ([]Definition, error) {
 	if _, exists, err := admin.TopicPartitions(ctx, ns.Definitions()); err != nil || !exists {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func ListIfCreated(ctx context.Context, admin *kafka.Admin, ns events.Namespace)
 }
 
 // ListAll also returns deleted definitions that tasks still use.
-func ListAll(ctx context.Context, admin *kafka.Admin, ns events.Namespace) ([]Definition, error) {
+func ListAll(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) ([]Definition, error) {
 	last := map[string]events.Record{}
 	err := admin.ReadCompacted(ctx, ns.Definitions(), func(r events.Record) error {
 		last[string(r.Key)] = r

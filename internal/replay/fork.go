@@ -295,6 +295,7 @@ func (s *sandbox) rearm() {
 			continue
 		default:
 			a.Policy.Attempts = t.Plan.AttemptsOf(i, a.Slot.Kind)
+			a.Policy.Final = a.Policy.Timer == events.TimerAttempt && !t.Plan.RetryCodesOf(i, a.Slot.Kind).Allow(events.CodeExpired)
 			if a.Slot.Kind == events.Do {
 				a.Policy.OnError, a.Policy.CompleteBy = t.Plan.OnError, t.CompleteBy
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -46,7 +47,7 @@ func (w *world) calm(ctx context.Context) {
 // do.
 func (w *world) settle(ctx context.Context) {
 	w.quiet = time.Now()
-	admin, err := kafka.OpenAdmin(w.config("sim"))
+	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (w *world) settle(ctx context.Context) {
 
 // lag returns the number of records that no group has consumed. Transaction markers aren't records, and no group
 // commits their offsets at the end of a partition.
-func (w *world) lag(ctx context.Context, admin *kafka.Admin) int64 {
+func (w *world) lag(ctx context.Context, admin *kafkaadmin.Admin) int64 {
 	groups := []string{w.ns.SchedulerGroup()}
 	for _, a := range agents {
 		groups = append(groups, w.ns.AgentGroup(a))
@@ -90,7 +91,7 @@ func (w *world) lag(ctx context.Context, admin *kafka.Admin) int64 {
 }
 
 // unread counts the records among the last n offsets of a partition.
-func (w *world) unread(ctx context.Context, admin *kafka.Admin, topic string, p int32, n int64) (records int64) {
+func (w *world) unread(ctx context.Context, admin *kafkaadmin.Admin, topic string, p int32, n int64) (records int64) {
 	if n == 0 {
 		return 0
 	}
@@ -240,7 +241,7 @@ func openView(s *projections.Store, name string, p int32) (view, error) {
 }
 
 func (w *world) digest(ctx context.Context, c *verify.Checker, proc *process, name string, log []events.Record) {
-	admin, err := kafka.OpenAdmin(w.config("sim"))
+	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
 		w.t.Fatal(err)
 	}

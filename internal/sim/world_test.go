@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-run/waybill/internal/chaos/point"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -122,12 +123,12 @@ func (w *world) config(id string) kafka.Config {
 // prepare creates topics and definitions, and the client of the load.
 func (w *world) prepare(ctx context.Context) {
 	w.t.Helper()
-	admin, err := kafka.OpenAdmin(w.config("sim"))
+	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer admin.Close()
-	topics := kafka.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
+	topics := kafkaadmin.CreateTopicsOptions{Partitions: partitions, Agents: map[string]int32{}}
 	for _, a := range agents {
 		topics.Agents[a] = requestPartitions
 	}

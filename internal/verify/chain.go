@@ -1,11 +1,15 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
 )
+
+// errNoSum is the fault of an event that must have a checksum.
+var errNoSum = errors.New("it has no sum: it was changed after it was written")
 
 // checkHashes checks an event's own hash, if it has one, and the hash of the previous event that it contains. The
 // fault names the event that was changed, or both events if either may have been changed; nil: no fault.
@@ -27,22 +31,21 @@ func (c *Checker) checkHashes(p *partition, t *task, e *events.Event, r *events.
 		return fault(t.open.offset, fmt.Sprintf("event %d hashes to %q, and the next, %d at events/%d/%d, holds %q of it: one of the two was changed after it was written",
 			before.Seq, before.Prev, e.Seq, r.Partition, r.Offset, e.Prev))
 	}
-	switch {
-	case p.claim < 0 || e.Epoch != p.state.Epoch || (e.Sum != "") == p.sums:
-	case e.Sum == "" && events.MayBeLast(before, e.Fact):
-		return fault(r.Offset, fmt.Sprintf("it has no sum, as all have that may be a task's last since the claim at events/%d/%d: it was changed after it was written", r.Partition, p.claim))
-	case e.Sum != "":
-		return fault(p.claim, fmt.Sprintf("the claim of epoch %d has no sum, and event %d at events/%d/%d has one: one of the two was changed after it was written", e.Epoch, e.Seq, r.Partition, r.Offset))
+	if e.Sum == "" && events.MayBeLast(before, e.Fact) {
+		return fault(r.Offset, errNoSum.Error())
 	}
 	return nil
 }
 
 // checkClaim applies a claim and checks its hash.
 func (c *Checker) checkClaim(p *partition, e *events.Event, r *events.Record) {
-	p.claim, p.sums, p.owner, p.source = r.Offset, e.Sum != "", "", ""
-	if err := c.reader.CheckSum(r); err != nil {
+	p.owner, p.source = "", ""
+	err := c.reader.CheckSum(r)
+	if err == nil && e.Sum == "" {
+		err = errNoSum
+	}
+	if err != nil {
 		c.faults.add(Fault{"P2", "", topicEvents, r.Partition, r.Offset, err.Error()})
-		p.claim = -1 // the epoch's claim is unknown
 		return
 	}
 	if f, ok := e.Fact.(*events.PartitionClaimed); ok {

@@ -35,6 +35,7 @@ func (s *eventCheck) countSkipped() {
 func (s *eventCheck) countExpired() {
 	due := s.t.attempts[s.run.index].due
 	s.endAttempt()
+	s.countCode(&events.Error{Code: events.CodeExpired})
 	s.countFailure(time.UnixMilli(due))
 	if s.about.Kind == events.Do {
 		s.mark(unknown)
@@ -113,6 +114,7 @@ func (s *eventCheck) countFailed() {
 		s.run.attempt, s.run.closed = f.Attempt, s.e.Fact.Type()
 		s.run.fresh++
 	}
+	s.countCode(f.Error)
 	base := s.e.Due
 	if base.IsZero() {
 		base = s.e.At
@@ -190,7 +192,7 @@ func (s *eventCheck) countResumed() {
 		if r.running || s.t.steps[i].flags.has(over) {
 			continue
 		}
-		r.fresh, r.failures, r.cooled, r.notBefore = 0, 0, false, time.Time{}
+		r.fresh, r.failures, r.cooled, r.final, r.notBefore = 0, 0, false, false, time.Time{}
 		if r.rejected {
 			r.rejected, r.renewed = false, true
 			if kind == events.Do {

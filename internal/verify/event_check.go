@@ -171,6 +171,9 @@ func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
 	if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
 		return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
 	}
+	if promise, what = s.retryable(); what != "" {
+		return promise, what
+	}
 	used := s.run.failures >= attempts.MaxAttempts
 	switch {
 	case f.CoolDown && s.run.cooled:
@@ -193,14 +196,6 @@ func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 		return s.budget(attempts)
 	}
 	return s.deferrable(f)
-}
-
-// gaveUp checks that a run with exhausted tries has used all of them.
-func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
-	if err := s.about.Error(); err != nil && err.Code == events.CodeTriesExhausted && s.run.failures < attempts.MaxAttempts {
-		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, s.run.failures, attempts.MaxAttempts)
-	}
-	return "", ""
 }
 
 // begun checks that an attempt is within the budget, and has the run's key and the plan's agent.
@@ -236,6 +231,9 @@ func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) 
 // budget checks that one more attempt is allowed, and that its wait is over.
 func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
+	if promise, what = s.retryable(); what != "" {
+		return promise, what
+	}
 	most := attempts.MaxAttempts
 	if s.run.cooled {
 		most++

@@ -32,11 +32,7 @@ type partition struct {
 	recreated      [events.Inboxes]bool
 	running, since bool
 	before         [events.Inboxes]int64
-	// claim is the offset of the last claim; negative: none was fed. sums is true if that claim has a sum. Then every
-	// event of its epoch that may be a task's last must have a sum.
-	claim  int64
-	sums   bool
-	claims []takeover
+	claims         []takeover
 }
 
 // Event checks the next record of a partition of events. It returns the decoded event, which is valid until the
@@ -296,7 +292,7 @@ func (c *Checker) EventsThere(partition int32, next int64) {
 func (c *Checker) part(number int32) *partition {
 	p := c.parts[number]
 	if p == nil {
-		p = &partition{claim: -1}
+		p = &partition{}
 		c.parts[number] = p
 	}
 	return p

@@ -29,9 +29,10 @@ type history struct {
 	chain   bool            // each step needs the one before it
 	waiting bool            // step a is a wait
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
-	old     bool            // events are without checksums, as older builds write them
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
+
+	steps func([]events.PlanStep) // changes the steps of its plan; nil: none
 }
 
 // rule is the retry rule of every attempt: two attempts, half a second apart, and one after a cool-down.
@@ -92,6 +93,9 @@ func (h *history) plan() *events.Plan {
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
+	}
+	if h.steps != nil {
+		h.steps(steps)
 	}
 	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
 }
@@ -189,6 +193,9 @@ func (h *history) event(f events.Fact) *events.Event {
 		if f.Error == nil && h.cause.Inbox == events.Replies {
 			f.Error = empty.Failure()
 		}
+		if i, _ := h.state.Plan.Step(f.Step); !h.state.Plan.Retries(i, f.Kind, f.Error) {
+			break
+		}
 		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
 			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at.Add(f.RetryAfter))
 			if !f.Deferred {
@@ -220,10 +227,6 @@ func (h *history) arm(e *events.Event, timer events.TimerKind, step string, k ev
 // raw writes an event unchanged.
 func (h *history) raw(e *events.Event) events.Record {
 	value := e.Seal(h.state)
-	if h.old {
-		e.Sum = ""
-		value = e.Value()
-	}
 	r := e.Record(ns, "test", h.part, value)
 	r.Offset, r.Time = h.offset, h.at
 	h.offset++

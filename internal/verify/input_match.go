@@ -87,8 +87,6 @@ func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
 var (
 	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // the wait that was asked for may be over
 	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
-	toUndo   = toGiveUp[:1]
-	toHold   = toGiveUp[1:]
 	toFire   = []events.Action{events.ActionFire}
 )
 

@@ -82,7 +82,7 @@ func (t *task) notDone() (step int, ok bool) {
 // The functions from checkHold to checkResume check that a task continues or ends as its plan or an operator decided.
 
 func (s *eventCheck) checkHold() (promise, what string) {
-	if t := s.t.open.state; t.State != events.StateUndoing && t.Plan.OnError != events.OnErrorHold {
+	if t := s.t.open.state; t.State != events.StateUndoing && s.t.onError() != events.OnErrorHold {
 		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
 	}
 	return s.checkReason(s.about.Error())
@@ -101,6 +101,8 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 		return "P2", "undoing a processed task, which nobody asked for"
 	case own && t.Plan.OnError != events.OnErrorUndo:
 		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
+	case own && s.t.onError() != events.OnErrorUndo:
+		return "P2", "undoing, which nobody asked for, and a pivot is completed"
 	case own && (f.Ending != events.StateUndone || f.Keep):
 		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
 	case own:
@@ -154,18 +156,12 @@ func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	}
 	i, ok := s.t.plan.Step(err.Step)
 	switch after := g.seq == s.e.Seq-1; {
-	case after && (!ok || i != g.step || sumOfError(err) != g.err) && !s.t.skippedUnknown(err.Step):
+	case after && (!ok || i != g.step || sumOfError(err) != g.err):
 		return "P2", fmt.Sprintf("%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
-	case !after && err.Step != "" && !s.t.skippedUnknown(err.Step):
+	case !after && err.Step != "":
 		return "P2", fmt.Sprintf("%s for the error %s of step %q, which didn't give up", s.e.Fact.Type(), err.Code, err.Step)
 	}
 	return "", ""
-}
-
-// skippedUnknown reports whether a step can't be undone because it was skipped after an attempt, as early versions did.
-func (t *task) skippedUnknown(step string) bool {
-	i, ok := t.plan.Step(step)
-	return ok && t.steps[i].flags.has(skipped)
 }
 
 // checkEnd checks that an undo ends in the decided state, once no attempt runs (P6).

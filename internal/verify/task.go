@@ -99,9 +99,11 @@ type run struct {
 	cooled    bool   // a cool-down was granted
 	notBefore time.Time
 	key       string
-	rejected  bool // the last attempt was rejected, so a resubmit renews the key
-	renewed   bool // a resubmit renewed the key, and no attempt has started since
-	index     int  // of the running attempt in the task's attempts
+	code      uint64 // a hash of the last failure's code
+	final     bool   // that code isn't retried
+	rejected  bool   // the last attempt was rejected, so a resubmit renews the key
+	renewed   bool   // a resubmit renewed the key, and no attempt has started since
+	index     int    // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
 }

@@ -64,7 +64,8 @@ func attemptTimer(s *eventCheck) (events.TimerKind, time.Time) {
 func failedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 	err := s.about.Error()
 	tooLarge := s.e.Policy == nil && s.run.running && err != nil && err.Code == events.CodeTooLarge
-	if f, ok := s.e.Fact.(*events.AttemptFailed); ok && !tooLarge && s.mayRetry() {
+	retried := err == nil || s.t.plan.RetryCodesOf(s.index, s.slot.Kind).Allow(err.Code)
+	if f, ok := s.e.Fact.(*events.AttemptFailed); ok && !tooLarge && retried && s.mayRetry() {
 		return events.TimerFailed, s.e.At.Add(f.RetryAfter)
 	}
 	return "", time.Time{}
@@ -119,6 +120,8 @@ func (s *eventCheck) checkPolicy() (promise, what string) {
 		return "P5", fmt.Sprintf("the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
 	case p.CooledDown != s.run.cooled:
 		return "P5", fmt.Sprintf("the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
+	case p.Final != (p.Timer == events.TimerAttempt && !t.Plan.RetryCodesOf(s.index, s.slot.Kind).Allow(events.CodeExpired)):
+		return "P5", fmt.Sprintf("the policy of step %q says that a time-out isn't retried: %v", s.slot.Step, p.Final)
 	case p.OnError != onError || !p.CompleteBy.Equal(completeBy):
 		return "P5", fmt.Sprintf("the policy of step %q says %s, and complete-by %s; it is %s, and %s",
 			s.slot.Step, p.OnError, p.CompleteBy.Format(events.TimeLayout), onError, completeBy.Format(events.TimeLayout))

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/internal/chaos/point"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -35,7 +36,7 @@ func TestAWorkerPassesProducedAndSent(t *testing.T) {
 		ns := b.Namespace(t)
 		b.CreateTopics(t, 1, append(ns.InboxTopics(), ns.Events())...)
 		cfg := kafka.Config{Brokers: b.Addrs, Namespace: ns}
-		admin, err := kafka.OpenAdmin(cfg)
+		admin, err := kafkaadmin.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestAWorkerPassesProducedAndSent(t *testing.T) {
 }
 
 // await looks at events; at sent until the broker has done what it was sent.
-func await(t *testing.T, admin *kafka.Admin, p point.Point, topic string) seen {
+func await(t *testing.T, admin *kafkaadmin.Admin, p point.Point, topic string) seen {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()

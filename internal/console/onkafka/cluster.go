@@ -8,16 +8,17 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
 // Groups is the part of console.Cluster that answers from Kafka's groups and topics.
 type Groups struct {
-	Admin     *kafka.Admin
+	Admin     *kafkaadmin.Admin
 	Namespace events.Namespace
 }
 
@@ -33,12 +34,12 @@ func NewCluster(n *instance.Instance, definitions *scheduler.CompiledDefinitions
 	return &Cluster{Groups{n.Admin, n.Kafka.Namespace}, n, definitions}
 }
 
-func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
+func (c *Groups) Agents(ctx context.Context) ([]consoleapi.Agent, error) {
 	topics, _, err := c.Admin.RequestTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]console.AgentView, 0, len(topics))
+	list := make([]consoleapi.Agent, 0, len(topics))
 	for name, partitions := range topics {
 		state, err := c.Agent(ctx, name)
 		if err != nil {
@@ -52,9 +53,9 @@ func (c *Groups) Agents(ctx context.Context) ([]console.AgentView, error) {
 			}
 			circuit = agent.WorstCircuit(circuits)
 		}
-		list = append(list, console.AgentView{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
+		list = append(list, consoleapi.Agent{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
 	}
-	slices.SortFunc(list, func(a, b console.AgentView) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(list, func(a, b consoleapi.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
 	return list, nil
 }
 
@@ -63,7 +64,7 @@ func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, err
 }
 
 // AgentState returns the members and the lag of an agent's consumer group.
-func AgentState(ctx context.Context, admin *kafka.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
+func AgentState(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace, name string) (a replay.AgentState, err error) {
 	state, err := admin.DescribeGroup(ctx, ns.AgentGroup(name))
 	if err != nil {
 		return a, err
@@ -97,7 +98,7 @@ func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, 
 }
 
 // schedulingOf returns for each partition its scheduler, the progress of a restore, and the lag of the inboxes.
-func schedulingOf(members []kafka.Member, restores map[int32]kafka.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
+func schedulingOf(members []kafkaadmin.Member, restores map[int32]kafkaadmin.RestoreProgress, lags map[string]map[int32]int64, inboxes []string) map[int32]console.Scheduling {
 	of := map[int32]console.Scheduling{}
 	for _, topic := range inboxes {
 		for p, lag := range lags[topic] {

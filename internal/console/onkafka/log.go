@@ -12,13 +12,14 @@ import (
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // Reader is the part of console.Log that reads the topics of the log.
 type Reader struct {
 	Config     kafka.Config
-	Admin      *kafka.Admin
+	Admin      *kafkaadmin.Admin
 	Restorer   *kafka.Restorer
 	Partitions int32
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // searchMax bounds the records that are read to find a submission.
@@ -25,7 +26,7 @@ type search struct {
 
 // FindWaiting returns the submission of a task that no scheduler has consumed, or nil. It is in the
 // task's own partition, unless a foreign client used another partitioner.
-func FindWaiting(ctx context.Context, admin *kafka.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
+func FindWaiting(ctx context.Context, admin *kafkaadmin.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
 	look := &search{topic: ns.Inbox(events.Tasks), id: id}
 	ends, err := admin.KnownEndOffsets(ctx, look.topic)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // An agent's circuit breakers are in its process, but their state must be visible from other processes. So each commit
@@ -77,9 +77,9 @@ func (s *Session) ReportCircuit(state string) {
 // Circuits returns the circuit states that the members of an agent's group published last, by partition of the topic.
 // Partitions without a state are left out. A state may come from a dead member: callers must use only partitions that a
 // live member owns.
-func Circuits(ctx context.Context, a *kafka.Admin, group, topic string) (map[int32]string, error) {
+func Circuits(ctx context.Context, a *kafkaadmin.Admin, group, topic string) (map[int32]string, error) {
 	commits, err := a.CommittedOffsets(ctx, group)
-	if kafka.NoSuchGroup(err) {
+	if kafkaadmin.NoSuchGroup(err) {
 		return nil, nil
 	}
 	if err != nil {

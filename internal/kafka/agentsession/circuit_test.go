@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestCircuitIsSeenFromOutside(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2) // the second partition is never read
-		admin, err := kafka.OpenAdmin(r.Config)
+		admin, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		shown := func(want map[int32]string) {

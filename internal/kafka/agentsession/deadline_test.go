@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -91,7 +91,7 @@ func TestAReplyHaltedBeforeTheSocketIsNotWrittenLate(t *testing.T) {
 		}
 		h.mu.Unlock()
 		must(t, s.Send(r.Ctx, reply("after")))
-		a, err := kafka.OpenAdmin(r.Config)
+		a, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		defer a.Close()
 		var got []string

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 const (
@@ -167,7 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 
 // requireTopic returns the id of a topic, or an error that says how to create it.
 func requireTopic(ctx context.Context, c kafka.Config, topic string) (id string, err error) {
-	a, err := kafka.OpenAdmin(c)
+	a, err := kafkaadmin.Open(c)
 	if err != nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -210,7 +211,7 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 
 // lag returns the distance of the group's commit in partition 0 from the end.
 func (r *requests) lag() (int64, error) {
-	admin, err := kafka.OpenAdmin(r.Config)
+	admin, err := kafkaadmin.Open(r.Config)
 	if err != nil {
 		return 0, err
 	}
@@ -426,7 +427,7 @@ func TestAReplyIsNeverWrittenAfterItsTime(t *testing.T) {
 			t.Errorf("a reply that began late: %v", err)
 		}
 
-		a, err := kafka.OpenAdmin(r.Config)
+		a, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		defer a.Close()
 		var got []string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -24,7 +25,7 @@ func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 		topic := string(r.Config.Namespace) + "narrow"
 		b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)
 		s := r.open()
-		admin, err := kafka.OpenAdmin(r.Config)
+		admin, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		defer admin.Close()
 		ctx, cancel := context.WithTimeout(r.Ctx, time.Minute)

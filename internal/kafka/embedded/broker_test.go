@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 func start(t testing.TB, o embedded.Options) (*embedded.Broker, kafka.Config) {
@@ -51,9 +52,9 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func openAdmin(t *testing.T, cfg kafka.Config) *kafka.Admin {
+func openAdmin(t *testing.T, cfg kafka.Config) *kafkaadmin.Admin {
 	t.Helper()
-	a, err := kafka.OpenAdmin(cfg)
+	a, err := kafkaadmin.Open(cfg)
 	must(t, err)
 	t.Cleanup(a.Close)
 	return a
@@ -80,7 +81,7 @@ func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 	outside.Produce(ctx, kgo.StringRecord("early"), func(_ *kgo.Record, err error) { written <- err })
 
 	a := openAdmin(t, inside)
-	_, err = a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 5})
+	_, err = a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 5})
 	must(t, err)
 	if n, err := a.EndOffsets(ctx, testNS.Inbox(events.Tasks)); err != nil || len(n) != 5 {
 		t.Fatalf("tasks has partitions %v (%v), want 5", n, err)
@@ -113,7 +114,7 @@ func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
 func before(ctx context.Context, t *testing.T, o embedded.Options) {
 	e, cfg := start(t, o)
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	tx := client(t, cfg, kgo.TransactionalID("test.tx"), kgo.TransactionTimeout(10*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer tx.Close()
@@ -208,7 +209,7 @@ func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 func TestTheEmbeddedBrokerKeepsTheWritersTime(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	a, ctx := openAdmin(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	must(t, client(t, cfg).ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Timestamp: ahead, Value: []byte("x")}).FirstErr())
@@ -244,7 +245,7 @@ func BenchmarkEmbedded(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer p.Close()
-			a, _ := kafka.OpenAdmin(cfg)
+			a, _ := kafkaadmin.Open(cfg)
 			defer a.Close()
 			if _, err := a.EnsureTopic(b.Context(), "bench", 4); err != nil {
 				b.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // batchesOf returns the start of each batch of a segment, and the end of the last one.
@@ -35,7 +36,7 @@ func TestCorruptLog(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	whole := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: whole})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	values := []string{"first", "second", "third", "fourth"}
 	for _, v := range values {
@@ -126,7 +127,7 @@ func TestCorruptionBeforeOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: dir})
 	admin := openAdmin(t, cfg)
-	_, err := admin.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := admin.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	setConfig(ctx, t, cfg, topic, "segment.bytes", "100")
 	cl := client(t, cfg, kgo.RecordPartitioner(kgo.ManualPartitioner()))

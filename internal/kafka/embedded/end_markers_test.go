@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -28,7 +29,7 @@ func TestTrimmedPartitionGoesOnWhereItEnded(t *testing.T) {
 	}
 	e, cfg := start(t, o)
 	a := openAdmin(t, cfg)
-	_, err := a.CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	for range 3 {
 		write(cfg)

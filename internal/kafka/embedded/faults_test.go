@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // TestDiskThatRefusesWrites checks that WriteFailed receives the cause and the path of a failed write, and only once in
@@ -21,7 +21,7 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir, told := t.TempDir(), make(chan error, 2)
 	b, cfg := start(t, embedded.Options{DataDir: dir, WriteFailed: func(err error) { told <- err }})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 2})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	write(ctx, t, cfg, topic, "before", true)
 	write(ctx, t, cfg, topic, "open at the kill", false)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // TestFetchSessionsDontOutliveTheBroker checks that a fetch session from before a restart is not answered from another
@@ -35,7 +36,7 @@ func TestFetchSessionsDontOutliveTheBroker(t *testing.T) {
 		return answer.(*kmsg.FetchResponse)
 	}
 	first, cfg := start(t, embedded.Options{DataDir: dir})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	before := fetch(cfg, 0, 0, mine)
 	must(t, kerr.ErrorForCode(before.ErrorCode))

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // TestKilledInATransaction checks that a transaction that is open at a kill stays aborted, also after a second kill,
@@ -20,7 +21,7 @@ func TestKilledInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	first, cfg := start(t, embedded.Options{DataDir: dir})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	write(ctx, t, cfg, topic, "before", true)
 	write(ctx, t, cfg, topic, "open at the first kill", false)
@@ -78,7 +79,7 @@ func TestClosedInATransaction(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	first, cfg := start(t, embedded.Options{DataDir: dir})
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafka.CreateTopicsOptions{Partitions: 1})
+	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
 	must(t, err)
 	write(ctx, t, cfg, topic, "before", true)
 	write(ctx, t, cfg, topic, "open at the end", false)

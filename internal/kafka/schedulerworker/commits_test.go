@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 // TestCommits checks that Commits returns a group's offsets by partition, and none for an unknown group.
 func TestCommits(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		admin, err := kafka.OpenAdmin(s.Config)
+		admin, err := kafkaadmin.Open(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}

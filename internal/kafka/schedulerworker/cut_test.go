@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -101,7 +102,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Partition != p {
 		t.Errorf("the doctor finds %+v", found)
 	}
-	admin, err := kafka.OpenAdmin(s.Config)
+	admin, err := kafkaadmin.Open(s.Config)
 	must(err)
 	defer admin.Close()
 	must(admin.TrimTopic(t.Context(), topic, "", map[int32]int64{p: 10, 5: 0}))

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -82,7 +82,7 @@ func TestIdleWorkersPassMarkers(t *testing.T) {
 		commit(t, l, len(in), s.Reflect(in))
 		transact(kgo.TryAbort, kafkatest.Input(s.Inboxes[0], 4, "c"), kafkatest.Input(s.Inboxes[2], 6, "d"))
 
-		admin, err := kafka.OpenAdmin(s.Config)
+		admin, err := kafkaadmin.Open(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}

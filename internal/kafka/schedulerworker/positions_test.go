@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
@@ -54,9 +55,9 @@ func (s *site) commitAs(t *testing.T, topic string, p int32, offset int64, metad
 }
 
 // positionsFound returns the findings of the doctor about positions.
-func (s *site) positionsFound(t *testing.T) []kafka.PositionFinding {
+func (s *site) positionsFound(t *testing.T) []kafkaadmin.PositionFinding {
 	t.Helper()
-	admin, err := kafka.OpenAdmin(s.Config)
+	admin, err := kafkaadmin.Open(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +328,7 @@ func TestWorkerEndsWhenAPausedInboxIsRecreated(t *testing.T) {
 func TestTrimOfARecreatedTopicDeletesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		topic := s.Inboxes[0]
-		admin, err := kafka.OpenAdmin(s.Config)
+		admin, err := kafkaadmin.Open(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +365,7 @@ func TestWhereInboxesBeginAndEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		kafkatest.Submit(t, tx, kafkatest.Input(topic, 4, "d"), kafkatest.Input(s.Inboxes[1], 5, "e"))
-		admin, err := kafka.OpenAdmin(s.Config)
+		admin, err := kafkaadmin.Open(s.Config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,14 +4,14 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // TestRestoresAreShownInTheirGroup checks that restore progress is published in a group of its own, with the member id
 // of the restoring worker. The scheduler group's members have the ids and owners.
 func TestRestoresAreShownInTheirGroup(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		admin, err := kafka.OpenAdmin(s.Config)
+		admin, err := kafkaadmin.Open(s.Config)
 		must(t, err)
 		t.Cleanup(admin.Close)
 		shown, err := admin.RestoreProgress(t.Context())
@@ -24,7 +24,7 @@ func TestRestoresAreShownInTheirGroup(t *testing.T) {
 		if !owns {
 			t.Error("the worker doesn't own what was assigned to it")
 		}
-		want := map[int32]kafka.RestoreProgress{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
+		want := map[int32]kafkaadmin.RestoreProgress{1: {Member: member, Next: 3, End: 12}, 2: {Member: member, Next: 7, End: 7}}
 		must(t, admin.PublishRestoreProgress(t.Context(), want))
 		shown, err = admin.RestoreProgress(t.Context())
 		if must(t, err); !maps.Equal(shown, want) {

@@ -31,10 +31,7 @@ func embedded(t testing.TB) *site {
 // each runs a test on every kind of broker.
 func each(t *testing.T, fn func(t *testing.T, s *site)) {
 	t.Helper()
-	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		t.Parallel()
-		fn(t, newSite(t, b))
-	})
+	kafkatest.EachSite(t, func(t *testing.T, s *kafkatest.Site) { fn(t, &site{s}) })
 }
 
 func (s *site) restorer(t testing.TB, l *kafka.RestoreListener) *kafka.Restorer {

@@ -1,0 +1,314 @@
+package kafkaadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// Kafka has three kinds of groups, each with its own requests: classic ones, which Waybill's roles and agents join;
+// those whose partitions brokers assign (KIP-848); and share groups (KIP-932). Agents in other languages may use any.
+
+// Member is one process of a consumer group.
+type Member struct {
+	ID, InstanceID, ClientID, Host string
+	// Owner is a worker's name as an owner of partitions; empty: unknown.
+	Owner string
+	// Partitions are those that it owns, by topic, ascending.
+	Partitions map[string][]int32
+}
+
+// GroupState is the coordinator's state of a group.
+type GroupState struct {
+	// State is Kafka's name: Stable, Empty, PreparingRebalance, Dead ...
+	State   string
+	Members []Member
+}
+
+// NoSuchGroup reports whether an error means that the broker doesn't know the group, or knows it as one of another
+// kind, or doesn't support the request.
+func NoSuchGroup(err error) bool {
+	return errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.UnsupportedVersion)
+}
+
+// DescribeGroup returns the members of a group of any kind and their partitions. A group that never existed is Dead and
+// empty.
+func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, error) {
+	empty := GroupState{State: "Dead"}
+	for _, describe := range []func(context.Context, string) (GroupState, error){a.classicGroup, a.consumerGroup, a.shareGroup} {
+		var state GroupState
+		err := a.retryCoordinator(ctx, group, func() (err error) { state, err = describe(ctx, group); return err })
+		switch {
+		case NoSuchGroup(err):
+		case err != nil:
+			return GroupState{}, fmt.Errorf("describe group %s: %w", group, err)
+		case len(state.Members) > 0:
+			return state, nil
+		case state.State != "" && empty.State == "Dead":
+			empty = state
+		}
+	}
+	return empty, nil
+}
+
+func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].State
+	for _, m := range groups[group].Members {
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: make(map[string][]int32)}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == kafka.ProtocolName {
+			member.Owner = string(joined.UserData)
+		}
+		if owned, ok := m.Assigned.AsConsumer(); ok {
+			for _, t := range owned.Topics {
+				member.Partitions[t.Topic] = slices.Sorted(slices.Values(t.Partitions))
+			}
+		}
+		state.Members = append(state.Members, member)
+	}
+	return state, nil
+}
+
+func (a *Admin) consumerGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].State
+	for _, m := range groups[group].Members {
+		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		state.Members = append(state.Members, member)
+	}
+	return state, nil
+}
+
+func (a *Admin) shareGroup(ctx context.Context, group string) (state GroupState, err error) {
+	groups, err := a.adm.DescribeShareGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return state, err
+	}
+	state.State = groups[group].GroupState
+	for _, m := range groups[group].Members {
+		state.Members = append(state.Members, Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)})
+	}
+	return state, nil
+}
+
+func assignedPartitions(assignment kadm.TopicsSet) map[string][]int32 {
+	partitions := make(map[string][]int32, len(assignment))
+	for _, t := range assignment.Sorted() {
+		partitions[t.Topic] = t.Partitions
+	}
+	return partitions
+}
+
+// forgetCoordinatorTimeout bounds the request of forgetCoordinator.
+const forgetCoordinatorTimeout = 2 * time.Second
+
+// retryCoordinator calls ask again while the group has no coordinator, at most topicVisibleTimeout: in a new cluster
+// the brokers first have to create the offsets topic. It also retries, once, if the coordinator that the client knows
+// can't be reached.
+func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() error) error {
+	forgotten := false
+	for began := time.Now(); ; {
+		err := ask()
+		if failed, is := errors.AsType[*net.OpError](err); is && failed.Op == "dial" && !forgotten {
+			a.forgetCoordinator(ctx, group)
+			forgotten = true
+			continue
+		}
+		away := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !away || time.Since(began) > topicVisibleTimeout {
+			return err
+		}
+		select {
+		case <-time.After(topicVisibleEvery):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// forgetCoordinator makes the client look up a group's coordinator again. For requests that it splits among
+// coordinators, the client keeps using an unreachable one. Any other request to the group's coordinator makes it forget
+// that one. A heartbeat of a non-member has no other effect.
+func (a *Admin) forgetCoordinator(ctx context.Context, group string) {
+	within, cancel := context.WithTimeout(ctx, forgetCoordinatorTimeout)
+	defer cancel()
+	nobody := kmsg.NewPtrHeartbeatRequest()
+	nobody.Group = group
+	_, _ = nobody.RequestWith(within, a.cl) // the answer doesn't matter
+}
+
+// GroupLag returns, by topic and partition, how many offsets a group of any kind is behind the log's end. It counts
+// from the group's commits, for a share group from what it has finished, and without a commit from the log's start.
+// Partitions without a known log end, such as leaderless ones, are left out. For a group that never existed it returns
+// the named topics only. Named topics that don't exist are left out.
+func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (map[string]map[int32]int64, error) {
+	known := map[string]map[int32]int64{}
+	for _, of := range []func(context.Context, string) (map[string]map[int32]int64, error){a.classicLag, a.consumerLag, a.shareLag} {
+		var lag map[string]map[int32]int64
+		err := a.retryCoordinator(ctx, group, func() (err error) { lag, err = of(ctx, group); return err })
+		if err != nil && !NoSuchGroup(err) {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		}
+		if err == nil && len(lag) > 0 {
+			known = lag
+			break
+		}
+	}
+	for _, topic := range topics {
+		if _, is := known[topic]; is {
+			continue
+		}
+		if _, there, err := a.TopicPartitions(ctx, topic); err != nil {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		} else if !there {
+			continue // deleted, together with what was committed
+		}
+		rest, err := a.lagBehindEnds(ctx, []string{topic}, func(string, int32) int64 { return -1 })
+		if err != nil {
+			return nil, fmt.Errorf("lag of group %s: %w", group, err)
+		}
+		maps.Copy(known, rest)
+	}
+	return known, nil
+}
+
+func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	lags, err := a.adm.Lag(ctx, group)
+	if err == nil {
+		l := lags[group]
+		err = l.Error()
+	}
+	if err != nil {
+		return nil, err
+	}
+	lag := make(map[string]map[int32]int64)
+	for topic, ps := range lags[group].Lag {
+		lag[topic] = make(map[int32]int64, len(ps))
+		for p, l := range ps {
+			switch {
+			case l.Err == nil:
+				lag[topic][p] = l.Lag
+			case kafka.IsFinal(l.Err):
+				return nil, fmt.Errorf("%s/%d: %w", topic, p, l.Err)
+			}
+		}
+	}
+	return lag, nil
+}
+
+// consumerLag is GroupLag for a group that brokers assign. The client's own calculation supports only classic groups.
+func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	commits, err := a.CommittedOffsets(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	described := groups[group]
+	topics := append(described.SubscribedTopics(), commits.Partitions().Topics()...)
+	slices.Sort(topics)
+	return a.lagBehindEnds(ctx, slices.Compact(topics), func(topic string, p int32) int64 {
+		if c, ok := commits.Lookup(topic, p); ok {
+			return c.At
+		}
+		return -1
+	})
+}
+
+// CommittedOffsets returns a group's commits with their metadata.
+func (a *Admin) CommittedOffsets(ctx context.Context, group string) (commits kadm.OffsetResponses, err error) {
+	err = a.retryCoordinator(ctx, group, func() error {
+		commits, err = a.adm.FetchOffsets(ctx, group)
+		if err == nil {
+			err = commits.Error()
+		}
+		return err
+	})
+	return commits, err
+}
+
+func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
+	groups, err := a.adm.DescribeShareGroupOffsets(ctx, group)
+	if err == nil {
+		err = groups[group].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	offsets := groups[group].Offsets
+	topics := make([]string, 0, len(offsets))
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	lag, err := a.lagBehindEnds(ctx, topics, func(topic string, p int32) int64 {
+		if o, ok := offsets.Lookup(topic, p); ok && o.Err == nil {
+			return o.StartOffset
+		}
+		return -1
+	})
+	for topic, ps := range offsets {
+		for p, o := range ps {
+			if o.Err == nil && o.Lag >= 0 && lag[topic] != nil {
+				lag[topic][p] = o.Lag // it also counts records that were finished out of order
+			}
+		}
+	}
+	return lag, err
+}
+
+// lagBehindEnds returns how many offsets of each partition are at or above the group's position. A negative position
+// means the log's start.
+func (a *Admin) lagBehindEnds(ctx context.Context, topics []string, at func(topic string, p int32) int64) (map[string]map[int32]int64, error) {
+	lag := make(map[string]map[int32]int64, len(topics))
+	for _, topic := range topics {
+		ends, err := a.KnownEndOffsets(ctx, topic) // the end first: a trim in between must not put the start above it
+		if err != nil {
+			return nil, err
+		}
+		starts, err := a.knownStartOffsets(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		lag[topic] = make(map[int32]int64, len(ends))
+		for p, end := range ends {
+			lag[topic][p] = max(0, end-max(at(topic, p), starts[p]))
+		}
+	}
+	return lag, nil
+}

@@ -1,0 +1,42 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// countCode records the error of a failed attempt, and whether its code may be retried.
+func (s *eventCheck) countCode(err *events.Error) {
+	code := ""
+	if err != nil {
+		code = err.Code
+	}
+	r := s.run
+	r.code, r.final = sumOfText(code), !s.t.plan.RetryCodesOf(s.index, s.slot.Kind).Allow(code)
+}
+
+// retryable checks that the code of the last failure allows another attempt (P5).
+func (s *eventCheck) retryable() (promise, what string) {
+	if s.run.final {
+		return "P5", fmt.Sprintf("%s of step %q after an error whose code isn't retried", s.e.Fact.Type(), s.about.Step)
+	}
+	return "", ""
+}
+
+// gaveUp checks that a run was given up for a reason: its last error isn't retried, and then it ends with that very error;
+// or it has used all its tries.
+func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
+	err, used := s.about.Error(), s.run.failures
+	switch {
+	case err == nil || used >= attempts.MaxAttempts && !s.run.final:
+	case err.Code == events.CodeTriesExhausted && s.run.final:
+		return "P5", fmt.Sprintf("the tries of step %q are exhausted, and its last error isn't retried: it ends with that error", s.about.Step)
+	case err.Code == events.CodeTriesExhausted, !s.run.final && !s.first && s.run.code == sumOfText(err.Code) && !isOwn[err.Code]:
+		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, used, attempts.MaxAttempts)
+	}
+	return "", ""
+}
+
+// isOwn lists the codes of errors that end a run whatever its budget.
+var isOwn = map[string]bool{events.CodeExpressionFailed: true, events.CodeTooLarge: true, events.CodeNoSuchWorkflow: true}

@@ -1,0 +1,106 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+// MaxCodes bounds a list of error codes.
+const MaxCodes = 64
+
+// codesFix says what to write instead of a value that isn't a list of codes.
+const codesFix = "write the codes of errors, as in [no_funds, expired]"
+
+// codes decodes a list of error codes.
+func (c *decoder) codes(n *node, path string) []string {
+	if n.kind == kindString {
+		c.f.addAt(n.at, path, "this is a string, want a list of error codes", "write ["+n.text+"]")
+		return nil
+	}
+	if n.kind != kindList {
+		c.kindFault(n, path, kindList, codesFix)
+		return nil
+	}
+	var codes []string
+	for i, v := range n.items {
+		at := indexPath(path, i)
+		c.f.src.positions[at] = v.at
+		if code := c.text(v, at); code != "" {
+			codes = append(codes, code)
+		}
+	}
+	return codes
+}
+
+func (w *writer) texts(name string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	w.field(name)
+	w.b = append(w.b, '[')
+	for i, s := range list {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		w.b = appendString(w.b, s)
+	}
+	w.b = append(w.b, ']')
+}
+
+func checkCodes(f *faults, path string, codes []string) {
+	if n := len(codes); n > MaxCodes {
+		f.add(path, fmt.Sprintf("%d codes, the limit is %d", n, MaxCodes), "remove some")
+	}
+	for i, code := range codes {
+		if n := len(code); n == 0 || n > events.MaxNameBytes {
+			f.add(indexPath(path, i), fmt.Sprintf("the code has %d bytes", n), fmt.Sprintf("write 1 to %d bytes", events.MaxNameBytes))
+		}
+		if slices.Contains(codes[:i], code) {
+			f.add(indexPath(path, i), code+" is given twice", "remove one of them")
+		}
+	}
+}
+
+// checkRetryCodes reports faults of the lists of a retry rule.
+func checkRetryCodes(f *faults, path string, r *Retry) {
+	checkCodes(f, path+".only", r.Only)
+	checkCodes(f, path+".except", r.Except)
+	if len(r.Only) > 0 && len(r.Except) > 0 {
+		f.add(path+".except", "only and except are given", "keep only, which excludes all other codes, or except")
+	}
+}
+
+// withoutCodes is the part of a rule that an undo takes from its step: the lists are of one operation.
+func (r *Retry) withoutCodes() *Retry {
+	if r == nil {
+		return nil
+	}
+	rest := *r
+	rest.Only, rest.Except = nil, nil
+	return &rest
+}
+
+func (c *decoder) boolean(n *node, path string) bool {
+	if n.kind != kindBool {
+		c.kindFault(n, path, kindBool, "write true or false")
+		return false
+	}
+	return n.text == "true"
+}
+
+func (w *writer) boolean(name string, v bool) {
+	if v {
+		w.field(name)
+		w.b = append(w.b, "true"...)
+	}
+}
+
+// failureNotes says in a graph what the step means for failures.
+func (s *Step) failureNotes() (notes []string) {
+	if s.Pivot {
+		notes = append(notes, "pivot")
+	}
+	return notes
+}
