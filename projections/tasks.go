@@ -393,8 +393,7 @@ func (v *Tasks) fill(b batch) {
 				b.delete(key)
 			}
 		}
-		if kind == kindOpen && en.wasEnded {
-			v.recent.add(en.task.ID)
+		if kind == kindOpen && en.wasEnded { // lookups find the open task first, so recent needn't know
 			key = v.keys.appendKey(key[:0], kindFinished, en.task.ID)
 			b.delete(key)
 		}
