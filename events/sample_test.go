@@ -72,7 +72,8 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
-	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1})
+	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
+		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -90,28 +91,13 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.arm(TimerAttempt)
 	case *AttemptFailed, *AttemptExpired:
 		e.arm(TimerFailed)
-	case *AttemptWaiting:
+	case *AttemptWaiting, *CallRepeated:
 		e.arm(TimerWaiting)
 	case *WaitStarted:
 		e.arm(TimerStep)
 		e.Policy.Attempts, e.Policy.FailureCount, e.Policy.CooledDown = Attempts{}, 0, false
 	}
 	return e
-}
-
-// processedSample is a processed task of two steps, one of which was skipped.
-func processedSample() *Task {
-	t := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateProcessed, CompleteBy: instantOf(1800), Priority: 5, Labels: map[string]string{"region": "eu"},
-		SubmittedAt: instantOf(0), UpdatedAt: instantOf(4), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Input: json.RawMessage(`{"total":12.50}`), Output: json.RawMessage(`null`),
-		Plan: samplePlan(), Seq: 4, StatusSeq: 4, Prev: "mZ0xv8tJ3kq2c1b4a5s6dw"}
-	t.Steps = newSteps(len(t.Plan.Steps))
-	for _, s := range t.Steps {
-		s.State = StepSkipped
-	}
-	s := t.Steps[0]
-	s.State, s.Attempt, s.Key, s.StartedAt, s.EndedAt, s.StartedSeq, s.CompletedSeq = StepCompleted, 1, "acme.order-7/reserve/do/1", instantOf(1), instantOf(2), 2, 3
-	s.Input, s.Output = json.RawMessage(`{"items":["book"]}`), json.RawMessage(`{"receipt":"R-9"}`)
-	return t
 }
 
 func (e *Event) arm(k TimerKind) {
@@ -146,11 +132,13 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
-		if f, ok := f.(*TaskUndoing); ok {
-			b, refund := *e, *f
-			refund.Ending, refund.Keep, refund.Processed = StateUndone, false, processedSample().Encode()
-			b.Fact = &refund
-			all = append(all, sample{name: f.Type() + ".processed", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+		if f, ok := f.(*TaskReceived); ok {
+			b, repeats := *e, *f
+			repeats.Computed = nil
+			repeats.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "deliver", Agent: "shipping", Operation: "track", Attempts: sampleAttempts(),
+				Repeat: &PlanRepeat{Every: 10 * time.Minute, Max: 500}}})
+			b.Fact = &repeats
+			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*WaitStarted); ok {
@@ -181,7 +169,7 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 	}
-	return all
+	return append(all, refundSample())
 }
 
 // canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
@@ -198,6 +186,10 @@ func canBeLast(f Fact) bool {
 func repliedBy(f Fact, instance string) Fact {
 	switch f := f.(type) {
 	case *AttemptCompleted:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *CallRepeated:
 		c := *f
 		c.Instance = instance
 		return &c

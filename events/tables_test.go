@@ -28,6 +28,10 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 		return &AttemptRejected{Kind: k, Step: "s0", Attempt: attempt}
 	case "errored":
 		return &RunErrored{Kind: k, Step: "s0"}
+	case "repeated":
+		if k == Do {
+			return &CallRepeated{Step: "s0", Attempt: attempt}
+		}
 	case "released":
 		return &RunReleased{Step: "s0", As: StepUndone}
 	}
@@ -187,6 +191,9 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	want := r.To
 	if want == "" {
 		want = StepUndone // factOf releases as undone
+		if verb == "repeated" {
+			want = afterCall(during)
+		}
 	}
 	s = got.Steps[0]
 	if s.State != want || (k == Undo && s.Undo.State != u.To) || (verb == "released" && s.Undo != nil && s.Undo.State != u.To) {

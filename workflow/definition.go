@@ -82,6 +82,7 @@ type Step struct {
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
+	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo           *Undo     `json:"undo"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.

@@ -59,6 +59,10 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.twoDone().undoing().add(undo("b", 1)).reply("b", events.Undo, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("b")})
 		},
+		"a repeat": func(h *history) {
+			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
+				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})
+		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
 		},

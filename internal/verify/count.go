@@ -192,7 +192,7 @@ func (s *eventCheck) countResumed() {
 		if r.running || s.t.steps[i].flags.has(over) {
 			continue
 		}
-		r.fresh, r.failures, r.cooled, r.final, r.notBefore = 0, 0, false, false, time.Time{}
+		r.fresh, r.failures, r.cooled, r.final, r.calls, r.notBefore = 0, 0, false, false, 0, time.Time{}
 		if r.rejected {
 			r.rejected, r.renewed = false, true
 			if kind == events.Do {
