@@ -82,6 +82,7 @@ const (
 	PhaseWaiting              // the attempt ended before; the next one is due later
 	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
 	PhaseFired                // such a step ended: its timer was due
+	PhaseGoesOn               // the attempt goes on: its agent reported progress
 )
 
 // Ends reports whether an attempt in this phase has just ended.

@@ -96,7 +96,7 @@ type Reply struct {
 	Token   string     // of the attempt, from its request; empty: the reply has none and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
-	Body    json.RawMessage // the output if completed, else an error object (Failure)
+	Body    json.RawMessage // the output if completed, the value of a progress, else an error object (Failure)
 	Source  string          // ce_source; trusted only with the attempt's token; empty: absent, longer than MaxNameBytes, or not UTF-8
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't ask. At most MaxRetryAfter.
@@ -113,7 +113,7 @@ type tokenMatch struct {
 
 func (*Reply) input() {}
 
-// Outcome is the result of an attempt.
+// Outcome is the result of an attempt, or its progress.
 type Outcome string
 
 // The outcomes that ce_outcome may name.
@@ -121,6 +121,7 @@ const (
 	Completed Outcome = "completed"
 	Failed    Outcome = "failed"
 	Rejected  Outcome = "rejected"
+	Progress  Outcome = "progress" // the attempt goes on
 )
 
 // RequestRef names an attempt: ce_request without its task.
@@ -533,10 +534,14 @@ func decodeReply(r *Record) (string, Input, error) {
 		rep.Outcome = Failed
 	case string(Rejected):
 		rep.Outcome = Rejected
+	case string(Progress):
+		if rep.Outcome = Progress; len(rep.Body) > MaxProgressBytes {
+			return "", nil, unusable(ReasonTooLarge, "a progress of %d bytes; at most %d", len(rep.Body), MaxProgressBytes)
+		}
 	case "":
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
 	default:
-		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed or rejected", HeaderOutcome, out)
+		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed, rejected or progress", HeaderOutcome, out)
 	}
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone

@@ -48,6 +48,7 @@
 //
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
+//	progressed      running -> running
 //	completed       running -> completed
 //	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
@@ -60,6 +61,7 @@
 //	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
+//	undo.progressed  undoing -> undoing
 //	undo.completed  undoing -> undone
 //	undo.failed     completed failed cancelled error undoing -> undoing
 //	undo.expired    undoing -> undoing
@@ -71,6 +73,7 @@
 // Undos of steps:
 //
 //	started         (nothing) pending failed waiting -> running
+//	progressed      running -> running
 //	completed       running -> completed
 //	failed          (nothing) pending waiting failed running -> failed
 //	expired         running -> failed

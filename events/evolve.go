@@ -176,6 +176,7 @@ func (r *Run) revive() {
 	if r.Rejected {
 		r.Rejected = false
 		r.Generation++
+		r.dropProgress()
 	}
 }
 

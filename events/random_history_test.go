@@ -122,7 +122,8 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectNone, RetryAfter: 5 * time.Second, Deferred: true},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
-			&AttemptExpired{Kind: k, Step: id, Attempt: n},
+			&AttemptExpired{Kind: k, Step: id, Attempt: n, Silence: rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(w.T, "silence")},
+			&AttemptProgressed{Kind: k, Step: id, Attempt: n, Progress: drawRaw(w.T)},
 			&AttemptRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
 			&AttemptWaiting{Kind: k, Step: id, Attempt: n, CoolDown: n > 2},
 			&RunErrored{Kind: k, Step: id, Error: &Error{Code: CodeTriesExhausted}},
@@ -141,7 +142,7 @@ func (w *walker) event(f Fact) *Event {
 		e.Due = Millis(e.At.Add(after))
 		e.Policy = &Policy{Timer: k, OnError: OnErrorUndo, CompleteBy: epochStart.Add(time.Hour), FailureCount: w.failures}
 	}
-	switch f.(type) {
+	switch f := f.(type) {
 	case *TaskStarted:
 		arm(TimerTask, time.Hour)
 	case *TaskResumed:
@@ -150,6 +151,11 @@ func (w *walker) event(f Fact) *Event {
 		}
 	case *AttemptStarted:
 		arm(TimerAttempt, 10*time.Second)
+		if f.Attempt%2 == 0 {
+			f.CompleteBy = e.Due.Add(time.Minute)
+		}
+	case *AttemptProgressed:
+		arm(TimerAttempt, 5*time.Second)
 	case *AttemptFailed, *AttemptExpired:
 		if rapid.Bool().Draw(w.T, "due") {
 			arm(TimerFailed, 0)

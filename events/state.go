@@ -109,6 +109,10 @@ type Run struct {
 	TokenHash    string // of the last attempt's token; empty: it has no request
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
+	// Progress is the last recorded one, of any attempt of the generation, and ProgressAt when it was recorded; zero:
+	// none. They are dropped when the run is completed or released.
+	Progress   json.RawMessage
+	ProgressAt time.Time
 }
 
 // Step is one step of a task, at the index that its plan gives it.

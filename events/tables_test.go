@@ -20,6 +20,8 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 		return &AttemptCompleted{Kind: k, Step: "s0", Attempt: attempt}
 	case "failed":
 		return &AttemptFailed{Kind: k, Step: "s0", Attempt: attempt}
+	case "progressed":
+		return &AttemptProgressed{Kind: k, Step: "s0", Attempt: attempt}
 	case "expired":
 		return &AttemptExpired{Kind: k, Step: "s0", Attempt: attempt}
 	case "waiting":

@@ -52,6 +52,7 @@ var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, 
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
 	{Verb: "repeated", From: []StepState{StepRunning}, Either: []StepState{StepWaiting, StepCancelled}, During: whileRunning},
 	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
@@ -64,6 +65,7 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "interrupted", From: []StepState{StepRunning}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
+	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
 	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileUndoHeld},
 	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileUndoHeld},
 	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
@@ -91,6 +93,7 @@ var undoneSteps = func() (rows []Transition[StepState]) {
 // since the same event changes both states.
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
 	{Verb: "failed", From: []StepState{"", StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed},

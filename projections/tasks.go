@@ -245,7 +245,7 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
+		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes()+t.ProgressBytes())
 		v.change(t.ID)
 	} else {
 		v.setFinished(en, t.Finished())

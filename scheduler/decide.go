@@ -94,6 +94,8 @@ const (
 	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
 	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was accepted before
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
+	IgnoredProgressEarly  Ignored = "progress_early"  // a progress too soon after the last recorded one
+	IgnoredProgressLate   Ignored = "progress_late"   // a progress after the complete-by of its attempt
 	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no free slot: the run is queued
 	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
@@ -469,7 +471,7 @@ func triesExhausted(run *events.Run) *events.Error {
 // expireAttempt ends a running attempt that has timed out.
 func (d *decider) expireAttempt(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
-	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
+	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt, Silence: d.silenceOf(i, k)}, time.Time{}, nil)
 }
 
 // failRun ends a run permanently and fails its task.

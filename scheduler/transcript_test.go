@@ -308,8 +308,19 @@ func (s *script) record(r *events.Record) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		fmt.Fprintf(&s.out, "  request %s/%d %s key=%s by=+%s %s\n", strings.TrimPrefix(r.Topic, "waybill.requests."), r.Partition, q.Operation, q.IdempotencyKey, q.CompleteBy.Sub(s.start), q.Value)
+		fmt.Fprintf(&s.out, "  request %s/%d %s key=%s by=+%s%s %s\n", strings.TrimPrefix(r.Topic, "waybill.requests."), r.Partition, q.Operation, q.IdempotencyKey, q.CompleteBy.Sub(s.start), heartbeatText(q), q.Value)
 	}
+}
+
+// heartbeatText prints a request's heartbeat and its last progress.
+func heartbeatText(q *events.Request) (s string) {
+	if q.Heartbeat > 0 {
+		s = " heartbeat=" + q.Heartbeat.String()
+	}
+	if len(q.Progress) > 0 {
+		s += " progress=" + string(q.Progress)
+	}
+	return s
 }
 
 func (s *script) event(e *events.Event, r *events.Record) {

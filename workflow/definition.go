@@ -81,9 +81,12 @@ type Step struct {
 	// Input is a tree like Definition.Output; nil: an empty object.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
-	Retry          *Retry    `json:"retry"`
-	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
-	Undo           *Undo     `json:"undo"`
+	// Heartbeat is the longest silence between two reports of progress of an attempt: at least MinHeartbeat, and shorter
+	// than CompleteWithin. nil: the agent needn't report.
+	Heartbeat *Duration `json:"heartbeat"`
+	Retry     *Retry    `json:"retry"`
+	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
+	Undo      *Undo     `json:"undo"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.
 	Pivot bool `json:"pivot"`
@@ -96,6 +99,7 @@ type Undo struct {
 	// Input is a tree like Definition.Output. Its result must be an object. nil: no input.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
+	Heartbeat      *Duration `json:"heartbeat"` // as Step.Heartbeat; nil: none, even if the step has one
 	Retry          *Retry    `json:"retry"`
 }
 

@@ -130,6 +130,7 @@ func (w *writer) step(s *Step) {
 	w.text("when", s.When)
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
+	w.optionalDuration("heartbeat", s.Heartbeat)
 	w.retry(s.Retry)
 	w.repeat(s.Repeat)
 	w.boolean("pivot", s.Pivot)
@@ -140,6 +141,7 @@ func (w *writer) step(s *Step) {
 		w.text("agent", u.Agent)
 		w.tree("input", u.Input)
 		w.optionalDuration("complete_within", u.CompleteWithin)
+		w.optionalDuration("heartbeat", u.Heartbeat)
 		w.retry(u.Retry)
 		w.closeObject()
 	}

@@ -252,6 +252,12 @@ func drawDefinition(t *rapid.T) *Definition {
 		if rapid.Bool().Draw(t, "undo") {
 			s.Undo = &Undo{Operation: "undo", Retry: retry(), Input: map[string]any{"of": fmt.Sprintf("${ steps[%q].output }", s.ID)}}
 		}
+		if rapid.Bool().Draw(t, "heartbeat") {
+			s.CompleteWithin, s.Heartbeat = Within(time.Minute), Within(time.Second+time.Duration(rapid.IntRange(0, 1000).Draw(t, "beat"))*time.Millisecond)
+			if s.Undo != nil {
+				s.Undo.Heartbeat = Within(2 * time.Second)
+			}
+		}
 		b.Step(s)
 	}
 	d, err := b.Output(tree()).Build()

@@ -211,7 +211,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		}
 		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, events.AskedWait(in.Ref.Kind, in.RetryAfter), in.Source
 		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
-		if x.body = sumOf(in.Body); x.outcome != events.Completed {
+		if x.body = sumOf(in.Body); x.outcome != events.Completed && x.outcome != events.Progress {
 			x.body = sumOfError(in.Failure())
 		}
 		// A forwarded or redriven reply was written here later than its agent wrote it, which may have been in time.

@@ -106,8 +106,14 @@ type run struct {
 	index     int    // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
-	calls     int    // of a repeat: those that completed and didn't end it, since submission or the last resubmit
-	lastCall  int    // the attempt with which the last of them ended; 0: none
+	// Of the running attempt: its complete-by, and when its timer is due.
+	completeBy, due time.Time
+	reportedAt      time.Time // when the last progress was recorded; zero: none
+	reported        int       // the size of the last progress
+	// last is a hash of the last progress, given that of the one in the request of the last attempt.
+	last, given uint64
+	calls       int // of a repeat: those that completed and didn't end it, since submission or the last resubmit
+	lastCall    int // the attempt with which the last of them ended; 0: none
 }
 
 func (o *open) run(i int, k events.Kind) *run {
@@ -153,9 +159,9 @@ func (t *task) settle(keep bool) (was *open) {
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
 	for i := range s.Steps {
 		st := s.OwnStep(i)
-		st.Input, st.Output, st.Error = nil, nil, nil
+		st.Input, st.Output, st.Error, st.Progress = nil, nil, nil, nil
 		if st.Undo != nil {
-			st.Undo.Input, st.Undo.Error = nil, nil
+			st.Undo.Input, st.Undo.Error, st.Undo.Progress = nil, nil, nil
 		}
 	}
 	return nil
