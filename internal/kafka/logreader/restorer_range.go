@@ -16,7 +16,7 @@ import (
 // Records are valid until fn returns. An offset below the log's start is an *OffsetRangeError. An error of fn ends the
 // read and is returned wrapped.
 func (r *Restorer) ReadRange(ctx context.Context, topic string, p int32, from, to int64, fn func([]events.Record) error) error {
-	in := newReusingReader(r.client, topic, p, from)
+	in := newReader(r.client, topic, p, from, true)
 	in.tell = r.listener.Corrupt
 	held := false
 	err := r.newScan(in, to, fn).run(ctx, func(context.Context) (giveUp bool) {
