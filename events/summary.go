@@ -102,7 +102,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 		return takesSignals(s.State, s.Ending)
 	}
 	to, err := a.nextTaskState(s.State, s.Ending)
-	if err != nil {
+	if err != nil || !s.reopen(e) {
 		return false
 	}
 	s.State, s.TaskDue = to, e.Due
@@ -257,7 +257,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Open reports whether anything can still happen to the task.
+// Open reports whether the task hasn't ended.
 func (s *Summary) Open() bool { return !s.State.Terminal() }
 
 // Encode returns the stored form. Equal summaries have equal bytes.
