@@ -94,7 +94,7 @@ func (m *waitingMember) awaitRebalance() {
 		select {
 		case <-beat.C:
 		case <-m.ctx.Done():
-			m.t.Fatal("the group doesn't come together anew")
+			m.t.Fatal("the group doesn't form again")
 		}
 	}
 }
