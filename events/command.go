@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // Input is a decoded record of an inbox, which a scheduler consumes. The set of its types is closed.
@@ -520,7 +522,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: jsonscan.TrimSpace(r.Value)}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}

@@ -10,8 +10,8 @@ import (
 // that its imports are decided here.
 var mayImport = map[string][]string{
 	"":                               {"internal/consoleapi", "internal/kafka", "internal/logclient", "events", "agent", "workflow"},
-	"events":                         {},
-	"workflow":                       {"events"},
+	"events":                         {"internal/jsonscan"},
+	"workflow":                       {"internal/jsonscan", "events"},
 	"projections":                    {"events", "internal/listener"},
 	"scheduler":                      {"events", "workflow", "internal/congestion", "internal/inboxgate", "internal/listener", "internal/backoff"},
 	"agent":                          {"events", "internal/listener", "internal/watchdog"},
@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/console/onkafka":       {"internal/console", "internal/consoleapi", "internal/instance", "internal/kafka", "internal/logclient", "internal/replay", "scheduler", "agent", "events"},
 	"internal/doctor":                {"internal/kafka", "internal/backoff", "internal/registry", "internal/text", "agent", "events"},
 	"internal/text":                  {},
+	"internal/jsonscan":              {},
 	"internal/logclient":             {"events", "internal/consoleapi", "internal/kafka", "internal/backoff"},
 	"internal/console":               {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
 	"internal/consoleapi":            {"events", "internal/backoff"},
