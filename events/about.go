@@ -119,14 +119,3 @@ func (a *About) Error() *Error {
 	}
 	return *a.Failure
 }
-
-// Carried returns the fact's JSON value: its own, or else the details of its error; nil: none.
-func (a *About) Carried() *json.RawMessage {
-	if a.Raw != nil {
-		return a.Raw
-	}
-	if err := a.Error(); err != nil {
-		return &err.Details
-	}
-	return nil
-}

@@ -247,11 +247,13 @@ type Control struct {
 	By
 	Task    string
 	Command Command
-	Keep    bool            // cancel: completed steps aren't undone
-	Step    string          // release; resubmit: only with this step in error
-	As      StepState       // release: completed or undone
-	Output  json.RawMessage // release as completed: the step's output
-	ID      string          // the record's ce_id, which the answer repeats
+	Keep    bool // cancel: completed steps aren't undone
+	// Processed allows an undo of a task that has ended as processed.
+	Processed bool
+	Step      string          // release; resubmit: only with this step in error
+	As        StepState       // release: completed or undone
+	Output    json.RawMessage // release as completed: the step's output
+	ID        string          // the record's ce_id, which the answer repeats
 }
 
 func (*Control) input() {}
@@ -259,6 +261,7 @@ func (x *Control) fields(c *codec) {
 	c.str("task", &x.Task)
 	knownText(c, "command", &x.Command)
 	c.bool("keep", &x.Keep)
+	c.bool("processed", &x.Processed)
 	c.str("step", &x.Step)
 	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)

@@ -440,7 +440,9 @@ func (w *walker) walk(most int) {
 			if len(ok) > 0 {
 				t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
 			}
-			break
+			if ok = w.reopening(); len(ok) == 0 {
+				break
+			}
 		}
 		if len(ok) == 0 {
 			continue // no fact is possible for the drawn steps
@@ -452,6 +454,30 @@ func (w *walker) walk(most int) {
 		}
 		w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
 	}
+}
+
+// reopening returns an undo of a processed task, or nothing. The replay continues from what readers keep of an ended
+// task.
+func (w *walker) reopening() []*Event {
+	if w.live.State != StateProcessed || rapid.Bool().Draw(w.T, "ended") {
+		return nil
+	}
+	w.replayed = w.replayed.Finished()
+	by := By{Who: "ada", Why: "a refund", RequestID: "refund"}
+	undoing := func(processed []byte) *TaskUndoing {
+		return &TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T), Processed: processed}
+	}
+	other := w.live.Clone()
+	other.Seq--
+	changed := w.live.Clone()
+	changed.Prev = "another"
+	if _, err := Evolve(w.live.Clone(), w.event(undoing(changed.Encode())), "h"); err == nil { // a Summary doesn't check hashes
+		w.Fatalf("a processed task is undone with the state of another history")
+	}
+	if wrong := w.accepted([]Fact{undoing(nil), undoing(other.Encode()), undoing([]byte("{}")), undoing(w.live.Finished().Encode())}); len(wrong) > 0 {
+		w.Fatalf("a processed task is undone with the state %s", wrong[0].Fact.(*TaskUndoing).Processed)
+	}
+	return []*Event{w.event(undoing(w.live.Encode()))}
 }
 
 // TestHistories walks random histories of random graphs. After every event the owner's state, a replay of the log and a

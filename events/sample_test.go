@@ -179,7 +179,7 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 	}
-	return all
+	return append(all, refundSample())
 }
 
 // canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
@@ -316,6 +316,8 @@ func inputSamples() []sample {
 	claimed := By{Claimed: "ada@laptop", Why: "the customer called", RequestID: sampleBy.RequestID}
 	asked := &Control{By: claimed, Task: "order-7", Command: Cancel, ID: claimed.RequestID}
 	all = append(all, inputSample(TypeControl+".claimed", Controls, asked.Record(sampleNS, "cli"), asked))
+	refund := &Control{By: sampleBy, Task: "order-7", Command: UndoTask, Processed: true, ID: sampleBy.RequestID}
+	all = append(all, inputSample(TypeControl+".undo_processed", Controls, refund.Record(sampleNS, "cli"), refund))
 	for _, x := range []*Control{
 		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},

@@ -134,7 +134,7 @@ var described = map[string]fieldSchema{
 
 // freeform are the members whose content a schema doesn't restrict.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
-	TypeReply + "/value": true, TypeDeadletter + "/value": true}
+	"waybill.task.undoing.v1/processed": true, TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.
 var wholeRecords = map[string]bool{TypeRequest: true, TypeReply: true, TypeDeadletter: true}

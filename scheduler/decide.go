@@ -60,6 +60,8 @@ type Env struct {
 	// Token generates the token of an attempt: at least 128 random bits, as text without a slash. A reply is accepted
 	// only with this token. It is a parameter because a decision is pure.
 	Token func(task string, ref events.RequestRef) string
+	// Histories has the processed tasks that were read again from the log. An undo of a processed task needs one.
+	Histories Histories
 	// Slots limits the requests that may be outstanding; nil: no limit.
 	Slots Slots
 	// Records is memory for the decision's Records, to be reused. The caller may read them until it passes the memory
@@ -113,6 +115,9 @@ type Decision struct {
 	// NeedDefinitions requests that the definitions are read to their end and the decision is repeated. No other field
 	// is set then.
 	NeedDefinitions bool
+	// NeedHistory requests that the processed task is read again from the log and the decision is repeated. No other
+	// field is set then.
+	NeedHistory bool
 }
 
 // Decide is the scheduler's core. It decides what follows from an input in a task's state (nil: the task doesn't
@@ -140,6 +145,7 @@ type decider struct {
 	cause             events.Cause
 	now               time.Time
 	needDefinitions   bool
+	needHistory       bool
 	program           *workflow.Program
 	definitionChanged bool // the definition under the task's name has other steps
 	derived           derived
@@ -168,6 +174,9 @@ func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
 func (d *decider) decision() Decision {
 	if d.needDefinitions {
 		return Decision{NeedDefinitions: true}
+	}
+	if d.needHistory {
+		return Decision{NeedHistory: true}
 	}
 	return d.Decision
 }
@@ -214,8 +223,9 @@ func (d *decider) sealBounded(e *events.Event) (value []byte, hash string) {
 	if len(value) <= MaxFailureBytes {
 		return value, hash
 	}
-	err := e.Fact.About().Failure
-	if err == nil || *err == nil {
+	a := e.Fact.About()
+	err := a.Failure
+	if err == nil || *err == nil || a.Raw != nil && len(value)-len(*a.Raw) <= MaxFailureBytes {
 		return value, hash
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,

@@ -22,7 +22,9 @@ type task struct {
 	taken     int64        // the offset of the submission
 	askedAt   int64        // instant of the submission, or of the last command, in ms
 	statusAt  int64        // instant of the event that set state, in ms
-	open      *open        // nil: the task has ended and isn't kept
+	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
+	content, whole uint64
+	open           *open // nil: the task has ended and isn't kept
 }
 
 // facts are the results of a step, counted independently of the fold.
@@ -137,6 +139,15 @@ func (t *task) settle(keep bool) (was *open) {
 		t.statusAt = s.UpdatedAt.UnixMilli()
 	}
 	t.state, t.keep = s.State, s.Keep
+	if !keep {
+		t.content += sumOfContent(s)
+	}
+	if s.State == events.StateProcessed {
+		t.whole = t.sumOfProcessed()
+		if keep {
+			t.content = sumOfContent(s)
+		}
+	}
 	if keep {
 		return nil
 	}
