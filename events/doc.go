@@ -38,7 +38,7 @@
 //	received        (nothing) -> pending
 //	started         pending -> processing
 //	processed       processing -> processed
-//	undoing         pending processing error -> undoing
+//	undoing         pending processing error processed -> undoing
 //	undone          undoing -> undone
 //	cancelled       undoing error -> cancelled
 //	held            pending processing undoing -> error
@@ -88,7 +88,7 @@
 //
 //	pending              cancel undo
 //	processing           cancel undo
-//	processed            none
+//	processed            undo
 //	error                cancel resubmit undo release
 //	error, an undo held  cancel resubmit release
 //	undoing              none

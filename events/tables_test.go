@@ -95,7 +95,11 @@ func TestTaskTable(t *testing.T) {
 				} else if ending != "" {
 					continue
 				}
-				got := try(t, task, taskFactOf(r.Verb), slices.Contains(r.From, from), fmt.Sprintf("task.%s in %q", r.Verb, from))
+				fact := taskFactOf(r.Verb)
+				if f, ok := fact.(*TaskUndoing); ok && from == StateProcessed {
+					f.Processed = task.Encode()
+				}
+				got := try(t, task, fact, slices.Contains(r.From, from), fmt.Sprintf("task.%s in %q", r.Verb, from))
 				if got == nil {
 					continue
 				}
@@ -206,7 +210,7 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 // verb), every row with an event has a type, no
 // verb has two rows, every state is reachable, and every state that isn't terminal can be left.
 func TestTablesAreWhole(t *testing.T) {
-	rows := map[string]bool{"waybill.partition.claimed.v1": true}
+	rows := map[string]bool{"waybill.partition.claimed.v1": true, "waybill.task.signalled.v1": true} // neither changes a state
 	for _, r := range TaskTransitions {
 		rows[taskFactOf(r.Verb).Type()] = true
 	}
@@ -271,6 +275,9 @@ func reachable[S ~string](t *testing.T, name string, table []Transition[S], stat
 	for _, s := range states {
 		if !in[s] && s != S(StepPending) {
 			t.Errorf("nothing comes to %s %s", name, s)
+		}
+		if s == S(StateProcessed) && end(s) {
+			continue // an operator's undo can follow
 		}
 		if out[s] == end(s) {
 			t.Errorf("%s %s: an end is %v, can be left is %v", name, s, end(s), out[s])

@@ -35,7 +35,7 @@ var TaskTransitions = []Transition[TaskState]{
 	{Verb: "received", From: []TaskState{""}, To: StatePending},
 	{Verb: "started", From: []TaskState{StatePending}, To: StateProcessing},
 	{Verb: "processed", From: []TaskState{StateProcessing}, To: StateProcessed},
-	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError}, To: StateUndoing},
+	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError, StateProcessed}, To: StateUndoing},
 	{Verb: "undone", From: []TaskState{StateUndoing}, To: StateUndone},
 	{Verb: "cancelled", From: []TaskState{StateUndoing, StateError}, To: StateCancelled},
 	{Verb: "held", From: []TaskState{StatePending, StateProcessing, StateUndoing}, To: StateError},
@@ -130,14 +130,15 @@ const (
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
 
 // Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
-// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun.
+// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun. A processed task may be undone only
+// by a command that says so (Control.Processed).
 func Allowed(c Command, t *Task) bool {
 	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {
 	case Cancel:
 		return t.State == StatePending || t.State == StateProcessing || t.State == StateError
 	case UndoTask:
-		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld
+		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld || t.State == StateProcessed
 	case Resubmit, Release:
 		return t.State == StateError
 	}

@@ -50,6 +50,7 @@ type world struct {
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
 	waitEnds map[string]time.Time // of running waits, by step
+	heard    heard
 	ledger   *ledger
 	undo     undoing
 	// settled contains the steps whose effect the ledger doesn't know: an operator released them, or a reply was
@@ -89,7 +90,7 @@ func (w *world) say(format string, args ...any) {
 
 func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
-		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, settled: map[string]bool{},
+		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, heard: heard{received: map[string]bool{}}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	w.ledger.repeats = w.repeats
@@ -180,6 +181,9 @@ func (w *world) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
+	if w.task != nil {
+		w.noneWaits()
+	}
 }
 
 func (w *world) env() *Env {
@@ -231,8 +235,38 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 		w.failf("what is kept of a finished task can't be read: %v", err)
 	}
 	k := Decide(kept, in, cause, env)
+	if len(d.Events) > 0 {
+		w.checkReopened(in, cause, env, d, k.NeedHistory)
+		return
+	}
 	if len(k.Events)+len(d.Events) > 0 || k.Ignored != d.Ignored || !reflect.DeepEqual(k.Unusable, d.Unusable) || !slices.EqualFunc(k.Records, d.Records, sameRecord) {
 		w.failf("on a finished task is decided %+v, on what is kept of it %+v", *d, k)
+	}
+}
+
+// checkReopened checks that an undo of a processed task is decided alike on the stored form, once the task's events were
+// read again.
+func (w *world) checkReopened(in events.Input, cause events.Cause, env *Env, d *Decision, needed bool) {
+	x, ok := in.(*events.Control)
+	if !ok || x.Command != events.UndoTask || !x.Processed || w.task.State != events.StateProcessed || !needed {
+		w.failf("%T of a finished task in state %s leads to events; its history is needed: %v", in, w.task.State, needed)
+	}
+	w.counts["processed tasks undone"]++
+	var fold events.Fold
+	for i := range w.records {
+		if r := &w.records[i]; string(r.Key) == w.task.ID && (fold.Task == nil || fold.Task.Seq < w.task.Seq) {
+			if _, err := fold.Add(r); err != nil {
+				w.failf("%v", err)
+			}
+		}
+	}
+	kept, err := events.DecodeTask(w.task.Finished().Encode())
+	if err != nil {
+		w.failf("%v", err)
+	}
+	env.Histories = Histories{w.task.ID: {Task: fold.Task}}
+	if k := Decide(kept, in, cause, env); !slices.EqualFunc(k.Records, d.Records, sameRecord) || encode(k.Task) != encode(d.Task) {
+		w.failf("on a processed task is decided\n%v\non what is kept of it, and its history,\n%v", d.Records, k.Records)
 	}
 }
 
@@ -530,6 +564,8 @@ func (w *world) observeAttempt(e *events.Event) {
 			w.failf("the wait of step %q, which ends at %s, ended at %s", f.Step, end, e.At)
 		}
 		delete(w.waitEnds, f.Step)
+	case *events.TaskSignalled, *events.SignalStarted, *events.SignalCompleted:
+		w.observeSignal(e)
 	case *events.RunErrored:
 		if w.callsEnd(f); f.Kind == events.Undo {
 			w.undoBegins(f.Step)

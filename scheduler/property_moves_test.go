@@ -29,6 +29,8 @@ func (w *world) drawControl() *events.Control {
 	switch x.Command {
 	case events.Cancel:
 		x.Keep = w.coin()
+	case events.UndoTask:
+		x.Processed = w.coin()
 	case events.Resubmit:
 		if w.oneIn(8) {
 			x.Step = step
@@ -125,6 +127,8 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	case *events.Control:
 		in.ID = in.RequestID // the record has only one id
 		w.control(in)
+	case *events.Signal:
+		w.sendSignal(in)
 	}
 }
 
@@ -148,6 +152,8 @@ func (w *world) wellFormed(inbox events.Inbox) events.Record {
 		return answerTo(pick(w.dice, w.sent), events.Completed, events.EffectNone, `{"ref":"r-1","n":[1,2.5e3,null]}`).Record(events.DefaultNamespace, "agent")
 	case inbox == events.Recoveries && len(w.asked) > 0:
 		return pick(w.dice, w.asked).Record(events.DefaultNamespace, "supervisor", 0)
+	case inbox == events.Signals:
+		return (&events.Signal{Task: "t", Name: pick(w.dice, signalNames), ID: "id-1", By: "ada"}).Record(events.DefaultNamespace, "shop")
 	case inbox == events.Controls && len(w.controls) > 0:
 		return pick(w.dice, w.controls).Record(events.DefaultNamespace, "cli")
 	}
@@ -210,7 +216,7 @@ func (w *world) finish() {
 				answered = true
 			}
 		}
-		if answered || w.turn() {
+		if w.answerSignals() || answered || w.turn() {
 			continue
 		}
 		armed := w.armed()
@@ -250,6 +256,18 @@ func (w *world) settle() {
 	if !w.task.State.Terminal() {
 		w.failf("the task is %s: %s", w.task.State, w.task.Encode())
 	}
+}
+
+// refund undoes some of the processed tasks.
+func (w *world) refund() {
+	if w.task.State != events.StateProcessed || w.coin() {
+		return
+	}
+	w.operator(&events.Control{Command: events.UndoTask, Processed: true})
+	w.finish()
+	w.settle()
+	w.counts["ended "+string(w.task.State)+" after processed"]++
+	w.checkWorld()
 }
 
 func (w *world) operator(x *events.Control) {

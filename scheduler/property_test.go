@@ -115,7 +115,7 @@ func playAll(t *testing.T, seeds []uint64) map[string]int {
 var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
-	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "calls repeated", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
+	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "calls repeated", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
 func checkCoverage(t *testing.T, counts map[string]int) {
 	for _, what := range mustHappen {
@@ -158,6 +158,7 @@ func (h *history) play(tell bool) (w *world, b *broken) {
 		w.settle()
 		w.counts["ended "+string(w.task.State)]++
 		w.checkWorld()
+		w.refund()
 		w.stragglers()
 		w.checkWorld()
 		w.verified(true)
@@ -186,6 +187,10 @@ func (w *world) move() {
 	if w.h.busy && w.coin() {
 		w.free = w.between(-3, 1)
 		w.turn()
+		return
+	}
+	if w.h.signals && w.oneIn(6) {
+		w.anySignal()
 		return
 	}
 	at := w.IntN(totalWeight)

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations returns all mutations.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, progressMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations, progressMutations)
 }
 
 // one returns a mutation with one edit.
@@ -35,18 +35,18 @@ var kafkaMutations = []mutation{
 	one("partitions-that-were-added", "internal/kafka/schedulerworker.Open",
 		`l.balancer.IncludeAdded = true`, ``,
 		"internal/kafka/schedulerworker", "TestPartitionsThatAreAddedToAnInbox"),
-	one("comes-again-with-an-added-one", "internal/kafka/groupmember.Balancer.acceptAssignment",
+	one("assigned-again-with-an-added-one", "internal/kafka/groupmember.Balancer.acceptAssignment",
 		`&& slices.Equal(b.addedWith[p], beside[p])`, ``,
-		"internal/kafka/groupmember", "TestPartitionWithAnAddedOneComesAnew"),
+		"internal/kafka/groupmember", "TestPartitionAssignedAgainWithAnAddedOne"),
 	one("worker-forgets-a-recreated-topic", "internal/kafka/schedulerworker.Worker.Commit",
 		`l.session.Client().PurgeTopicsFromProducing(refused.Topic)`, ``,
-		"internal/kafka/schedulerworker", "TestWorkerWritesToATopicThatIsMadeAnew"),
-	one("producer-forgets-a-topic-made-anew", "internal/kafka.Producer.produce",
+		"internal/kafka/schedulerworker", "TestWorkerWritesToARecreatedTopic"),
+	one("producer-forgets-a-recreated-topic", "internal/kafka.Producer.produce",
 		`IsRecreated(err)`, `false`,
-		"internal/kafka/schedulerworker", "TestProducerWritesToATopicThatIsMadeAnew"),
+		"internal/kafka/schedulerworker", "TestProducerWritesToARecreatedTopic"),
 	one("replies-to-a-recreated-topic", "internal/kafka/agentsession.replies.endFlight",
 		`remade != ""`, `false`,
-		"internal/kafka/agentsession", "TestRepliesToATopicThatIsMadeAnew"),
+		"internal/kafka/agentsession", "TestRepliesToARecreatedTopic"),
 	one("a-refusal-bars-an-agent", "scheduler.worker.onRefused",
 		`&& again:`, `:`,
 		"scheduler", "TestRecreatedRequestTopic"),
@@ -58,7 +58,7 @@ var kafkaMutations = []mutation{
 		"internal/kafka/logreader", "TestFollowerKeepsItsPartitionsWhileItsCallerWorks"),
 	one("epoch-of-what-was-read", "internal/kafka/logreader.fetcher.buildRequest",
 		`r.batches.epoch`, `noBroker`,
-		"internal/kafka/logreader", "TestFollowerIsToldWhereLogsPart"),
+		"internal/kafka/logreader", "TestFollowerEndsAtADivergingEpoch"),
 	one("markers-below-what-is-sought", "internal/kafka/logreader.batchReader.readBatch",
 		`(h.last < b.fetchOffset || !h.control)`, `true`,
 		"internal/kafka/logreader", "TestSeekPastMarkerKeepsLaterTransactions"),
@@ -494,7 +494,7 @@ var readerMutations = []mutation{
 		"internal/kafka/agentsession", "TestWhatWaitedTellsNoTime"),
 	one("wrong-clock-stays", "internal/kafka/brokerclock.Tail.observeRecord",
 		`<= tailAgeMax:`, `<= tailAgeExact:`,
-		"internal/kafka/brokerclock", "TestOldTailTellsNoTime"),
+		"internal/kafka/brokerclock", "TestOldRecordSetsNoClock"),
 	one("slow-answer-sets-the-clock", "internal/kafka/brokerclock.offsetWindow.possible",
 		`<= w.difference(appendTime, to)`, `< w.difference(appendTime, from)`,
 		"internal/kafka/brokerclock", "TestClockIsSetOnlyWhereItCanNotBeRight"),

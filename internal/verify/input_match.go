@@ -51,7 +51,7 @@ func leadRejected(s *eventCheck, l *lead, _ *input) {
 
 func leadUndoing(s *eventCheck, l *lead, _ *input) {
 	if f, ok := s.e.Fact.(*events.TaskUndoing); ok {
-		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
+		l.by, l.ending, l.keep, l.refund = sumOfBy(&f.By), f.Ending, f.Keep, len(f.Processed) > 0
 	}
 }
 
@@ -152,6 +152,8 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		}
 	case events.Controls:
 		return x.checkCommand(cause, l)
+	case events.Signals:
+		return x.checkSignal(cause, l)
 	case events.Inboxes: // the number of inboxes
 	}
 	return "", ""
@@ -226,7 +228,7 @@ func (x *input) matchesCommand(l *lead) bool {
 	case events.Cancel:
 		return l.ending == events.StateCancelled && x.keep == l.keep
 	case events.UndoTask:
-		return l.ending == events.StateUndone && !l.keep
+		return l.ending == events.StateUndone && !l.keep && (x.refund || !l.refund)
 	case events.Resubmit:
 		return x.ref.Step == "" || slices.Contains(l.erred, x.ref.Step)
 	default: // a release

@@ -97,6 +97,8 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 	switch own := f.RequestID == ""; {
 	case t.State == events.StateError && t.Ending != "":
 		return "P2", "undoing again, while an undo of it is held"
+	case own && t.State == events.StateProcessed:
+		return "P2", "undoing a processed task, which nobody asked for"
 	case own && t.Plan.OnError != events.OnErrorUndo:
 		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
 	case own && s.t.onError() != events.OnErrorUndo:
@@ -231,6 +233,8 @@ func (d *decision) whyIncomplete() string {
 			why = "an attempt ended, and it isn't said how the step goes on"
 		case !open:
 			why = "all steps are done, and the task isn't processed"
+		default:
+			why = d.task.leftSignal()
 		}
 	case events.StateUndoing:
 		switch {
@@ -242,6 +246,8 @@ func (d *decision) whyIncomplete() string {
 	case events.StateError:
 		if d.fact == (*events.RunReleased)(nil).Type() && !stillHeld(t) {
 			why = "no step is in error any more, and the task isn't resumed"
+		} else {
+			why = d.task.leftSignal()
 		}
 	case events.StateProcessed, events.StateUndone, events.StateCancelled: // nothing follows
 	}

@@ -22,7 +22,10 @@ type task struct {
 	taken     int64        // the offset of the submission
 	askedAt   int64        // instant of the submission, or of the last command, in ms
 	statusAt  int64        // instant of the event that set state, in ms
-	open      *open        // nil: the task has ended and isn't kept
+	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
+	content, whole uint64
+	signals        []uint64 // hashes of the signals received
+	open           *open    // nil: the task has ended and isn't kept
 }
 
 // facts are the results of a step, counted independently of the fold.
@@ -77,6 +80,8 @@ type open struct {
 	erred  int          // steps
 	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
 	gaveUp gaveUp
+	// signals are the signals that the task received, in the order of the log.
+	signals []signal
 }
 
 // gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
@@ -137,6 +142,15 @@ func (t *task) settle(keep bool) (was *open) {
 		t.statusAt = s.UpdatedAt.UnixMilli()
 	}
 	t.state, t.keep = s.State, s.Keep
+	if !keep {
+		t.content += sumOfContent(s)
+	}
+	if s.State == events.StateProcessed {
+		t.whole = t.sumOfProcessed()
+		if keep {
+			t.content = sumOfContent(s)
+		}
+	}
 	if keep {
 		return nil
 	}
