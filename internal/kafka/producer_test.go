@@ -16,7 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-func TestProducerPlacesByKeyOrWhereTold(t *testing.T) {
+func TestProducerPlacesByKeyOrGivenPartition(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(7, "t"))
 	p, a, ctx := openProducer(t, cfg), openAdmin(t, cfg), bounded(t)
 	var rs []events.Record
