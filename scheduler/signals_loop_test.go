@@ -27,7 +27,9 @@ func TestSignalBeforeItsSubmission(t *testing.T) {
 	log := s.cluster.join(0)
 	w := s.worker(log)
 	s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
-	signal := func(task string) { s.cluster.write((&events.Signal{Task: task, Name: "approved", ID: "1"}).Record(ns, "test")) }
+	signal := func(task string) {
+		s.cluster.write((&events.Signal{Task: task, Name: "approved", ID: "1"}).Record(ns, "test"))
+	}
 	signal("t-1")
 	s.until(w, "the signal waits", func() bool { return !log.flows(ns.Inbox(events.Signals), 0) })
 	s.submit("sign", "t-1")
