@@ -60,6 +60,7 @@ const (
 	VerbExpired   Verb = "expired"
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
+	VerbCaught    Verb = "caught"
 )
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.

@@ -34,6 +34,7 @@ type PlanStep struct {
 	Operation string
 	Attempts  Attempts
 	RetryCodes
+	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
 	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 }
@@ -135,6 +136,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
 	s.RetryCodes.fields(c)
+	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)

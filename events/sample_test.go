@@ -72,7 +72,7 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
-	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1})
+	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1}, caughtFact())
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -194,7 +194,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *RunCaught, *WaitStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false

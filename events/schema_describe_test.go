@@ -52,6 +52,7 @@ var described = map[string]fieldSchema{
 	"wait_ms":                       {typ: "integer", text: "How long the step waits, in milliseconds. Absent: until is set, or the wait ends at once."},
 	"waybill.wait.started.v1/until": {typ: "string", pattern: instantPattern, text: "The instant until which the step waits. One in the past ends at once. Absent: wait_ms counts."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
+	"plan.steps.catch":              {typ: "array", items: "string", text: "The codes of errors after which the task goes on as if the step were done. *: any code."},
 	"plan.steps.pivot":              {typ: "boolean", text: "Once the step is completed, a failure holds the task, whatever on_error says."},
 	"plan.steps.undo":               {typ: "object", text: "How the step is undone. Absent: it has no undo."},
 	"ending":                        {typ: "string", enum: []string{"undone", "cancelled"}, text: "The state in which the undoing ends."},
@@ -151,6 +152,7 @@ var schemaTexts = map[string]struct {
 	"waybill.task.cancelled.v1":    {"An operator cancelled the task, and it has ended.", nil},
 	"waybill.task.held.v1":         {"The task is held. It waits for an operator.", nil},
 	"waybill.task.resumed.v1":      {"The hold has ended. While the task is processing, due is its new complete-by.", nil},
+	"waybill.step.caught.v1":       {"The step ended in error, and the task goes on: the step counts as done. What it may have changed was undone before, if the step has an undo.", []string{"step"}},
 	"waybill.step.skipped.v1":      {"The step is skipped, because its when was false.", []string{"step"}},
 	"waybill.step.released.v1":     {"An operator settled the step by hand.", []string{"step", "as"}},
 

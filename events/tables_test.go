@@ -28,6 +28,8 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 		return &AttemptRejected{Kind: k, Step: "s0", Attempt: attempt}
 	case "errored":
 		return &RunErrored{Kind: k, Step: "s0"}
+	case "caught":
+		return &RunCaught{Step: "s0"}
 	case "released":
 		return &RunReleased{Step: "s0", As: StepUndone}
 	}
@@ -150,6 +152,9 @@ func stepAllowed(k Kind, r, u Transition[StepState], during TaskState, step, und
 	if k == Undo || r.Verb == "released" && undo != "" {
 		ok = ok && slices.Contains(u.From, undo)
 	}
+	if r.Verb == "caught" {
+		ok = ok && (undo == "" || undo == StepCompleted)
+	}
 	return ok
 }
 
@@ -232,7 +237,7 @@ func TestTablesAreWhole(t *testing.T) {
 	once(t, "step", StepTransitions)
 	once(t, "undo", UndoTransitions)
 	reachable(t, "task", TaskTransitions, TaskStates, TaskState.Terminal)
-	ends := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
+	ends := func(s StepState) bool { return s == StepSkipped || s == StepCaught }
 	reachable(t, "step", StepTransitions, StepStates, ends)
 }
 

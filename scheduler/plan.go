@@ -69,7 +69,7 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Catch: slices.Clone(s.Catch), Pivot: s.Pivot}
 		if steps[i].StepKind.CallsAgent() {
 			within, retry := def.Effective(i)
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
@@ -118,10 +118,16 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. After the
-// task's complete-by no step starts: an agent would drop the request, and its effect would count as unknown. The task's
-// timer is due then and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A step that is skipped or caught may make others
+// ready. After the task's complete-by no step starts: an agent would drop the request, and its effect would count as
+// unknown. The task's timer is due then and decides.
 func (d *decider) advanceSteps() {
+	if d.advancing {
+		return // a step was caught as it started: the loop below goes on
+	}
+	d.advancing = true
+	defer func() { d.advancing = false }()
+	d.resumeCatches()
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
@@ -132,17 +138,17 @@ func (d *decider) advanceSteps() {
 			}
 			if d.Task.Steps[i].State == events.StepPending && known.allDone(d.Task, i) {
 				d.startOrSkip(i, &held)
-				progress = progress || d.Task.Steps[i].State == events.StepSkipped
+				progress = progress || isDone(d.Task.Steps[i].State)
 			}
 		}
 	}
-	if d.Task.State == events.StateProcessing && stepsDone(d.Task) {
+	if d.Task.State == events.StateProcessing && !d.needDefinitions && stepsDone(d.Task) {
 		d.completeTask()
 	}
 }
 
-// doneAncestors caches which steps are done, together with all their ancestors. No step is undone while others start,
-// so the cache stays valid for a decision.
+// doneAncestors caches which steps are done, together with all their ancestors. No step that is done is undone while
+// others start, so the cache stays valid for a decision.
 type doneAncestors [workflow.MaxSteps]bool
 
 // allDone reports whether all ancestors of a step are done. Checking its direct needs isn't enough: an operator may
@@ -173,7 +179,9 @@ func ancestorsDone(t *events.Task, i int) bool {
 	return known.allDone(t, i)
 }
 
-func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
+func isDone(s events.StepState) bool {
+	return s == events.StepCompleted || s == events.StepSkipped || s == events.StepCaught
+}
 
 func stepsDone(t *events.Task) bool {
 	for i := range t.Steps {
@@ -397,23 +405,24 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time.
+// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time. Undos that have
+// begun come first: resubmitted ones, and those of steps that were being caught.
 func (d *decider) advanceUndo() {
-	for i := range d.Task.Steps {
-		s := d.Task.Steps[i]
-		if s.State == events.StepRunning {
+	begun := -1
+	for i, s := range d.Task.Steps {
+		switch {
+		case s.State == events.StepRunning:
 			return
+		case s.Undo == nil:
+		case s.Undo.State == events.StepRunning, s.Undo.State == events.StepFailed, s.Undo.State == events.StepWaiting:
+			return
+		case s.Undo.State == events.StepPending && begun < 0:
+			begun = i
 		}
-		if u := s.Undo; u != nil {
-			switch u.State {
-			case events.StepRunning, events.StepFailed, events.StepWaiting:
-				return
-			case events.StepPending: // resubmitted
-				d.startAttempt(i, events.Undo)
-				return
-			default: // it has ended
-			}
-		}
+	}
+	if begun >= 0 {
+		d.startAttempt(begun, events.Undo)
+		return
 	}
 	if i, ok := nextUndo(d.Task); ok {
 		d.startAttempt(i, events.Undo)

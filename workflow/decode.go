@@ -268,6 +268,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.CompleteWithin = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
+	case "catch":
+		s.Catch = c.codes(v, path)
 	case "pivot":
 		s.Pivot = c.boolean(v, path)
 	case "undo":

@@ -83,6 +83,9 @@ type Step struct {
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
 	Undo           *Undo     `json:"undo"`
+	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
+	// step may have changed is undone first.
+	Catch []string `json:"catch"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.
 	Pivot bool `json:"pivot"`

@@ -131,6 +131,7 @@ func (w *writer) step(s *Step) {
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
+	w.texts("catch", s.Catch)
 	w.boolean("pivot", s.Pivot)
 	if u := s.Undo; u != nil {
 		w.field("undo")
