@@ -199,6 +199,17 @@ var decisionMutations = []mutation{
 	one("undo-past-a-pivot-unseen", "internal/verify.task.onError",
 		`flags.has(completed|handSettled)`, `flags.has(0)`,
 		"internal/verify", "TestPivots"),
+	one("catches-what-may-have-happened", "scheduler.decider.catchStep",
+		`!s.Unknown`, `true`,
+		"scheduler", "TestTranscripts"),
+	one("caught-effect-unseen", "internal/verify.eventCheck.checkCaught",
+		`!f.has(undone|handUndone)`, `false`,
+		"internal/verify", "TestCaught"),
+	one("undo-of-a-caught-step-stays-in-error", "events.stepStates.afterEnd",
+		`ok && a.Verb == VerbUndoing {
+		return at`, `ok && a.Verb == VerbClaimed {
+		return at`,
+		"scheduler", "TestTranscripts"),
 	one("codes-of-retries-unseen", "internal/verify.eventCheck.retryable",
 		`s.run.final`, `false`,
 		"internal/verify", "TestRetryCodes"),
