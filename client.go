@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
@@ -32,7 +33,7 @@ type Client struct {
 	source     string // ce_source of the records it writes
 	partitions int32
 	admin      *kafkaadmin.Admin
-	reader     *kafka.Restorer
+	reader     *logreader.Restorer
 	producer   *kafka.Producer
 	log        *logclient.KafkaLog
 	console    *consoleapi.Client // nil: Config.Console names none
@@ -89,7 +90,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		c.console.Expect(consoleapi.System{ClusterID: cluster, Namespace: c.cfg.Namespace})
 		c.lookup = logclient.ConsoleLookup(c.console)
 	}
-	if c.reader, err = kafka.OpenRestorer(c.cfg, nil); err != nil {
+	if c.reader, err = logreader.OpenRestorer(c.cfg, nil); err != nil {
 		return err
 	}
 	if c.producer, err = kafka.OpenProducer(c.cfg); err != nil {
@@ -129,45 +130,26 @@ func (c *Client) Submit(ctx context.Context, orders ...Order) error {
 	if c.closing.Err() != nil {
 		return fmt.Errorf("waybill: submit: %w", ErrClosed)
 	}
-	records := make([]events.Record, len(orders))
-	digests := make([]string, len(orders))
+	subs := make([]*logclient.Submission, len(orders))
 	var wrong orderErrors
 	for i := range orders {
-		r, s, err := orders[i].encode(c.cfg.Namespace, c.source)
+		s, err := orders[i].submission(c.cfg.Namespace, c.source)
 		if err != nil {
-			wrong.add(err)
-			continue
+			wrong.add(fmt.Errorf("order %q: %w", orders[i].ID, err))
 		}
-		records[i], digests[i] = r, s.Digest()
+		subs[i] = s
 	}
 	if err := wrong.err(len(orders)); err != nil {
 		return fmt.Errorf("waybill: submit: nothing written: %w", err)
 	}
-	type written struct {
-		i   int
-		err error
-	}
-	results := make(chan written, len(orders))
-	for i := range records {
-		id, digest := orders[i].ID, digests[i]
-		c.waiter.RecordPosition(id)
-		c.producer.SendAsync(ctx, records[i], func(r events.Record, err error) {
-			if err == nil { // possibly after Submit has returned
-				c.waiter.RecordAcknowledged(id, digest, &r)
-			}
-			results <- written{i, err}
-		})
-	}
 	var missing orderErrors
-	for range records {
-		select {
-		case w := <-results:
-			if w.err != nil {
-				missing.add(fmt.Errorf("order %q: %w", orders[w.i].ID, w.err))
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("waybill: submit: some orders were not acknowledged in time; submit all of them again, none is run twice: %w", ctx.Err())
+	err := logclient.SendSubmissions(ctx, c.producer.SendAsync, subs, c.waiter, func(s *logclient.Submission, err error) {
+		if err != nil {
+			missing.add(fmt.Errorf("order %q: %w", s.ID, err))
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("waybill: submit: some orders were not acknowledged in time; submit all of them again, none is run twice: %w", err)
 	}
 	if err := missing.err(len(orders)); err != nil {
 		return fmt.Errorf("waybill: submit: some orders were not acknowledged; submit all of them again, none is run twice: %w", c.withCause(ctx, err))

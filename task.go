@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/logclient"
 )
 
 // Task is a task as of a position of the log: the order and its state. AsOf is that position. Its
@@ -52,9 +53,8 @@ type Order struct {
 	Traceparent string
 }
 
-// encode returns the order's record. It decodes it again as a scheduler does, so that a malformed
-// order is an error here.
-func (o *Order) encode(ns events.Namespace, source string) (events.Record, *events.Submission, error) {
+// submission encodes the order.
+func (o *Order) submission(ns events.Namespace, source string) (*logclient.Submission, error) {
 	s := &events.Submission{ID: o.ID, Workflow: o.Workflow, Version: o.Version, ReplyTo: o.ReplyTo,
 		Priority: o.Priority, Labels: o.Labels, CompleteBy: o.CompleteBy, Traceparent: o.Traceparent}
 	if o.Input != nil {
@@ -62,20 +62,9 @@ func (o *Order) encode(ns events.Namespace, source string) (events.Record, *even
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false) // HTML escapes would change the bytes of the input
 		if err := e.Encode(o.Input); err != nil {
-			return events.Record{}, nil, fmt.Errorf("order %q: input: %w", o.ID, err)
+			return nil, fmt.Errorf("input: %w", err)
 		}
 		s.Input = bytes.TrimSpace(b.Bytes())
 	}
-	if err := s.Check(); err != nil {
-		return events.Record{}, nil, fmt.Errorf("order %q: %w", o.ID, err)
-	}
-	r := s.Record(ns, source)
-	_, in, err := events.DecodeInput(events.Tasks, &r)
-	if err != nil {
-		return r, nil, fmt.Errorf("order %q: %w", o.ID, err)
-	}
-	if u := ns.CheckReplyTo(o.ReplyTo); u != nil {
-		return r, nil, fmt.Errorf("order %q: %s", o.ID, u.Detail)
-	}
-	return r, in.(*events.Submission), nil
+	return logclient.NewSubmission(ns, source, s)
 }

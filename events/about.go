@@ -61,6 +61,7 @@ const (
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
 	VerbCaught    Verb = "caught"
+	VerbRepeated  Verb = "repeated"
 )
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.

@@ -49,6 +49,7 @@
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
 //	completed       running -> completed
+//	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
 //	expired         running -> failed
 //	waiting         failed -> waiting

@@ -178,7 +178,7 @@ func (t *Task) revive(i int) {
 // revive makes a run that ended ready for another attempt. Attempts keep counting up. The idempotency key is renewed
 // only after a rejection, since only then is it certain that the old one had no effect.
 func (r *Run) revive() {
-	r.FailureCount, r.CooledDown, r.Error = 0, false, nil
+	r.FailureCount, r.CooledDown, r.Calls, r.Error = 0, false, 0, nil
 	r.EndedAt = time.Time{}
 	if r.Rejected {
 		r.Rejected = false

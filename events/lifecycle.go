@@ -50,10 +50,24 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	if a.Verb == VerbCaught && s.undo != "" && s.undo != StepCompleted {
 		return s, fmt.Errorf("caught while its undo is %s", s.undo)
 	}
-	if s.step = r.To; r.To == "" {
+	switch {
+	case r.To != "":
+		s.step = r.To
+	case a.Verb == VerbRepeated:
+		s.step = afterCall(task)
+	default:
 		return s.afterRelease(a, r)
 	}
 	return s, nil
+}
+
+// afterCall returns the state of a step after a call that doesn't complete it. It waits for the next call, unless the
+// task is held or being undone: then nothing new starts.
+func afterCall(task TaskState) StepState {
+	if task == StateProcessing {
+		return StepWaiting
+	}
+	return StepCancelled
 }
 
 // afterRelease returns the states after an operator released the step. If its undo has begun, the undo must be in
@@ -62,8 +76,7 @@ func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates
 	if !slices.Contains(r.Either, a.As) {
 		return s, fmt.Errorf("released as %q", a.As)
 	}
-	s.step = a.As
-	if s.undo == "" {
+	if s.step = a.As; s.undo == "" {
 		return s, nil
 	}
 	u, ok := row(UndoTransitions, a.Verb, s.undo)

@@ -33,6 +33,7 @@ type PlanStep struct {
 	Agent     string // empty: the step's kind calls none
 	Operation string
 	Attempts  Attempts
+	Repeat    *PlanRepeat // nil: the first call that completes ends the step
 	RetryCodes
 	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
@@ -64,6 +65,9 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 	for i := range steps {
 		s := &steps[i]
 		s.Attempts = s.Attempts.wholeMillis()
+		if s.Repeat != nil {
+			s.Repeat = &PlanRepeat{s.Repeat.Every.Truncate(time.Millisecond), s.Repeat.Max}
+		}
 		if s.Undo != nil {
 			undo := *s.Undo
 			undo.Attempts = undo.Attempts.wholeMillis()
@@ -135,6 +139,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
 	s.Attempts.fields(c)
+	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	s.RetryCodes.fields(c)
 	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)

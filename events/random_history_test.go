@@ -33,6 +33,9 @@ func drawPlan(t *rapid.T) *Plan {
 			if rapid.Bool().Draw(t, "undo") {
 				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t), RetryCodes: drawRetryCodes(t)}
 			}
+			if rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
+				s.Repeat = &PlanRepeat{Every: time.Second, Max: 3}
+			}
 			if rapid.IntRange(0, 3).Draw(t, "wait") == 0 {
 				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: WaitStep}
 			}
@@ -106,7 +109,8 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	fs := []Fact{&RunSkipped{Step: id}, &RunCaught{Step: id, Error: drawError(w.T)},
 		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
 	last := w.live.Steps[i].Attempt
-	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last})
+	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last},
+		&CallRepeated{Step: id, Attempt: last, Output: drawRaw(w.T)})
 	for _, k := range []Kind{Do, Undo} {
 		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage"}
 		if r := w.live.Run(i, k); r != nil {
@@ -152,6 +156,10 @@ func (w *walker) event(f Fact) *Event {
 		}
 	case *AttemptWaiting:
 		arm(TimerWaiting, time.Second)
+	case *CallRepeated:
+		if w.live.State == StateProcessing && rapid.Bool().Draw(w.T, "due") {
+			arm(TimerWaiting, time.Second)
+		}
 	case *WaitStarted:
 		arm(TimerStep, time.Minute)
 	}

@@ -73,9 +73,9 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 
 // Defers reports whether a failure of the current attempt doesn't count as a failure of the run, since the agent did
 // nothing and asks to be called later. Otherwise an overloaded service, or an open circuit, would use up the attempts
-// without one call. MaxDeferrals and MaxUndoWait bound deferrals. After a resubmit, failures before it count as
+// without one call. MaxDeferrals and MaxUndoWait bound deferrals, of each call of a repeat. After a resubmit, failures before it count as
 // deferrals, which only makes the bound smaller.
 func (r *Run) Defers(k Kind, effect Effect, retryAfter time.Duration, at time.Time) bool {
-	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.FailureCount <= MaxDeferrals &&
+	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.LastCall-r.FailureCount <= MaxDeferrals &&
 		(k == Do || at.Sub(r.StartedAt) < MaxUndoWait)
 }

@@ -72,7 +72,8 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
-	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1}, caughtFact())
+	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
+		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)}, caughtFact())
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -90,7 +91,7 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.arm(TimerAttempt)
 	case *AttemptFailed, *AttemptExpired:
 		e.arm(TimerFailed)
-	case *AttemptWaiting:
+	case *AttemptWaiting, *CallRepeated:
 		e.arm(TimerWaiting)
 	case *WaitStarted:
 		e.arm(TimerStep)
@@ -129,6 +130,15 @@ func eventSamples() []sample {
 			kinds.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "settle", StepKind: WaitStep}})
 			b.Fact = &kinds
 			all = append(all, sample{name: f.Type() + ".kinds", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*TaskReceived); ok {
+			b, repeats := *e, *f
+			repeats.Computed = nil
+			repeats.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "deliver", Agent: "shipping", Operation: "track", Attempts: sampleAttempts(),
+				Repeat: &PlanRepeat{Every: 10 * time.Minute, Max: 500}}})
+			b.Fact = &repeats
+			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*WaitStarted); ok {
@@ -176,6 +186,10 @@ func canBeLast(f Fact) bool {
 func repliedBy(f Fact, instance string) Fact {
 	switch f := f.(type) {
 	case *AttemptCompleted:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *CallRepeated:
 		c := *f
 		c.Instance = instance
 		return &c

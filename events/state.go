@@ -93,10 +93,12 @@ func (t Timer) Armed() bool { return t.Seq != 0 }
 type Run struct {
 	State        StepState
 	Attempt      int // of the last one started; 0: none yet
-	FailureCount int // failed and expired attempts since submission or the last resubmit
+	FailureCount int // failed and expired attempts since submission, the last resubmit, or the last call that completed
 	CompleteBy   time.Time
 	Key          string // idempotency key, the same for every attempt of a generation
-	Generation   int    // of the key; a resubmit after a rejection increments it
+	Generation   int    // of the key; a resubmit after a rejection increments it, and each call of a repeat
+	Calls        int    // of a repeat: calls that completed since submission or the last resubmit, without the one that ends it
+	LastCall     int    // the attempt with which the last of them ended
 	Input        json.RawMessage
 	TaskInput    bool // Input is the task's: it is in memory, counted and stored once
 	Error        *Error
@@ -112,9 +114,9 @@ type Run struct {
 // Step is one step of a task, at the index that its plan gives it.
 type Step struct {
 	Run
-	Output json.RawMessage
-	// Unknown is true if the effect may have happened: an attempt timed out, or failed without ce_effect none, and none
-	// has completed.
+	Output json.RawMessage // while a step is repeated, that of the last call
+	// Unknown is true if the effect may have happened: an attempt timed out, or failed without ce_effect none, or a call
+	// of a repeat completed, and the step hasn't completed.
 	Unknown bool
 	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
 	// order.

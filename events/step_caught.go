@@ -35,7 +35,10 @@ func (f *RunCaught) About() About {
 }
 
 func (f *RunCaught) apply(t *Task, e *Event) error {
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.Error, r.EndedAt = f.Error, e.At })
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error, r.EndedAt = f.Error, e.At
+		s.Output = nil // of the last call, if the step is repeated
+	})
 }
 
 func (f *RunCaught) fields(c *codec) {

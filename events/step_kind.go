@@ -13,6 +13,12 @@ var stepKinds = map[StepKind]TimerKind{CallStep: TimerAttempt}
 // stepKindFacts are the facts of the registered kinds.
 var stepKindFacts []*factKind
 
+// registerCallFacts adds facts of CallStep that a file of its own declares.
+func registerCallFacts(facts ...*factKind) bool {
+	stepKindFacts = append(stepKindFacts, facts...)
+	return true
+}
+
 // registerStepKind adds a kind and its facts. Its running steps have a timer of TimerStep. The file of the kind calls it.
 func registerStepKind(k StepKind, facts ...*factKind) StepKind {
 	stepKinds[k] = TimerStep

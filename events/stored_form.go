@@ -85,6 +85,8 @@ func (r *Run) fields(c *codec) {
 	c.time("complete_by", &r.CompleteBy)
 	c.str("idempotency_key", &r.Key)
 	c.int("generation", &r.Generation)
+	c.int("calls", &r.Calls)
+	c.int("last_call", &r.LastCall)
 	if c.bool("task_input", &r.TaskInput); c.decoding || !r.TaskInput {
 		c.raw("input", &r.Input)
 	}

@@ -30,6 +30,10 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 		return &RunErrored{Kind: k, Step: "s0"}
 	case "caught":
 		return &RunCaught{Step: "s0"}
+	case "repeated":
+		if k == Do {
+			return &CallRepeated{Step: "s0", Attempt: attempt}
+		}
 	case "released":
 		return &RunReleased{Step: "s0", As: StepUndone}
 	}
@@ -188,6 +192,9 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 	want := r.To
 	if want == "" {
 		want = StepUndone // factOf releases as undone
+		if verb == "repeated" {
+			want = afterCall(during)
+		}
 	}
 	s = got.Steps[0]
 	if s.State != want || (k == Undo && s.Undo.State != u.To) || (verb == "released" && s.Undo != nil && s.Undo.State != u.To) {

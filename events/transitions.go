@@ -54,6 +54,7 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
+	{Verb: "repeated", From: []StepState{StepRunning}, Either: []StepState{StepWaiting, StepCancelled}, During: whileRunning},
 	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed, During: whileRunning},
 	{Verb: "waiting", From: []StepState{StepFailed}, To: StepWaiting, During: whileProcessing},

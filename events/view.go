@@ -33,14 +33,15 @@ type StepView struct {
 	StepKind     StepKind        `json:"kind,omitempty" jsonschema:"The kind of the step, such as wait. Absent: it calls an agent."`
 	State        StepState       `json:"state" jsonschema:"The state of the step."`
 	Attempt      int             `json:"attempt" jsonschema:"The number of the last attempt. 0: none has started."`
-	FailureCount int             `json:"failure_count" jsonschema:"The number of failed and expired attempts since the submission or the last resubmit."`
+	FailureCount int             `json:"failure_count" jsonschema:"The number of failed and expired attempts since the submission, the last resubmit, or the last call of a repeat that completed."`
+	Calls        int             `json:"calls,omitempty" jsonschema:"The number of calls of a repeat that completed and didn't end it, since the submission or the last resubmit. Absent: none."`
 	CompleteBy   *string         `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
 	Agent        string          `json:"agent" jsonschema:"The agent that does the step."`
 	Operation    string          `json:"operation" jsonschema:"The agent's operation."`
 	StartedAt    *string         `json:"started_at" format:"date-time" jsonschema:"When the first attempt started. null: none has started."`
 	EndedAt      *string         `json:"ended_at" format:"date-time" jsonschema:"When the step ended. null: it hasn't ended."`
 	Input        json.RawMessage `json:"input" jsonschema:"The input of the last attempt: any JSON. It is null until an attempt has started."`
-	Output       json.RawMessage `json:"output" jsonschema:"The output of the step: any JSON. It is null until the step is completed."`
+	Output       json.RawMessage `json:"output" jsonschema:"The output of the step: any JSON. It is null until the step is completed. While a step is repeated, it is the output of the last call."`
 	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
 	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
 }
@@ -87,7 +88,7 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 func (t *Task) stepView(i int) StepView {
 	s, p := t.Steps[i], &t.Plan.Steps[i]
 	v := StepView{
-		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount,
+		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount, Calls: s.Calls,
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error,

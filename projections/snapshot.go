@@ -373,9 +373,7 @@ func (v *Tasks) continuePass(w *chunkWriter) {
 	s.pending = append(s.pending, func() {
 		s.base, s.pass = m, nil
 		s.charge(written)
-		if f := v.s.o.Listener.Snapshot; f != nil {
-			f(v.keys.partition, m)
-		}
+		v.s.o.Listener.Snapshot(v.keys.partition, m)
 	})
 }
 

@@ -264,11 +264,15 @@ func (d *decider) handleReply(r *events.Reply) {
 }
 
 func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string, r *events.Reply) {
-	if n := len(r.Body); ref.Kind == events.Do && (n > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes) {
+	if n := len(r.Body) - len(d.Task.Steps[i].Output); ref.Kind == events.Do && (len(r.Body) > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes) {
 		// The step did run. Its effect counts as unknown, so the step is undone if the task is. It isn't retried.
-		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)}
+		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), len(r.Body), MaxOutputBytes, d.derived.taskBytes(d.Task)+n)}
 		d.emit(&events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: events.EffectUnknown, Error: err}, time.Time{}, nil)
 		d.failRun(i, ref.Kind, err)
+		return
+	}
+	if ref.Kind == events.Do && d.Task.Plan.Steps[i].Repeat != nil {
+		d.endCall(i, ref, instance, r)
 		return
 	}
 	f := &events.AttemptCompleted{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance}

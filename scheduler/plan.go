@@ -54,6 +54,9 @@ func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
+	if (a.Repeat == nil) != (b.Repeat == nil) {
+		return false
+	}
 	if a.Undo == nil || b.Undo == nil {
 		return a.Undo == b.Undo
 	}
@@ -73,6 +76,9 @@ func planOf(p *workflow.Program) *events.Plan {
 		if steps[i].StepKind.CallsAgent() {
 			within, retry := def.Effective(i)
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
+		}
+		if r := s.Repeat; r != nil {
+			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
 		}
 		for _, n := range s.Needs {
 			steps[i].Needs = append(steps[i].Needs, index[n])

@@ -68,6 +68,8 @@ type ran struct {
 	last      int   // last attempt with a request
 	partition int32 // partition of that request
 	of        int32 // number of partitions
+	calls     int   // of a repeat, since the last resubmit
+	nextCall  time.Time
 }
 
 // broken is a broken promise. Its format identifies it.
@@ -89,6 +91,7 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
+	w.ledger.repeats = w.repeats
 	for i, a := range agents {
 		w.requests[a] = h.partitions[i]
 	}
@@ -508,6 +511,8 @@ func (w *world) observeAttempt(e *events.Event) {
 	case *events.AttemptRejected:
 		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
 		w.ended(f.Step, f.Kind, false)
+	case *events.CallRepeated:
+		w.callEnded(e, f)
 	case *events.AttemptWaiting:
 		if f.CoolDown {
 			w.counts["cool-downs"]++
@@ -525,7 +530,7 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		delete(w.waitEnds, f.Step)
 	case *events.RunErrored:
-		if f.Kind == events.Undo {
+		if w.callsEnd(f); f.Kind == events.Undo {
 			w.undoBegins(f.Step)
 		}
 	case *events.RunSkipped:
@@ -610,6 +615,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 		w.undoBegins(f.Step)
 	} else {
 		w.afterAncestors(f.Step, "started")
+		w.callBegins(e, f.Step)
 		x := w.effects[f.Step]
 		x.running, x.startedAt = true, e.Seq
 	}

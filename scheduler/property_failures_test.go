@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/workflow"
@@ -85,7 +86,7 @@ func (w *world) undoingAllowed(f *events.TaskUndoing) {
 
 // renew gives a run a fresh budget, and a new key after a rejection.
 func (r *ran) renew() {
-	r.attempts, r.final = 0, false
+	r.attempts, r.final, r.calls, r.nextCall = 0, false, 0, time.Time{}
 	r.renewable = r.renewable || r.rejected
 }
 

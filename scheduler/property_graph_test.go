@@ -208,6 +208,7 @@ func (g *graph) build() (*workflow.Definition, error) {
 func cloneStep(s workflow.Step) workflow.Step {
 	s.Needs = slices.Clone(s.Needs)
 	s.Retry = clone(s.Retry)
+	s.Repeat = clone(s.Repeat)
 	if s.Undo = clone(s.Undo); s.Undo != nil {
 		s.Undo.Retry = clone(s.Undo.Retry)
 	}
@@ -250,6 +251,9 @@ func (g *graph) smaller() []graph {
 		}
 		if s.Retry != nil {
 			change(i, func(s *workflow.Step) { s.Retry = nil })
+		}
+		if s.Repeat != nil {
+			change(i, func(s *workflow.Step) { s.Repeat = nil })
 		}
 		for n := range s.Needs {
 			change(i, func(s *workflow.Step) { s.Needs = slices.Delete(s.Needs, n, n+1) })
@@ -305,6 +309,7 @@ const (
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
+	repeatSeed   = 0x72657065
 	codesSeed    = 0x636f6465
 )
 
@@ -332,6 +337,9 @@ func drawHistory(seed uint64) history {
 	h.another = newDice(seed ^ anotherSeed).coin()
 	if d := newDice(seed ^ waitSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.wait(d, h.flawed)
+	}
+	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.repeat(d, h.flawed)
 	}
 	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
 		h.graph.codes(d)

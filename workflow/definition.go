@@ -82,6 +82,7 @@ type Step struct {
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
 	Retry          *Retry    `json:"retry"`
+	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo           *Undo     `json:"undo"`
 	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
 	// step may have changed is undone first.

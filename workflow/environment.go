@@ -35,6 +35,7 @@ const (
 	variableTask      = "task"
 	variableInput     = "input"
 	variableSteps     = "steps"
+	variableOutput    = "output" // of a call, in Repeat.Until
 	variableSeparator = "."
 )
 
@@ -75,6 +76,7 @@ const (
 	stepOutput
 	stepState
 	stepError
+	callOutput
 )
 
 // variable is the meaning of a name such as steps.charge.output.
@@ -86,8 +88,8 @@ type variable struct {
 // variables returns the names of all variables for the expressions of a definition. references checks which steps an
 // expression may name; its message is better than CEL's "undeclared".
 func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
-	vars := map[string]variable{variableInput: {kind: scopeInput}}
-	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType)}
+	vars := map[string]variable{variableInput: {kind: scopeInput}, variableOutput: {kind: callOutput}}
+	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType), cel.Variable(variableOutput, cel.DynType)}
 	for _, f := range taskFields {
 		name := variableTask + variableSeparator + f.name
 		vars[name] = variable{kind: f.kind}

@@ -70,6 +70,8 @@ func offsetOf(text string, at common.Location) int {
 type scope struct {
 	step    int                 // the expression's own step; -1: none
 	visible func(step int) bool // nil: no step has run
+	// callOutput is true if the variable output is the output of a call.
+	callOutput bool
 }
 
 // compiler compiles the expressions of a definition.

@@ -75,6 +75,9 @@ func (d *Definition) graphText() string {
 			if s.When != "" {
 				details = append(details, "when "+strings.Join(strings.Fields(s.When), " "))
 			}
+			if again := repeatOf(s); again != "" {
+				details = append(details, again)
+			}
 			if s.Undo != nil {
 				details = append(details, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 			}
@@ -102,6 +105,9 @@ func (d *Definition) label(i int) []string {
 	s := &d.Steps[i]
 	what, _ := s.kind().label(d, i)
 	lines := []string{s.ID, what}
+	if again := repeatOf(s); again != "" {
+		lines = append(lines, again)
+	}
 	if s.Undo != nil {
 		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)
 	}
@@ -109,8 +115,11 @@ func (d *Definition) label(i int) []string {
 }
 
 // condition returns the step's when on one line, without its braces.
-func (s *Step) condition() string {
-	text := strings.TrimSpace(s.When)
+func (s *Step) condition() string { return bare(s.When) }
+
+// bare returns an expression on one line, without its braces.
+func bare(text string) string {
+	text = strings.TrimSpace(text)
 	text = strings.TrimSuffix(strings.TrimPrefix(text, "${"), "}")
 	return strings.Join(strings.Fields(text), " ")
 }

@@ -25,6 +25,7 @@ type stepProgram struct {
 	when  *expression // nil: always
 	input *template   // nil: {}
 	undo  *template   // nil: none
+	until *expression // nil: the step isn't repeated
 	own   any         // what the step's kind compiled
 }
 
@@ -38,6 +39,8 @@ type Scope struct {
 	Labels   map[string]string
 	Input    json.RawMessage
 	Steps    []StepScope
+	// CallOutput is the variable output, which only Repeat.Until can use.
+	CallOutput json.RawMessage
 	// Work is shared by several evaluations. If it is nil, only the bounds of a single evaluation apply.
 	Work *Work
 }
@@ -105,6 +108,9 @@ func compile(d *Definition, f *faults) *Program {
 		}
 		if s.Input != nil {
 			sp.input = c.template(s.Input, path+".input", before)
+		}
+		if s.Repeat != nil && s.Repeat.Until != "" {
+			sp.until = c.single(s.Repeat.Until, path+".repeat.until", scope{step: i, visible: before.visible, callOutput: true}, &wantBoolean)
 		}
 		if s.Undo != nil && s.Undo.Input != nil {
 			c.wantObject(s.Undo.Input, path+".undo.input")
@@ -234,6 +240,8 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 		return document(a.s.step(v.step).Error, name)
 	case stepState:
 		return types.String(a.s.step(v.step).State)
+	case callOutput:
+		return document(a.s.CallOutput, name)
 	case taskID:
 		return types.String(a.s.TaskID)
 	case taskWorkflow:

@@ -247,6 +247,9 @@ func drawDefinition(t *rapid.T) *Definition {
 		if len(s.Needs) > 0 {
 			s.When = fmt.Sprintf("${ steps[%q].output != null }", s.Needs[0])
 		}
+		if rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
+			s.Repeat = &Repeat{Until: "${ output.done == true }", Every: dur.Draw(t, "every"), Max: rapid.IntRange(1, MaxRepeats).Draw(t, "max")}
+		}
 		if rapid.Bool().Draw(t, "undo") {
 			s.Undo = &Undo{Operation: "undo", Retry: retry(), Input: map[string]any{"of": fmt.Sprintf("${ steps[%q].output }", s.ID)}}
 		}

@@ -83,6 +83,11 @@ func (r *references) check(e ast.Expr) {
 		case variableSteps:
 			r.checkStep(e, s)
 			return
+		case variableOutput:
+			if !r.callOutput {
+				r.fault(e, "output is known only in repeat.until", "name a step: steps.<id>.output")
+				return
+			}
 		}
 	}
 	switch e.Kind() {
@@ -115,7 +120,7 @@ func (r *references) comprehension(e ast.Expr) {
 	c := e.AsComprehension()
 	r.check(c.IterRange())
 	r.check(c.AccuInit())
-	if v := c.IterVar(); v == variableTask || v == variableInput || v == variableSteps {
+	if v := c.IterVar(); v == variableTask || v == variableInput || v == variableSteps || v == variableOutput && r.callOutput {
 		r.fault(e, "the variable "+v+" of a macro hides the "+v+" of the workflow", "give it another name")
 	}
 	outer := r.locals

@@ -32,6 +32,7 @@ func TestSchemaListsTheFields(t *testing.T) {
 		{"step", parse(root.Defs["step"]), fieldsOf[Step]()},
 		{"undo", parse(root.Defs["undo"]), fieldsOf[Undo]()},
 		{"retry", parse(root.Defs["retry"]), fieldsOf[Retry]()},
+		{"repeat", parse(root.Defs["repeat"]), fieldsOf[Repeat]()},
 	} {
 		got, want := slices.Sorted(maps.Keys(c.schema.Properties)), slices.Sorted(slices.Values(c.fields))
 		if !slices.Equal(got, want) {
@@ -54,6 +55,9 @@ func TestSchemaHasTheBounds(t *testing.T) {
 			Step            struct {
 				Properties struct{ Needs struct{ MaxItems int } }
 			}
+			Repeat struct {
+				Properties struct{ Max struct{ Maximum int } }
+			}
 			Retry struct {
 				Properties struct {
 					Attempts struct{ Maximum int } `json:"max_attempts"`
@@ -73,6 +77,7 @@ func TestSchemaHasTheBounds(t *testing.T) {
 		{"steps", bounds.Properties.Steps.MaxProperties, MaxSteps},
 		{"needs", bounds.Defs.Step.Properties.Needs.MaxItems, MaxNeeds},
 		{"max_attempts", bounds.Defs.Retry.Properties.Attempts.Maximum, MaxAttempts},
+		{"repeat.max", bounds.Defs.Repeat.Properties.Max.Maximum, MaxRepeats},
 		{"factor", bounds.Defs.Retry.Properties.Factor.Maximum, MaxFactor},
 		{"name", bounds.Defs.Name.Pattern, namePattern.String()},
 		{"operation", bounds.Defs.Operation.Pattern, operationPattern.String()},

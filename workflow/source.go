@@ -108,6 +108,9 @@ func (s *source) markExpressions(d *Definition) {
 		}
 		walk(step.When, path+".when")
 		walk(step.Input, path+".input")
+		if step.Repeat != nil {
+			walk(step.Repeat.Until, path+".repeat.until")
+		}
 		if step.Undo != nil {
 			walk(step.Undo.Input, path+".undo.input")
 		}

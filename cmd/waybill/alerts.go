@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/consoleapi"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -150,8 +150,8 @@ func (o *alertsOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) er
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(a alert) bool { return left.contains(a.Task) })
-	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError(), left.partialError())
+	all = slices.DeleteFunc(all, func(a alert) bool { return left.Contains(a.Task) })
+	return cmp.Or(printList(&o.output, cmd.OutOrStdout(), alertHead, all, alertRow), missing.partialError(), leftOutError(left))
 }
 
 const alertHead = "AT TASK STEP CODE MESSAGE"
@@ -196,7 +196,7 @@ func (o *alertsOptions) followTopic(cmd *cobra.Command, from time.Time) error {
 	defer l.close()
 	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
 	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, kafka.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
+	places, err := l.read(cmd.Context(), topic, logreader.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {
 			found.add(a)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -41,6 +42,7 @@ type cluster struct {
 	mu     sync.Mutex
 	ended  map[string]events.TaskState
 	waits  int // that have started
+	calls  int // of repeated steps, that completed and weren't the last
 	times  []eventTime
 	change chan struct{}
 
@@ -170,7 +172,7 @@ func (c *cluster) apply(definition string) {
 func (c *cluster) follow(ctx context.Context) {
 	c.t.Helper()
 	c.inputs = followInboxes(c.t, &c.seen)
-	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
+	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
 		Partitions: events.DefaultPartitions, Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
 	if err != nil {
 		c.t.Fatal(err)
@@ -206,6 +208,9 @@ func (c *cluster) take(rs []events.Record) {
 		}
 		if _, ok := e.Fact.(*events.WaitStarted); ok {
 			c.waits++
+		}
+		if _, ok := e.Fact.(*events.CallRepeated); ok {
+			c.calls++
 		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
@@ -104,7 +105,7 @@ func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {
 // unreachable reports whether err means that no broker answered, or that a partition has no leader.
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
-	_, unled := errors.AsType[*kafka.UnavailableError](err)
+	_, unled := errors.AsType[*logreader.UnavailableError](err)
 	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable) || errors.Is(err, logclient.ErrUnreachable)
 }
 

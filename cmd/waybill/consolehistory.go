@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -32,7 +31,7 @@ type consoleHistory struct {
 	first   replay.Head
 }
 
-func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
+func (h *consoleHistory) Read(ctx context.Context, id string, fn func(*events.Record) error, _ func(replay.Loss)) error {
 	records, head, err := h.console.history(ctx, id)
 	if err != nil {
 		return err
@@ -46,6 +45,6 @@ func (h *consoleHistory) read(ctx context.Context, id string, fn func(*events.Re
 	return nil
 }
 
-func (h *consoleHistory) head() replay.Head   { return h.first }
+func (h *consoleHistory) Head() replay.Head   { return h.first }
 func (h *consoleHistory) warnings() io.Writer { return h.note }
 func (h *consoleHistory) close()              {}

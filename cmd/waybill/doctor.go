@@ -8,7 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/doctor"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -49,7 +49,7 @@ func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
 	if err != nil {
 		return err
 	}
-	reader, err := kafka.OpenRestorer(cfg, nil)
+	reader, err := logreader.OpenRestorer(cfg, nil)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -50,14 +50,9 @@ func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 	return c, err
 }
 
-// eventSource provides events: the log, a file, or a console.
+// eventSource is a replay.Source with an output for notes. It must be closed.
 type eventSource interface {
-	// read passes the events of a task's partition to fn, or of all partitions if id is empty. Each
-	// partition is in order. lost receives corrupt ranges at their position, concurrently for several
-	// partitions; if it is nil, a corrupt range ends the read.
-	read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error
-	// head describes the origin of the events.
-	head() replay.Head
+	replay.Source
 	// warnings is the output for notes.
 	warnings() io.Writer
 	close()
@@ -92,8 +87,8 @@ type logHistory struct {
 	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
 }
 
-func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) (err error) {
-	in := kafka.Range{Corrupt: h.corruptionHandler(lost)}
+func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record) error, lost func(replay.Loss)) (err error) {
+	in := logreader.Range{Corrupt: h.corruptionHandler(lost)}
 	if id != "" && h.console != nil {
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
@@ -119,20 +114,20 @@ func (h *logHistory) read(ctx context.Context, id string, fn func(*events.Record
 	return err
 }
 
-// corruptionHandler returns the kafka.Range.Corrupt of a read that continues after corruption: it warns and
+// corruptionHandler returns the logreader.Range.Corrupt of a read that continues after corruption: it warns and
 // calls lost. It returns nil, which ends the read, if lost is nil.
-func (l *logbook) corruptionHandler(lost func(*kafka.CorruptError)) func(*kafka.CorruptError) {
+func (l *logbook) corruptionHandler(lost func(replay.Loss)) func(*logreader.CorruptError) {
 	if lost == nil {
 		return nil
 	}
-	return func(d *kafka.CorruptError) {
+	return func(d *logreader.CorruptError) {
 		l.warnCorrupt(d)
-		lost(d)
+		lost(lossOf(d))
 	}
 }
 
 // warnCorrupt warns of records that can't be read, once for each place.
-func (l *logbook) warnCorrupt(d *kafka.CorruptError) {
+func (l *logbook) warnCorrupt(d *logreader.CorruptError) {
 	l.corruption.Lock() // several partitions are read concurrently
 	defer l.corruption.Unlock()
 	at := fmt.Sprintf("%s/%d/%d", d.Topic, d.Partition, d.Offset)
@@ -146,7 +141,7 @@ func (l *logbook) warnCorrupt(d *kafka.CorruptError) {
 	fmt.Fprintf(l.note, "waybill: some events are missing from the output: %s; `waybill verify` lists all of them\n", printable(d.Error()))
 }
 
-func (h *logHistory) head() replay.Head {
+func (h *logHistory) Head() replay.Head {
 	return replay.Head{Namespace: h.cfg.Namespace, Partitions: h.partitions}
 }
 
@@ -193,7 +188,7 @@ func (h *fileHistory) warnIncomplete(err error) error {
 	return nil
 }
 
-func (h *fileHistory) read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
+func (h *fileHistory) Read(ctx context.Context, _ string, fn func(*events.Record) error, _ func(replay.Loss)) error {
 	until := func(r *events.Record) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -228,7 +223,7 @@ func (h *fileHistory) each(fn func(*events.Record) error) error {
 	return nil
 }
 
-func (h *fileHistory) head() replay.Head { return h.first }
+func (h *fileHistory) Head() replay.Head { return h.first }
 
 func (h *fileHistory) warnings() io.Writer { return h.note }
 

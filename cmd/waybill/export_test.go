@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,31 +15,33 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
-// held is an eventSource of records in memory.
-type held []events.Record
+// memorySource is a replay.Source of records in memory, with unreadable ranges.
+type memorySource struct {
+	records []events.Record
+	lost    []replay.Loss
+}
 
-func (h held) read(_ context.Context, _ string, fn func(*events.Record) error, _ func(*kafka.CorruptError)) error {
-	for i := range h {
-		if err := fn(&h[i]); err != nil {
+func (m memorySource) Read(_ context.Context, _ string, fn func(*events.Record) error, lost func(replay.Loss)) error {
+	for _, at := range m.lost {
+		lost(at)
+	}
+	for i := range m.records {
+		if err := fn(&m.records[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h held) head() replay.Head { return replay.Head{Namespace: "test.", Partitions: 1} }
-
-func (h held) warnings() io.Writer { return io.Discard }
-func (h held) close()              {}
+func (memorySource) Head() replay.Head { return replay.Head{Namespace: "test.", Partitions: 1} }
 
 // corruptLog returns a log with a complete task, one without its first event, one whose first event has an unreadable
 // seq, and a record that is no event.
-func corruptLog() held {
-	var log held
+func corruptLog() (log []events.Record) {
 	add := func(key, name, value string) {
 		log = append(log, events.Record{Topic: "test.events", Offset: int64(len(log)), Time: time.UnixMilli(int64(1000 * (len(log) + 1))), Key: []byte(key),
 			Value: []byte(value), Headers: events.CloudHeaders("waybill.task.received.v1", "test", name)})
@@ -56,102 +57,35 @@ func corruptLog() held {
 	return log
 }
 
-// exported returns the offsets that an export of a log writes, and its notes.
-func exported(t *testing.T, log held, x *exporting) (offsets []int64, note string) {
-	t.Helper()
-	var out, said bytes.Buffer
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetErr(&said)
-	if left, err := x.run(cmd, log, &out); err != nil || left.partialError() != nil {
-		t.Fatal(err, left)
-	}
-	r, err := replay.NewReader(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = r.Each(func(r *events.Record) error {
-		offsets = append(offsets, r.Offset)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return offsets, said.String()
-}
-
-// TestExportOfEverything: an export without a selection has all records, even of tasks without a first event. A file
-// that lacked them would verify without faults.
-func TestExportOfEverything(t *testing.T) {
-	log, x := corruptLog(), &exporting{}
-	offsets, note := exported(t, log, x)
-	if len(offsets) != len(log) || x.events != len(log) || len(x.taken) != 4 || note != "" {
-		t.Errorf("offsets %v of %d, %d events, %d tasks, said %q", offsets, len(log), x.events, len(x.taken), note)
-	}
-}
-
-// TestExportOfARange: a range of submission times can select only tasks whose first event is there. A note names the
-// tasks that are left out.
-func TestExportOfARange(t *testing.T) {
-	x := &exporting{until: time.UnixMilli(2500)}
-	offsets, note := exported(t, corruptLog(), x)
-	if len(offsets) != 3 || offsets[1] != 1 || offsets[2] != 3 || len(x.taken) != 1 {
-		t.Errorf("offsets %v, %d tasks; want the claim and the task whole", offsets, len(x.taken))
-	}
-	if !strings.Contains(note, "3 tasks are left out") {
-		t.Errorf("said %q", note)
-	}
-	x = &exporting{from: time.UnixMilli(2500)}
-	if offsets, note = exported(t, corruptLog(), x); len(offsets) != 1 || len(x.taken) != 0 || !strings.Contains(note, "3 tasks are left out") {
-		t.Errorf("offsets %v, %d tasks, said %q; want the claim only", offsets, len(x.taken), note)
-	}
-	if _, note = exported(t, corruptLog()[:2], &exporting{from: time.UnixMilli(1)}); note != "" {
-		t.Errorf("of a whole log it is said %q", note)
-	}
-}
-
-// harmed is a log with unreadable ranges.
-type harmed struct {
-	held
-	lost []*kafka.CorruptError
-}
-
-func (h *harmed) read(ctx context.Context, id string, fn func(*events.Record) error, lost func(*kafka.CorruptError)) error {
-	for _, d := range h.lost {
-		lost(d)
-	}
-	return h.held.read(ctx, id, fn, lost)
-}
-
 // TestExportWithoutWhatIsLost: a file never lacks events of a task that it has. A task with an unreadable event is left
 // out completely, and the file's head names it.
 func TestExportWithoutWhatIsLost(t *testing.T) {
-	lost := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true}
-	nameless := &kafka.CorruptError{Topic: "test.events", Offset: 8, Next: 9}
+	lost := lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole", "gone"}, AllKeys: true})
+	nameless := lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9})
 	for _, tt := range []struct {
 		name    string
-		lost    *kafka.CorruptError
-		x       exporting
+		lost    replay.Loss
+		x       replay.Export
 		code    int
 		offsets string
 		without string
 	}{
-		{"all", lost, exporting{}, exitUnreachable, "[0 2 4 5 6 7]", "[gone whole]"},
-		{"some, one is lost", lost, exporting{ids: map[string]bool{"whole": false, "headless": false}}, exitUnreachable, "[0 2 6]", "[whole]"},
-		{"some, none is lost", lost, exporting{ids: map[string]bool{"nameless": false, "headless": false}}, exitOK, "[0 2 4 5 6]", "[]"},
-		{"one, it is lost", lost, exporting{ids: map[string]bool{"whole": false}}, exitUnreachable, "none", ""},
-		{"one of which nothing else is there", lost, exporting{ids: map[string]bool{"gone": false}}, exitUnreachable, "none", ""},
-		{"one that isn't there", lost, exporting{ids: map[string]bool{"nobody": false}}, exitNotFound, "none", ""},
-		{"a range", lost, exporting{until: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone whole]"},
-		{"another range", lost, exporting{from: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone]"},
-		{"all, of any task", nameless, exporting{}, exitUnreachable, "[0]", "[garbage headless nameless whole]"},
+		{"all", lost, replay.Export{}, exitUnreachable, "[0 2 4 5 6 7]", "[gone whole]"},
+		{"some, one is lost", lost, replay.Export{IDs: []string{"whole", "headless"}}, exitUnreachable, "[0 2 6]", "[whole]"},
+		{"some, none is lost", lost, replay.Export{IDs: []string{"nameless", "headless"}}, exitOK, "[0 2 4 5 6]", "[]"},
+		{"one, it is lost", lost, replay.Export{IDs: []string{"whole"}}, exitUnreachable, "none", ""},
+		{"one of which nothing else is there", lost, replay.Export{IDs: []string{"gone"}}, exitUnreachable, "none", ""},
+		{"one that isn't there", lost, replay.Export{IDs: []string{"nobody"}}, exitNotFound, "none", ""},
+		{"a range", lost, replay.Export{Until: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone whole]"},
+		{"another range", lost, replay.Export{From: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone]"},
+		{"all, of any task", nameless, replay.Export{}, exitUnreachable, "[0]", "[garbage headless nameless whole]"},
 	} {
 		path := filepath.Join(t.TempDir(), "out.jsonl")
 		var said bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetErr(&said)
-		log := &harmed{corruptLog(), []*kafka.CorruptError{tt.lost}}
+		log := memorySource{corruptLog(), []replay.Loss{tt.lost}}
 		code := exitOK
 		if err := (&exportOptions{out: path}).write(cmd, log, &tt.x); err != nil {
 			code = codeOf(err)
@@ -197,15 +131,15 @@ func readExport(t *testing.T, path string) (offsets, without string) {
 // TestExportToAPipeWithoutWhatIsLost: an export to standard output can start over only before the first byte is
 // written. Later, it ends without its last line.
 func TestExportToAPipeWithoutWhatIsLost(t *testing.T) {
-	log := &harmed{corruptLog(), []*kafka.CorruptError{{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true}}}
+	log := memorySource{corruptLog(), []replay.Loss{lossOf(&logreader.CorruptError{Topic: "test.events", Offset: 8, Next: 9, Keys: []string{"whole"}, AllKeys: true})}}
 	for _, size := range []int{10, 2 << 20} {
-		log.held[1].Value = bytes.Repeat([]byte(" "), size)
+		log.records[1].Value = bytes.Repeat([]byte(" "), size)
 		var out, said bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetOut(&out)
 		cmd.SetErr(&said)
-		err := (&exportOptions{}).write(cmd, log, &exporting{})
+		err := (&exportOptions{}).write(cmd, log, &replay.Export{})
 		if codeOf(err) != exitUnreachable {
 			t.Fatal(err)
 		}

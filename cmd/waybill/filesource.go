@@ -57,7 +57,7 @@ func (s *fileSource) close() {
 }
 
 func (s *fileSource) identity(context.Context) (projections.Identity, error) {
-	return projections.Identity{ClusterID: "file", Namespace: s.head().Namespace, Partitions: s.head().Partitions}, nil
+	return projections.Identity{ClusterID: "file", Namespace: s.Head().Namespace, Partitions: s.Head().Partitions}, nil
 }
 
 func (s *fileSource) history() eventSource { return s.fileHistory }
@@ -89,7 +89,7 @@ func (s *fileSource) index(ctx context.Context, l *indexLog, ps []int32) error {
 	for _, p := range ps {
 		reached[p] = 0
 	}
-	err := s.read(ctx, "", func(r *events.Record) error {
+	err := s.Read(ctx, "", func(r *events.Record) error {
 		if _, wanted := reached[r.Partition]; !wanted {
 			return nil
 		}
@@ -123,7 +123,7 @@ func (l fileLog) ReadAt(ctx context.Context, p int32, offsets []int64) (found []
 		if !is {
 			continue
 		}
-		r, err := l.s.head().ReadAt(l.s.file, l.s.places[p][i].position)
+		r, err := l.s.Head().ReadAt(l.s.file, l.s.places[p][i].position)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", l.s.name, err)
 		}
@@ -134,7 +134,7 @@ func (l fileLog) ReadAt(ctx context.Context, p int32, offsets []int64) (found []
 
 func (l fileLog) Ends(context.Context) (map[int32]int64, error) {
 	ends := map[int32]int64{}
-	for p := range l.s.head().Partitions {
+	for p := range l.s.Head().Partitions {
 		ends[p] = 0
 		if all := l.s.places[p]; len(all) > 0 {
 			ends[p] = all[len(all)-1].offset + 1

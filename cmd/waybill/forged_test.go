@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -115,7 +116,7 @@ func (x *forgery) asked(agent, attempt string) (request string) {
 // read polls a topic until it has a matching record.
 func (x *forgery) read(topic string, is func(*events.Record) bool) {
 	x.t.Helper()
-	r, err := kafka.OpenRestorer(x.s.config(), nil)
+	r, err := logreader.OpenRestorer(x.s.config(), nil)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func (x *forgery) read(topic string, is func(*events.Record) bool) {
 	tick := time.NewTicker(tailEvery)
 	defer tick.Stop()
 	for found := false; !found; <-tick.C {
-		if _, err := r.ReadAll(x.ctx, topic, kafka.Range{}, func(rs []events.Record) error {
+		if _, err := r.ReadAll(x.ctx, topic, logreader.Range{}, func(rs []events.Record) error {
 			for i := range rs {
 				found = found || is(&rs[i])
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
@@ -110,15 +109,15 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	}
 	defer h.close()
 	var records []events.Record
-	var lost *kafka.CorruptError // a corrupt range that may have held one of its events
-	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+	var lost error // of an unreadable part that may have had one of its events
+	err = h.Read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) == id {
 			records = append(records, *r)
 		}
 		return nil
-	}, func(d *kafka.CorruptError) {
-		if d.Of(id) || !d.AllKeys {
-			lost = d
+	}, func(at replay.Loss) {
+		if slices.Contains(at.Tasks, id) || !at.All {
+			lost = at.Err
 		}
 	})
 	switch {
@@ -129,26 +128,11 @@ func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
 	case len(records) == 0:
 		return o.taskNotFound(id)
 	}
-	if err := sameWorkflow(&records[0], program); err != nil {
-		return err
-	}
 	f, err := replay.Fork{Program: program, At: o.at, Assume: replay.Assume(o.assume)}.Run(records)
 	if err != nil {
 		return exit(exitUsage, "task %q can't be forked: %w", id, err)
 	}
 	return o.printObject(cmd.OutOrStdout(), f, func(out io.Writer) error { return forkTable(out, f) })
-}
-
-// sameWorkflow refuses a definition of another workflow than the task's.
-func sameWorkflow(first *events.Record, p *workflow.Program) error {
-	e, err := events.ReadEvent(first)
-	if err != nil {
-		return err
-	}
-	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
-		return usage("task %q belongs to workflow %s, but the definition to %s", e.Task, f.Workflow, p.Definition().Name)
-	}
-	return nil
 }
 
 // forkTable prints the recorded and the forked events in two columns.

@@ -26,8 +26,8 @@ import (
 type localConsole struct {
 	source  indexSource
 	console *console.Console
-	follow  bool             // it goes on to apply what is written
-	lost    unreadableEvents // what of the log isn't in the index, because it is corrupt
+	follow  bool          // it goes on to apply what is written
+	lost    replay.Losses // what of the log isn't in the index, because it is corrupt
 
 	index     *index.Index
 	store     *projections.Store
@@ -158,7 +158,7 @@ func (c *localConsole) close() (err error) {
 	switch {
 	case c.temporary:
 		err = errors.Join(err, os.RemoveAll(c.dir))
-	case len(c.lost.list) > 0:
+	case len(c.lost.List()) > 0:
 		err = errors.Join(err, os.RemoveAll(filepath.Join(c.dir, projections.ViewTimelines)))
 	}
 	return err
@@ -166,13 +166,13 @@ func (c *localConsole) close() (err error) {
 
 // findLeftOut finds the tasks that a list leaves out, because events of them are or may be corrupt, and prints them.
 // Other consoles leave out nothing: they don't read past a corrupt range.
-func (c *apiClient) findLeftOut(ctx context.Context, note io.Writer, concerns func(id string, t *events.Task) bool) (*leftOut, error) {
+func (c *apiClient) findLeftOut(ctx context.Context, note io.Writer, concerns func(id string, t *events.Task) bool) (*replay.Omission, error) {
 	if c.local == nil {
-		return &leftOut{}, nil
+		return &replay.Omission{}, nil
 	}
-	left, err := c.local.lost.findLeftOut(ctx, c.local.source.history(), "", concerns)
+	left, err := c.local.lost.FindOmission(ctx, c.local.source.history(), "", concerns)
 	if err == nil {
-		left.warn(note)
+		warnLeftOut(note, left)
 	}
 	return left, err
 }
@@ -181,16 +181,16 @@ func (c *apiClient) findLeftOut(ctx context.Context, note io.Writer, concerns fu
 // whoever reads the task's events finds the corruption.
 type lossyIndex struct {
 	*index.Index
-	lost *unreadableEvents
+	lost *replay.Losses
 }
 
 func (x *lossyIndex) Find(p int32, task string) (f projections.Found, begun bool) {
 	f, begun = x.Index.Find(p, task)
-	x.lost.each(func(l *replay.Loss) {
+	for _, l := range x.lost.List() {
 		if l.Partition == p && slices.Contains(l.Tasks, task) {
 			f.Places = append(f.Places, projections.Place{Offset: l.Offset})
 		}
-	})
+	}
 	return f, begun
 }
 

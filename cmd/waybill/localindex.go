@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // indexLog is the index.Log of a local console. A goroutine reads the events. It hands each batch to Poll, and goes on
@@ -125,9 +125,9 @@ func openIndexLog(ctx context.Context, from *logbook, c *localConsole, ps []int3
 	}
 	ctx, l.to.stop = context.WithCancel(ctx)
 	l.to.reading.Go(func() {
-		err := l.read(ctx, kafka.Range{Partitions: ps, Corrupt: from.corruptionHandler(c.lost.add)})
+		err := l.read(ctx, logreader.Range{Partitions: ps, Corrupt: from.corruptionHandler(c.lost.Add)})
 		if err == nil && c.follow {
-			err = l.follow(ctx, kafka.Range{Corrupt: from.corruptionHandler(c.lost.add), Blocked: ignoreHeld})
+			err = l.follow(ctx, logreader.Range{Corrupt: from.corruptionHandler(c.lost.Add), Blocked: ignoreHeld})
 		}
 		if err != nil {
 			l.to.send(ctx, indexBatch{err: err})
@@ -137,7 +137,7 @@ func openIndexLog(ctx context.Context, from *logbook, c *localConsole, ps []int3
 }
 
 // read reads partitions to their end. Those that begin at the same offset share a read.
-func (l *partitionReading) read(ctx context.Context, in kafka.Range) error {
+func (l *partitionReading) read(ctx context.Context, in logreader.Range) error {
 	topic := l.cfg.Namespace.Events()
 	bar := newProgress(l.note, "indexing "+topic)
 	bar.slow = "no console is running; building an index from " + topic
@@ -173,7 +173,7 @@ func (l *partitionReading) read(ctx context.Context, in kafka.Range) error {
 }
 
 // follow reads what is written later.
-func (l *partitionReading) follow(ctx context.Context, in kafka.Range) error {
+func (l *partitionReading) follow(ctx context.Context, in logreader.Range) error {
 	topic := l.cfg.Namespace.Events()
 	return l.pollForever(ctx, func() (news bool, err error) {
 		ends, err := l.ends(ctx, topic)
@@ -184,7 +184,7 @@ func (l *partitionReading) follow(ctx context.Context, in kafka.Range) error {
 		for p, next := range l.reached {
 			end, led := ends[p]
 			if !led {
-				return false, &kafka.UnavailableError{Topic: topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+				return false, &logreader.UnavailableError{Topic: topic, Partitions: []int32{p}, Err: logreader.ErrNoLeader}
 			}
 			if end > next {
 				in.Partitions = append(in.Partitions, p)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
@@ -61,22 +59,6 @@ number of assumed answers.`,
 	return cmd
 }
 
-// planResult is the result of a plan as it is printed.
-type planResult struct {
-	Workflow string `json:"workflow"`
-	Version  int    `json:"version"`
-	Tasks    int    `json:"tasks"`
-	Changed  int    `json:"changed"`
-	Stalled  int    `json:"stalled"`
-	Failed   int    `json:"failed"` // tasks that could not be run
-	Broken   int    `json:"broken"` // tasks with an event that can't be folded
-	// Commanded counts tasks with operators' commands, which are left out.
-	Commanded int              `json:"commanded"`
-	Outlooks  []replay.Outlook `json:"outlooks"`
-
-	first error // error of the first failed task
-}
-
 func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err := o.output.check(); err != nil {
 		return err
@@ -97,88 +79,20 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	defer h.close()
-	def := program.Definition()
-	v := &planResult{Workflow: def.Name, Version: def.Version, Outlooks: []replay.Outlook{}}
-	choice, left, err := o.choose(cmd.Context(), h, def.Name)
-	if err != nil {
-		return err
-	}
-	for i := range left.tasks {
-		v.fail(left.tasks[i].Task, exit(exitUnreachable, "%s", left.tasks[i].Reason))
-	}
-	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named)}
-	v.Broken, err = choice.Each(func(records []events.Record) error {
-		look, err := p.Evaluate(records)
-		var ends *fatalPlanError
-		switch {
-		case errors.As(err, &ends):
-			return ends.err
-		case err != nil:
-			v.fail(string(records[0].Key), err)
-		default:
-			v.add(look, o.all)
-		}
-		return cmd.Context().Err()
-	})
+	p := &replay.Plan{Program: program, Assume: replay.Assume(o.assume), Old: definitionsOf(cmd.Context(), h, named), Finished: o.finished, All: o.all}
+	v, left, err := p.Run(cmd.Context(), h)
 	if err != nil {
 		return err
 	}
 	err = o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return planTable(out, v) })
 	if err == nil && v.Failed > 0 {
-		err = exit(codeOf(v.first), "%d of %d tasks could not be run; the first, %w", v.Failed, v.Tasks, v.first)
+		code := codeOf(v.FirstError)
+		if len(left.Tasks) > 0 {
+			code = exitUnreachable
+		}
+		err = exit(code, "%d of %d tasks could not be run; the first, %w", v.Failed, v.Tasks, v.FirstError)
 	}
-	return cmp.Or(err, left.partialError())
-}
-
-// choose returns the tasks to run, and the tasks that are left out because events can't be read.
-func (o *planOptions) choose(ctx context.Context, h eventSource, name string) (*replay.Choice, *leftOut, error) {
-	choice, gone := replay.NewChoice(name, o.finished), &unreadableEvents{}
-	err := h.read(ctx, "", func(r *events.Record) error {
-		choice.Add(r)
-		return nil
-	}, gone.add)
-	if err != nil {
-		return nil, nil, err
-	}
-	left, err := gone.findLeftOut(ctx, h, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == name })
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range left.tasks {
-		choice.Drop(left.tasks[i].Task)
-	}
-	return choice, left, nil
-}
-
-// fatalPlanError is an error that ends the whole plan, not only one task.
-type fatalPlanError struct{ err error }
-
-func (e *fatalPlanError) Error() string { return e.err.Error() }
-func (e *fatalPlanError) Unwrap() error { return e.err }
-
-// fail adds a task that could not be run.
-func (v *planResult) fail(id string, err error) {
-	v.Tasks++
-	if v.Failed++; v.first == nil {
-		v.first = fmt.Errorf("%q: %w", id, err)
-	}
-	v.Outlooks = append(v.Outlooks, replay.Outlook{Task: id, Failed: err.Error()})
-}
-
-func (v *planResult) add(o *replay.Outlook, all bool) {
-	v.Tasks++
-	if o.Changed {
-		v.Changed++
-	}
-	if o.Stalled != "" {
-		v.Stalled++
-	}
-	if o.Commands > 0 {
-		v.Commanded++
-	}
-	if all || o.Changed || o.Stalled != "" {
-		v.Outlooks = append(v.Outlooks, *o)
-	}
+	return cmp.Or(err, leftOutError(left))
 }
 
 // oldDefinitions compiles the files of --old, by the keys of their definitions.
@@ -195,13 +109,13 @@ func (o *planOptions) oldDefinitions() (map[string]*workflow.Program, error) {
 }
 
 // definitionsOf returns a lookup of definitions: first in the files of --old, then in the log, which is read on
-// first use. A failure to read the log is a fatalPlanError.
+// first use. A failure to read the log is a replay.PlanStopError.
 func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflow.Program) func(string, int) (*workflow.Program, error) {
 	l, is := h.(*logHistory)
 	inLog := sync.OnceValues(func() ([]registry.Definition, error) {
 		list, err := l.allDefinitions(ctx)
 		if err != nil {
-			return nil, &fatalPlanError{err}
+			return nil, &replay.PlanStopError{Err: err}
 		}
 		return list, nil
 	})
@@ -238,7 +152,7 @@ func definitionsOf(ctx context.Context, h eventSource, named map[string]*workflo
 }
 
 // planTable prints a plan.
-func planTable(out io.Writer, v *planResult) error {
+func planTable(out io.Writer, v *replay.PlanResult) error {
 	w := newTable(out, "")
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
 	failed := ""

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -39,7 +40,7 @@ func (t *tool) flags(cmd *cobra.Command) {
 type logbook struct {
 	cfg        kafka.Config
 	admin      *kafkaadmin.Admin
-	reader     *kafka.Restorer
+	reader     *logreader.Restorer
 	partitions int32
 	note       io.Writer       // output for notes and progress
 	reported   map[string]bool // partitions for which warnOpenTransaction has warned
@@ -58,7 +59,7 @@ func (t *tool) open(cmd *cobra.Command) (*logbook, error) {
 	if l.admin, err = kafkaadmin.Open(cfg); err != nil {
 		return nil, err
 	}
-	if l.reader, err = kafka.OpenRestorer(cfg, nil); err != nil {
+	if l.reader, err = logreader.OpenRestorer(cfg, nil); err != nil {
 		l.admin.Close()
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func brokersUnavailable(err error) bool { return unreachable(err) || errors.Is(e
 
 // connectionLost adds to the error of a lost connection what to do.
 func (l *logbook) connectionLost(err error) error {
-	_, leaderless := errors.AsType[*kafka.UnavailableError](err) // its message says what to do
+	_, leaderless := errors.AsType[*logreader.UnavailableError](err) // its message says what to do
 	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
@@ -135,7 +136,7 @@ type readPosition struct {
 
 // read passes the records of a topic to fn, shows a progress bar, and returns the position in each partition at
 // which the read ended. It warns if that isn't the end.
-func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
+func (l *logbook) read(ctx context.Context, topic string, in logreader.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
 	return l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
@@ -149,7 +150,7 @@ func (l *logbook) read(ctx context.Context, topic string, in kafka.Range, fn fun
 }
 
 // readBatches is read with a function that receives several records of one partition, and a progress bar.
-func (l *logbook) readBatches(ctx context.Context, topic string, in kafka.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]readPosition, error) {
+func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]readPosition, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
@@ -203,7 +204,7 @@ func (l *logbook) skipLeaderless(topic string) func(int32) {
 // partialError returns an error if a list was made without some partitions, else nil.
 func (l *logbook) partialError() error {
 	for _, topic := range slices.Sorted(maps.Keys(l.leaderless)) {
-		return fmt.Errorf("the answer is incomplete: %w", &kafka.UnavailableError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: kafka.ErrNoLeader})
+		return fmt.Errorf("the answer is incomplete: %w", &logreader.UnavailableError{Topic: topic, Partitions: slices.Compact(slices.Sorted(slices.Values(l.leaderless[topic]))), Err: logreader.ErrNoLeader})
 	}
 	return nil
 }

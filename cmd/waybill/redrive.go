@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/redrive"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -73,7 +74,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	}
 	defer l.close()
 	choice := redrive.NewChoice(l.cfg.Namespace, toolSource, named, o.reasons)
-	deadletters, since := l.cfg.Namespace.Deadletters(), kafka.Range{Since: from}
+	deadletters, since := l.cfg.Namespace.Deadletters(), logreader.Range{Since: from}
 	_, err = l.read(cmd.Context(), deadletters, since, func(r *events.Record) error {
 		choice.Add(r)
 		return nil
@@ -111,7 +112,7 @@ func parsePositions(args []string) (named []redrive.Position, err error) {
 }
 
 // writeLetters reads the dead letters again, and writes the accepted ones.
-func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since kafka.Range) error {
+func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since logreader.Range) error {
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err

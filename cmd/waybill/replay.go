@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -95,7 +94,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 	s := replay.NewStepper(until, o.states)
 	var steps []replay.Step
 	seen, usable := 0, 0 // records of the task, also past --until; records that are events
-	err = h.read(cmd.Context(), id, func(r *events.Record) error {
+	err = h.Read(cmd.Context(), id, func(r *events.Record) error {
 		if string(r.Key) != id {
 			return nil
 		}
@@ -111,12 +110,12 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 			usable++
 		}
 		return nil
-	}, func(d *kafka.CorruptError) {
-		if !d.Of(id) {
+	}, func(at replay.Loss) {
+		if !slices.Contains(at.Tasks, id) {
 			return
 		}
 		seen++
-		if step := s.Lost(d.Partition, d.Offset, d); step != nil {
+		if step := s.Lost(at.Partition, at.Offset, at.Err); step != nil {
 			steps = append(steps, *step)
 		}
 	})
@@ -217,18 +216,18 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if now := time.Now(); at.After(now) {
 		fmt.Fprintf(h.warnings(), "waybill: --at %s is in the future: this is the current state\n", o.at)
 	}
-	in, gone := replay.NewInstant(at), &unreadableEvents{}
+	in, gone := replay.NewInstant(at), &replay.Losses{}
 	if _, is := h.(*logHistory); is { // a file may have only some tasks
 		in.WholeLog()
 	}
-	err = h.read(cmd.Context(), "", func(r *events.Record) error {
+	err = h.Read(cmd.Context(), "", func(r *events.Record) error {
 		in.Add(r)
 		return nil
-	}, gone.add)
+	}, gone.Add)
 	if err != nil {
 		return err
 	}
-	for _, at := range gone.list {
+	for _, at := range gone.List() {
 		in.Lost(at)
 	}
 	v := in.View(func(t *events.Task) bool {
@@ -238,9 +237,9 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		return slices.Contains(o.state, string(t.State))
 	})
 	v.Tasks = limitRows(&o.limit, h.warnings(), "tasks", v.Tasks)
-	left := &leftOut{v.LeftOut, v.Unnamed}
-	left.warn(h.warnings())
-	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), left.partialError())
+	left := &replay.Omission{Tasks: v.LeftOut, Unnamed: v.Unnamed}
+	warnLeftOut(h.warnings(), left)
+	return cmp.Or(o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error { return instantTable(out, v) }), leftOutError(left))
 }
 
 // statesText counts tasks by state, in the order of the states.

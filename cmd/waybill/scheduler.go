@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // roleFlags are the flags of every role's command.
@@ -40,7 +41,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 	f.StringVar(&r.logLevel, "log-level", "info", "log level: debug, info, warn or error")
 	if !r.reads {
 		f.BoolVar(&r.leaveOnStop, "leave-on-stop", true, "with --instance: leave the consumer groups on a normal stop, so that other members take over at once; false: the partitions wait for a restart, for --session-timeout at most")
-		after := kafka.DefaultSessionTimeout
+		after := groupmember.DefaultSessionTimeout
 		if !state {
 			after = agentsession.DefaultSessionTimeout
 		}
@@ -144,7 +145,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	session, transaction := cmp.Or(r.session, kafka.DefaultSessionTimeout), cmp.Or(r.transaction, kafka.DefaultTransactionTimeout)
+	session, transaction := cmp.Or(r.session, groupmember.DefaultSessionTimeout), cmp.Or(r.transaction, groupmember.DefaultTransactionTimeout)
 	switch {
 	case session >= transaction:
 		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: otherwise the successor of a dead scheduler waits for its transaction", session, transaction)
@@ -182,6 +183,6 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	capacityFlags(cmd, &o.AgentCapacity, &o.ObserveCapacity)
 	f.StringSliceVar(&o.ReplyToPrefixes, "reply-to-prefix", nil, "accept a reply_to only if it begins with one of these prefixes")
 	f.BoolVar(&o.CreateReplyTo, "create-reply-to", false, "create a reply_to topic that does not exist")
-	f.DurationVar(&r.transaction, "transaction-timeout", 0, fmt.Sprintf("time after which brokers abort the open transaction of a dead scheduler; must exceed --session-timeout (default %s)", kafka.DefaultTransactionTimeout))
+	f.DurationVar(&r.transaction, "transaction-timeout", 0, fmt.Sprintf("time after which brokers abort the open transaction of a dead scheduler; must exceed --session-timeout (default %s)", groupmember.DefaultTransactionTimeout))
 	return cmd
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -19,14 +16,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/logclient"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
-// The bounds of one submit.
-const (
-	submitMaxLines  = 2_000_000
-	submitMaxFaults = 20 // faults that are listed
-)
+// unknownWorkflowsMax bounds the unknown workflows that are listed.
+const unknownWorkflowsMax = 20
 
 // toolSource is the ce_source of records that tools write.
 const toolSource = "waybill/cli"
@@ -89,13 +85,6 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 	return cmd
 }
 
-// submission is a record to submit, and its position after the write.
-type submission struct {
-	*events.Submission
-	record events.Record
-	there  bool // acknowledged by all in-sync replicas, at record's position
-}
-
 // submitted is a submission as it is printed.
 type submitted struct {
 	ID        string           `json:"id"`
@@ -137,7 +126,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		defer w.log.Close()
 	}
 	if err := send(ctx, l, subs, w); err != nil {
-		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *submission) bool { return s.there }) {
+		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *logclient.Submission) bool { return s.Acknowledged }) {
 			err = errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
 		}
 		return err
@@ -153,10 +142,10 @@ const definitionsTimeout = 5 * time.Second
 
 // checkWorkflows refuses submissions of unknown workflows, so that the user needn't wait for the scheduler's
 // refusal. If definitions can't be read completely, it warns and submits: the scheduler decides.
-func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
+func checkWorkflows(ctx context.Context, l *logbook, subs []*logclient.Submission) error {
 	within, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
-	names, err := workflowNames(within, l)
+	names, err := registry.Names(within, l.admin, l.cfg.Namespace)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -170,7 +159,7 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 		if s.Version != 0 {
 			what += "/" + strconv.Itoa(s.Version)
 		}
-		if !names[what] && !slices.Contains(unknown, what) && len(unknown) < submitMaxFaults {
+		if !names[what] && !slices.Contains(unknown, what) && len(unknown) < unknownWorkflowsMax {
 			unknown = append(unknown, what)
 		}
 	}
@@ -181,36 +170,8 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*submission) error {
 		strings.Join(unknown, ", "))
 }
 
-// workflowNames returns the workflows in the log, as NAME and NAME/VERSION.
-func workflowNames(ctx context.Context, l *logbook) (map[string]bool, error) {
-	topic := l.cfg.Namespace.Definitions()
-	partitions, _, err := l.admin.TopicPartitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := l.ends(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if len(ends) < int(partitions) {
-		return nil, fmt.Errorf("no broker leads %d of the %d partitions of %s", int(partitions)-len(ends), partitions, topic)
-	}
-	keys := map[string]bool{}
-	err = l.admin.ReadCompacted(ctx, topic, func(r events.Record) error {
-		keys[string(r.Key)] = len(r.Value) > 0
-		return nil
-	})
-	names := map[string]bool{}
-	for key, there := range keys {
-		if i := strings.LastIndexByte(key, '/'); there && i >= 0 {
-			names[key[:i]], names[key] = true, true
-		}
-	}
-	return names, err
-}
-
 // submissions reads and checks the submissions.
-func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
+func (o *submitOptions) submissions(cmd *cobra.Command) ([]*logclient.Submission, error) {
 	if o.file == "" {
 		return o.fromFlags(cmd.Flags().Changed("id"))
 	}
@@ -228,15 +189,15 @@ func (o *submitOptions) submissions(cmd *cobra.Command) ([]*submission, error) {
 		defer f.Close()
 		in, name = f, o.file
 	}
-	subs, err := readSubmissions(in, name, events.Namespace(o.namespace))
-	if err == nil && len(subs) == 0 {
-		err = usage("%s: it has no submission; each line must be one JSON object", name)
+	subs, err := logclient.ReadSubmissions(in, name, events.Namespace(o.namespace), toolSource)
+	if _, is := errors.AsType[*logclient.InvalidSubmissionsError](err); is {
+		return nil, exit(exitUsage, "%w", err)
 	}
 	return subs, err
 }
 
 // fromFlags builds one submission from the flags. Without --id it generates an id.
-func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
+func (o *submitOptions) fromFlags(idGiven bool) ([]*logclient.Submission, error) {
 	if o.workflow == "" {
 		return nil, usage("give -f FILE, or --workflow and --input for one task")
 	}
@@ -268,82 +229,15 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*submission, error) {
 		}
 		s.CompleteBy = by
 	}
-	if err := s.Check(); err != nil {
-		return nil, exit(exitUsage, "%w", err)
-	}
-	ns := events.Namespace(o.namespace)
-	sub, err := parseSubmission(s.Record(ns, toolSource).Value, ns)
+	sub, err := logclient.NewSubmission(events.Namespace(o.namespace), toolSource, s)
 	if err != nil {
 		return nil, exit(exitUsage, "%w", err)
 	}
-	return []*submission{sub}, nil
+	return []*logclient.Submission{sub}, nil
 }
 
-// readSubmissions reads JSON lines, and reports faults by line. It skips blank lines.
-func readSubmissions(in io.Reader, name string, ns events.Namespace) ([]*submission, error) {
-	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 0, 64<<10), events.MaxSubmissionBytes+2)
-	var subs []*submission
-	var faults []string
-	seen := map[string]int{} // id -> index in subs
-	lines := map[string]int{}
-	number := 0
-	for scanner.Scan() {
-		number++
-		line := scanner.Bytes()
-		if number == 1 {
-			line = trimBOM(line)
-		}
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 {
-			continue
-		}
-		s, err := parseSubmission(bytes.Clone(line), ns)
-		if err == nil {
-			if at, twice := seen[s.ID]; twice && subs[at].Digest() != s.Digest() {
-				err = fmt.Errorf("id %q was in line %d, with another body", s.ID, lines[s.ID])
-			} else if !twice {
-				seen[s.ID], lines[s.ID] = len(subs), number
-			}
-		}
-		if err != nil {
-			faults = append(faults, fmt.Sprintf("line %d: %v", number, err))
-			continue
-		}
-		if subs = append(subs, s); len(subs) > submitMaxLines {
-			return nil, usage("%s: more than %d lines; split it: submitting a part again is harmless", name, submitMaxLines)
-		}
-	}
-	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
-		faults = append(faults, fmt.Sprintf("line %d: more than %d bytes", number+1, events.MaxSubmissionBytes))
-	} else if err != nil {
-		return nil, fmt.Errorf("%s: read: %w", name, err)
-	}
-	if len(faults) == 0 {
-		return subs, nil
-	}
-	n := len(faults)
-	if n > submitMaxFaults {
-		faults = append(faults[:submitMaxFaults], fmt.Sprintf("and %d more", n-submitMaxFaults))
-	}
-	return nil, usage("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))
-}
-
-// parseSubmission parses and checks a submission as a scheduler does.
-func parseSubmission(line []byte, ns events.Namespace) (*submission, error) {
-	_, in, err := events.DecodeInput(events.Tasks, &events.Record{Value: line})
-	if err != nil {
-		return nil, err
-	}
-	s := in.(*events.Submission)
-	if u := ns.CheckReplyTo(s.ReplyTo); u != nil {
-		return nil, errors.New(u.Detail)
-	}
-	return &submission{Submission: s, record: s.Record(ns, toolSource)}, nil
-}
-
-// send writes submissions and waits for their acknowledgements. A waiter notes what is acknowledged; it may be nil.
-func send(ctx context.Context, l *logbook, subs []*submission, w *submissionWaiter) error {
+// send writes submissions and waits for their acknowledgements. The waiter may be nil.
+func send(ctx context.Context, l *logbook, subs []*logclient.Submission, w *submissionWaiter) error {
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err
@@ -351,35 +245,25 @@ func send(ctx context.Context, l *logbook, subs []*submission, w *submissionWait
 	defer producer.Close()
 	bar := newProgress(l.note, "submitting")
 	defer bar.end()
-	acks := make(chan error, len(subs))
-	for _, s := range subs {
-		if w != nil {
-			w.log.RecordPosition(s.ID)
-		}
-		producer.SendAsync(ctx, s.record, func(r events.Record, err error) {
-			s.record, s.there = r, err == nil
-			if w != nil && err == nil {
-				w.log.RecordAcknowledged(s.ID, s.Digest(), &r)
-			}
-			acks <- err
-		})
+	var log *logclient.Waiter
+	if w != nil {
+		log = w.log
 	}
 	var first error
-	acknowledged := 0
-	for i := range subs {
-		select {
-		case err := <-acks:
-			if err == nil {
-				acknowledged++
-			} else if first == nil {
-				first = err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	answered, acknowledged := 0, 0
+	err = logclient.SendSubmissions(ctx, producer.SendAsync, subs, log, func(_ *logclient.Submission, err error) {
+		if err == nil {
+			acknowledged++
+		} else if first == nil {
+			first = err
 		}
-		bar.set(int64(i+1), int64(len(subs)))
-	}
-	if first != nil {
+		answered++
+		bar.set(int64(answered), int64(len(subs)))
+	})
+	switch {
+	case err != nil:
+		return err
+	case first != nil:
 		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, len(subs), first)
 	}
 	return nil

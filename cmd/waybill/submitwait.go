@@ -43,7 +43,7 @@ func newSubmissionWaiter(ctx context.Context, l *logbook, submissions int) (*sub
 
 // wait waits until each task has ended or is held, or its submission was refused. It calls progress with the number
 // of these tasks. If ctx ends, it returns ctx's error, and the known states can still be printed.
-func (w *submissionWaiter) wait(ctx context.Context, subs []*submission, progress func(done int)) error {
+func (w *submissionWaiter) wait(ctx context.Context, subs []*logclient.Submission, progress func(done int)) error {
 	var ids []string
 	for _, s := range subs {
 		if w.tasks[s.ID] == nil {
@@ -93,13 +93,13 @@ func (w *submissionWaiter) open() (n int) {
 }
 
 // print prints the acknowledged submissions, and with a waiter the states of their tasks.
-func (o *submitOptions) print(out io.Writer, subs []*submission, w *submissionWaiter) error {
+func (o *submitOptions) print(out io.Writer, subs []*logclient.Submission, w *submissionWaiter) error {
 	list := make([]submitted, 0, len(subs))
 	for _, s := range subs {
-		if !s.there {
+		if !s.Acknowledged {
 			continue
 		}
-		row := submitted{ID: s.ID, Partition: s.record.Partition, Offset: strconv.FormatInt(s.record.Offset, 10)}
+		row := submitted{ID: s.ID, Partition: s.Record.Partition, Offset: strconv.FormatInt(s.Record.Offset, 10)}
 		if w != nil {
 			a := w.tasks[s.ID]
 			if row.Refused = a.refused; a.refused == "" {
@@ -127,7 +127,7 @@ func (o *submitOptions) print(out io.Writer, subs []*submission, w *submissionWa
 	})
 }
 
-func (o *submitOptions) waitFor(cmd *cobra.Command, l *logbook, w *submissionWaiter, subs []*submission) error {
+func (o *submitOptions) waitFor(cmd *cobra.Command, l *logbook, w *submissionWaiter, subs []*logclient.Submission) error {
 	ctx, cancel := waitContext(cmd.Context(), o.timeout)
 	defer cancel()
 	bar := newProgress(l.note, "waiting")

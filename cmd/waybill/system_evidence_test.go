@@ -15,7 +15,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
@@ -29,7 +31,7 @@ const (
 	probeEvery = 100 * time.Millisecond
 	// tornWithin is how long before or after a kill of the embedded broker a torn transaction may have been open. A
 	// producer may write for a third of its transaction timeout.
-	tornWithin = kafka.DefaultTransactionTimeout / 3
+	tornWithin = groupmember.DefaultTransactionTimeout / 3
 	// allFaults is more faults than a checker can report. One torn transaction may break promises of as many tasks as
 	// it has records.
 	allFaults = 1_000_000
@@ -58,7 +60,7 @@ type inboxes struct {
 func followInboxes(t *testing.T, s *system) *inboxes {
 	t.Helper()
 	in := &inboxes{next: map[topicPart]int64{}, moved: make(chan struct{})}
-	follow(t, kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "inboxes-" + uuid.NewString(), Topics: s.ns.InboxTopics(),
+	follow(t, logreader.FollowerConfig{Config: s.config(), Group: string(s.ns) + "inboxes-" + uuid.NewString(), Topics: s.ns.InboxTopics(),
 		Partitions: s.partitions, Start: in.start}, in.take, in.failed)
 	if s.broker.Kind == kafkatest.KafkaKind { // the embedded broker keeps the producer's timestamp
 		in.probe(t, s)
@@ -102,7 +104,7 @@ func (in *inboxes) probe(t *testing.T, s *system) {
 }
 
 // follow reads topics until the end of the test. It survives restarts of the broker.
-func follow(t *testing.T, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
+func follow(t *testing.T, cfg logreader.FollowerConfig, take func([]events.Record), failed func(error)) {
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() { kafkatest.Follow(ctx, cfg, take, failed) })
@@ -138,7 +140,7 @@ func (in *inboxes) failed(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.err = err
-	var trimmed *kafka.OffsetRangeError
+	var trimmed *logreader.OffsetRangeError
 	if errors.As(err, &trimmed) {
 		in.gaps++
 		in.next[topicPart{trimmed.Topic, trimmed.Partition}] = trimmed.Start

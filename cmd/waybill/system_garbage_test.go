@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 )
@@ -256,7 +257,7 @@ func hugeHeaders(t *testing.T, s *system) []rubbish {
 // awaitDeadletters returns the dead letters once enough returns true for them.
 func awaitDeadletters(ctx context.Context, t *testing.T, s *system, enough func([]events.Record) bool) []events.Record {
 	t.Helper()
-	r, err := kafka.OpenRestorer(s.config(), nil)
+	r, err := logreader.OpenRestorer(s.config(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func awaitDeadletters(ctx context.Context, t *testing.T, s *system, enough func(
 	defer tick.Stop()
 	for {
 		var dead []events.Record
-		_, err := r.ReadAll(ctx, s.ns.Deadletters(), kafka.Range{}, func(rs []events.Record) error {
+		_, err := r.ReadAll(ctx, s.ns.Deadletters(), logreader.Range{}, func(rs []events.Record) error {
 			dead = append(dead, rs...)
 			return nil
 		}, nil)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -37,7 +37,7 @@ func observe(t *testing.T, s *system) *observer {
 	t.Helper()
 	o := &observer{states: map[string]events.TaskState{}, counts: map[events.TaskState]int{}, next: map[int32]int64{},
 		log: verify.New(verify.Options{Keep: true}), moved: make(chan struct{}), inputs: followInboxes(t, s)}
-	follow(t, kafka.FollowerConfig{Config: s.config(), Group: string(s.ns) + "observer-" + uuid.NewString(),
+	follow(t, logreader.FollowerConfig{Config: s.config(), Group: string(s.ns) + "observer-" + uuid.NewString(),
 		Topics: []string{s.ns.Events()}, Partitions: s.partitions, Start: o.start}, o.take, o.failed)
 	return o
 }

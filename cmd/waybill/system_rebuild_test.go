@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
@@ -230,13 +231,13 @@ func readEvents(t *testing.T, cfg kafka.Config, partitions int32) [][]events.Rec
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := kafka.OpenRestorer(cfg, nil)
+	r, err := logreader.OpenRestorer(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	history := make([][]events.Record, partitions)
-	_, err = r.ReadAll(ctx, cfg.Namespace.Events(), kafka.Range{}, func(rs []events.Record) error {
+	_, err = r.ReadAll(ctx, cfg.Namespace.Events(), logreader.Range{}, func(rs []events.Record) error {
 		for _, x := range rs {
 			history[x.Partition] = append(history[x.Partition], x)
 		}

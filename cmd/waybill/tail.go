@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -39,7 +39,7 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 		if ends[p] <= at.next { // or it has no leader
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, kafka.Range{Partitions: []int32{p}, Since: at.time, Blocked: ignoreHeld}, func(r *events.Record) error {
+		places, err := t.log.read(ctx, t.topic, logreader.Range{Partitions: []int32{p}, Since: at.time, Blocked: ignoreHeld}, func(r *events.Record) error {
 			if r.Offset >= at.next {
 				news = true
 				fn(r)

@@ -148,8 +148,8 @@ func (o *taskListOptions) list(cmd *cobra.Command, c *apiClient, from time.Time)
 	if err != nil {
 		return nil, false, nil, err
 	}
-	list = slices.DeleteFunc(list, func(v events.SummaryView) bool { return left.contains(v.ID) })
-	return list, more, cmp.Or(missing.partialError(), left.partialError()), nil
+	list = slices.DeleteFunc(list, func(v events.SummaryView) bool { return left.Contains(v.ID) })
+	return list, more, cmp.Or(missing.partialError(), leftOutError(left)), nil
 }
 
 // printTasks prints the full view of each task of a list as JSON.

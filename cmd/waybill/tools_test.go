@@ -25,6 +25,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/logclient"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -123,39 +124,6 @@ func TestUnreadableScript(t *testing.T) {
 	runScripts(t, "testdata/unreadable", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
 }
 
-func TestReadSubmissions(t *testing.T) {
-	big := `{"id":"big","workflow":"order","input":"` + strings.Repeat("x", events.MaxSubmissionBytes) + `"}`
-	tests := []struct {
-		name, lines string
-		count       int
-		fault       string
-	}{
-		{"windows line ends", "{\"id\":\"a\",\"workflow\":\"w\"}\r\n\r\n{\"id\":\"b\",\"workflow\":\"w\"}\r\n", 2, ""},
-		{"a byte order mark", "\ufeff{\"id\":\"a\",\"workflow\":\"w\"}\n", 1, ""},
-		{"one object on several lines", "{\n \"id\":\"a\"}", 0, "each line is one submission"},
-		{"no end of line", `{"id":"a","workflow":"w"}`, 1, ""},
-		{"the same twice", "{\"id\":\"a\",\"workflow\":\"w\",\"input\":{\"n\":1}}\n{\"input\":{ \"n\": 1 },\"id\":\"a\",\"workflow\":\"w\"}", 2, ""},
-		{"another body", "{\"id\":\"a\",\"workflow\":\"w\"}\n\n{\"id\":\"a\",\"workflow\":\"v\"}", 0, `line 3: id "a" was in line 1, with another body`},
-		{"too large", "{\"id\":\"a\",\"workflow\":\"w\"}\n" + big, 0, "line 2: more than"},
-		{"no id", `{"workflow":"w"}`, 0, "line 1: bad_field: id"},
-		{"an array", `[{"id":"a","workflow":"w"}]`, 0, "line 1: bad_json"},
-		{"many faults", strings.Repeat("{}\n", submitMaxFaults+5), 0, "and 5 more"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			subs, err := readSubmissions(strings.NewReader(test.lines), "orders", events.DefaultNamespace)
-			switch {
-			case test.fault == "" && err != nil:
-				t.Fatal(err)
-			case test.fault == "" && len(subs) != test.count:
-				t.Fatalf("%d submissions, want %d", len(subs), test.count)
-			case test.fault != "" && (err == nil || !strings.Contains(err.Error(), test.fault) || codeOf(err) != exitUsage):
-				t.Fatalf("error %v, want one with %q and exit code %d", err, test.fault, exitUsage)
-			}
-		})
-	}
-}
-
 func TestSince(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
@@ -232,7 +200,7 @@ func TestWaitOutlivesRestart(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- w.wait(t.Context(), []*submission{{Submission: &events.Submission{ID: "order-1"}}}, func(int) {})
+		ended <- w.wait(t.Context(), []*logclient.Submission{{Submission: &events.Submission{ID: "order-1"}}}, func(int) {})
 	}()
 	broker = startBroker(t, o)
 	broker.Open()

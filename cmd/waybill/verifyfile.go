@@ -29,7 +29,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	if f, ok := h.(*fileHistory); ok {
 		f.noted, f.cut, f.lacks = true, true, true // they are reported as faults instead
 	}
-	options.Namespace, options.Partitions = h.head().Namespace, h.head().Partitions
+	options.Namespace, options.Partitions = h.Head().Namespace, h.Head().Partitions
 	c, next, err := checkFile(cmd, o.file, options)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (o *verifyOptions) verifyFile(cmd *cobra.Command, options verify.Options) (
 	report := c.Finish(time.Now())
 	view := report.Result(options, next)
 	if line := report.Timeline(); line != nil {
-		err = h.read(cmd.Context(), "", func(r *events.Record) error {
+		err = h.Read(cmd.Context(), "", func(r *events.Record) error {
 			line.Add(r)
 			return nil
 		}, nil)

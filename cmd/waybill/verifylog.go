@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -58,12 +58,12 @@ func (v *logVerification) run(ctx context.Context, o verify.Options) (*verify.Re
 			return nil, err
 		}
 	}
-	next, err := v.readPartitions(ctx, ns.Events(), kafka.Range{Since: o.Since}, v.check.Event)
+	next, err := v.readPartitions(ctx, ns.Events(), logreader.Range{Since: o.Since}, v.check.Event)
 	if err != nil {
 		return nil, err
 	}
 	c := v.check.Merge()
-	_, err = v.read(ctx, ns.Deadletters(), kafka.Range{ReuseBuffers: true}, func(r *events.Record) error {
+	_, err = v.read(ctx, ns.Deadletters(), logreader.Range{ReuseBuffers: true}, func(r *events.Record) error {
 		c.Deadletter(r)
 		return nil
 	})
@@ -95,7 +95,7 @@ func (v *logVerification) offsets(ctx context.Context, what, topic string, ask f
 
 // readInbox feeds the records of an inbox. The inbox may be trimmed meanwhile.
 func (v *logVerification) readInbox(ctx context.Context, i events.Inbox) error {
-	next, err := v.readPartitions(ctx, v.cfg.Namespace.Inbox(i), kafka.Range{Trimmed: v.check.Trimmed}, v.check.Input)
+	next, err := v.readPartitions(ctx, v.cfg.Namespace.Inbox(i), logreader.Range{Trimmed: v.check.Trimmed}, v.check.Input)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (v *logVerification) readInbox(ctx context.Context, i events.Inbox) error {
 }
 
 // readPartitions feeds the chosen partitions of a topic in parallel, and returns the offset at which each read ended.
-func (v *logVerification) readPartitions(ctx context.Context, topic string, in kafka.Range, feed func(*events.Record)) (map[int32]int64, error) {
+func (v *logVerification) readPartitions(ctx context.Context, topic string, in logreader.Range, feed func(*events.Record)) (map[int32]int64, error) {
 	in.Partitions, in.Concurrent, in.ReuseBuffers = v.parts, true, true
-	in.Corrupt = func(d *kafka.CorruptError) { v.check.Corrupt(d.Topic, d.Partition, d.Offset, d.Keys, d.Error()) }
+	in.Corrupt = func(d *logreader.CorruptError) { v.check.Corrupt(d.Topic, d.Partition, d.Offset, d.Keys, d.Error()) }
 	places, err := v.read(ctx, topic, in, func(r *events.Record) error {
 		feed(r)
 		return nil
@@ -124,7 +124,7 @@ func (v *logVerification) readTimeline(ctx context.Context, line *verify.Timelin
 	if line.Fault.Task != "" && line.Fault.Topic != "events" {
 		p = v.partition(line.Fault.Task)
 	}
-	_, err := v.read(ctx, v.cfg.Namespace.Events(), kafka.Range{Partitions: []int32{p}, Corrupt: func(*kafka.CorruptError) {}}, func(r *events.Record) error {
+	_, err := v.read(ctx, v.cfg.Namespace.Events(), logreader.Range{Partitions: []int32{p}, Corrupt: func(*logreader.CorruptError) {}}, func(r *events.Record) error {
 		line.Add(r)
 		return nil
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -33,7 +33,7 @@ func produceOptions() []kgo.Opt {
 
 func groupOptions(group string, topics ...string) []kgo.Opt {
 	return []kgo.Opt{kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(fetchWait), kgo.SessionTimeout(kafka.DefaultSessionTimeout),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(fetchWait), kgo.SessionTimeout(groupmember.DefaultSessionTimeout),
 		kgo.HeartbeatInterval(floorHeartbeat)}
 }
 
@@ -43,7 +43,7 @@ func (f *floor) worker(ctx context.Context, number int, db *pebble.DB) error {
 	opts := append(f.env.cfg.ClientOptions(), produceOptions()...)
 	opts = append(opts, groupOptions(ns.SchedulerGroup(), ns.InboxTopics()...)...)
 	opts = append(opts, kgo.Balancers(kgo.RangeBalancer()), kgo.TransactionalID(string(ns)+"floor."+strconv.Itoa(number)),
-		kgo.TransactionTimeout(kafka.DefaultTransactionTimeout), kgo.ConcurrentTransactionsBackoff(5*time.Millisecond))
+		kgo.TransactionTimeout(groupmember.DefaultTransactionTimeout), kgo.ConcurrentTransactionsBackoff(5*time.Millisecond))
 	session, err := kgo.NewGroupTransactSession(opts...)
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", number, err)
@@ -67,7 +67,7 @@ type floorWorker struct {
 
 // processBatch polls records and processes them in one transaction.
 func (l *floorWorker) processBatch(ctx context.Context) error {
-	fetches := l.session.PollRecords(ctx, kafka.DefaultMaxPollRecords)
+	fetches := l.session.PollRecords(ctx, groupmember.DefaultMaxPollRecords)
 	if err := fetches.Err0(); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}

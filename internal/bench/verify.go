@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -79,7 +79,7 @@ func (v *verification) expectCount(what string, got, want int) {
 }
 
 func (v *verification) run(ctx context.Context) error {
-	reader, err := kafka.OpenRestorer(v.env.cfg, nil)
+	reader, err := logreader.OpenRestorer(v.env.cfg, nil)
 	if err != nil {
 		return err
 	}
@@ -94,10 +94,10 @@ func (v *verification) run(ctx context.Context) error {
 
 // partition verifies one: the inboxes first and the dead letters last, since inputs that were consumed when the
 // events were read have their dead letters by then.
-func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p int32) error {
+func (v *verification) partition(ctx context.Context, reader *logreader.Restorer, p int32) error {
 	ns := v.env.cfg.Namespace
 	c := verify.New(verify.Options{Namespace: ns, Partitions: v.partitions, Inputs: true, Whole: true})
-	in := kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}
+	in := logreader.Range{Partitions: []int32{p}, ReuseBuffers: true}
 	for i := range events.Inboxes {
 		if err := readInbox(ctx, reader, c, ns, i, p); err != nil {
 			return err
@@ -128,9 +128,9 @@ func (v *verification) partition(ctx context.Context, reader *kafka.Restorer, p 
 }
 
 // readInbox feeds the remaining records of a partition of an inbox.
-func readInbox(ctx context.Context, reader *kafka.Restorer, c *verify.Checker, ns events.Namespace, i events.Inbox, p int32) error {
+func readInbox(ctx context.Context, reader *logreader.Restorer, c *verify.Checker, ns events.Namespace, i events.Inbox, p int32) error {
 	first := int64(-1)
-	next, err := reader.ReadAll(ctx, ns.Inbox(i), kafka.Range{Partitions: []int32{p}, ReuseBuffers: true}, func(rs []events.Record) error {
+	next, err := reader.ReadAll(ctx, ns.Inbox(i), logreader.Range{Partitions: []int32{p}, ReuseBuffers: true}, func(rs []events.Record) error {
 		for k := range rs {
 			if first < 0 {
 				first = rs[k].Offset

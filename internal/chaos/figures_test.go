@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -30,7 +31,7 @@ type figureSystem struct {
 	cfg      kafka.Config
 	dir      string
 	producer *kafka.Producer
-	restorer *kafka.Restorer
+	restorer *logreader.Restorer
 }
 
 // newFigureSystem creates topics. It applies a workflow with one attempt for each duration in within. Their names are
@@ -52,7 +53,7 @@ func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration)
 		t.Fatal(err)
 	}
 	t.Cleanup(s.producer.Close)
-	if s.restorer, err = kafka.OpenRestorer(s.cfg, nil); err != nil {
+	if s.restorer, err = logreader.OpenRestorer(s.cfg, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.restorer.Close)
@@ -121,7 +122,7 @@ func (s *figureSystem) follow(topic string, fn func(arrival)) (stop func()) {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: s.cfg, Group: fmt.Sprintf("%swatch.%d", s.cfg.Namespace, time.Now().UnixNano()), Partitions: systemPartitions,
+	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: s.cfg, Group: fmt.Sprintf("%swatch.%d", s.cfg.Namespace, time.Now().UnixNano()), Partitions: systemPartitions,
 		Topics: []string{topic}, Start: func(_ context.Context, _ string, p int32) (int64, bool, error) { return ends[p], true, nil }})
 	if err != nil {
 		cancel()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
@@ -124,7 +124,7 @@ func (s *figureSystem) decided(n int) (due, accepted map[string]time.Time) {
 	s.t.Helper()
 	for deadline := time.Now().Add(figureBuild); ; {
 		due, accepted = map[string]time.Time{}, map[string]time.Time{}
-		_, err := s.restorer.ReadAll(s.t.Context(), s.cfg.Namespace.Events(), kafka.Range{}, func(rs []events.Record) error {
+		_, err := s.restorer.ReadAll(s.t.Context(), s.cfg.Namespace.Events(), logreader.Range{}, func(rs []events.Record) error {
 			for i := range rs {
 				e, err := events.DecodeEvent(&rs[i])
 				if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -53,7 +54,7 @@ func (m *strayWriters) run(ctx context.Context) {
 	all.Go(func() { m.repeat(ctx, commandEvery, m.command) })
 	all.Go(func() { m.repeat(ctx, garbageEvery, m.sendMalformed) })
 	all.Go(func() {
-		kafkatest.Follow(ctx, kafka.FollowerConfig{Config: m.load.cfg, Group: string(m.load.cfg.Namespace) + "parrot",
+		kafkatest.Follow(ctx, logreader.FollowerConfig{Config: m.load.cfg, Group: string(m.load.cfg.Namespace) + "parrot",
 			Topics: []string{m.load.cfg.Namespace.Inbox(events.Replies)}, Partitions: events.DefaultPartitions}, func(rs []events.Record) { m.repeatReplies(ctx, rs) }, func(error) {})
 	})
 	all.Wait()

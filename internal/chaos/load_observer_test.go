@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/verify"
 )
@@ -47,7 +48,7 @@ func observe(t *testing.T, cfg kafka.Config, world *demo.World, against verify.O
 	var following sync.WaitGroup
 	for name, topics := range map[string][]string{"events": {cfg.Namespace.Events()}, "inboxes": cfg.Namespace.InboxTopics()} {
 		following.Go(func() {
-			kafkatest.Follow(ctx, kafka.FollowerConfig{Config: cfg, Group: string(cfg.Namespace) + "observer-" + name, Topics: topics,
+			kafkatest.Follow(ctx, logreader.FollowerConfig{Config: cfg, Group: string(cfg.Namespace) + "observer-" + name, Topics: topics,
 				Partitions: events.DefaultPartitions, Start: o.start}, o.applyRecords, o.failed)
 		})
 	}
@@ -63,7 +64,7 @@ func (o *observer) failed(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = err
-	var trimmed *kafka.OffsetRangeError
+	var trimmed *logreader.OffsetRangeError
 	if errors.As(err, &trimmed) {
 		o.gaps++
 		o.next[place{trimmed.Topic, trimmed.Partition}] = trimmed.Start

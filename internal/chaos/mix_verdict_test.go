@@ -12,8 +12,8 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -145,7 +145,7 @@ func (m *mix) unreadRecords(ctx context.Context, admin *kafkaadmin.Admin, topic 
 		some = append(some, p)
 	}
 	count := int64(0)
-	err = m.read(ctx, topic, kafka.Range{Partitions: some, Since: m.began}, func(r *events.Record) {
+	err = m.read(ctx, topic, logreader.Range{Partitions: some, Since: m.began}, func(r *events.Record) {
 		if r.Offset >= ends[r.Partition]-behind[r.Partition] && r.Offset < ends[r.Partition] {
 			count++
 		}
@@ -154,10 +154,10 @@ func (m *mix) unreadRecords(ctx context.Context, admin *kafkaadmin.Admin, topic 
 }
 
 // read reads a topic without the proxies.
-func (m *mix) read(ctx context.Context, topic string, in kafka.Range, fn func(*events.Record)) error {
+func (m *mix) read(ctx context.Context, topic string, in logreader.Range, fn func(*events.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	r, err := kafka.OpenRestorer(m.site.proxiedConfig(m.ns), nil)
+	r, err := logreader.OpenRestorer(m.site.proxiedConfig(m.ns), nil)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (m *mix) timeline(id string) {
 	m.t.Helper()
 	p := events.Partition([]byte(id), events.DefaultPartitions)
 	var b strings.Builder
-	err := m.read(context.Background(), m.ns.Events(), kafka.Range{Partitions: []int32{p}}, func(r *events.Record) {
+	err := m.read(context.Background(), m.ns.Events(), logreader.Range{Partitions: []int32{p}}, func(r *events.Record) {
 		if string(r.Key) == id {
 			kind, _ := r.Header(events.HeaderType)
 			fmt.Fprintf(&b, "%8.3f %d/%d %s %s\n", r.Time.Sub(m.began).Seconds(), r.Partition, r.Offset, kind, r.Value)
@@ -228,7 +228,7 @@ func (m *mix) checkResults(ctx context.Context, quiet time.Time, took time.Durat
 func (m *mix) rawLog(ctx context.Context) int {
 	m.t.Helper()
 	log := verify.NewLog()
-	if err := m.read(ctx, m.ns.Events(), kafka.Range{}, func(r *events.Record) { log.Add(r) }); err != nil {
+	if err := m.read(ctx, m.ns.Events(), logreader.Range{}, func(r *events.Record) { log.Add(r) }); err != nil {
 		m.t.Fatal(err)
 	}
 	for _, f := range log.Faults[:min(len(log.Faults), toldMost)] {
@@ -245,7 +245,7 @@ func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 		topics[m.ns.Requests(name)] = c.Request
 	}
 	for topic, fn := range topics {
-		if err := m.read(ctx, topic, kafka.Range{}, fn); err != nil {
+		if err := m.read(ctx, topic, logreader.Range{}, fn); err != nil {
 			m.t.Fatalf("read %s: %v", topic, err)
 		}
 	}
@@ -326,7 +326,7 @@ func (m *mix) tornByKill(ctx context.Context, f verify.Fault) bool {
 	if f.Topic == "" {
 		topic = m.ns.Events()
 	}
-	err := m.read(ctx, topic, kafka.Range{Partitions: []int32{f.Partition}}, func(r *events.Record) {
+	err := m.read(ctx, topic, logreader.Range{Partitions: []int32{f.Partition}}, func(r *events.Record) {
 		if f.Topic != "" && r.Offset == f.Offset || f.Topic == "" && string(r.Key) == f.Task {
 			near(r)
 		}
@@ -338,7 +338,7 @@ func (m *mix) tornByKill(ctx context.Context, f verify.Fault) bool {
 func (m *mix) compareDigests(ctx context.Context, c *verify.Checker) {
 	m.t.Helper()
 	history := make([][]events.Record, events.DefaultPartitions)
-	err := m.read(ctx, m.ns.Events(), kafka.Range{}, func(r *events.Record) { history[r.Partition] = append(history[r.Partition], *r) })
+	err := m.read(ctx, m.ns.Events(), logreader.Range{}, func(r *events.Record) { history[r.Partition] = append(history[r.Partition], *r) })
 	if err != nil {
 		m.t.Fatal(err)
 	}

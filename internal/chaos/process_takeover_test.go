@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
@@ -35,8 +35,8 @@ type ownerExit struct {
 func ownerExits() []ownerExit {
 	return []ownerExit{
 		{"kill -9", syscall.SIGKILL, zombieSession, zombieTransaction, true},
-		{"kill -9", syscall.SIGKILL, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, false},
-		{"SIGTERM", syscall.SIGTERM, kafka.DefaultSessionTimeout, kafka.DefaultTransactionTimeout, true},
+		{"kill -9", syscall.SIGKILL, groupmember.DefaultSessionTimeout, groupmember.DefaultTransactionTimeout, false},
+		{"SIGTERM", syscall.SIGTERM, groupmember.DefaultSessionTimeout, groupmember.DefaultTransactionTimeout, true},
 	}
 }
 

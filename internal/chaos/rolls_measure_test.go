@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // eventTimes has the append times of the events of each partition, by the brokers' clocks, and the ended tasks. It
@@ -25,7 +26,7 @@ type eventTimes struct {
 // follow reads until ctx ends, and retries after errors of the brokers.
 func (e *eventTimes) follow(ctx context.Context, cfg kafka.Config) {
 	for ctx.Err() == nil {
-		tail, err := kafka.OpenTail(cfg, cfg.Namespace.Events(), e.from())
+		tail, err := logreader.OpenTail(cfg, cfg.Namespace.Events(), e.from())
 		if err != nil {
 			panic(err) // its configuration is wrong
 		}

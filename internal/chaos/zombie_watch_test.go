@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // fact is an event that the watch received.
@@ -51,7 +52,7 @@ func newWatch(t *testing.T, cfg kafka.Config) *watch {
 		requests: map[string]asked{}, ended: map[string]events.TaskState{}}
 	ns := cfg.Namespace
 	ctx, cancel := context.WithCancel(context.Background())
-	f, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: cfg, Group: string(ns) + "watch", Partitions: systemPartitions,
+	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: cfg, Group: string(ns) + "watch", Partitions: systemPartitions,
 		Topics: append(ns.InboxTopics(), ns.Events(), ns.Requests(systemAgent)),
 		Start:  w.start})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -66,6 +68,7 @@ type World struct {
 	undoneKeys map[string]bool // by key: undone, before or after its effect
 	undosDone  map[string]bool // by the undo's own key: done
 	tries      map[string]int  // by key
+	asked      map[string]int  // by parcel: how often its carrier was asked where it is
 	repaired   bool
 	pending    sync.WaitGroup
 	ledgerErr  error
@@ -77,7 +80,7 @@ func NewWorld(path string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}}
+	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
@@ -159,6 +162,9 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 	if card == CardStuckUndo {
 		return nil, &Failure{Code: "connection_reset", Message: "the connection was reset before the answer"}
 	}
+	if c.Service == "shipping" && c.Operation == "track" {
+		return w.track(c), nil
+	}
 	return output(c), nil
 }
 
@@ -174,7 +180,19 @@ func output(c Call) json.RawMessage {
 	case "shipping":
 		name = "tracking"
 	}
+	if c.Operation == "track" {
+		return fmt.Appendf(nil, `{%q:"%s-%08x","status":%q}`, name, c.Operation, h.Sum32(), parcelStatus(c.Key))
+	}
 	return fmt.Appendf(nil, `{%q:"%s-%08x"}`, name, c.Operation, h.Sum32())
+}
+
+// parcelStatus returns the status of a parcel at a call of a repeated step: it is delivered at the third call. The number
+// of the call is at the end of its key.
+func parcelStatus(key string) string {
+	if n, err := strconv.Atoi(key[strings.LastIndexByte(key, '/')+1:]); err == nil && n >= 3 {
+		return "delivered"
+	}
+	return "on its way"
 }
 
 // effectLater takes effect after the caller's deadline.

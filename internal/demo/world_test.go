@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -197,5 +198,26 @@ func TestAudit(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestParcelIsDelivered: a parcel is on its way for a few questions, each with its own key, and then delivered.
+func TestParcelIsDelivered(t *testing.T) {
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	defer w.Close()
+	var all []string
+	for i := range transitAsks + 2 {
+		out, err := w.Do(t.Context(), Call{Service: "shipping", Operation: "track", Key: strconv.Itoa(i), Deadline: time.Now().Add(time.Second), Input: json.RawMessage(`{"parcel":"p-1"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Status string }
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got.Status)
+	}
+	if got, want := strings.Join(all, " "), "in_transit in_transit in_transit delivered delivered"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

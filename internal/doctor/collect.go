@@ -7,9 +7,9 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
@@ -23,7 +23,7 @@ const recentWindow = time.Hour
 // Collector observes one namespace. It only reads.
 type Collector struct {
 	Admin       *kafkaadmin.Admin
-	Reader      *kafka.Restorer
+	Reader      *logreader.Restorer
 	Namespace   events.Namespace
 	ConsoleAddr string // where a local console listens, if one runs
 	// FindConsole returns the URL of this cluster's console at an address; empty: none.
@@ -102,7 +102,7 @@ func (c *Collector) readRecent(ctx context.Context, topic string, since time.Tim
 			led = append(led, p)
 		}
 	}
-	_, err = c.Reader.ReadAll(ctx, topic, kafka.Range{Partitions: led, Since: since, ReuseBuffers: true}, func(rs []events.Record) error {
+	_, err = c.Reader.ReadAll(ctx, topic, logreader.Range{Partitions: led, Since: since, ReuseBuffers: true}, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}
@@ -253,9 +253,9 @@ func (c *Collector) lagRecords(ctx context.Context, topic string, p int32, commi
 	}
 	n, unread := int64(0), false
 	incomplete := func() { unread = true }
-	_, err := c.Reader.ReadAll(ctx, topic, kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true,
+	_, err := c.Reader.ReadAll(ctx, topic, logreader.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true,
 		Blocked: func(int32, int64, int64) { incomplete() }, Trimmed: func(int32, int64) { incomplete() },
-		Corrupt: func(*kafka.CorruptError) { incomplete() }, Unavailable: func(int32) { incomplete() }},
+		Corrupt: func(*logreader.CorruptError) { incomplete() }, Unavailable: func(int32) { incomplete() }},
 		func(rs []events.Record) error { n += int64(len(rs)); return nil }, nil)
 	if err != nil || unread {
 		return lag

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/agent"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -132,15 +132,15 @@ func positionFindings(found []kafkaadmin.PositionFinding) (list []Finding) {
 	for _, f := range found {
 		at := fmt.Sprintf("%s/%d", f.Topic, f.Partition)
 		switch f.Fault {
-		case kafka.PositionCut:
+		case groupmember.PositionCut:
 			list = append(list, Finding{"positions", Fault, fmt.Sprintf("%s ends at %d, but was read up to %d: its log was truncated or restored from a copy, and schedulers don't read it", at, f.End, f.Offset),
 				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
-		case kafka.PositionTrimmed:
+		case groupmember.PositionTrimmed:
 			list = append(list, Finding{"positions", Fault, fmt.Sprintf("%s begins at %d, but was read only up to %d: the records between were deleted unread", at, f.Start, f.Offset),
 				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
-		case kafka.PositionForeign:
+		case groupmember.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
-		case kafka.PositionRolledBack: // a running worker finds and reports it
+		case groupmember.PositionRolledBack: // a running worker finds and reports it
 		}
 	}
 	if len(foreign) > 0 {

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // well returns an observation without problems.
@@ -39,13 +40,13 @@ func TestDiagnosis(t *testing.T) {
 		{"partitions without a leader", func(o *Observation) { o.Leaderless = map[string][]int32{"waybill.events": {1, 3}} },
 			"brokers fault partitions [1 3] of waybill.events have no leader: their records wait"},
 		{"an inbox that was cut off", func(o *Observation) {
-			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: kafka.PositionCut}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: groupmember.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, End: 40}, Fault: groupmember.PositionCut}}
 		}, "positions fault waybill.tasks/3 ends at 40, but was read up to 57"},
 		{"an inbox whose records were deleted", func(o *Observation) {
-			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: kafka.PositionTrimmed}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: groupmember.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57, Start: 60}, Fault: groupmember.PositionTrimmed}}
 		}, "positions fault waybill.tasks/3 begins at 60, but was read only up to 57"},
 		{"a position that somebody has set", func(o *Observation) {
-			o.Positions = []kafkaadmin.PositionFinding{{Position: kafka.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: kafka.PositionForeign}}
+			o.Positions = []kafkaadmin.PositionFinding{{Position: groupmember.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: groupmember.PositionForeign}}
 		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
@@ -68,7 +69,7 @@ func TestDiagnosis(t *testing.T) {
 		{"no console", func(o *Observation) { o.Console = "" }, "console note none of this cluster answers"},
 		{"an open transaction", func(o *Observation) { o.ReadersHeldAt = map[int32]int64{4: 90} }, "events note partition 4: an open transaction holds readers at offset 90"},
 		{"a transaction that hangs", func(o *Observation) {
-			o.Hanging = []*kafka.HangingError{{Topic: "__consumer_offsets", Partition: 7, Producer: 3, Start: 90}}
+			o.Hanging = []*logreader.HangingError{{Topic: "__consumer_offsets", Partition: 7, Producer: 3, Start: 90}}
 		}, "transactions fault the transaction of producer 3 hangs in __consumer_offsets/7 from offset 90 on"},
 		{"offsets of transactions at work", func(o *Observation) { o.Unstable = []int32{2} }, ""},
 		{"offsets that are held back", func(o *Observation) { o.Scheduler.Stalled, o.Unstable = []string{"waybill.replies/2"}, []int32{2} },

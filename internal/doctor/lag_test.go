@@ -6,6 +6,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -25,7 +26,7 @@ func TestDoctorCountsRecordsNotMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(admin.Close)
-		reader, err := kafka.OpenRestorer(cfg, nil)
+		reader, err := logreader.OpenRestorer(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // Observation is everything that the doctor measured.
@@ -39,7 +39,7 @@ type Activity struct {
 	// observation it has only those that stayed.
 	ReadersHeldAt  map[int32]int64
 	Unstable       []int32 // partitions whose offsets an open transaction holds back
-	Hanging        []*kafka.HangingError
+	Hanging        []*logreader.HangingError
 	HangingUnknown error // why hanging transactions couldn't be listed
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -260,13 +261,13 @@ func readTopic(t *testing.T, cfg kafka.Config, topic string) []events.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := kafka.OpenRestorer(cfg, nil)
+	r, err := logreader.OpenRestorer(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	byPartition := map[int32][]events.Record{}
-	if _, err := r.ReadAll(ctx, topic, kafka.Range{}, func(rs []events.Record) error {
+	if _, err := r.ReadAll(ctx, topic, logreader.Range{}, func(rs []events.Record) error {
 		for _, x := range rs {
 			byPartition[x.Partition] = append(byPartition[x.Partition], x)
 		}

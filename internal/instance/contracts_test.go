@@ -4,6 +4,8 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -13,12 +15,12 @@ var (
 	_ agent.PartitionHolder = (*agentsession.Session)(nil)
 	_ agent.CircuitReporter = (*agentsession.Session)(nil)
 
-	_ interface{ Ahead() bool } = (*kafka.OffsetRangeError)(nil)
-	_ interface{ Ahead() bool } = (*kafka.LostError)(nil)
+	_ interface{ Ahead() bool } = (*logreader.OffsetRangeError)(nil)
+	_ interface{ Ahead() bool } = (*logreader.LostError)(nil)
 	_ interface{ Ahead() bool } = (*projections.LogMismatchError)(nil)
 
 	_ interface{ Permanent() bool } = (*kafka.TimeoutError)(nil)
-	_ interface{ Permanent() bool } = (*kafka.DuplicateInstanceError)(nil)
+	_ interface{ Permanent() bool } = (*groupmember.DuplicateInstanceError)(nil)
 	_ interface {
 		Permanent() bool
 		Refused() bool

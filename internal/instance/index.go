@@ -7,7 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/index"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -33,8 +33,8 @@ func (n *Instance) StartIndex(ctx context.Context, observe func([]events.Record)
 // runIndex follows the events of all partitions. It joins no group.
 func (n *Instance) runIndex(ctx context.Context, x *index.Index, observe func([]events.Record)) error {
 	topic, health := n.Kafka.Namespace.Events(), n.metrics.health
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.StartOffset, IncludePrevious: true,
-		FetchMaxWait: n.config.FetchMaxWait, ReuseBuffers: observe == nil, Listener: &kafka.FollowerListener{
+	follower, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: n.Kafka, Topics: []string{topic}, Partitions: n.Partitions, Start: x.StartOffset, IncludePrevious: true,
+		FetchMaxWait: n.config.FetchMaxWait, ReuseBuffers: observe == nil, Listener: &logreader.FollowerListener{
 			Assigned: func(added, lost []int32) { health.updateAssignment("index", added, lost) },
 			Corrupt:  n.reportUnreadablePartition,
 			ReadFailed: func(err error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -110,7 +111,7 @@ func wrapped[T any](seam func(T) T, thing T) T {
 // catalog is the compiled definitions, and the watch that updates them.
 type catalog struct {
 	*scheduler.CompiledDefinitions
-	watch *kafka.Definitions
+	watch *logreader.Definitions
 }
 
 func (c *catalog) ReadToEndNow(ctx context.Context) error { return c.watch.ReadToEndNow(ctx) }
@@ -268,7 +269,7 @@ func (n *Instance) followDefinitions(ctx context.Context) error {
 				n.keepDefinition(ctx, d)
 			}
 		}}
-	watch, err := kafka.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
+	watch, err := logreader.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -83,7 +84,7 @@ func TestRoleWithARefusedTimeoutEnds(t *testing.T) {
 // If the log begins after the role's last known offset, the process ends at once. Its error says how to fix that.
 func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 	n := &Instance{log: slog.New(slog.DiscardHandler)}
-	began, outside := 0, &kafka.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}
+	began, outside := 0, &logreader.OffsetRangeError{Topic: "waybill.events", Offset: 0, Start: 6, End: 39}
 	err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
 		began++
 		return fmt.Errorf("poll: %w", outside)
@@ -96,8 +97,8 @@ func TestRoleWhoseLogBeginsLaterEnds(t *testing.T) {
 // If a store has events that the log doesn't have, the partition's state is dropped and the role restarts.
 func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
 	for name, ahead := range map[string]error{
-		"outside the log": &kafka.OffsetRangeError{Topic: "waybill.events", Partition: 3, Offset: 9, End: 4},
-		"lost":            &kafka.LostError{Topic: "waybill.events", Partition: 3, From: 4, To: 9},
+		"outside the log": &logreader.OffsetRangeError{Topic: "waybill.events", Partition: 3, Offset: 9, End: 4},
+		"lost":            &logreader.LostError{Topic: "waybill.events", Partition: 3, From: 4, To: 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}

@@ -17,7 +17,9 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
@@ -280,7 +282,7 @@ func (m *Metrics) committed(c scheduler.Committed) {
 func (n *Instance) workerListener(owner string) *schedulerworker.Listener {
 	failed := n.logGroupFailure("scheduler " + owner)
 	for _, topic := range n.Kafka.Namespace.InboxTopics() {
-		for _, fault := range []kafka.PositionFault{"recreated", kafka.PositionForeign, kafka.PositionTrimmed, kafka.PositionCut, kafka.PositionRolledBack} {
+		for _, fault := range []groupmember.PositionFault{"recreated", groupmember.PositionForeign, groupmember.PositionTrimmed, groupmember.PositionCut, groupmember.PositionRolledBack} {
 			n.metrics.positions.WithLabelValues(topic, string(fault)) // begins at zero, for rates
 		}
 	}
@@ -309,23 +311,23 @@ func (n *Instance) recordInboxRecreated(p int32, topic string, reflected int64, 
 }
 
 // recordPositionFault logs and counts a fault of the position from which an inbox was to be read.
-func (n *Instance) recordPositionFault(at kafka.Position, fault kafka.PositionFault) {
+func (n *Instance) recordPositionFault(at groupmember.Position, fault groupmember.PositionFault) {
 	n.metrics.positions.WithLabelValues(at.Topic, string(fault)).Inc()
 	log := n.log.With("topic", at.Topic, "partition", at.Partition, "position", at.Offset, "log_start", at.Start, "log_end", at.End)
 	switch fault {
-	case kafka.PositionForeign:
+	case groupmember.PositionForeign:
 		log.Warn("a position of the scheduler group was not committed by a scheduler to this topic; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
-	case kafka.PositionTrimmed:
+	case groupmember.PositionTrimmed:
 		log.Error("records of an inbox were deleted before they were read; check its retention with `waybill topics check`; their senders must send them again")
-	case kafka.PositionRolledBack:
+	case groupmember.PositionRolledBack:
 		log.Error("a position of the scheduler group belongs to a transaction that the log of events has rolled back; it is not used: the inbox is read from its start, and what events reflect is skipped", "metadata", at.Metadata)
-	case kafka.PositionCut:
+	case groupmember.PositionCut:
 		log.Error("an inbox is not read: its log ends below the position up to which it was read, so it was truncated or restored from a copy, and new records can't be told from old ones; `waybill doctor` shows what to do")
 	}
 }
 
-func (n *Instance) restoreListener(status *partitionStatus) *kafka.RestoreListener {
-	return &kafka.RestoreListener{
+func (n *Instance) restoreListener(status *partitionStatus) *logreader.RestoreListener {
+	return &logreader.RestoreListener{
 		Progress: status.restoreProgressed,
 		Blocked: func(topic string, p int32, stable, end int64) {
 			n.log.Info("a transaction is still open", "topic", topic, "partition", p, "stable", stable, "end", end)
@@ -334,7 +336,7 @@ func (n *Instance) restoreListener(status *partitionStatus) *kafka.RestoreListen
 		NotFenced: func(topic string, p int32, err error) {
 			n.log.Warn("an open transaction could not be aborted; waiting for its end", "topic", topic, "partition", p, "error", err)
 		},
-		Corrupt: func(d *kafka.CorruptError) {
+		Corrupt: func(d *logreader.CorruptError) {
 			status.recordCorrupt(d.Topic, d.Partition, d)
 			n.logUnreadablePartition(d)
 		},
@@ -346,9 +348,9 @@ func (n *Instance) logUnreadablePartition(err error) {
 	n.log.Error("partition stopped: its broker returns unreadable records; make another replica the leader, or restore the broker's data from a copy", "error", err)
 }
 
-func (n *Instance) followerListener(who string) *kafka.FollowerListener {
+func (n *Instance) followerListener(who string) *logreader.FollowerListener {
 	health, goesOn := n.metrics.health, n.logGroupFailure(who)
-	return &kafka.FollowerListener{Corrupt: n.reportUnreadablePartition, LeaveFailed: n.logLeaveFailed(who),
+	return &logreader.FollowerListener{Corrupt: n.reportUnreadablePartition, LeaveFailed: n.logLeaveFailed(who),
 		Assigned: func(added, lost []int32) { health.updateAssignment(who, added, lost) },
 		GroupFailed: func(err error) {
 			health.markLeft(who)
@@ -378,7 +380,7 @@ func failureLevel(err error, usual slog.Level) slog.Level {
 }
 
 func (n *Instance) reportUnreadablePartition(topic string, p int32, err error) {
-	if _, says := errors.AsType[*kafka.CorruptError](err); !says {
+	if _, says := errors.AsType[*logreader.CorruptError](err); !says {
 		err = fmt.Errorf("topic %s partition %d: %w", topic, p, err)
 	}
 	n.logUnreadablePartition(err)

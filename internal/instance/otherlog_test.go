@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
@@ -57,7 +58,7 @@ func (l *eventLog) keep(dir string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	reader, err := kafka.OpenReadOnlyRestorer(l.cfg, nil) // open transactions stay open
+	reader, err := logreader.OpenReadOnlyRestorer(l.cfg, nil) // open transactions stay open
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestCommitThatIsRolledBackLater(t *testing.T) {
 			}
 			n.Go(func() error {
 				defer cancel()
-				tail, err := kafka.OpenTail(l.cfg, ns.Events(), map[int32]int64{r.Partition: 0})
+				tail, err := logreader.OpenTail(l.cfg, ns.Events(), map[int32]int64{r.Partition: 0})
 				if err != nil {
 					return err
 				}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
@@ -174,7 +174,7 @@ func (s *partitionStatus) inboxProgressed(at inbox) {
 }
 
 // recordCut records an inbox whose log ends below the position up to which it was read.
-func (s *partitionStatus) recordCut(at kafka.Position) {
+func (s *partitionStatus) recordCut(at groupmember.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cutInboxes[inbox{at.Topic, at.Partition}] = fmt.Errorf("%s/%d ends at %d, below the position up to which it was read: it was truncated or restored from a copy", at.Topic, at.Partition, at.End)

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -109,7 +110,7 @@ func (l *positionsLog) recreate(topic string) {
 
 // follow reads new events.
 func (l *positionsLog) follow() {
-	tail, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Events(), map[int32]int64{0: 0})
+	tail, err := logreader.OpenTail(l.cfg, l.cfg.Namespace.Events(), map[int32]int64{0: 0})
 	if err != nil {
 		l.t.Error(err)
 		return
@@ -206,7 +207,7 @@ func (l *positionsLog) reply(task string) {
 // request reads the request of a task's attempt, because only the request has the token.
 func (l *positionsLog) request(task string) *events.Request {
 	l.t.Helper()
-	tail, err := kafka.OpenTail(l.cfg, l.cfg.Namespace.Requests("one"), map[int32]int64{0: 0})
+	tail, err := logreader.OpenTail(l.cfg, l.cfg.Namespace.Requests("one"), map[int32]int64{0: 0})
 	if err != nil {
 		l.t.Fatal(err)
 	}

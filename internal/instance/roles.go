@@ -11,6 +11,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
@@ -43,7 +45,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 		return err
 	}
 	status := newPartitionStatus(n)
-	history, err := kafka.OpenRestorer(n.Kafka, n.restoreListener(status))
+	history, err := logreader.OpenRestorer(n.Kafka, n.restoreListener(status))
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
@@ -86,14 +88,14 @@ func (n *Instance) sessionTimeout() time.Duration {
 	if n.config.Session > 0 {
 		return n.config.Session
 	}
-	return kafka.DefaultSessionTimeout
+	return groupmember.DefaultSessionTimeout
 }
 
 func (n *Instance) transactionTimeout() time.Duration {
 	if n.config.Transaction > 0 {
 		return n.config.Transaction
 	}
-	return kafka.DefaultTransactionTimeout
+	return groupmember.DefaultTransactionTimeout
 }
 
 // openWorker opens and records a worker.
@@ -127,8 +129,8 @@ func (s *partitionStatus) wrapListener(l *schedulerworker.Listener) {
 		s.recordCorrupt(topic, p, err)
 		corrupt(topic, p, err)
 	}
-	l.Position = func(at kafka.Position, fault kafka.PositionFault) {
-		if fault == kafka.PositionCut {
+	l.Position = func(at groupmember.Position, fault groupmember.PositionFault) {
+		if fault == groupmember.PositionCut {
 			s.recordCut(at)
 		}
 		position(at, fault)
@@ -217,7 +219,7 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 }
 
 func (n *Instance) runSupervisor(ctx context.Context, store *projections.Store, sweep time.Duration) error {
-	history, err := kafka.OpenReadOnlyRestorer(n.Kafka, nil)
+	history, err := logreader.OpenReadOnlyRestorer(n.Kafka, nil)
 	if err != nil {
 		return err
 	}
@@ -231,7 +233,7 @@ func (n *Instance) runSupervisor(ctx context.Context, store *projections.Store, 
 	if err != nil {
 		return err
 	}
-	follower, err := kafka.OpenFollower(ctx, kafka.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
+	follower, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: n.Kafka, Group: n.Kafka.Namespace.SupervisorGroup(),
 		InstanceID: n.memberID("supervisor"), LeaveOnClose: n.leaveOnStop(ctx), Topics: []string{n.Kafka.Namespace.Events()}, Partitions: n.Partitions, Start: s.Start, IncludePrevious: true, SessionTimeout: n.config.Session, FetchMaxWait: n.config.FetchMaxWait,
 		ReuseBuffers: true, Listener: n.followerListener("supervisor")})
 	if err != nil {
@@ -342,10 +344,10 @@ func (n *missingEvents) persists(err error) (p int32, lasts bool) {
 
 // storeAheadOfLog reports whether a store reflects records that the log hasn't committed, and of which partition.
 func storeAheadOfLog(err error) (p int32, ahead bool) {
-	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Ahead() {
+	if outside, is := errors.AsType[*logreader.OffsetRangeError](err); is && outside.Ahead() {
 		return outside.Partition, true
 	}
-	if lost, is := errors.AsType[*kafka.LostError](err); is {
+	if lost, is := errors.AsType[*logreader.LostError](err); is {
 		return lost.Partition, true
 	}
 	if other, is := errors.AsType[*projections.LogMismatchError](err); is && other.Ahead() {
@@ -356,7 +358,7 @@ func storeAheadOfLog(err error) (p int32, ahead bool) {
 
 // outOfRange reports whether the log doesn't contain a position.
 func outOfRange(err error) bool {
-	_, is := errors.AsType[*kafka.OffsetRangeError](err)
+	_, is := errors.AsType[*logreader.OffsetRangeError](err)
 	return is
 }
 
@@ -370,7 +372,7 @@ func (n *Instance) reportStoreDropped(role string, p int32, why error) {
 // name, or a role hangs.
 func isPermanent(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
-	_, duplicate := errors.AsType[*kafka.DuplicateInstanceError](err)
+	_, duplicate := errors.AsType[*groupmember.DuplicateInstanceError](err)
 	_, stalled := errors.AsType[*watchdog.StalledError](err)
 	denied, is := errors.AsType[*kafka.RefusedError](err)
 	return refused || duplicate || stalled || is && denied.Permanent()
@@ -378,7 +380,7 @@ func isPermanent(err error) bool {
 
 // withRemedy adds what to do about a store that ends before the log starts.
 func (n *Instance) withRemedy(err error) error {
-	if outside, is := errors.AsType[*kafka.OffsetRangeError](err); is && outside.Offset < outside.Start {
+	if outside, is := errors.AsType[*logreader.OffsetRangeError](err); is && outside.Offset < outside.Start {
 		return fmt.Errorf("%w; earlier records were deleted unread: restore the topic from a copy, or start with a --data-dir that has read them; "+
 			"`waybill topics check` shows whether more will be lost", err)
 	}
@@ -412,7 +414,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 const confirmWithin = 10 * time.Second
 
 // confirmer implements scheduler.Config.Confirm.
-func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
+func (n *Instance) confirmer(reader *logreader.Restorer) func(context.Context, int32, []scheduler.Accepted, bool) (int64, *scheduler.Accepted, error) {
 	topic := n.Kafka.Namespace.Events()
 	return func(ctx context.Context, p int32, accepted []scheduler.Accepted, all bool) (int64, *scheduler.Accepted, error) {
 		ctx, cancel := context.WithTimeout(ctx, confirmWithin)
@@ -431,7 +433,7 @@ func (n *Instance) confirmer(reader *kafka.Restorer) func(context.Context, int32
 			offsets[i] = seek[i].Offset
 		}
 		found := map[int64]time.Time{}
-		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *kafka.CorruptError) {
+		records, err := reader.ReadAt(ctx, topic, p, offsets, func(d *logreader.CorruptError) {
 			for _, offset := range offsets {
 				if offset >= d.Offset && offset < d.Next {
 					found[offset] = time.Time{} // it exists, but its time can't be read

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -258,7 +258,7 @@ func (w *stallWatch) renewClient(p int32) {
 type stallReasons struct {
 	leaderless map[string][]int32
 	unstable   []int32
-	hanging    []*kafka.HangingError
+	hanging    []*logreader.HangingError
 	events     string
 	unknown    error // why some of it is unknown
 }

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three checks,
@@ -128,12 +129,12 @@ func TestUnreadableInboxes(t *testing.T) {
 		}
 	}
 	commit := func(position int64) { w.updatePositions(map[string]map[int32]int64{topic: {4: position}}) }
-	cut := kafka.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
+	cut := groupmember.Position{Topic: topic, Partition: 4, Offset: 50, End: 2}
 	commit(7)
 	expect("at work", false)
-	worker.Position(cut, kafka.PositionTrimmed)
+	worker.Position(cut, groupmember.PositionTrimmed)
 	expect("trimmed", false)
-	worker.Position(cut, kafka.PositionCut)
+	worker.Position(cut, groupmember.PositionCut)
 	s.partitionLost(1) // the worker notices later that it lost the partition before
 	expect("cut off when it came again", true)
 	commit(8)
@@ -222,8 +223,8 @@ func TestPausedOnPurpose(t *testing.T) {
 // The reason for a stall, and whether a new client can help.
 func TestReasonsForStandingStill(t *testing.T) {
 	at := inbox{"w.tasks", 9} // of three partitions; some were added
-	hang := func(topic string, p int32) []*kafka.HangingError {
-		return []*kafka.HangingError{{Topic: topic, Partition: p, Start: 5}}
+	hang := func(topic string, p int32) []*logreader.HangingError {
+		return []*logreader.HangingError{{Topic: topic, Partition: p, Start: 5}}
 	}
 	for name, c := range map[string]struct {
 		why      stallReasons

@@ -14,14 +14,14 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 )
 
 // snapshot writes a snapshot of every partition, as the schedulers do. It returns the offsets after the snapshots.
 func (l *eventLog) snapshot() map[int32]int64 {
 	l.t.Helper()
-	reader, err := kafka.OpenRestorer(l.cfg, nil)
+	reader, err := logreader.OpenRestorer(l.cfg, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (l *eventLog) supervise(want int, log *slog.Logger) (asked []string) {
 	go func() {
 		ended <- n.Run(ctx, func(ctx context.Context) error { return n.StartSupervisor(ctx, 100*time.Millisecond) })
 	}()
-	follower, err := kafka.OpenFollower(l.t.Context(), kafka.FollowerConfig{Config: l.cfg, Group: string(l.cfg.Namespace) + "test", Partitions: logPartitions,
+	follower, err := logreader.OpenFollower(l.t.Context(), logreader.FollowerConfig{Config: l.cfg, Group: string(l.cfg.Namespace) + "test", Partitions: logPartitions,
 		Topics: []string{l.cfg.Namespace.Inbox(events.Recoveries)},
 		Start:  func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
 	if err != nil {

@@ -64,3 +64,11 @@ func AllOffsets(topic, which string, listed kadm.ListedOffsets, err error) (map[
 	}
 	return offsets, nil
 }
+
+// OffsetOrUnknown returns the offset that was listed for a partition; -1: none.
+func OffsetOrUnknown(offsets kadm.ListedOffsets, at TopicPartition) int64 {
+	if o, ok := offsets.Lookup(at.Topic, at.Partition); ok && o.Err == nil {
+		return o.Offset
+	}
+	return -1
+}

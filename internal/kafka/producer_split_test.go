@@ -23,7 +23,7 @@ type tooLargeError interface {
 // TestProducerSplitsWhatATopicRefuses checks a topic whose max.message.bytes is smaller than the client's batches. Each
 // record that fits is written, in order. Only a record that doesn't fit fails, with its size and the topic's limit.
 func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
+	kafkatest.EachSite(t, func(t *testing.T, s *kafkatest.Site) {
 		const most = 100_000
 		topic := string(s.NS) + "narrow"
 		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(most)}, topic)

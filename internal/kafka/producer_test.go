@@ -25,6 +25,20 @@ func openProducer(t *testing.T, c kafka.Config, opts ...kafka.ProducerOption) *k
 	return p
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func openAdmin(t *testing.T, c kafka.Config) *kafkaadmin.Admin {
 	t.Helper()
 	a, err := kafkaadmin.Open(c)

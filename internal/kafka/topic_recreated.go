@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +17,24 @@ import (
 // topics). After that it numbers the records of each partition from 0 again. A log that has records of the same
 // producer would take them for duplicates and drop them silently. So a topic is forgotten only if it was recreated, and
 // once each time.
+
+// FormatTopicID returns an id as Kafka's tools print it; empty: there is none.
+func FormatTopicID(id [16]byte) string {
+	if id == ([16]byte{}) {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// RecreatedError says that a topic was deleted and created again while a client was reading the first one.
+type RecreatedError struct{ Topic, Was, Is string }
+
+func (e *RecreatedError) Error() string {
+	return fmt.Sprintf("topic %s was deleted and created again: its id was %s and is %s", e.Topic, e.Was, e.Is)
+}
+
+// Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
+func (e *RecreatedError) Recreated() bool { return true }
 
 // IsRecreated reports whether a record failed because its topic was recreated.
 func IsRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }

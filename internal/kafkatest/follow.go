@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -17,10 +17,10 @@ const (
 
 // Follow reads until ctx ends, and reopens the follower after an error. The calling goroutine passes records to take,
 // and each error to failed.
-func Follow(ctx context.Context, cfg kafka.FollowerConfig, take func([]events.Record), failed func(error)) {
+func Follow(ctx context.Context, cfg logreader.FollowerConfig, take func([]events.Record), failed func(error)) {
 	read := func() error {
 		opening, cancel := context.WithTimeout(ctx, followOpenTimeout)
-		f, err := kafka.OpenFollower(opening, cfg)
+		f, err := logreader.OpenFollower(opening, cfg)
 		cancel()
 		if err != nil {
 			return err

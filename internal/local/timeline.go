@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -28,7 +28,7 @@ func (s *System) Timeline(ctx context.Context, id string) ([]events.Line, error)
 	for i := range places {
 		offsets[i] = places[i].Offset
 	}
-	restorer, err := kafka.OpenRestorer(s.Kafka, nil)
+	restorer, err := logreader.OpenRestorer(s.Kafka, nil)
 	if err != nil {
 		return nil, err
 	}

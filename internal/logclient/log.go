@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -41,7 +42,7 @@ type Log interface {
 type KafkaLog struct {
 	Namespace events.Namespace
 	Admin     *kafkaadmin.Admin
-	Reader    *kafka.Restorer
+	Reader    *logreader.Restorer
 	// SilenceMax is how long brokers may be silent before a call fails. Zero: BrokerSilenceMax.
 	SilenceMax time.Duration
 }
@@ -65,7 +66,7 @@ func (l *KafkaLog) Read(ctx context.Context, topic string, p int32, from int64, 
 	defer cancel(nil)
 	watchdog := time.AfterFunc(l.silenceMax(), func() { cancel(ErrUnreachable) })
 	defer watchdog.Stop()
-	reached, err := l.Reader.ReadAll(within, topic, kafka.Range{Partitions: []int32{p}, From: from, Since: since}, func(rs []events.Record) error {
+	reached, err := l.Reader.ReadAll(within, topic, logreader.Range{Partitions: []int32{p}, From: from, Since: since}, func(rs []events.Record) error {
 		watchdog.Reset(l.silenceMax())
 		return fn(rs)
 	}, nil)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // readLoop polls the log's ends and starts reads, for as long as a call waits.
@@ -84,7 +84,7 @@ func (w *Waiter) startReads(started time.Time, ends map[int32]int64) {
 		end, known := ends[int32(p)]
 		switch {
 		case !known:
-			w.readFailed(part, &kafka.UnavailableError{Topic: w.ns.Events(), Partitions: []int32{int32(p)}, Err: errEndUnknown})
+			w.readFailed(part, &logreader.UnavailableError{Topic: w.ns.Events(), Partitions: []int32{int32(p)}, Err: errEndUnknown})
 			continue
 		case len(l.tasks) == 0 && end <= part.next:
 			part.markHealthy()

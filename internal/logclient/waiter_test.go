@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // openWaiter returns the waiter of a new client.
@@ -636,7 +637,7 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 		"out of time":            {"ends", fmt.Errorf("list: %w", context.DeadlineExceeded), true},
 		"refused":                {"ends", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
 		"refused while it reads": {"read", errors.New("TOPIC_AUTHORIZATION_FAILED"), false},
-		"corrupt":                {"read", &kafka.CorruptError{Topic: "t"}, false},
+		"corrupt":                {"read", &logreader.CorruptError{Topic: "t"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withVirtualClock(t, func(t *testing.T) {

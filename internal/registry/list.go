@@ -56,6 +56,34 @@ func ListAll(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) 
 	return parse(last), nil
 }
 
+// Names returns the workflows in the log, as NAME and NAME/VERSION. It fails if a partition can't be read.
+func Names(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) (map[string]bool, error) {
+	topic := ns.Definitions()
+	partitions, _, err := admin.TopicPartitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := admin.KnownEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("end of %s: %w", topic, err)
+	}
+	if len(ends) < int(partitions) {
+		return nil, fmt.Errorf("no broker leads %d of the %d partitions of %s", int(partitions)-len(ends), partitions, topic)
+	}
+	keys := map[string]bool{}
+	err = admin.ReadCompacted(ctx, topic, func(r events.Record) error {
+		keys[string(r.Key)] = len(r.Value) > 0
+		return nil
+	})
+	names := map[string]bool{}
+	for key, there := range keys {
+		if i := strings.LastIndexByte(key, '/'); there && i >= 0 {
+			names[key[:i]], names[key] = true, true
+		}
+	}
+	return names, err
+}
+
 // parse returns the definitions of the last record of each key.
 func parse(last map[string]events.Record) (list []Definition) {
 	for key, r := range last {

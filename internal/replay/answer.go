@@ -80,7 +80,7 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 // recordReply records an agent's reply, or an attempt that failed before its request was sent.
 func (r *recording) recordReply(e *events.Event, a *events.About) {
 	ref := a.Ref()
-	says := answer{outcome: events.Outcome(a.Verb), from: a.Instance}
+	says := answer{outcome: outcomeOf(a.Verb), from: a.Instance}
 	switch {
 	case a.Failure != nil:
 		says.body = errorBody(a.Error())
@@ -98,6 +98,14 @@ func (r *recording) recordReply(e *events.Event, a *events.About) {
 		r.outputs[a.Step] = says.body
 	}
 	r.recordAnswer(e, ref, says)
+}
+
+// outcomeOf returns the outcome of the reply that led to a fact with this verb.
+func outcomeOf(v events.Verb) events.Outcome {
+	if v == events.VerbRepeated {
+		return events.Completed
+	}
+	return events.Outcome(v)
 }
 
 // agentOf returns the agent of an attempt; empty: the plan has no such run.

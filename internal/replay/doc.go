@@ -1,5 +1,5 @@
-// Package replay computes, from events, what happened in the past. It does no I/O: records come from Kafka or from a
-// file that Writer wrote. All results are folds of events. What can't be folded is reported with the reason.
+// Package replay computes, from events, what happened in the past. It does no I/O: records come from a Source, which
+// is a log, a console, or a file that Writer wrote. All results are folds of events. What can't be folded is reported with the reason.
 //
 //	Stepper       the state of a task after each of its events, and what each changed
 //	Instant       the state of all tasks at an instant
@@ -7,6 +7,8 @@
 //	Spans         durations in a timeline: how long an attempt waited, and ran
 //	Fork          what would have become of a task under another definition
 //	Plan, Choice  the same for the tasks of a workflow, before a definition is applied (outlook.go)
+//	Export        a file of some tasks or all, without those that have an unreadable event
+//	Omission      what an answer leaves out, because events can't be read (source.go, losses.go)
 //	Writer, Reader  files of exported records, each line with its checksum (file.go, line_parser.go, sum.go)
 //
 // # Forks

@@ -67,6 +67,9 @@ func (f Fork) Run(records []events.Record) (*Forked, error) {
 	if err := s.replay(records); err != nil {
 		return nil, err
 	}
+	if err := checkSameWorkflow(&records[0], f.Program); err != nil {
+		return nil, err
+	}
 	s.switchToFork()
 	s.run()
 	if s.task == nil {
@@ -75,6 +78,18 @@ func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s.out.Task, s.out.State, s.out.Error = s.task.ID, s.task.State, s.task.Error
 	s.out.View = s.task.View("", s.partition, s.next)
 	return s.out, nil
+}
+
+// checkSameWorkflow refuses a definition of another workflow than the task's.
+func checkSameWorkflow(first *events.Record, p *workflow.Program) error {
+	e, err := events.ReadEvent(first)
+	if err != nil {
+		return err
+	}
+	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
+		return fmt.Errorf("it belongs to workflow %s, but the definition to %s", f.Workflow, p.Definition().Name)
+	}
+	return nil
 }
 
 // sandbox is one fork.

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -39,9 +42,98 @@ type Outlook struct {
 // Plan evaluates the effect of a definition on tasks, one after the other.
 type Plan struct {
 	Program *workflow.Program
-	// Old returns the current definition of an open task.
-	Old    func(name string, version int) (*workflow.Program, error)
-	Assume Assume
+	// Old returns the current definition of an open task. A PlanStopError ends the plan; another error is that of the
+	// task.
+	Old      func(name string, version int) (*workflow.Program, error)
+	Assume   Assume
+	Finished int  // evaluate so many of the last finished tasks; 0: the open ones
+	All      bool // also return the outlooks of tasks that don't change
+}
+
+// PlanStopError ends a plan.
+type PlanStopError struct{ Err error }
+
+func (e *PlanStopError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *PlanStopError) Unwrap() error { return e.Err }
+
+// PlanResult is the result of a plan.
+type PlanResult struct {
+	Workflow string `json:"workflow"`
+	Version  int    `json:"version"`
+	Tasks    int    `json:"tasks"`
+	Changed  int    `json:"changed"`
+	Stalled  int    `json:"stalled"`
+	Failed   int    `json:"failed"` // tasks that could not be run
+	Broken   int    `json:"broken"` // tasks with an event that can't be folded
+	// Commanded counts tasks with operators' commands, which are left out.
+	Commanded int       `json:"commanded"`
+	Outlooks  []Outlook `json:"outlooks"`
+
+	FirstError error `json:"-"` // of the first task that could not be run; first come the tasks of the Omission
+}
+
+// Run evaluates the tasks of the workflow. It also returns the tasks that can't be evaluated because events can't be
+// read.
+func (p *Plan) Run(ctx context.Context, from Source) (*PlanResult, *Omission, error) {
+	def := p.Program.Definition()
+	v := &PlanResult{Workflow: def.Name, Version: def.Version, Outlooks: []Outlook{}}
+	choice, lost := NewChoice(def.Name, p.Finished), &Losses{}
+	err := from.Read(ctx, "", func(r *events.Record) error {
+		choice.Add(r)
+		return nil
+	}, lost.Add)
+	if err != nil {
+		return nil, nil, err
+	}
+	omitted, err := lost.FindOmission(ctx, from, "", func(_ string, t *events.Task) bool { return t == nil || t.Workflow == def.Name })
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range omitted.Tasks {
+		choice.Drop(omitted.Tasks[i].Task)
+		v.fail(omitted.Tasks[i].Task, errors.New(omitted.Tasks[i].Reason))
+	}
+	v.Broken, err = choice.Each(func(records []events.Record) error {
+		look, err := p.Evaluate(records)
+		stop, stops := errors.AsType[*PlanStopError](err)
+		switch {
+		case stops:
+			return stop.Err
+		case err != nil:
+			v.fail(string(records[0].Key), err)
+		default:
+			v.add(look, p.All)
+		}
+		return ctx.Err()
+	})
+	return v, omitted, err
+}
+
+// fail adds a task that could not be run.
+func (v *PlanResult) fail(id string, err error) {
+	v.Tasks++
+	if v.Failed++; v.FirstError == nil {
+		v.FirstError = fmt.Errorf("%q: %w", id, err)
+	}
+	v.Outlooks = append(v.Outlooks, Outlook{Task: id, Failed: err.Error()})
+}
+
+func (v *PlanResult) add(o *Outlook, all bool) {
+	v.Tasks++
+	if o.Changed {
+		v.Changed++
+	}
+	if o.Stalled != "" {
+		v.Stalled++
+	}
+	if o.Commands > 0 {
+		v.Commanded++
+	}
+	if all || o.Changed || o.Stalled != "" {
+		v.Outlooks = append(v.Outlooks, *o)
+	}
 }
 
 // Evaluate runs a task under both definitions. records are all records of the task.

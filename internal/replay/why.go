@@ -16,22 +16,23 @@ type Reason string
 
 // The reasons. The task's reason is the one of its steps that comes first in Reasons.
 const (
-	ReasonUnreadable   Reason = "unreadable"    // this build can't read or fold an event of its history
-	ReasonHold         Reason = "hold"          // the task is held for an operator
-	ReasonNoLiveAgent  Reason = "no_live_agent" // no process reads the agent's requests, so an attempt doesn't end or start
-	ReasonCoolDown     Reason = "cool_down"     // the cool-down after the last attempt of the budget
-	ReasonWaitingRetry Reason = "waiting_retry" // the wait before another attempt
-	ReasonCapacity     Reason = "capacity"      // it could start, but the agent's concurrency limit is reached
-	ReasonQueue        Reason = "queue"         // the request or the submission hasn't been consumed
-	ReasonAtWork       Reason = "at_work"       // an attempt is running
-	ReasonWaitingTimer Reason = "waiting_timer" // a step waits for an instant
-	ReasonUpstreamStep Reason = "upstream_step" // another step must end first
+	ReasonUnreadable   Reason = "unreadable"     // this build can't read or fold an event of its history
+	ReasonHold         Reason = "hold"           // the task is held for an operator
+	ReasonNoLiveAgent  Reason = "no_live_agent"  // no process reads the agent's requests, so an attempt doesn't end or start
+	ReasonCoolDown     Reason = "cool_down"      // the cool-down after the last attempt of the budget
+	ReasonWaitingRetry Reason = "waiting_retry"  // the wait before another attempt
+	ReasonCapacity     Reason = "capacity"       // it could start, but the agent's concurrency limit is reached
+	ReasonQueue        Reason = "queue"          // the request or the submission hasn't been consumed
+	ReasonAtWork       Reason = "at_work"        // an attempt is running
+	ReasonWaitingTimer Reason = "waiting_timer"  // a step waits for an instant
+	ReasonWaitingCall  Reason = "waiting_repeat" // a repeated step waits for its next call
+	ReasonUpstreamStep Reason = "upstream_step"  // another step must end first
 	ReasonEnded        Reason = "ended"
 )
 
 // Reasons lists the reasons by precedence, the first being the task's.
 var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
-	ReasonAtWork, ReasonWaitingTimer, ReasonUpstreamStep, ReasonEnded}
+	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
 type AgentState struct {
@@ -90,7 +91,7 @@ func (s *Since) Add(r *events.Record) {
 	switch a := e.Fact.About(); {
 	case a.Verb == events.VerbHeld:
 		s.held = e.At
-	case a.Phase.Begins() || a.Phase == events.PhaseWaiting:
+	case a.Phase.Begins() || a.Phase == events.PhaseWaiting || a.Verb == events.VerbRepeated:
 		s.begins(a.Slot(), e.At)
 	}
 }
@@ -224,10 +225,14 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, run.StartedAt))
 	case events.StepWaiting:
 		s.Reason, s.Since, s.Until, s.err = ReasonWaitingRetry, events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt)), events.InstantText(run.Timer.Due), run.Error
-		if run.CooledDown {
+		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
+		switch {
+		case run.BetweenCalls() && t.Plan.Steps[i].Repeat != nil:
+			s.Reason = ReasonWaitingCall
+			s.Moves = fmt.Sprintf("the end of the wait: then call %d of at most %d", run.Calls+1, t.Plan.Steps[i].Repeat.Max)
+		case run.CooledDown:
 			s.Reason = ReasonCoolDown
 		}
-		s.Moves = "the end of the wait: then attempt " + fmt.Sprint(run.Attempt+1)
 	case events.StepFailed:
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due immediately
 		s.err = run.Error

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -111,12 +111,12 @@ func (w *world) unread(ctx context.Context, admin *kafkaadmin.Admin, topic strin
 // read passes the committed records of a topic to fn.
 func (w *world) read(ctx context.Context, topic string, fn func(r *events.Record)) {
 	w.t.Helper()
-	reader, err := kafka.OpenRestorer(w.config("sim"), nil)
+	reader, err := logreader.OpenRestorer(w.config("sim"), nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer reader.Close()
-	_, err = reader.ReadAll(ctx, topic, kafka.Range{}, func(rs []events.Record) error {
+	_, err = reader.ReadAll(ctx, topic, logreader.Range{}, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -232,7 +232,7 @@ func (f *flowRun) offer(rate int, during time.Duration) {
 
 // await waits until every task is processed.
 func (f *flowRun) await(bound time.Duration) {
-	reader, err := kafka.OpenRestorer(f.config("sim"), nil)
+	reader, err := logreader.OpenRestorer(f.config("sim"), nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,8 +114,13 @@ func (s *services) call(r agent.Request) (any, error) {
 	key := r.IdempotencyKey
 	if r.UndoOf != nil {
 		if of := r.UndoOf.IdempotencyKey; !s.undone[key] {
-			s.undone[key], s.barred[of] = true, true
-			s.ledger = append(s.ledger, verify.Effect{What: verify.Undone, Key: of})
+			s.undone[key] = true
+			for _, call := range callsUpTo(of) { // the calls of a repeated step have a key each
+				if s.happened[call] || call == of {
+					s.barred[call] = true
+					s.ledger = append(s.ledger, verify.Effect{What: verify.Undone, Key: call})
+				}
+			}
 		}
 		return map[string]bool{"undone": true}, nil
 	}
@@ -127,7 +134,17 @@ func (s *services) call(r agent.Request) (any, error) {
 		s.happened[key] = true
 		s.ledger = append(s.ledger, verify.Effect{What: verify.Happened, Key: key})
 	}
-	return map[string]string{"did": r.Operation}, nil
+	return map[string]any{"did": r.Operation, "call": len(callsUpTo(key))}, nil
+}
+
+// callsUpTo returns the keys of the calls of a step up to this one. They differ in the number at their end.
+func callsUpTo(key string) (keys []string) {
+	slash := strings.LastIndexByte(key, '/') + 1
+	n, _ := strconv.Atoi(key[slash:]) // each key ends with a number
+	for i := range n {
+		keys = append(keys, key[:slash]+strconv.Itoa(i+1))
+	}
+	return keys
 }
 
 // refuse reports that the attempt has no effect, and ensures it: an attempt may be delivered twice, and both deliveries

@@ -62,6 +62,10 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 		"a caught step": func(h *history) {
 			caughtA(h).completes("b", events.Do).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
 		},
+		"a repeat": func(h *history) {
+			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
+				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})
+		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
 		},

@@ -193,6 +193,9 @@ func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 	case !ok:
 		return "", ""
 	case !s.run.running:
+		if promise, what = s.nextCall(""); what != "" {
+			return promise, what
+		}
 		return s.budget(attempts)
 	}
 	return s.deferrable(f)
@@ -203,6 +206,9 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
 		return "", ""
+	}
+	if promise, what = s.nextCall(f.Key); what != "" {
+		return promise, what
 	}
 	if promise, what = s.budget(attempts); what != "" {
 		return promise, what
@@ -216,7 +222,7 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 // deferrable checks a failure's wait, and that an attempt isn't counted only if its agent did nothing and asked to be
 // called later, at most MaxDeferrals times.
 func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) {
-	switch number := s.run.attempt - s.run.failures; {
+	switch number := s.run.attempt - s.run.lastCall - s.run.failures; {
 	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
 		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
 	case f.Deferred && (f.Effect != events.EffectNone || f.RetryAfter == 0):

@@ -28,6 +28,7 @@ type history struct {
 	onError string          // of its plan; empty: undo
 	chain   bool            // each step needs the one before it
 	waiting bool            // step a is a wait
+	polling bool            // step a is repeated: at most 2 calls, 10 s apart
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
@@ -90,6 +91,9 @@ func (h *history) plan() *events.Plan {
 		if n := len(steps) - 1; h.chain && n > 0 {
 			steps[n].Needs = []int{n - 1}
 		}
+	}
+	if h.polling {
+		steps[0].Repeat = &events.PlanRepeat{Every: 10 * time.Second, Max: 2}
 	}
 	if h.waiting {
 		steps[0] = events.PlanStep{ID: "a", StepKind: events.WaitStep}
@@ -185,6 +189,12 @@ func (h *history) event(f events.Fact) *events.Event {
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
 	case *events.WaitStarted:
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
+	case *events.CallRepeated:
+		f.Output = []byte("{}") // as in all replies
+		if h.state.State == events.StateProcessing && h.state.Steps[0].Calls == 0 {
+			h.arm(e, events.TimerWaiting, f.Step, events.Do, h.at.Add(10*time.Second))
+			e.Policy.FailureCount, e.Policy.CooledDown = 0, false
+		}
 	case *events.AttemptRejected:
 		if f.Error == nil {
 			f.Error = empty.Failure()

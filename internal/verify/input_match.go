@@ -168,7 +168,8 @@ func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
 	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
-	if !tooLarge && !strings.Contains(l.fact, verbOf(x.outcome)) {
+	again := x.outcome == events.Completed && l.fact == (*events.CallRepeated)(nil).Type()
+	if !tooLarge && !again && !strings.Contains(l.fact, verbOf(x.outcome)) {
 		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
 	}
 	switch {

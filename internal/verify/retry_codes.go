@@ -35,7 +35,7 @@ func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
 	case err.Code == events.CodeTriesExhausted, !s.run.final && !s.first && s.run.code == sumOfText(err.Code) && !isOwn[err.Code]:
 		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, used, attempts.MaxAttempts)
 	}
-	return "", ""
+	return s.exhausted()
 }
 
 // isOwn lists the codes of errors that end a run whatever its budget.

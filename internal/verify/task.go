@@ -113,6 +113,8 @@ type run struct {
 	index     int    // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
+	calls     int    // of a repeat: those that completed and didn't end it, since submission or the last resubmit
+	lastCall  int    // the attempt with which the last of them ended; 0: none
 }
 
 func (o *open) run(i int, k events.Kind) *run {

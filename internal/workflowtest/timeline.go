@@ -79,7 +79,7 @@ func (t *timeline) request(ref events.RequestRef, what string) {
 // leftOut are the members of an event that the timeline doesn't show, or shows in another way.
 var leftOut = []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "queued", "step", "kind", "attempt", "agent", "operation", "idempotency_key",
 	"token_hash", "input", "task_input", "output", "error", "by", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
-	"traceparent", "reply_to", "labels", "priority", "complete_by", "until", "wait_ms"}
+	"traceparent", "reply_to", "labels", "priority", "complete_by", "until", "wait_ms", "processed", "data"}
 
 // detail says what else an event holds: its error, its value, who asked for it, when its timer is due, and further
 // members by name.
@@ -88,7 +88,7 @@ func (t *timeline) detail(e *events.Event, about *events.About, value []byte) st
 	if err := about.Error(); err != nil {
 		parts = append(parts, errorText(err))
 	}
-	if raw := about.Raw; raw != nil && len(*raw) > 0 && string(*raw) != "null" && about.Phase != events.PhaseStarted && about.Verb != events.VerbReceived {
+	if raw := about.Raw; raw != nil && len(*raw) > 0 && string(*raw) != "null" && showsValue(about) {
 		parts = append(parts, compact(*raw))
 	}
 	var members map[string]json.RawMessage
@@ -111,6 +111,12 @@ func (t *timeline) detail(e *events.Event, about *events.About, value []byte) st
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, " ")
+}
+
+// showsValue reports whether the JSON value of a fact is shown: an output, and not what the case itself says or an agent
+// is asked.
+func showsValue(about *events.About) bool {
+	return about.Phase != events.PhaseStarted && about.Verb != events.VerbReceived && about.Verb != events.VerbUndoing
 }
 
 // memberText prints a member's value: a word without quotes.

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/logclient"
 )
 
@@ -20,7 +21,7 @@ import (
 type Reader struct {
 	Config     kafka.Config
 	Admin      *kafkaadmin.Admin
-	Restorer   *kafka.Restorer
+	Restorer   *logreader.Restorer
 	Partitions int32
 }
 
@@ -32,7 +33,7 @@ type Log struct {
 
 // OpenLog opens the log of a running instance.
 func OpenLog(n *instance.Instance) (*Log, error) {
-	reader, err := kafka.OpenRestorer(n.Kafka, nil)
+	reader, err := logreader.OpenRestorer(n.Kafka, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +44,10 @@ func OpenLog(n *instance.Instance) (*Log, error) {
 func (l *Log) Close() { l.Restorer.Close() }
 
 func (l *Reader) ReadAt(ctx context.Context, p int32, offsets []int64) (records []events.Record, corruption []console.Corruption, err error) {
-	records, err = l.Restorer.ReadAt(ctx, l.Config.Namespace.Events(), p, offsets, func(d *kafka.CorruptError) {
+	records, err = l.Restorer.ReadAt(ctx, l.Config.Namespace.Events(), p, offsets, func(d *logreader.CorruptError) {
 		corruption = append(corruption, console.Corruption{From: d.Offset, Next: d.Next, Err: d})
 	})
-	if _, is := errors.AsType[*kafka.UnavailableError](err); is {
+	if _, is := errors.AsType[*logreader.UnavailableError](err); is {
 		err = fmt.Errorf("%w: %w", console.ErrUnavailable, err)
 	}
 	return records, corruption, err
@@ -64,10 +65,10 @@ func (l *Reader) Follow(from map[int32]int64) (console.Stream, error) {
 	at := maps.Clone(from)
 	for p, offset := range at {
 		if offset == console.FromEnd {
-			at[p] = kafka.TailEnd
+			at[p] = logreader.TailEnd
 		}
 	}
-	t, err := kafka.OpenTail(l.Config, l.Config.Namespace.Events(), at)
+	t, err := logreader.OpenTail(l.Config, l.Config.Namespace.Events(), at)
 	if err != nil {
 		return nil, err // an untyped nil: not a nil *Tail in an interface
 	}
@@ -84,7 +85,7 @@ func (l *Reader) Deadletters(ctx context.Context, since time.Time, fn func(*even
 
 // readSince reads a topic. It skips partitions without a leader, and returns them.
 func (l *Reader) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	in := kafka.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
+	in := logreader.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
 	_, err = l.Restorer.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			fn(&rs[i])
@@ -135,7 +136,7 @@ func (l *Log) leaderlessError(ctx context.Context, r *events.Record) error {
 	if err != nil || !slices.Contains(unled[r.Topic], p) {
 		return nil // the reason is unknown; `waybill doctor` finds it
 	}
-	return &kafka.UnavailableError{Topic: r.Topic, Partitions: []int32{p}, Err: kafka.ErrNoLeader}
+	return &logreader.UnavailableError{Topic: r.Topic, Partitions: []int32{p}, Err: logreader.ErrNoLeader}
 }
 
 // leaderCheckTimeout bounds the request that finds out why a record wasn't written.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // searchMax bounds the records that are read to find a submission.
@@ -26,7 +26,7 @@ type search struct {
 
 // FindWaiting returns the submission of a task that no scheduler has consumed, or nil. It is in the
 // task's own partition, unless a foreign client used another partitioner.
-func FindWaiting(ctx context.Context, admin *kafkaadmin.Admin, reader *kafka.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
+func FindWaiting(ctx context.Context, admin *kafkaadmin.Admin, reader *logreader.Restorer, ns events.Namespace, partitions int32, id string) (*console.Waiting, error) {
 	look := &search{topic: ns.Inbox(events.Tasks), id: id}
 	ends, err := admin.KnownEndOffsets(ctx, look.topic)
 	if err != nil {
@@ -60,9 +60,9 @@ func FindWaiting(ctx context.Context, admin *kafkaadmin.Admin, reader *kafka.Res
 }
 
 // searchPartition searches one partition.
-func (l *search) searchPartition(ctx context.Context, reader *kafka.Restorer, p int32, from int64) error {
+func (l *search) searchPartition(ctx context.Context, reader *logreader.Restorer, p int32, from int64) error {
 	before := int64(0)
-	in := kafka.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Corrupt: func(*kafka.CorruptError) {}}
+	in := logreader.Range{Partitions: []int32{p}, From: from, ReuseBuffers: true, Trimmed: func(int32, int64) {}, Corrupt: func(*logreader.CorruptError) {}}
 	_, err := reader.ReadAll(ctx, l.topic, in, func(rs []events.Record) error {
 		for i := range rs {
 			if l.looked++; l.looked > searchMax {

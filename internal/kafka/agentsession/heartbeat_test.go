@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // TestSessionsHeartbeatAsOftenAsWorkers checks the heartbeat interval of sessions. A member learns of a rebalance from
@@ -18,9 +19,9 @@ func TestSessionsHeartbeatAsOftenAsWorkers(t *testing.T) {
 	must(t, err)
 	t.Cleanup(broker.Close)
 	cfg := kafka.Config{Brokers: broker.ListenAddrs(), Namespace: "test."}
-	s, err := Open(t.Context(), Config{Config: cfg, Group: "g", Topic: "t", SessionTimeout: kafka.DefaultSessionTimeout})
+	s, err := Open(t.Context(), Config{Config: cfg, Group: "g", Topic: "t", SessionTimeout: groupmember.DefaultSessionTimeout})
 	must(t, err)
-	if got, want := s.cl.OptValue(kgo.HeartbeatInterval).(time.Duration), kafka.HeartbeatInterval(kafka.DefaultSessionTimeout); got != want {
+	if got, want := s.cl.OptValue(kgo.HeartbeatInterval).(time.Duration), groupmember.HeartbeatInterval(groupmember.DefaultSessionTimeout); got != want {
 		t.Errorf("a heartbeat each %v, want each %v", got, want)
 	}
 	must(t, s.Close(t.Context()))

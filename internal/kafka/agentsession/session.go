@@ -18,7 +18,9 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -93,10 +95,10 @@ type Session struct {
 	cfg         Config
 	tail        *brokerclock.Tail
 	written     *brokerclock.Writes
-	quarantines kafka.Quarantines  // used by Poll's goroutine only
-	missing     kafka.MissingTopic // likewise
-	topicID     string             // id of the topic that the session reads
-	refused     kafka.ErrorEpisode // used by Poll's goroutine only: the cluster refuses the member
+	quarantines groupmember.Quarantines // used by Poll's goroutine only
+	missing     kafka.MissingTopic      // likewise
+	topicID     string                  // id of the topic that the session reads
+	refused     kafka.ErrorEpisode      // used by Poll's goroutine only: the cluster refuses the member
 
 	// life ends with Close, which ends the commit loop.
 	life    context.Context
@@ -140,16 +142,17 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 		return nil, fmt.Errorf("open session: group %q and topic %q must both be set", cfg.Group, cfg.Topic)
 	}
 	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
-	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, kafka.DefaultFetchMaxWait)
+	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, groupmember.DefaultFetchMaxWait)
 	cfg.CommitEvery = cmp.Or(cfg.CommitEvery, DefaultCommitEvery)
-	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, kafka.DefaultMaxPollRecords)
+	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, groupmember.DefaultMaxPollRecords)
 	cfg.PollWait = cmp.Or(cfg.PollWait, defaultPollWait)
+	cfg.Listener = *listener.Complete(&cfg.Listener)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
 	}
 	cfg.Reached = true
-	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: kafka.Quarantines{}, committing: make(chan struct{}, 1),
+	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: groupmember.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
 	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
 	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
@@ -161,7 +164,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	s.replies.cl = s.cl
 	s.written = brokerclock.NewWrites(cfg.Clock, cfg.Namespace, s.cl)
-	s.gate = inboxgate.New(kafka.GatedClient{Client: func() *kgo.Client { return s.cl }})
+	s.gate = inboxgate.New(groupmember.GatedClient{Client: func() *kgo.Client { return s.cl }})
 	s.loop.Go(s.commitLoop)
 	return s, nil
 }
@@ -194,7 +197,7 @@ func (s *Session) options() []kgo.Opt {
 		kgo.ConsumeTopics(s.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(kafka.HeartbeatInterval(s.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(groupmember.HeartbeatInterval(s.cfg.SessionTimeout)),
 		// A session does nothing in a rebalance but commit (see onRevoked). So a rebalance waits for a member no longer
 		// than the group waits for heartbeats. The client also abandons an unanswered join only 10 s after this
 		// timeout: with the client's default of a minute, the group would be blocked for 70 s.
@@ -310,7 +313,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
-	found := kafka.TakeUnreadable(fetches)
+	found := groupmember.TakeUnreadable(fetches)
 	for _, x := range found {
 		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.At.Topic, x.At.Partition, x.Err))
 	}
@@ -321,7 +324,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 }
 
 // quarantine pauses unreadable partitions and removes those that became readable again.
-func (s *Session) quarantine(found []kafka.UnreadablePartition, fetches kgo.Fetches, now time.Time) {
+func (s *Session) quarantine(found []groupmember.UnreadablePartition, fetches kgo.Fetches, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range found {
@@ -359,11 +362,11 @@ func (s *Session) duplicate(err error, now time.Time) error {
 	}
 	since := s.fencedSince
 	s.mu.Unlock()
-	if now.Sub(since) <= kafka.DuplicateAfter(s.cfg.SessionTimeout) {
+	if now.Sub(since) <= groupmember.DuplicateAfter(s.cfg.SessionTimeout) {
 		return nil
 	}
 	member, _ := s.cl.GroupMetadata()
-	return kafka.FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
+	return groupmember.FindDuplicate(s.cl, s.cfg.Group, s.cfg.InstanceID, member, err)
 }
 
 // registerRecords registers records with their trackers. It returns those that have to be processed: no markers,
@@ -446,7 +449,7 @@ func (s *Session) Close(ctx context.Context) error {
 			s.report(err)
 			err = nil
 		}
-		err = errors.Join(err, kafka.Membership{Group: s.cfg.Group, Instance: s.cfg.InstanceID, LeavesOnClose: s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
+		err = errors.Join(err, groupmember.Membership{Group: s.cfg.Group, Instance: s.cfg.InstanceID, LeavesOnClose: s.cfg.LeaveOnClose}.Leave(ctx, s.cl))
 		s.cl.Close()
 		s.dropPartitions(nil)
 	})
@@ -460,15 +463,11 @@ func isOldGeneration(err error) bool {
 }
 
 func (s *Session) report(err error) {
-	if f := s.cfg.Listener.TransientError; f != nil {
-		f(err)
-	}
+	s.cfg.Listener.TransientError(err)
 }
 
 func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
-	if f := s.cfg.Listener.Joined; f != nil {
-		f()
-	}
+	s.cfg.Listener.Joined()
 	s.mu.Lock()
 	s.fencedSince = time.Time{}
 	s.mu.Unlock()
@@ -486,9 +485,7 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	}
 	s.mu.Unlock()
 	go s.learnEnds(cl, came) // ends when the end offsets are known, the partitions are lost, or the session closes
-	if f := s.cfg.Listener.Assigned; f != nil {
-		f(ps)
-	}
+	s.cfg.Listener.Assigned(ps)
 }
 
 // onOffsetsFetched runs after onAssigned and before the first fetch.
@@ -584,7 +581,7 @@ func (s *Session) dropPartitions(ps []int32) {
 		}
 	}
 	s.mu.Unlock()
-	if f := s.cfg.Listener.Lost; f != nil && len(ps) > 0 {
-		f(ps)
+	if len(ps) > 0 {
+		s.cfg.Listener.Lost(ps)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // The layout of kfake's log: partitions/<topic>-<partition>/<first offset>.dat holds record batches in the order in
@@ -44,7 +44,7 @@ type corruption struct {
 
 func (d corruption) String() string {
 	i := strings.LastIndexByte(d.partition, '-')
-	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, kafka.KeysText(d.keys), d.at, d.file)
+	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, logreader.KeysText(d.keys), d.at, d.file)
 }
 
 // corruptionError lists the corrupt places of the log. No file was changed.
@@ -181,14 +181,14 @@ func readable(path string, base int64) (at, offset int64, err error) {
 	offset = base
 	leapAt, leapOffset := int64(-1), int64(0) // the previous batch if it skipped offsets; -1: it didn't
 	for at < info.Size() {
-		raw, err := in.Peek(kafka.BatchHeaderBytes)
+		raw, err := in.Peek(logreader.BatchHeaderBytes)
 		if errors.Is(err, io.EOF) {
 			return at, offset, nil
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		head := kafka.ParseBatchHeader(raw)
+		head := logreader.ParseBatchHeader(raw)
 		switch {
 		case head.First < offset && leapAt >= 0:
 			return leapAt, leapOffset, nil
@@ -199,11 +199,11 @@ func readable(path string, base int64) (at, offset int64, err error) {
 		default:
 			leapAt, leapOffset = at, offset
 		}
-		if _, err := in.Discard(kafka.BatchChecksumStart); err != nil {
+		if _, err := in.Discard(logreader.BatchChecksumStart); err != nil {
 			return 0, 0, err
 		}
 		sum.Reset()
-		if _, err := io.CopyN(sum, in, head.Size-kafka.BatchChecksumStart); err != nil {
+		if _, err := io.CopyN(sum, in, head.Size-logreader.BatchChecksumStart); err != nil {
 			return 0, 0, err
 		}
 		if sum.Sum32() != head.Sum {
@@ -216,8 +216,8 @@ func readable(path string, base int64) (at, offset int64, err error) {
 
 // plausible reports whether head can be the header of a batch at or after offset, with left bytes remaining in the
 // file.
-func plausible(head kafka.BatchHeader, offset, left int64) bool {
-	return head.Magic == batchMagic && head.Size >= kafka.BatchHeaderBytes && head.Size <= left && head.First >= offset
+func plausible(head logreader.BatchHeader, offset, left int64) bool {
+	return head.Magic == batchMagic && head.Size >= logreader.BatchHeaderBytes && head.Size <= left && head.First >= offset
 }
 
 // nothingFollows reports whether no whole batch follows the unreadable bytes. Then they are the partial last write of a
@@ -227,9 +227,9 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= kafka.BatchHeaderBytes; rest = rest[1:] {
-		head := kafka.ParseBatchHeader(rest)
-		if plausible(head, offset, int64(len(rest))) && crc32.Checksum(rest[kafka.BatchChecksumStart:head.Size], castagnoli) == head.Sum {
+	for rest := all[min(at+1, int64(len(all))):]; len(rest) >= logreader.BatchHeaderBytes; rest = rest[1:] {
+		head := logreader.ParseBatchHeader(rest)
+		if plausible(head, offset, int64(len(rest))) && crc32.Checksum(rest[logreader.BatchChecksumStart:head.Size], castagnoli) == head.Sum {
 			return false, nil
 		}
 	}
@@ -240,12 +240,12 @@ func nothingFollows(path string, at, offset int64) (bool, error) {
 // key itself may be corrupt.
 func keysAt(path string, at int64) (keys []string, err error) {
 	all, err := os.ReadFile(path)
-	if err != nil || int64(len(all)) < at+kafka.BatchHeaderBytes {
+	if err != nil || int64(len(all)) < at+logreader.BatchHeaderBytes {
 		return nil, err
 	}
 	batch := all[at:]
-	if size := kafka.ParseBatchHeader(batch).Size; size >= kafka.BatchHeaderBytes && size < int64(len(batch)) {
+	if size := logreader.ParseBatchHeader(batch).Size; size >= logreader.BatchHeaderBytes && size < int64(len(batch)) {
 		batch = batch[:size]
 	}
-	return kafka.KeysOf(batch), nil
+	return logreader.KeysOf(batch), nil
 }

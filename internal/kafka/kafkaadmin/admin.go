@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -236,5 +237,5 @@ func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.
 	if err != nil {
 		return err
 	}
-	return kafka.ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
+	return logreader.ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
 }

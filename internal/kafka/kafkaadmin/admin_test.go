@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -283,97 +282,6 @@ func TestTrimmedRecordsAreGoneAndOffsetsSayso(t *testing.T) {
 	}
 	if created, err := a.EnsureTopic(ctx, "mine", 3); created || err != nil {
 		t.Errorf("EnsureTopic again: %v, %v", created, err)
-	}
-}
-
-// TestReadToTheEndPassesWhatHoldsNoRecords checks that a read to the end of a log ends although the log's last offsets
-// hold no records: they are transaction markers, or compaction removed the records.
-func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
-	c, cfg := fake(t)
-	a, ctx := openAdmin(t, cfg), bounded(t)
-	must(t, c.CreateTopic(testNS.Definitions(), 1, map[string]string{"cleanup.policy": "compact"}))
-	tx, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.TransactionalID("test.tx"))...)
-	must(t, err)
-	defer tx.Close()
-	for _, commit := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
-		must(t, tx.BeginTransaction())
-		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Definitions(), Key: []byte("k"), Value: []byte(fmt.Sprint(commit))}).FirstErr())
-		must(t, tx.EndTransaction(ctx, commit))
-	}
-	for range 3 {
-		must(t, tx.BeginTransaction())
-		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Definitions(), Key: []byte("gone")}).FirstErr())
-		must(t, tx.EndTransaction(ctx, kgo.TryCommit))
-	}
-	c.Compact()
-	var keys []string
-	must(t, a.ReadCompacted(ctx, testNS.Definitions(), func(r events.Record) error {
-		keys = append(keys, string(r.Key)+"="+string(r.Value))
-		return nil
-	}))
-	if len(keys) == 0 || keys[0] != "k=true" || slices.Contains(keys, "k=false") {
-		t.Errorf("read %q", keys)
-	}
-	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
-	must(t, err)
-	defer d.Close()
-	must(t, d.ReadToEndNow(ctx))
-}
-
-func TestDefinitionsAreReadToTheEndAsOfTheCall(t *testing.T) {
-	_, cfg := fake(t)
-	a, p, ctx := openAdmin(t, cfg), openProducer(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 1})
-	must(t, err)
-	var mu sync.Mutex
-	seen := make(map[string]bool)
-	d, err := kafka.WatchDefinitions(ctx, cfg, func(r events.Record) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[string(r.Key)] = true
-	})
-	must(t, err)
-	defer d.Close()
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 25 {
-				key := fmt.Sprintf("order/%d.%d", w, i)
-				if err := p.Send(ctx, events.Record{Topic: testNS.Definitions(), Partition: -1, Key: []byte(key), Value: []byte("{}")}); err != nil {
-					t.Error(err)
-					return
-				}
-				if err := d.ReadToEndNow(ctx); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				ok := seen[key] && seen["format"]
-				mu.Unlock()
-				if !ok {
-					t.Errorf("%s was written before the call and not seen after it", key)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	d.Close()
-	if err := d.Err(); err != nil {
-		t.Errorf("after Close: %v", err)
-	}
-	if err := d.ReadToEndNow(ctx); err == nil {
-		t.Error("reading to the end after Close succeeded")
-	}
-}
-
-func TestDefinitionsOfNoNamespaceEndTheWatch(t *testing.T) {
-	_, cfg := fake(t)
-	d, err := kafka.WatchDefinitions(bounded(t), cfg, func(events.Record) {})
-	must(t, err)
-	defer d.Close()
-	<-d.Done()
-	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "test.definitions") {
-		t.Errorf("got %v", err)
 	}
 }
 

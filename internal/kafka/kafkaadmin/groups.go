@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // Kafka has three kinds of groups, each with its own requests: classic ones, which Waybill's roles and agents join;
@@ -75,7 +76,7 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 		if m.InstanceID != nil {
 			member.InstanceID = *m.InstanceID
 		}
-		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == kafka.ProtocolName {
+		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == groupmember.ProtocolName {
 			member.Owner = string(joined.UserData)
 		}
 		if owned, ok := m.Assigned.AsConsumer(); ok {

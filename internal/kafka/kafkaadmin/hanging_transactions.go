@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // hangingFor is how long a transaction must have been idle before it can be reported: the end of a transaction reaches
@@ -24,7 +25,7 @@ const hangingFor = 15 * time.Second
 // know them. An operator has to abort them. It checks the namespace's topics and the partition with the offsets of the
 // schedulers' group, which open transactions block likewise. With an error it returns what it found in the partitions
 // that it could check.
-func (a *Admin) Hanging(ctx context.Context) ([]*kafka.HangingError, error) {
+func (a *Admin) Hanging(ctx context.Context) ([]*logreader.HangingError, error) {
 	topics, err := a.transactional(ctx)
 	if err != nil {
 		return nil, err
@@ -55,13 +56,13 @@ func (a *Admin) Hanging(ctx context.Context) ([]*kafka.HangingError, error) {
 	if err != nil {
 		return nil, err
 	}
-	var hanging []*kafka.HangingError
+	var hanging []*logreader.HangingError
 	for _, d := range open {
 		if !underWay(d, known) {
-			hanging = append(hanging, &kafka.HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, Brokers: a.cfg.Brokers})
+			hanging = append(hanging, &logreader.HangingError{Topic: d.Topic, Partition: d.Partition, Producer: d.ProducerID, Epoch: d.ProducerEpoch, Start: d.CurrentTxnStartOffset, Brokers: a.cfg.Brokers})
 		}
 	}
-	slices.SortFunc(hanging, func(a, b *kafka.HangingError) int {
+	slices.SortFunc(hanging, func(a, b *logreader.HangingError) int {
 		return slices.Compare([]string{a.Topic, fmt.Sprintf("%09d", a.Partition)}, []string{b.Topic, fmt.Sprintf("%09d", b.Partition)})
 	})
 	return hanging, unseen
@@ -82,12 +83,12 @@ func (a *Admin) transactional(ctx context.Context) (kadm.TopicsSet, error) {
 		}
 	}
 	// The broker lists internal topics only if they are requested by name.
-	internal, err := kafka.Metadata(ctx, a.adm, kafka.OffsetsTopic)
+	internal, err := kafka.Metadata(ctx, a.adm, logreader.OffsetsTopic)
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", kafka.OffsetsTopic, err)
+		return nil, fmt.Errorf("look up %s: %w", logreader.OffsetsTopic, err)
 	}
-	if t := internal.Topics[kafka.OffsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
-		topics.Add(kafka.OffsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
+	if t := internal.Topics[logreader.OffsetsTopic]; t.Err == nil && len(t.Partitions) > 0 {
+		topics.Add(logreader.OffsetsTopic, offsetsPartition(a.cfg.Namespace.SchedulerGroup(), int32(len(t.Partitions))))
 	}
 	return topics, nil
 }

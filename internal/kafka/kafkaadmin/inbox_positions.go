@@ -7,12 +7,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // PositionFinding is a position of the scheduler group that schedulers don't use unchanged.
 type PositionFinding struct {
-	kafka.Position
-	Fault kafka.PositionFault
+	groupmember.Position
+	Fault groupmember.PositionFault
 }
 
 // InboxPositions returns the positions of the scheduler group that schedulers don't use unchanged, in the order of
@@ -37,10 +38,10 @@ func (a *Admin) InboxPositions(ctx context.Context) ([]PositionFinding, error) {
 	for i, topic := range topics {
 		for _, c := range (kadm.OffsetResponses{topic: commits[topic]}).Sorted() {
 			at := kafka.TopicPartition{Topic: topic, Partition: c.Partition}
-			p := kafka.Position{Topic: topic, Partition: c.Partition, Offset: c.At, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
-			_, _, fault := kafka.JudgePosition(kafka.PositionCommit{Offset: c.At, Metadata: c.Metadata}, ids[i], p.Start, p.End)
+			p := groupmember.Position{Topic: topic, Partition: c.Partition, Offset: c.At, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
+			_, _, fault := groupmember.JudgePosition(groupmember.PositionCommit{Offset: c.At, Metadata: c.Metadata}, ids[i], p.Start, p.End)
 			if end, cut := cuts[at]; cut && fault == "" && p.IsCut() {
-				p.End, fault = end, kafka.PositionCut
+				p.End, fault = end, groupmember.PositionCut
 			}
 			if fault != "" && p.End >= 0 {
 				found = append(found, PositionFinding{p, fault})
@@ -97,7 +98,7 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	for p, offset := range offsets {
 		_, cut := cuts[kafka.TopicPartition{Topic: topic, Partition: p}]
 		c, ok := commits.Lookup(topic, p)
-		if at := (kafka.Position{Topic: topic, Partition: p, Offset: c.At, Start: starts[p], End: ends[p], Metadata: ""}); ok && (c.At > ends[p] || cut && at.IsCut()) {
+		if at := (groupmember.Position{Topic: topic, Partition: p, Offset: c.At, Start: starts[p], End: ends[p], Metadata: ""}); ok && (c.At > ends[p] || cut && at.IsCut()) {
 			continue
 		}
 		whole[p] = offset

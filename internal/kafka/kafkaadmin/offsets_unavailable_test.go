@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -48,7 +48,7 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 	if _, err := admin.CommittedEndOffsets(r.Ctx, r.Topic); !errors.Is(err, kerr.UnknownServerError) {
 		t.Errorf("all ends: %v", err)
 	}
-	reader, err := kafka.OpenRestorer(r.Config, nil)
+	reader, err := logreader.OpenRestorer(r.Config, nil)
 	must(t, err)
 	t.Cleanup(reader.Close)
 	n := 0
@@ -60,10 +60,10 @@ func TestOnePartitionThatSaysNothingStopsNoOther(t *testing.T) {
 		t.Errorf("Read gave %d records, %v", n, err)
 	}
 	n = 0
-	if reached, err := reader.ReadAll(r.Ctx, r.Topic, kafka.Range{Partitions: []int32{0}}, count, nil); err != nil || n != 3 || reached[0] != 3 {
+	if reached, err := reader.ReadAll(r.Ctx, r.Topic, logreader.Range{Partitions: []int32{0}}, count, nil); err != nil || n != 3 || reached[0] != 3 {
 		t.Errorf("ReadAll gave %d records, to %v, %v", n, reached, err)
 	}
-	if _, err := reader.ReadAll(r.Ctx, r.Topic, kafka.Range{Partitions: []int32{1}}, count, nil); !errors.Is(err, kerr.UnknownServerError) {
+	if _, err := reader.ReadAll(r.Ctx, r.Topic, logreader.Range{Partitions: []int32{1}}, count, nil); !errors.Is(err, kerr.UnknownServerError) {
 		t.Errorf("ReadAll of the other: %v", err)
 	}
 	if _, err := reader.Read(r.Ctx, r.Topic, 1, 0, count); !errors.Is(err, kerr.UnknownServerError) {

@@ -1,7 +1,6 @@
 package kafkaadmin_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -71,7 +71,7 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 		}
 
 		seen := make(chan string, 1000)
-		d, err := kafka.WatchDefinitions(ctx, cfg, func(r events.Record) { seen <- string(r.Key) })
+		d, err := logreader.WatchDefinitions(ctx, cfg, func(r events.Record) { seen <- string(r.Key) })
 		must(t, err)
 		defer d.Close()
 		for i := range 20 {
@@ -89,40 +89,6 @@ func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 				}
 				break
 			}
-		}
-	})
-}
-
-// TestTheWatchOutlivesALostConnection checks that a watch waits for unavailable brokers. Until then, ReadToEndNow
-// returns an error.
-func TestTheWatchOutlivesALostConnection(t *testing.T) {
-	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
-		cfg, ctx := configOf(t, b), bounded(t)
-		a, p := openAdmin(t, cfg), openProducer(t, cfg)
-		_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
-		must(t, err)
-		g := &kafkatest.Link{}
-		watched := cfg
-		watched.Dial = g.Dial
-		seen := make(chan string, 100)
-		d, err := kafka.WatchDefinitions(ctx, watched, func(r events.Record) { seen <- string(r.Key) })
-		must(t, err)
-		defer d.Close()
-		must(t, d.ReadToEndNow(ctx))
-		g.Set(true)
-		must(t, p.Send(ctx, events.Record{Topic: cfg.Namespace.Definitions(), Partition: -1, Key: []byte("order/1"), Value: []byte("{}")}))
-		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-		defer cancel()
-		if err := d.ReadToEndNow(short); err == nil {
-			t.Error("read to an end that cannot be reached")
-		}
-		g.Set(false)
-		must(t, d.ReadToEndNow(ctx))
-		if first, second := <-seen, <-seen; first != "format" || second != "order/1" {
-			t.Errorf("saw %q, %q", first, second)
-		}
-		if err := d.Err(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -247,26 +213,5 @@ func TestFormatIsWrittenToALeaderThatHearsLateOfItsTopic(t *testing.T) {
 	must(t, err)
 	if f, err := a.Format(ctx); err != nil || f.Partitions != 2 || refused <= 10 {
 		t.Errorf("the format is %+v, %v, after %d refusals", f, err, refused)
-	}
-}
-
-// TestWatchOfDefinitionsThatAreGoneSaysWhatToDo checks a watch whose topic is deleted, as when a cluster returns
-// without its data. It ends with an error that says what to do.
-func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
-	b := kafkatest.Embedded(t)
-	cfg, ctx := configOf(t, b), bounded(t)
-	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})
-	must(t, err)
-	d, err := kafka.WatchDefinitions(ctx, cfg, func(events.Record) {})
-	must(t, err)
-	t.Cleanup(d.Close)
-	b.DeleteTopic(t, cfg.Namespace.Definitions())
-	select {
-	case <-d.Done():
-	case <-ctx.Done():
-		t.Fatal("it goes on")
-	}
-	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "`waybill topics create`") {
-		t.Errorf("it ended with %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -99,7 +99,7 @@ func TestInboxThatWasCutOffAndHasGrown(t *testing.T) {
 	if len(read) > 0 {
 		t.Errorf("read %q of a log that was cut off", read)
 	}
-	if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Partition != p {
+	if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != groupmember.PositionCut || found[0].Partition != p {
 		t.Errorf("the doctor finds %+v", found)
 	}
 	admin, err := kafkaadmin.Open(s.Config)

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 const (
@@ -31,7 +31,7 @@ func (l *Worker) unfenced(err error) error {
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+kafka.DuplicateAfter(l.cfg.SessionTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+groupmember.DuplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
 	var since time.Time // when the instance id became another member's; zero: it isn't
 	for began := time.Now(); ; {
@@ -51,8 +51,8 @@ func (l *Worker) unfenced(err error) error {
 			since = time.Time{}
 		}
 		switch {
-		case !since.IsZero() && time.Since(since) > kafka.DuplicateAfter(l.cfg.SessionTimeout):
-			if duplicate := kafka.FindDuplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
+		case !since.IsZero() && time.Since(since) > groupmember.DuplicateAfter(l.cfg.SessionTimeout):
+			if duplicate := groupmember.FindDuplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
 				return duplicate
 			}
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -58,7 +59,7 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 				if committed || !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 					t.Fatalf("committed %v, %v; want that it is fenced", committed, err)
 				}
-				if _, is := errors.AsType[*kafka.DuplicateInstanceError](err); is != duplicate {
+				if _, is := errors.AsType[*groupmember.DuplicateInstanceError](err); is != duplicate {
 					t.Errorf("has a duplicate: %v, says %v", duplicate, err)
 				}
 			})
@@ -144,7 +145,7 @@ func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
 		untilAssigned(t, l, testPartitions)
 		before, _ := l.Member(0)
 
-		balancer := kafka.NewBalancer(testPartitions)
+		balancer := groupmember.NewBalancer(testPartitions)
 		join := kmsg.NewPtrJoinGroupRequest()
 		join.Group, join.InstanceID, join.ProtocolType = cfg.Group, &cfg.InstanceID, "consumer"
 		join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(cfg.SessionTimeout.Milliseconds()), int32(cfg.TransactionTimeout.Milliseconds())

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -102,14 +103,14 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 type owner struct {
 	site      *site
 	worker    *schedulerworker.Worker
-	restorer  *kafka.Restorer
+	restorer  *logreader.Restorer
 	restored  map[int32]uint64
 	reflected []events.Record // inputs of committed transactions
 }
 
 func (s *site) open(t testing.TB, cfg schedulerworker.Config) *owner {
 	t.Helper()
-	r, err := kafka.OpenRestorer(cfg.Config, &kafka.RestoreListener{
+	r, err := logreader.OpenRestorer(cfg.Config, &logreader.RestoreListener{
 		Fenced:    func(id string) { t.Logf("fenced %s", id) },
 		NotFenced: func(topic string, p int32, err error) { t.Errorf("%s/%d not fenced: %v", topic, p, err) },
 	})

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // A commit of the group can be ahead of the log of events. A broker that dies can lose the markers of a transaction in
@@ -154,7 +154,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 			err = fmt.Errorf("whether events/%d has offset %d, which a commit names, can't be told", p, event)
 		case absent:
 			for _, topic := range l.cfg.Topics {
-				l.positionFault(kafka.Position{Topic: topic, Partition: p, Offset: -1, Start: -1, End: -1, Metadata: kafka.FormatPositionMark(l.positions.ids[topic], event)}, kafka.PositionRolledBack)
+				l.positionFault(groupmember.Position{Topic: topic, Partition: p, Offset: -1, Start: -1, End: -1, Metadata: groupmember.FormatPositionMark(l.positions.ids[topic], event)}, groupmember.PositionRolledBack)
 			}
 			err = l.Rewind(ctx, p)
 		case present:

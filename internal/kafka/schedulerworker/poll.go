@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // Poll returns at most MaxPollRecords records of inboxes that aren't paused. It returns (nil, nil) after FetchMaxWait
@@ -32,10 +33,10 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 	}
 	l.gate.WithGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
 	fetches, waited := l.poller.Poll(ctx)
-	l.quarantine(kafka.TakeUnreadable(fetches), time.Now())
+	l.quarantine(groupmember.TakeUnreadable(fetches), time.Now())
 	now := l.sinceOpened(time.Now())
 	l.lastPoll.Store(now)
-	err := kafka.FetchError(ctx, fetches, l.onDataLost, l.duplicate)
+	err := groupmember.FetchError(ctx, fetches, l.onDataLost, l.duplicate)
 	if err == nil {
 		err = errors.Join(l.checkFetchedTopics(fetches), l.positions.endReason())
 	}
@@ -65,12 +66,10 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // quarantine pauses and reports unreadable partitions.
-func (l *Worker) quarantine(found []kafka.UnreadablePartition, now time.Time) {
+func (l *Worker) quarantine(found []groupmember.UnreadablePartition, now time.Time) {
 	for _, x := range found {
 		l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Pause(g, x.At, now) })
-		if l.cfg.Listener.Corrupt != nil {
-			l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
-		}
+		l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
 	}
 }
 

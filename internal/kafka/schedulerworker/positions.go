@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
 // positions has a worker's positions in its inboxes. The client's goroutines and the worker's use it.
@@ -21,7 +22,7 @@ type positions struct {
 	ids map[string]string // ids of the inboxes' topics, by name
 
 	mu      sync.Mutex
-	fetched map[kafka.TopicPartition]kafka.PositionCommit
+	fetched map[kafka.TopicPartition]groupmember.PositionCommit
 	events  lastEvents
 	// rewound has the assignments of partitions whose inboxes are read from their starts; see Rewind.
 	rewound map[int32]uint64
@@ -36,7 +37,7 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, q := range t.Partitions {
-				c := kafka.PositionCommit{Offset: q.Offset}
+				c := groupmember.PositionCommit{Offset: q.Offset}
 				if q.Metadata != nil {
 					c.Metadata = *q.Metadata
 				}
@@ -47,7 +48,7 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 }
 
 // takeFetched removes and returns the fetched commit of a partition.
-func (p *positions) takeFetched(at kafka.TopicPartition) kafka.PositionCommit {
+func (p *positions) takeFetched(at kafka.TopicPartition) groupmember.PositionCommit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.fetched[at]
@@ -76,10 +77,10 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 		for p, given := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
 			c := fetched[at]
-			found := kafka.Position{Topic: topic, Partition: p, Offset: c.Offset, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
-			from, atStart, fault := kafka.JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
+			found := groupmember.Position{Topic: topic, Partition: p, Offset: c.Offset, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
+			from, atStart, fault := groupmember.JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
 			if !atStart && l.isAhead(l.home(p), c, events) {
-				atStart, fault = true, kafka.PositionRolledBack
+				atStart, fault = true, groupmember.PositionRolledBack
 			}
 			if l.isRewound(l.home(p)) {
 				atStart, fault = true, ""
@@ -91,7 +92,7 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 				// The offset of the start, not "the start": an abort returns to it, and for "the start" the client
 				// would return to 0, which may have been trimmed.
 				ps[p] = kgo.NewOffset().At(found.Start)
-			case fault == kafka.PositionTrimmed, found.Start == c.Offset:
+			case fault == groupmember.PositionTrimmed, found.Start == c.Offset:
 				// The log has none of the records that were read, so their leader epoch is useless: an embedded broker
 				// considers an empty log truncated at 0.
 				ps[p] = kgo.NewOffset().At(from)
@@ -106,14 +107,14 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 
 // fetched removes and returns the fetched commits of some partitions, and the events that they name, by partition of
 // the events topic.
-func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[kafka.TopicPartition]kafka.PositionCommit, named map[int32][]int64) {
-	fetched, named = map[kafka.TopicPartition]kafka.PositionCommit{}, map[int32][]int64{}
+func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[kafka.TopicPartition]groupmember.PositionCommit, named map[int32][]int64) {
+	fetched, named = map[kafka.TopicPartition]groupmember.PositionCommit{}, map[int32][]int64{}
 	for topic, ps := range offsets {
 		for p := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
 			c := l.positions.takeFetched(at)
 			fetched[at] = c
-			if _, event, marked := kafka.ParsePositionMark(c.Metadata); marked && event >= 0 {
+			if _, event, marked := groupmember.ParsePositionMark(c.Metadata); marked && event >= 0 {
 				named[l.home(p)] = append(named[l.home(p)], event)
 			}
 		}
@@ -122,8 +123,8 @@ func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[k
 }
 
 // isAhead reports whether an otherwise valid commit belongs to a transaction whose events the log doesn't have.
-func (l *Worker) isAhead(home int32, c kafka.PositionCommit, events map[int32]map[int64]presence) bool {
-	_, event, _ := kafka.ParsePositionMark(c.Metadata)
+func (l *Worker) isAhead(home int32, c groupmember.PositionCommit, events map[int32]map[int64]presence) bool {
+	_, event, _ := groupmember.ParsePositionMark(c.Metadata)
 	if event < 0 {
 		return false
 	}
@@ -137,11 +138,11 @@ func (l *Worker) isAhead(home int32, c kafka.PositionCommit, events map[int32]ma
 }
 
 // positionFault reports a fault of a position and pauses an inbox that can't be read.
-func (l *Worker) positionFault(at kafka.Position, fault kafka.PositionFault) {
+func (l *Worker) positionFault(at groupmember.Position, fault groupmember.PositionFault) {
 	if fault == "" {
 		return
 	}
-	if fault == kafka.PositionCut {
+	if fault == groupmember.PositionCut {
 		in, known := kafka.TopicPartition{Topic: at.Topic, Partition: at.Partition}.Inbox(), false
 		l.gate.WithGate(func(g *inboxgate.Gate) {
 			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
@@ -151,9 +152,7 @@ func (l *Worker) positionFault(at kafka.Position, fault kafka.PositionFault) {
 			return
 		}
 	}
-	if f := l.cfg.Listener.Position; f != nil {
-		f(at, fault)
-	}
+	l.cfg.Listener.Position(at, fault)
 }
 
 // isCutOff reports whether an inbox is paused because its log ends below its position.
@@ -191,7 +190,7 @@ func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := kafka.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := groupmember.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -207,7 +206,7 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 			return err
 		}
 		for j := range t.Partitions {
-			text := kafka.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := groupmember.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -251,9 +250,9 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	starts, ends := l.logBounds(ctx, topics)
 	for _, topic := range topics {
 		at := kafka.TopicPartition{Topic: topic, Partition: p}
-		found := kafka.Position{Topic: topic, Partition: p, Offset: below[topic], Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
+		found := groupmember.Position{Topic: topic, Partition: p, Offset: below[topic], Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
 		if found.End >= 0 && found.Offset > found.End {
-			l.positionFault(found, kafka.PositionCut)
+			l.positionFault(found, groupmember.PositionCut)
 		}
 	}
 }
@@ -342,14 +341,12 @@ func (l *Worker) isRewound(p int32) bool {
 // truncation point. If the log starts at or above the position, or its bounds are unknown, no such record is known: the
 // next Poll fails, and a new client continues.
 func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
-	if f := l.cfg.Listener.DataLost; f != nil {
-		f(lost)
-	}
+	l.cfg.Listener.DataLost(lost)
 	at := kafka.TopicPartition{Topic: lost.Topic, Partition: lost.Partition}
 	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
-	found := kafka.Position{Topic: lost.Topic, Partition: lost.Partition, Offset: lost.ConsumedTo, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
+	found := groupmember.Position{Topic: lost.Topic, Partition: lost.Partition, Offset: lost.ConsumedTo, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
 	if found.IsCut() {
-		l.positionFault(found, kafka.PositionCut)
+		l.positionFault(found, groupmember.PositionCut)
 		return
 	}
 	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))

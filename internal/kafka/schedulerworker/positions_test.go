@@ -13,7 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -26,7 +26,7 @@ type positionFaults struct {
 }
 
 func (f *positionFaults) listener() *schedulerworker.Listener {
-	return &schedulerworker.Listener{Position: func(at kafka.Position, fault kafka.PositionFault) {
+	return &schedulerworker.Listener{Position: func(at groupmember.Position, fault groupmember.PositionFault) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.all = append(f.all, fmt.Sprintf("%s %s", fault, at))
@@ -123,7 +123,7 @@ func TestCommitsOfOthersAreNotUsed(t *testing.T) {
 
 		for i, metadata := range []string{"", "by hand", "waybill/1 anotherTopicsIdOf22Chars"} {
 			s.commitAs(t, topic, 4, 3, metadata)
-			if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionForeign {
+			if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != groupmember.PositionForeign {
 				t.Errorf("metadata %q: the doctor finds %+v", metadata, found)
 			}
 			l = openWorker(t, cfg)
@@ -182,7 +182,7 @@ func TestInboxThatEndsBelowItsPositionIsNotRead(t *testing.T) {
 				if by == "the log of events" {
 					return
 				}
-				if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != kafka.PositionCut || found[0].Offset != 50 || found[0].End != 2 {
+				if found := s.positionsFound(t); len(found) != 1 || found[0].Fault != groupmember.PositionCut || found[0].Offset != 50 || found[0].End != 2 {
 					t.Errorf("the doctor finds %+v", found)
 				}
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -114,8 +115,8 @@ func TestCorruptionStopsItsPartition(t *testing.T) {
 	c := kafkatest.KafkaNodes(t, 1, nil)
 	t.Run("follower", func(t *testing.T) {
 		d, told := openCorrupt(t, c, "test.events"), make(chan string, 100)
-		f, err := kafka.OpenFollower(t.Context(), kafka.FollowerConfig{Config: d.cfg, Group: "test.supervisor", Topics: []string{d.topic}, Partitions: 2,
-			Listener: &kafka.FollowerListener{Corrupt: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
+		f, err := logreader.OpenFollower(t.Context(), logreader.FollowerConfig{Config: d.cfg, Group: "test.supervisor", Topics: []string{d.topic}, Partitions: 2,
+			Listener: &logreader.FollowerListener{Corrupt: func(topic string, p int32, err error) { told <- fmt.Sprintf("%s/%d: %v", topic, p, err) }}})
 		if err != nil {
 			t.Fatal(err)
 		}

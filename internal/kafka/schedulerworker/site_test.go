@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -34,9 +34,9 @@ func each(t *testing.T, fn func(t *testing.T, s *site)) {
 	kafkatest.EachSite(t, func(t *testing.T, s *kafkatest.Site) { fn(t, &site{s}) })
 }
 
-func (s *site) restorer(t testing.TB, l *kafka.RestoreListener) *kafka.Restorer {
+func (s *site) restorer(t testing.TB, l *logreader.RestoreListener) *logreader.Restorer {
 	t.Helper()
-	r, err := kafka.OpenRestorer(s.Config, l)
+	r, err := logreader.OpenRestorer(s.Config, l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -93,18 +95,16 @@ type Listener struct {
 	OffsetsUnstable func(partitions []int32)
 	// Position: the position of an inbox can't be used as it is. It may also be called from the client's
 	// goroutines.
-	Position func(at kafka.Position, fault kafka.PositionFault)
+	Position func(at groupmember.Position, fault groupmember.PositionFault)
 }
 
 func (c *Config) validate() error {
 	var faults []error
-	c.SessionTimeout = cmp.Or(c.SessionTimeout, kafka.DefaultSessionTimeout)
-	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, kafka.DefaultTransactionTimeout)
-	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, kafka.DefaultFetchMaxWait)
-	c.MaxPollRecords = cmp.Or(c.MaxPollRecords, kafka.DefaultMaxPollRecords)
-	if c.Listener == nil {
-		c.Listener = &Listener{}
-	}
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, groupmember.DefaultSessionTimeout)
+	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, groupmember.DefaultTransactionTimeout)
+	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, groupmember.DefaultFetchMaxWait)
+	c.MaxPollRecords = cmp.Or(c.MaxPollRecords, groupmember.DefaultMaxPollRecords)
+	c.Listener = listener.Complete(c.Listener)
 	if c.Group == "" {
 		faults = append(faults, errors.New("no consumer group"))
 	}
@@ -151,8 +151,8 @@ func (c *Config) validate() error {
 type Worker struct {
 	cfg            Config
 	session        *kgo.GroupTransactSession
-	balancer       *kafka.Balancer
-	poller         kafka.Poller
+	balancer       *groupmember.Balancer
+	poller         groupmember.Poller
 	tail           *brokerclock.Tail
 	pendingOffsets pendingOffsets
 	positions      positions
@@ -162,8 +162,8 @@ type Worker struct {
 	lastAssigned map[int32]uint64
 	// restored are the assignments that were resumed after their restore.
 	restored    map[int32]uint64
-	gate        *kafka.Gate
-	quarantines kafka.Quarantines
+	gate        *groupmember.Gate
+	quarantines groupmember.Quarantines
 	// polled counts the records that were returned since the last commit or abort; polledFrom has the assignment number
 	// that each partition then had.
 	polled     int
@@ -200,15 +200,15 @@ func Open(ctx context.Context, cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, err)
 	}
-	ids, err := kafka.CheckCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
+	ids, err := groupmember.CheckCopartitioned(ctx, cfg.Config, cfg.Topics, cfg.Partitions, true)
 	if err != nil {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, kafka.FinalError(err))
 	}
 	cfg.Reached = true
-	l := &Worker{cfg: cfg, balancer: kafka.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
-		narrow: kafka.NarrowTopics{}, quarantines: kafka.Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.gate = kafka.NewGate(l.balancer, cfg.Topics)
-	l.positions = positions{ids: map[string]string{}, fetched: map[kafka.TopicPartition]kafka.PositionCommit{},
+	l := &Worker{cfg: cfg, balancer: groupmember.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+		narrow: kafka.NarrowTopics{}, quarantines: groupmember.Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
+	l.gate = groupmember.NewGate(l.balancer, cfg.Topics)
+	l.positions = positions{ids: map[string]string{}, fetched: map[kafka.TopicPartition]groupmember.PositionCommit{},
 		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
 		l.positions.ids[topic] = kafka.FormatTopicID(id)
@@ -233,10 +233,10 @@ func Open(ctx context.Context, cfg Config) (*Worker, error) {
 	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
 	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		_ = kafka.CloseClient(session.Client(), cut, kafka.NoMembership)
+		_ = groupmember.CloseClient(session.Client(), cut, groupmember.NoMembership)
 		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, kafka.FinalError(err))
 	}
-	l.poller = kafka.Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
+	l.poller = groupmember.Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
 	go l.watchTopics(life)
 	return l, nil
 }
@@ -264,9 +264,9 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		// Outside of the log the worker fails, and a new one decides the position: see JudgePosition.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
-		kgo.FetchMaxPartitionBytes(kafka.FetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
+		kgo.FetchMaxPartitionBytes(groupmember.FetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
 		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(kafka.HeartbeatInterval(l.cfg.SessionTimeout)),
+		kgo.HeartbeatInterval(groupmember.HeartbeatInterval(l.cfg.SessionTimeout)),
 		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
 
@@ -385,8 +385,8 @@ func (l *Worker) Close() {
 		_, _ = l.session.End(ctx, kgo.TryAbort)
 		l.inCommit.Unlock()
 	}
-	err := kafka.CloseClient(l.session.Client(), l.cancelLife, kafka.Membership{Group: l.cfg.Group, Instance: l.cfg.InstanceID, LeavesOnClose: l.cfg.LeaveOnClose})
-	if err != nil && l.cfg.Listener.LeaveFailed != nil {
+	err := groupmember.CloseClient(l.session.Client(), l.cancelLife, groupmember.Membership{Group: l.cfg.Group, Instance: l.cfg.InstanceID, LeavesOnClose: l.cfg.LeaveOnClose})
+	if err != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}
 }

@@ -1,0 +1,290 @@
+package logreader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+const (
+	readerMaxWait  = 250 * time.Millisecond
+	readerBackoff  = 100 * time.Millisecond
+	readerMaxBytes = 4 << 20
+	// readerMissingTries times readerBackoff is how long a topic may be unknown to a broker before it counts
+	// as deleted: new metadata takes time to spread.
+	readerMissingTries = 20
+	// readerCorruptTries fetches of a batch with a wrong checksum show that it wasn't corrupted in transit.
+	readerCorruptTries = 4
+	// emptyFetchesMax fetches without a record, below the last stable offset, mean that compaction left
+	// nothing there.
+	emptyFetchesMax = 3
+	readCommitted   = 1  // the isolation level in a fetch request
+	sessionlessOnly = -1 // the epoch that asks for no fetch session
+)
+
+// reader reads committed records of one partition in order and knows its exact position. A consumer client
+// doesn't: it silently skips transaction markers and batches that compaction emptied. Its records don't show
+// whether it has reached the end, and a caller that waits for the record before the end could wait forever.
+// Not for concurrent use.
+type reader struct {
+	cl        *kgo.Client
+	adm       *kadm.Client
+	topic     string
+	partition int32
+	bytesMax  int32 // bound of a fetch
+	// compacted: compaction may have removed records. empty counts the last fetches without records below the
+	// last stable offset.
+	compacted bool
+	empty     int
+
+	leader      int32
+	topicID     [16]byte
+	leaderKnown bool
+	batches     *batchReader // the last response; it owns the position
+
+	// lastErr is the retriable error of the last call of next, or nil. missing counts the last calls that found
+	// no topic.
+	lastErr error
+	missing int
+
+	// tell, which may be nil, receives corrupt batches. strict: the reader doesn't wait for them to become readable. It
+	// skips them if tell is set, and otherwise fails. Without strict it retries, because another replica may have an
+	// intact copy, and calls tell at tries whose number is a power of 2.
+	tell    func(*CorruptError)
+	strict  bool
+	corrupt int // number of consecutive calls that found corruption
+}
+
+func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
+	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatchReader(topic, partition, from, false)}
+}
+
+// newReusingReader is newReader with reused buffers: the records that next returns, with keys, values and
+// headers, are valid until its next call.
+func newReusingReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
+	r := newReader(cl, topic, partition, from)
+	r.batches = newBatchReader(topic, partition, from, true)
+	return r
+}
+
+// position is the next offset to read.
+func (r *reader) position() int64 { return r.batches.position }
+
+// seek sets the next offset to read.
+func (r *reader) seek(offset int64) { r.batches.seek(offset) }
+
+// next returns the next records and advances the position. It returns none after readerMaxWait at the end of the
+// partition, and after a retriable error, which lastErr then holds: call it again until ctx ends. Errors that it
+// returns are final.
+func (r *reader) next(ctx context.Context) ([]events.Record, error) {
+	records, err := r.readChunk(ctx)
+	if err == nil {
+		r.lastErr, r.missing, r.corrupt = nil, 0, 0
+		return records, nil
+	}
+	r.empty = 0
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if d, is := errors.AsType[*CorruptError](err); is {
+		switch r.corrupt++; {
+		case r.corrupt < readerCorruptTries:
+		case r.strict:
+			return nil, r.skipBatch(d)
+		case r.tell != nil && r.corrupt&(r.corrupt-1) == 0:
+			r.tell(d)
+		}
+	}
+	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position(), err)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		r.missing++
+	}
+	switch {
+	case r.missing > readerMissingTries:
+		return nil, fmt.Errorf("%w; it was deleted, or the cluster has lost its data: `waybill topics create` creates it again, without its records", err)
+	case kafka.IsFinal(err):
+		return nil, err
+	}
+	r.lastErr, r.leaderKnown = err, false
+	select {
+	case <-time.After(readerBackoff):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// skipBatch continues after a corrupt batch if tell is set; otherwise it returns the error.
+func (r *reader) skipBatch(d *CorruptError) error {
+	if r.tell == nil || d.Next <= r.position() {
+		return d
+	}
+	r.tell(d)
+	r.seek(d.Next)
+	r.corrupt = 0
+	return nil
+}
+
+// readChunk returns the next records of the last response, or fetches another.
+func (r *reader) readChunk(ctx context.Context) ([]events.Record, error) {
+	for fetched := false; ; fetched = true {
+		before := r.position()
+		records, err := r.batches.next()
+		switch {
+		case len(records) > 0 || err != nil || r.position() > before:
+			return records, err
+		case fetched:
+			return nil, errors.New("the broker's response has no complete record batch at the position")
+		}
+		if err := r.fetch(ctx); err != nil {
+			return nil, err
+		}
+		if len(r.batches.rest) == 0 {
+			return nil, nil
+		}
+	}
+}
+
+// fetch requests records from the position on.
+func (r *reader) fetch(ctx context.Context) error {
+	if err := r.findLeader(ctx); err != nil {
+		return err
+	}
+	req := fetchRequest(readerMaxWait)
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position(), r.bytesMax
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID = r.topic, r.topicID
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+
+	resp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	fetched, err := r.checkResponse(resp.(*kmsg.FetchResponse))
+	if err != nil {
+		return err
+	}
+	r.batches.startResponse(fetched)
+	return r.skipEmpty(fetched)
+}
+
+// noDataError is a response without an error and without information about the partition. It must not be
+// taken for the end of the log.
+type noDataError struct {
+	why   string
+	pause time.Duration // the throttle time, which the client observes
+}
+
+func (e *noDataError) Error() string {
+	if e.pause > 0 {
+		return fmt.Sprintf("the broker %s, and throttles the client for %v: a quota is used up", e.why, e.pause)
+	}
+	return "the broker " + e.why
+}
+
+// checkResponse returns the partition of a response. Apache Kafka answers a throttled client without an error and
+// leaves out all partitions (KIP-219). A reader that took this for the end of the log would skip all events of
+// the partition.
+func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return nil, err
+	}
+	pause := time.Duration(answer.ThrottleMillis) * time.Millisecond
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 || answer.Topics[0].Partitions[0].Partition != r.partition {
+		return nil, &noDataError{"left the partition out of its answer", pause}
+	}
+	p := &answer.Topics[0].Partitions[0]
+	err := kerr.ErrorForCode(p.ErrorCode)
+	switch {
+	case err != nil || len(p.RecordBatches) > 0:
+	case pause > 0:
+		err = &noDataError{"gave no records", pause}
+	case p.PreferredReadReplica >= 0:
+		err = &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
+	case p.LastStableOffset < r.position():
+		// A new leader may not know the high watermark yet, and reports no error. Until it does it refuses only
+		// ListOffsets (KIP-207).
+		err = &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
+	}
+	return p, err
+}
+
+// skipEmpty checks a response without records. Transaction markers and aborted records do arrive as batches. So if
+// committed records end further on, records were removed. Only compaction may do that; in other topics they are lost.
+func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
+	switch {
+	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
+		r.empty = 0
+	case !r.compacted:
+		return &CorruptError{Topic: r.topic, Partition: r.partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
+	default:
+		if r.empty++; r.empty == emptyFetchesMax {
+			r.seek(p.LastStableOffset)
+			r.empty = 0
+		}
+	}
+	return nil
+}
+
+// findLeader looks up the partition's leader, unless it is known.
+func (r *reader) findLeader(ctx context.Context) error {
+	if r.leaderKnown {
+		return nil
+	}
+	meta, err := kafka.Metadata(ctx, r.adm, r.topic)
+	if err != nil {
+		return err
+	}
+	t := meta.Topics[r.topic]
+	if t.Err != nil {
+		return t.Err
+	}
+	p, ok := t.Partitions[r.partition]
+	switch {
+	case !ok:
+		return kerr.UnknownTopicOrPartition
+	case p.Leader < 0:
+		return kerr.LeaderNotAvailable
+	case p.Err != nil && !kerr.IsRetriable(p.Err):
+		return p.Err
+	}
+	r.leader, r.topicID, r.leaderKnown = p.Leader, [16]byte(t.ID), true
+	return nil
+}
+
+// ReadCompacted calls fn with the committed records of a compacted topic, partition by partition, in offset order: of
+// each partition of ends those in [start, end). An error of fn ends the read.
+func ReadCompacted(ctx context.Context, cl *kgo.Client, topic string, starts, ends map[int32]int64, fn func(events.Record) error) error {
+	for _, p := range slices.Sorted(maps.Keys(ends)) {
+		r := newReader(cl, topic, p, starts[p])
+		r.compacted = true
+		for r.position() < ends[p] {
+			batch, err := r.next(ctx)
+			if err != nil {
+				return errors.Join(err, r.lastErr)
+			}
+			for _, record := range batch {
+				if record.Offset >= ends[p] {
+					break
+				}
+				if err := fn(record); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
