@@ -248,9 +248,8 @@ var decisionMutations = []mutation{
 		`u && !`, `!u &&`,
 		"scheduler", "TestTranscripts"),
 	one("undo-beside-an-attempt", "scheduler.decider.advanceUndo",
-		`if s.State == events.StepRunning {
-			return
-		}`, ``,
+		`case s.State == events.StepRunning:
+			return`, ``,
 		"scheduler", "TestTranscripts"),
 	one("attempt-within-the-task", "scheduler.decider.attemptDeadline",
 		`== events.Do && d.Task.CompleteBy.Before(by)`, `!= events.Do && k != events.Undo`,
