@@ -83,6 +83,7 @@ const (
 	PhaseWaiting              // the attempt ended before; the next one is due later
 	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
 	PhaseFired                // such a step ended: its timer was due
+	PhaseGoesOn               // the attempt goes on: its agent reported progress
 )
 
 // Ends reports whether an attempt in this phase has just ended.
@@ -118,15 +119,4 @@ func (a *About) Error() *Error {
 		return nil
 	}
 	return *a.Failure
-}
-
-// Carried returns the fact's JSON value: its own, or else the details of its error; nil: none.
-func (a *About) Carried() *json.RawMessage {
-	if a.Raw != nil {
-		return a.Raw
-	}
-	if err := a.Error(); err != nil {
-		return &err.Details
-	}
-	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // TimeLayout is how instants are written: RFC 3339, UTC, milliseconds.
@@ -55,7 +57,7 @@ func (c *codec) release() {
 		return
 	}
 	c.obj.reset()
-	c.obj.checkNames, c.obj.names = false, nameCheck{}
+	c.obj.checkNames, c.obj.names = false, jsonscan.NameCheck{}
 	*c = codec{obj: c.obj, buf: c.buf[:0]}
 	codecs.Put(c)
 }
@@ -122,7 +124,7 @@ func (c *codec) decode(data []byte, v fielded, level int) error {
 	err := c.obj.scan(data, level)
 	if err == nil {
 		v.fields(c)
-		if err = c.err; err == nil && c.obj.names.maybeDuplicate {
+		if err = c.err; err == nil && c.obj.names.MaybeDuplicate {
 			err = checkNames(data)
 		}
 	}
@@ -136,7 +138,7 @@ func (c *codec) find(name string) ([]byte, bool) {
 	if c.inOrder.active {
 		return c.findInOrder(name)
 	}
-	if c.obj.seen&nameBit(name) == 0 {
+	if c.obj.seen&jsonscan.NameBit(name) == 0 {
 		return nil, false // the usual case of an absent member
 	}
 	n := len(c.obj.members)
@@ -174,7 +176,7 @@ func (c *codec) str(name string, v *string) {
 	if !c.decoding {
 		if *v != "" {
 			c.name(name)
-			c.buf = appendQuoted(c.buf, *v)
+			c.buf = jsonscan.AppendString(c.buf, *v)
 		}
 		return
 	}
@@ -218,7 +220,7 @@ func (c *codec) text(name string) []byte {
 	if c.inOrder.active && c.inOrder.lastPlain {
 		return val[1 : len(val)-1]
 	}
-	return unquoteBytes(val)
+	return jsonscan.UnquoteBytes(val)
 }
 
 // appendInstant appends an instant by TimeLayout. It takes a quarter of the time of the standard library.
@@ -466,7 +468,7 @@ func daysTo(year, month int) int {
 // is a value too. A value that was read aliases its record.
 func (c *codec) raw(name string, v *json.RawMessage) {
 	if !c.decoding {
-		if raw := trimSpace(*v); len(raw) > 0 {
+		if raw := jsonscan.TrimSpace(*v); len(raw) > 0 {
 			c.name(name)
 			c.buf = append(c.buf, raw...)
 		}
@@ -488,8 +490,8 @@ func (c *codec) labels(name string, v *map[string]string) {
 			if i > 0 {
 				c.buf = append(c.buf, ',')
 			}
-			c.buf = append(appendQuoted(c.buf, k), ':')
-			c.buf = appendQuoted(c.buf, (*v)[k])
+			c.buf = append(jsonscan.AppendString(c.buf, k), ':')
+			c.buf = jsonscan.AppendString(c.buf, (*v)[k])
 		}
 		c.buf = append(c.buf, '}')
 		return
@@ -588,12 +590,12 @@ func (c *codec) ints(name string, v *[]int) {
 
 // texts is a member that is an array of texts.
 func (c *codec) texts(name string, v *[]string) {
-	write := func(v *string) { c.buf = appendQuoted(c.buf, *v) }
+	write := func(v *string) { c.buf = jsonscan.AppendString(c.buf, *v) }
 	array(c, name, v, write, func(el []byte, v *string) error {
 		if el[0] != '"' {
 			return errors.New("not a string")
 		}
-		*v = unquote(el)
+		*v = jsonscan.Unquote(el)
 		return nil
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // Input is a decoded record of an inbox, which a scheduler consumes. The set of its types is closed.
@@ -96,7 +98,7 @@ type Reply struct {
 	Token   string     // of the attempt, from its request; empty: the reply has none and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
-	Body    json.RawMessage // the output if completed, else an error object (Failure)
+	Body    json.RawMessage // the output if completed, the value of a progress, else an error object (Failure)
 	Source  string          // ce_source; trusted only with the attempt's token; empty: absent, longer than MaxNameBytes, or not UTF-8
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't ask. At most MaxRetryAfter.
@@ -113,7 +115,7 @@ type tokenMatch struct {
 
 func (*Reply) input() {}
 
-// Outcome is the result of an attempt.
+// Outcome is the result of an attempt, or its progress.
 type Outcome string
 
 // The outcomes that ce_outcome may name.
@@ -121,6 +123,7 @@ const (
 	Completed Outcome = "completed"
 	Failed    Outcome = "failed"
 	Rejected  Outcome = "rejected"
+	Progress  Outcome = "progress" // the attempt goes on
 )
 
 // RequestRef names an attempt: ce_request without its task.
@@ -244,11 +247,13 @@ type Control struct {
 	By
 	Task    string
 	Command Command
-	Keep    bool            // cancel: completed steps aren't undone
-	Step    string          // release; resubmit: only with this step in error
-	As      StepState       // release: completed or undone
-	Output  json.RawMessage // release as completed: the step's output
-	ID      string          // the record's ce_id, which the answer repeats
+	Keep    bool // cancel: completed steps aren't undone
+	// Processed allows an undo of a task that has ended as processed.
+	Processed bool
+	Step      string          // release; resubmit: only with this step in error
+	As        StepState       // release: completed or undone
+	Output    json.RawMessage // release as completed: the step's output
+	ID        string          // the record's ce_id, which the answer repeats
 }
 
 func (*Control) input() {}
@@ -256,6 +261,7 @@ func (x *Control) fields(c *codec) {
 	c.str("task", &x.Task)
 	knownText(c, "command", &x.Command)
 	c.bool("keep", &x.Keep)
+	c.bool("processed", &x.Processed)
 	c.str("step", &x.Step)
 	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)
@@ -519,7 +525,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: jsonscan.TrimSpace(r.Value)}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}
@@ -530,10 +536,14 @@ func decodeReply(r *Record) (string, Input, error) {
 		rep.Outcome = Failed
 	case string(Rejected):
 		rep.Outcome = Rejected
+	case string(Progress):
+		if rep.Outcome = Progress; len(rep.Body) > MaxProgressBytes {
+			return "", nil, unusable(ReasonTooLarge, "a progress of %d bytes; at most %d", len(rep.Body), MaxProgressBytes)
+		}
 	case "":
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
 	default:
-		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed or rejected", HeaderOutcome, out)
+		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed, rejected or progress", HeaderOutcome, out)
 	}
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone

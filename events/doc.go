@@ -38,7 +38,7 @@
 //	received        (nothing) -> pending
 //	started         pending -> processing
 //	processed       processing -> processed
-//	undoing         pending processing error -> undoing
+//	undoing         pending processing error processed -> undoing
 //	undone          undoing -> undone
 //	cancelled       undoing error -> cancelled
 //	held            pending processing undoing -> error
@@ -48,6 +48,7 @@
 //
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
+//	progressed      running -> running
 //	completed       running -> completed
 //	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
@@ -61,6 +62,7 @@
 //	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
+//	undo.progressed  undoing -> undoing
 //	undo.completed  undoing -> undone
 //	undo.failed     completed failed cancelled error undoing -> undoing
 //	undo.expired    undoing -> undoing
@@ -72,6 +74,7 @@
 // Undos of steps:
 //
 //	started         (nothing) pending failed waiting -> running
+//	progressed      running -> running
 //	completed       running -> completed
 //	failed          (nothing) pending waiting failed running -> failed
 //	expired         running -> failed
@@ -86,7 +89,7 @@
 //
 //	pending              cancel undo
 //	processing           cancel undo
-//	processed            none
+//	processed            undo
 //	error                cancel resubmit undo release
 //	error, an undo held  cancel resubmit release
 //	undoing              none

@@ -237,7 +237,8 @@ func init() {
 	}
 	for _, k := range []Kind{Do, Undo} {
 		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
-			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
+			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}),
+			newFactKind(AttemptProgressed{Kind: k}))
 	}
 	kinds = append(kinds, stepKindFacts...)
 	for i, k := range kinds {

@@ -183,6 +183,7 @@ func (r *Run) revive() {
 	if r.Rejected {
 		r.Rejected = false
 		r.Generation++
+		r.dropProgress()
 	}
 }
 

@@ -56,6 +56,7 @@ type Attempts struct {
 	Factor         float64
 	Max            time.Duration
 	CoolDown       time.Duration // 0: no attempt past MaxAttempts
+	Heartbeat      time.Duration // the longest silence in an attempt; 0: up to its complete-by
 }
 
 // NewPlan completes a plan: it indexes the steps and encodes the plan. Durations are cut to
@@ -81,7 +82,7 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 }
 
 func (a Attempts) wholeMillis() Attempts {
-	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown} {
+	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown, &a.Heartbeat} {
 		*d = d.Truncate(time.Millisecond)
 	}
 	return a
@@ -158,6 +159,7 @@ func (a *Attempts) fields(c *codec) {
 	c.float("factor", &a.Factor)
 	c.millis("max_ms", &a.Max)
 	c.millis("cool_down_ms", &a.CoolDown)
+	c.millis("heartbeat_ms", &a.Heartbeat)
 }
 
 // maxSharedPlans bounds the table of plans that tasks share. At the bound the table is emptied. Plans in use remain

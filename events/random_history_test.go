@@ -122,7 +122,8 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectNone, RetryAfter: 5 * time.Second, Deferred: true},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
-			&AttemptExpired{Kind: k, Step: id, Attempt: n},
+			&AttemptExpired{Kind: k, Step: id, Attempt: n, Silence: rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(w.T, "silence")},
+			&AttemptProgressed{Kind: k, Step: id, Attempt: n, Progress: drawRaw(w.T)},
 			&AttemptRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
 			&AttemptWaiting{Kind: k, Step: id, Attempt: n, CoolDown: n > 2},
 			&RunErrored{Kind: k, Step: id, Error: &Error{Code: CodeTriesExhausted}},
@@ -141,7 +142,7 @@ func (w *walker) event(f Fact) *Event {
 		e.Due = Millis(e.At.Add(after))
 		e.Policy = &Policy{Timer: k, OnError: OnErrorUndo, CompleteBy: epochStart.Add(time.Hour), FailureCount: w.failures}
 	}
-	switch f.(type) {
+	switch f := f.(type) {
 	case *TaskStarted:
 		arm(TimerTask, time.Hour)
 	case *TaskResumed:
@@ -150,6 +151,11 @@ func (w *walker) event(f Fact) *Event {
 		}
 	case *AttemptStarted:
 		arm(TimerAttempt, 10*time.Second)
+		if f.Attempt%2 == 0 {
+			f.CompleteBy = e.Due.Add(time.Minute)
+		}
+	case *AttemptProgressed:
+		arm(TimerAttempt, 5*time.Second)
 	case *AttemptFailed, *AttemptExpired:
 		if rapid.Bool().Draw(w.T, "due") {
 			arm(TimerFailed, 0)
@@ -434,7 +440,9 @@ func (w *walker) walk(most int) {
 			if len(ok) > 0 {
 				t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
 			}
-			break
+			if ok = w.reopening(); len(ok) == 0 {
+				break
+			}
 		}
 		if len(ok) == 0 {
 			continue // no fact is possible for the drawn steps
@@ -446,6 +454,30 @@ func (w *walker) walk(most int) {
 		}
 		w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
 	}
+}
+
+// reopening returns an undo of a processed task, or nothing. The replay continues from what readers keep of an ended
+// task.
+func (w *walker) reopening() []*Event {
+	if w.live.State != StateProcessed || rapid.Bool().Draw(w.T, "ended") {
+		return nil
+	}
+	w.replayed = w.replayed.Finished()
+	by := By{Who: "ada", Why: "a refund", RequestID: "refund"}
+	undoing := func(processed []byte) *TaskUndoing {
+		return &TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T), Processed: processed}
+	}
+	other := w.live.Clone()
+	other.Seq--
+	changed := w.live.Clone()
+	changed.Prev = "another"
+	if _, err := Evolve(w.live.Clone(), w.event(undoing(changed.Encode())), "h"); err == nil { // a Summary doesn't check hashes
+		w.Fatalf("a processed task is undone with the state of another history")
+	}
+	if wrong := w.accepted([]Fact{undoing(nil), undoing(other.Encode()), undoing([]byte("{}")), undoing(w.live.Finished().Encode())}); len(wrong) > 0 {
+		w.Fatalf("a processed task is undone with the state %s", wrong[0].Fact.(*TaskUndoing).Processed)
+	}
+	return []*Event{w.event(undoing(w.live.Encode()))}
 }
 
 // TestHistories walks random histories of random graphs. After every event the owner's state, a replay of the log and a

@@ -72,8 +72,11 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
+	// The position of a fact is in its golden file, so new facts are last.
 	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
-		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)}, caughtFact())
+		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
+		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
+		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)}, caughtFact())
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -89,6 +92,9 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.Due, e.Policy = instantOf(1800), &Policy{Timer: TimerTask, OnError: OnErrorUndo, CompleteBy: instantOf(1800)}
 	case *AttemptStarted:
 		e.arm(TimerAttempt)
+	case *AttemptProgressed:
+		e.arm(TimerAttempt)
+		e.Policy.Attempts.Heartbeat = 10 * time.Second
 	case *AttemptFailed, *AttemptExpired:
 		e.arm(TimerFailed)
 	case *AttemptWaiting, *CallRepeated:
@@ -122,6 +128,10 @@ func eventSamples() []sample {
 			shared.Input, shared.TaskInput = nil, true
 			b.Fact = &shared
 			all = append(all, sample{name: f.Type() + ".task_input", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if x := withHeartbeat(e); x != nil {
+			all = append(all, sample{name: f.Type() + ".heartbeat", record: x.Record(sampleNS, "scheduler-0", 3, x.Value()), want: x, event: x, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*TaskReceived); ok {
@@ -169,7 +179,7 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 	}
-	return all
+	return append(all, refundSample())
 }
 
 // canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
@@ -180,6 +190,38 @@ func canBeLast(f Fact) bool {
 		return false
 	}
 	return true
+}
+
+// withHeartbeat returns the event as it is if its run has a heartbeat; nil: the fact looks the same.
+func withHeartbeat(e *Event) *Event {
+	if f, ok := e.Fact.(*TaskReceived); ok {
+		b, of := *e, *f
+		rule := sampleAttempts()
+		rule.Heartbeat = 10 * time.Second
+		of.Plan = NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: rule, Undo: &PlanUndo{Agent: "payments", Operation: "refund", Attempts: rule}}})
+		b.Fact = &of
+		return &b
+	}
+	if e.Policy == nil {
+		return nil
+	}
+	b, rule := *e, *e.Policy
+	rule.Attempts.Heartbeat = 10 * time.Second
+	switch f := e.Fact.(type) {
+	case *AttemptStarted:
+		of := *f
+		of.CompleteBy = e.At.Add(time.Hour)
+		b.Fact, b.Policy = &of, &rule
+	case *AttemptExpired:
+		of := *f
+		of.Silence = 10 * time.Second
+		b.Fact, b.Policy = &of, &rule
+	case *AttemptFailed, *AttemptWaiting:
+		b.Policy = &rule
+	default:
+		return nil
+	}
+	return &b
 }
 
 // repliedBy returns the fact with the instance that replied; nil: the fact isn't of a reply.
@@ -194,6 +236,10 @@ func repliedBy(f Fact, instance string) Fact {
 		c.Instance = instance
 		return &c
 	case *AttemptFailed:
+		c := *f
+		c.Instance = instance
+		return &c
+	case *AttemptProgressed:
 		c := *f
 		c.Instance = instance
 		return &c
@@ -254,6 +300,8 @@ func inputSamples() []sample {
 		p.Source, p.Token = "payments-1", sampleToken
 		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, p.Source), p))
 	}
+	progress := &Reply{Task: "order-7", Ref: ref, Outcome: Progress, Effect: EffectUnknown, Source: "payments-1", Token: sampleToken, Body: json.RawMessage(`{"percent":40}`)}
+	all = append(all, inputSample(TypeReply+".progress", Replies, progress.Record(sampleNS, progress.Source), progress))
 	later := &Reply{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, RetryAfter: 4982 * time.Millisecond, Source: "payments-1", Token: sampleToken,
 		Body: json.RawMessage(`{"code":"circuit_open","message":"payments/charge failed too often to be called now"}`)}
 	all = append(all, inputSample(TypeReply+".deferred", Replies, later.Record(sampleNS, later.Source), later))
@@ -268,6 +316,8 @@ func inputSamples() []sample {
 	claimed := By{Claimed: "ada@laptop", Why: "the customer called", RequestID: sampleBy.RequestID}
 	asked := &Control{By: claimed, Task: "order-7", Command: Cancel, ID: claimed.RequestID}
 	all = append(all, inputSample(TypeControl+".claimed", Controls, asked.Record(sampleNS, "cli"), asked))
+	refund := &Control{By: sampleBy, Task: "order-7", Command: UndoTask, Processed: true, ID: sampleBy.RequestID}
+	all = append(all, inputSample(TypeControl+".undo_processed", Controls, refund.Record(sampleNS, "cli"), refund))
 	for _, x := range []*Control{
 		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},
@@ -282,6 +332,8 @@ func inputSamples() []sample {
 func outputSamples() []sample {
 	do := &Request{Task: "order-7", Ref: RequestRef{"charge", Do, 2}, Token: sampleToken, Operation: "charge", CompleteBy: instantOf(30), Traceparent: sampleTrace,
 		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Do, 0), Value: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)}
+	long := *do
+	long.Heartbeat, long.Progress = 7500*time.Millisecond, json.RawMessage(`{"percent":40}`)
 	value, err := UndoValue(UndoOf{IdempotencyKey: do.IdempotencyKey, Outcome: "completed", Input: do.Value, Output: json.RawMessage(`{"receipt":"R-9"}`)},
 		json.RawMessage(`{"reason":"cancelled"}`))
 	if err != nil {
@@ -306,6 +358,7 @@ func outputSamples() []sample {
 	kept := Deadletter(sampleNS, "scheduler-0", &alien, unusable(ReasonUnknownWorkflow, "no workflow \"odrer\""))
 	return []sample{
 		{name: TypeRequest, record: do.Record(sampleNS, "scheduler-0", "payments", 1), want: do, decode: request},
+		{name: TypeRequest + ".heartbeat", record: long.Record(sampleNS, "scheduler-0", "payments", 1), want: &long, decode: request},
 		{name: TypeRequest + ".undo", record: undo.Record(sampleNS, "scheduler-0", "payments", 1), want: undo, decode: request},
 		{name: TypeAnswer, record: accepted.Record(sampleNS, "scheduler-0"), want: accepted, decode: answer},
 		{name: TypeAnswer + ".refused", record: refused.Record(sampleNS, "scheduler-0"), want: refused, decode: answer},
@@ -328,6 +381,11 @@ func snapshotSamples() []sample {
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
 	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
+	busy := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Input: json.RawMessage(`{"total":12.50}`), Plan: samplePlan(), Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepRunning, Attempt: 2, FailureCount: 1,
+			CompleteBy: instantOf(600), Timer: Timer{14, instantOf(24)}, Progress: json.RawMessage(`{"percent":40}`), ProgressAt: instantOf(14)}}},
+		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2}
+	reporting := &Chunk{Tasks: [][]byte{busy.Encode()}}
 	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
 	part := &Chunk{Part: SplitParts(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
@@ -335,6 +393,7 @@ func snapshotSamples() []sample {
 	return []sample{
 		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".open", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 7), open.Encode()), want: open, decode: chunk, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".progress", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), reporting.Encode()), want: reporting, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".finished", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkFinished, 11), finished.Encode()), want: finished, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".part", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 9), part.Encode()), want: part, decode: chunk, inbox: Inboxes},
 	}

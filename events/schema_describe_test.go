@@ -117,7 +117,7 @@ var described = map[string]fieldSchema{
 	"headers.ce_completeby":                {typ: "string", pattern: instantPattern, text: "After this instant nobody waits for the reply: stop working, and send nothing."},
 	"headers.ce_idempotencykey":            {typ: "string", text: "The same for every attempt. A service that has seen it repeats its answer and does nothing."},
 	"headers.ce_request":                   {typ: "string", pattern: `^(.|\n)+/[^/]+/(do|undo)/[1-9][0-9]*/[^/]+$`, text: "Names the attempt, and ends with its secret token: <task>/<step>/<do|undo>/<attempt>/<token>. An agent copies all of it into the reply. A reply without the token is refused."},
-	"headers.ce_outcome":                   {typ: "string", enum: []string{"completed", "failed", "rejected"}, text: "completed: the attempt succeeded. failed: another attempt may succeed. rejected: no other attempt may be made."},
+	"headers.ce_outcome":                   {typ: "string", enum: []string{"completed", "failed", "rejected", "progress"}, text: "completed: the attempt succeeded. failed: another attempt may succeed. rejected: no other attempt may be made. progress: the attempt goes on, and its value is its progress."},
 	"headers.ce_effect":                    {typ: "string", enum: []string{"none", "unknown"}, text: "With failed or rejected: none says that the attempt changed nothing. Absent: unknown, and the step will be undone."},
 	"headers.ce_retryafter":                {typ: "string", pattern: `^[0-9]+(\.[0-9]+)?$`, text: "With failed: the seconds before the next attempt, at most a day. With ce_effect none, the attempt doesn't count as a failure."},
 	"headers.waybill_reason":               {typ: "string", text: "Why the record can't be used, as a code."},
@@ -129,13 +129,13 @@ var described = map[string]fieldSchema{
 	TypeRequest + "/value":                 {text: "The operation's input: any JSON. The input of an undo is an object with undo_of and the members that undo.input adds."},
 	TypeRequest + "/value.undo_of":         {typ: "object", text: "In an undo: the operation to undo. Undoing an operation that never happened must succeed."},
 	TypeRequest + "/value.undo_of.outcome": {typ: "string", enum: []string{"completed", "unknown"}, text: "Whether the operation completed; unknown: it may have."},
-	TypeReply + "/value":                   {text: "The output, which is any JSON, or an error object {code, message, details}."},
+	TypeReply + "/value":                   {text: "The output, which is any JSON, or an error object {code, message, details}, or a progress: any JSON of at most 4 KiB."},
 	TypeDeadletter + "/value":              {text: "The original value, cut to 256 KiB."},
 }
 
 // freeform are the members whose content a schema doesn't restrict.
 var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
-	TypeReply + "/value": true, TypeDeadletter + "/value": true}
+	"waybill.task.undoing.v1/processed": true, TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.
 var wholeRecords = map[string]bool{TypeRequest: true, TypeReply: true, TypeDeadletter: true}
@@ -159,11 +159,11 @@ var schemaTexts = map[string]struct {
 	"waybill.step.skipped.v1":      {"The step is skipped, because its when was false.", []string{"step"}},
 	"waybill.step.released.v1":     {"An operator settled the step by hand.", []string{"step", "as"}},
 
-	"waybill.step.started.v1":   {"An attempt begins. Its request is sent in the same transaction. due is its complete-by. Only the first attempt has the input.", []string{"step", "attempt", "due", "policy"}},
+	"waybill.step.started.v1":   {"An attempt begins. Its request is sent in the same transaction. due is its complete-by, or earlier if it has a heartbeat. Only the first attempt has the input.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.completed.v1": {"The attempt succeeded.", []string{"step", "attempt"}},
 	"waybill.step.failed.v1":    {"The attempt failed. Another one may succeed.", []string{"step", "attempt"}},
 	"waybill.step.rejected.v1":  {"The agent rejected the attempt. No other one is made.", []string{"step", "attempt"}},
-	"waybill.step.expired.v1":   {"No reply came by the attempt's complete-by. Its effect is unknown.", []string{"step", "attempt"}},
+	"waybill.step.expired.v1":   {"No reply came by the attempt's complete-by, or no progress within its heartbeat. Its effect is unknown.", []string{"step", "attempt"}},
 	"waybill.step.waiting.v1":   {"The next attempt is made at due. attempt is the number of the previous one.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.errored.v1":   {"No further attempt is made.", []string{"step"}},
 	"waybill.step.repeated.v1":  {"A call of a repeated step completed, and wasn't the last one. The next call is made at due, with another key. Without due: no call follows, since the step can't succeed, or the task is held or undoing. attempt is the number of the call's last attempt.", []string{"step", "attempt"}},

@@ -23,7 +23,8 @@ const (
 // TaskStates lists the states in the order of a task's life.
 var TaskStates = []TaskState{StatePending, StateProcessing, StateProcessed, StateError, StateUndoing, StateUndone, StateCancelled}
 
-// Terminal reports whether nothing can follow the state. A hold (StateError) isn't terminal: it waits for an operator.
+// Terminal reports whether the task has ended. A hold (StateError) isn't terminal: it waits for an operator. Only an
+// operator's undo can follow processed (TaskUndoing.Processed), and nothing the other terminal states.
 func (s TaskState) Terminal() bool {
 	return s == StateProcessed || s == StateUndone || s == StateCancelled
 }
@@ -109,6 +110,10 @@ type Run struct {
 	TokenHash    string // of the last attempt's token; empty: it has no request
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
+	// Progress is the last recorded one, of any attempt of the generation, and ProgressAt when it was recorded; zero:
+	// none. They are dropped when the run is completed or released.
+	Progress   json.RawMessage
+	ProgressAt time.Time
 }
 
 // Step is one step of a task, at the index that its plan gives it.
@@ -173,13 +178,13 @@ type Task struct {
 	edition uint64 // greater than that of every step that a clone may share
 }
 
-// Open reports whether anything can still happen to the task.
+// Open reports whether the task hasn't ended.
 func (t *Task) Open() bool { return !t.State.Terminal() }
 
 // Finished returns the part of an ended task that decisions about later inputs need. That is its identity, how it
 // ended, the digest of its submission, the accepted controls, and the output or error for another notification. It
 // keeps Prev, since that covers every event. It drops steps and plan: no timer is armed, and no attempt is current. The
-// whole task is in the log. An open task, and a result of Finished, are returned unchanged.
+// whole task is in the log, and an undo of it is decided with that. An open task, and a result of Finished, are returned unchanged.
 func (t *Task) Finished() *Task {
 	if t == nil || t.Open() || t.Plan == nil {
 		return t

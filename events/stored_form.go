@@ -98,6 +98,8 @@ func (r *Run) fields(c *codec) {
 	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
+	c.raw("progress", &r.Progress)
+	c.time("progress_at", &r.ProgressAt)
 }
 
 // shareInput sets the input of a run whose input is the task's.

@@ -99,7 +99,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 		return !s.State.Terminal() && s.onRun(e, a)
 	}
 	to, err := a.nextTaskState(s.State, s.Ending)
-	if err != nil {
+	if err != nil || !s.reopen(e) {
 		return false
 	}
 	s.State, s.TaskDue = to, e.Due
@@ -254,7 +254,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Open reports whether anything can still happen to the task.
+// Open reports whether the task hasn't ended.
 func (s *Summary) Open() bool { return !s.State.Terminal() }
 
 // Encode returns the stored form. Equal summaries have equal bytes.

@@ -36,7 +36,7 @@ var TaskTransitions = []Transition[TaskState]{
 	{Verb: "received", From: []TaskState{""}, To: StatePending},
 	{Verb: "started", From: []TaskState{StatePending}, To: StateProcessing},
 	{Verb: "processed", From: []TaskState{StateProcessing}, To: StateProcessed},
-	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError}, To: StateUndoing},
+	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError, StateProcessed}, To: StateUndoing},
 	{Verb: "undone", From: []TaskState{StateUndoing}, To: StateUndone},
 	{Verb: "cancelled", From: []TaskState{StateUndoing, StateError}, To: StateCancelled},
 	{Verb: "held", From: []TaskState{StatePending, StateProcessing, StateUndoing}, To: StateError},
@@ -53,6 +53,7 @@ var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, 
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
 	{Verb: "repeated", From: []StepState{StepRunning}, Either: []StepState{StepWaiting, StepCancelled}, During: whileRunning},
 	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
@@ -66,6 +67,7 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "interrupted", From: []StepState{StepRunning}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
+	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileRunning},
 	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
@@ -93,6 +95,7 @@ var undoneSteps = func() (rows []Transition[StepState]) {
 // since the same event changes both states.
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
 	{Verb: "failed", From: []StepState{"", StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed},
@@ -129,14 +132,15 @@ const (
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
 
 // Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
-// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun.
+// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun. A processed task may be undone only
+// by a command that says so (Control.Processed).
 func Allowed(c Command, t *Task) bool {
 	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {
 	case Cancel:
 		return t.State == StatePending || t.State == StateProcessing || t.State == StateError
 	case UndoTask:
-		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld
+		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld || t.State == StateProcessed
 	case Resubmit, Release:
 		return t.State == StateError
 	}

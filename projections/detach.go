@@ -45,8 +45,11 @@ func errorFields(e *events.Error, fn func(*json.RawMessage)) {
 // detachFact copies a fact's raw JSON. The fact was just decoded and isn't shared yet.
 func detachFact(f events.Fact) {
 	a := f.About()
-	if raw := a.Carried(); raw != nil {
-		*raw = clone(*raw)
+	if a.Raw != nil {
+		*a.Raw = clone(*a.Raw)
+	}
+	if err := a.Error(); err != nil {
+		err.Details = clone(err.Details)
 	}
 }
 

@@ -24,11 +24,12 @@ import (
 func (h *history) summaries() map[string]*events.Summary {
 	all := map[string]*events.Summary{}
 	for id, t := range h.tasks {
-		s := t.Summary()
+		s, reopened := t.Summary(), len(t.Output) > 0 && t.State != events.StateProcessed
 		for i := range s.Steps {
 			p := &s.Steps[i]
 			at, _ := t.Plan.Step(p.ID)
-			if u := t.Steps[at].Undo; t.Steps[at].StartedSeq > 0 || u != nil && u.StartedSeq > 0 {
+			// A row that is reopened has the plan's agents until an undo starts.
+			if u := t.Steps[at].Undo; t.Steps[at].StartedSeq > 0 && !reopened || u != nil && u.StartedSeq > 0 {
 				p.Agent = p.ID[:1]
 			}
 		}

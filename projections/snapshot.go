@@ -511,6 +511,9 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) 
 			v.corrupt(kindFinished, it.rest(), err)
 		}
 		last, looked = t.ID, looked+len(data)
+		if v.open.has(t.ID) || v.finished[t.ID] != nil {
+			continue // it was reopened; its present state is written elsewhere
+		}
 		if !t.UpdatedAt.After(s.scanFrom) {
 			tasks = append(tasks, t.Encode())
 			size += len(tasks[len(tasks)-1]) + 4

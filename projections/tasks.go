@@ -40,9 +40,12 @@ type Tasks struct {
 	lookupOpen, lookup *lookup
 
 	snap    snapshots
-	loading bool  // finished tasks of a snapshot are being written to Pebble
-	loaded  bool  // they have been written, and the next Save records that
-	until   int64 // tasks may reflect events up to here: see events.Snapshot.Until
+	loading bool // finished tasks of a snapshot are being written to Pebble
+	loaded  bool // they have been written, and the next Save records that
+	// reopened are the processed tasks that are undone by events after the snapshot, which is being loaded. The load
+	// writes what they were. The value is their stored form if they have ended again.
+	reopened map[string][]byte
+	until    int64 // tasks may reflect events up to here: see events.Snapshot.Until
 	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is until-1.
 	lacksLast bool
 }
@@ -60,6 +63,7 @@ type entry struct {
 	inClock    bool // in openTasks.clock
 
 	encoded  []byte // of a finished task, until it is saved
+	wasEnded bool   // Pebble may hold it as a finished task, though it is open: see events.Event.ProcessedTask
 	snapshot bool   // an open chunk of the snapshot may hold it
 	listed   bool   // the next snapshot writes it: the base has another state of it
 }
@@ -202,7 +206,13 @@ func (v *Tasks) Apply(r *events.Record) error {
 func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	en := v.openTask(e.Task)
 	if en == nil {
+		en = v.finished[e.Task]
+	}
+	if en == nil {
 		en = &entry{task: v.Task(e.Task)}
+	}
+	if en.task == nil && v.loading { // a processed task that isn't loaded yet; its event has all of it
+		en.task, _ = e.ProcessedTask()
 	}
 	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
 		return // the snapshot's task reflects it already
@@ -214,10 +224,14 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 		e.Task = strings.Clone(e.Task)
 	}
 	detachFact(e.Fact)
+	ended := en.task != nil && !en.task.Open()
 	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
 		return
+	}
+	if ended {
+		v.reopen(en, t.ID)
 	}
 	v.put(en, t)
 }
@@ -231,7 +245,7 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
+		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes()+t.ProgressBytes())
 		v.change(t.ID)
 	} else {
 		v.setFinished(en, t.Finished())
@@ -248,6 +262,15 @@ func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 	}
 	en.task = t
 	v.setBytes(en, bytes)
+}
+
+// reopen removes an ended task, which is open again: an operator undoes a processed task.
+func (v *Tasks) reopen(en *entry, id string) {
+	en.wasEnded, en.encoded = true, nil
+	delete(v.finished, id)
+	if v.loading {
+		v.reopened[id] = nil
+	}
 }
 
 // setBytes sets the size of an open task.
@@ -272,6 +295,9 @@ func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	v.finished[t.ID] = en
 	en.task, en.encoded = t, t.Encode()
 	en.bytes = len(en.encoded)
+	if _, is := v.reopened[t.ID]; is {
+		v.reopened[t.ID] = en.encoded
+	}
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
@@ -288,9 +314,15 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 		}
 		if en == nil {
 			en = &entry{}
+			if t.Reopened() {
+				en.task = v.Task(t.ID)
+			}
 		}
 		if t.Open() {
 			detachNew(t, en.task)
+			if en.task != nil && !en.task.Open() {
+				v.reopen(en, t.ID)
+			}
 		}
 		v.put(en, t)
 	}
@@ -348,6 +380,7 @@ func (v *Tasks) Save() {
 func (v *Tasks) fill(b batch) {
 	if v.loaded {
 		b.delete(v.keys.key(kindLoading, ""))
+		v.fillReopened(b)
 	}
 	var key []byte
 	for _, en := range v.changed {
@@ -360,6 +393,10 @@ func (v *Tasks) fill(b batch) {
 				b.delete(key)
 			}
 		}
+		if kind == kindOpen && en.wasEnded { // lookups find the open task first, so recent needn't know
+			key = v.keys.appendKey(key[:0], kindFinished, en.task.ID)
+			b.delete(key)
+		}
 		data := en.encoded
 		if kind == kindOpen {
 			data = en.task.Encode()
@@ -370,6 +407,19 @@ func (v *Tasks) fill(b batch) {
 	}
 }
 
+// fillReopened corrects what the load of a snapshot wrote of tasks that were reopened meanwhile.
+func (v *Tasks) fillReopened(b batch) {
+	for id, data := range v.reopened {
+		key := v.keys.key(kindFinished, id)
+		if data == nil {
+			b.delete(key)
+		} else {
+			b.set(key, data)
+		}
+	}
+	v.reopened = nil
+}
+
 // afterSave marks everything as saved, drops the finished tasks from memory, and evicts open ones.
 func (v *Tasks) afterSave() {
 	if v.loaded {
@@ -378,7 +428,7 @@ func (v *Tasks) afterSave() {
 		v.loaded = false
 	}
 	for _, en := range v.changed {
-		en.changed, en.stored, en.encoded = false, en.open, nil
+		en.changed, en.stored, en.encoded, en.wasEnded = false, en.open, nil, false
 		if en.open {
 			v.setBytes(en, en.saved)
 			v.open.addToClock(en)

@@ -60,6 +60,8 @@ type Env struct {
 	// Token generates the token of an attempt: at least 128 random bits, as text without a slash. A reply is accepted
 	// only with this token. It is a parameter because a decision is pure.
 	Token func(task string, ref events.RequestRef) string
+	// Histories has the processed tasks that were read again from the log. An undo of a processed task needs one.
+	Histories Histories
 	// Slots limits the requests that may be outstanding; nil: no limit.
 	Slots Slots
 	// Records is memory for the decision's Records, to be reused. The caller may read them until it passes the memory
@@ -92,6 +94,8 @@ const (
 	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
 	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was accepted before
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
+	IgnoredProgressEarly  Ignored = "progress_early"  // a progress too soon after the last recorded one
+	IgnoredProgressLate   Ignored = "progress_late"   // a progress after the complete-by of its attempt
 	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no free slot: the run is queued
 	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
@@ -111,6 +115,9 @@ type Decision struct {
 	// NeedDefinitions requests that the definitions are read to their end and the decision is repeated. No other field
 	// is set then.
 	NeedDefinitions bool
+	// NeedHistory requests that the processed task is read again from the log and the decision is repeated. No other
+	// field is set then.
+	NeedHistory bool
 }
 
 // Decide is the scheduler's core. It decides what follows from an input in a task's state (nil: the task doesn't
@@ -138,6 +145,7 @@ type decider struct {
 	cause             events.Cause
 	now               time.Time
 	needDefinitions   bool
+	needHistory       bool
 	program           *workflow.Program
 	definitionChanged bool // the definition under the task's name has other steps
 	derived           derived
@@ -167,6 +175,9 @@ func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
 func (d *decider) decision() Decision {
 	if d.needDefinitions {
 		return Decision{NeedDefinitions: true}
+	}
+	if d.needHistory {
+		return Decision{NeedHistory: true}
 	}
 	return d.Decision
 }
@@ -213,8 +224,9 @@ func (d *decider) sealBounded(e *events.Event) (value []byte, hash string) {
 	if len(value) <= MaxFailureBytes {
 		return value, hash
 	}
-	err := e.Fact.About().Failure
-	if err == nil || *err == nil {
+	a := e.Fact.About()
+	err := a.Failure
+	if err == nil || *err == nil || a.Raw != nil && len(value)-len(*a.Raw) <= MaxFailureBytes {
 		return value, hash
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
@@ -465,7 +477,7 @@ func triesExhausted(run *events.Run) *events.Error {
 // expireAttempt ends a running attempt that has timed out.
 func (d *decider) expireAttempt(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
-	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
+	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt, Silence: d.silenceOf(i, k)}, time.Time{}, nil)
 }
 
 // failRun ends a run permanently and fails its task.

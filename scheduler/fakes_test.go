@@ -31,10 +31,11 @@ type cluster struct {
 	partitions int32
 	logs       map[string]map[int32][]events.Record
 	committed  map[string]map[int32]int64
-	recreated  map[string]int   // number of recreations
-	missing    map[string]bool  // deleted topics that the metadata still shows
-	arrived    chan struct{}    // closed and replaced at each write
-	now        func() time.Time // the timestamp of new records; nil: none
+	recreated  map[string]int              // number of recreations
+	missing    map[string]bool             // deleted topics that the metadata still shows
+	arrived    chan struct{}               // closed and replaced at each write
+	now        func() time.Time            // the timestamp of new records; nil: none
+	readRange  func(context.Context) error // called by ReadRange; nil: nothing
 }
 
 func newCluster(partitions int32) *cluster {
@@ -125,6 +126,31 @@ func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, 
 	c.mu.Unlock()
 	_, err := c.Read(ctx, topic, p, max(0, end-n), fn)
 	return end <= n, err
+}
+
+// ReadRange implements History. A record at or after to ends the read, as the caller may get later ones.
+func (c *cluster) ReadRange(ctx context.Context, topic string, p int32, from, to int64, fn func([]events.Record) error) error {
+	if c.readRange != nil {
+		if err := c.readRange(ctx); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	log := c.logs[topic][p]
+	c.mu.Unlock()
+	for n := from; n < min(to, int64(len(log))); n += 7 { // in several calls
+		if err := fn(log[n:min(n+7, int64(len(log)))]); err != nil {
+			return fmt.Errorf("take the records: %w", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// OffsetsAt implements History. The log has no timestamps of its own: after is the end.
+func (c *cluster) OffsetsAt(_ context.Context, topic string, p int32, _ time.Time) (start, after int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return 0, int64(len(c.logs[topic][p])), nil
 }
 
 // pollWait is the longest wait of an empty poll.

@@ -76,6 +76,7 @@ func planOf(p *workflow.Program) *events.Plan {
 		if steps[i].StepKind.CallsAgent() {
 			within, retry := def.Effective(i)
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
+			steps[i].Attempts.Heartbeat, _ = def.Heartbeats(i)
 		}
 		if r := s.Repeat; r != nil {
 			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
@@ -90,6 +91,7 @@ func planOf(p *workflow.Program) *events.Plan {
 			}
 			within, retry := def.EffectiveUndo(i)
 			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
+			_, steps[i].Undo.Attempts.Heartbeat = def.Heartbeats(i)
 		}
 	}
 	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
@@ -280,10 +282,16 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	case fresh:
 		f.Input = input
 	}
-	by := d.attemptDeadline(i, k)
-	d.emit(f, by, d.policyOf(i, f))
+	by, rule := d.attemptDeadline(i, k), d.Task.Plan.AttemptsOf(i, k)
+	if rule.Heartbeat > 0 {
+		f.CompleteBy = by
+	}
+	d.emit(f, rule.SilenceEnds(d.now, by), d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
-		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
+		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Heartbeat: rule.Heartbeat, Value: value}
+	if run != nil {
+		q.Progress = run.Progress
+	}
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 

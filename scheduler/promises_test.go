@@ -230,8 +230,38 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 		w.failf("what is kept of a finished task can't be read: %v", err)
 	}
 	k := Decide(kept, in, cause, env)
+	if len(d.Events) > 0 {
+		w.checkReopened(in, cause, env, d, k.NeedHistory)
+		return
+	}
 	if len(k.Events)+len(d.Events) > 0 || k.Ignored != d.Ignored || !reflect.DeepEqual(k.Unusable, d.Unusable) || !slices.EqualFunc(k.Records, d.Records, sameRecord) {
 		w.failf("on a finished task is decided %+v, on what is kept of it %+v", *d, k)
+	}
+}
+
+// checkReopened checks that an undo of a processed task is decided alike on the stored form, once the task's events were
+// read again.
+func (w *world) checkReopened(in events.Input, cause events.Cause, env *Env, d *Decision, needed bool) {
+	x, ok := in.(*events.Control)
+	if !ok || x.Command != events.UndoTask || !x.Processed || w.task.State != events.StateProcessed || !needed {
+		w.failf("%T of a finished task in state %s leads to events; its history is needed: %v", in, w.task.State, needed)
+	}
+	w.counts["processed tasks undone"]++
+	var fold events.Fold
+	for i := range w.records {
+		if r := &w.records[i]; string(r.Key) == w.task.ID && (fold.Task == nil || fold.Task.Seq < w.task.Seq) {
+			if _, err := fold.Add(r); err != nil {
+				w.failf("%v", err)
+			}
+		}
+	}
+	kept, err := events.DecodeTask(w.task.Finished().Encode())
+	if err != nil {
+		w.failf("%v", err)
+	}
+	env.Histories = Histories{w.task.ID: {Task: fold.Task}}
+	if k := Decide(kept, in, cause, env); !slices.EqualFunc(k.Records, d.Records, sameRecord) || encode(k.Task) != encode(d.Task) {
+		w.failf("on a processed task is decided\n%v\non what is kept of it, and its history,\n%v", d.Records, k.Records)
 	}
 }
 

@@ -29,6 +29,8 @@ func (w *world) drawControl() *events.Control {
 	switch x.Command {
 	case events.Cancel:
 		x.Keep = w.coin()
+	case events.UndoTask:
+		x.Processed = w.coin()
 	case events.Resubmit:
 		if w.oneIn(8) {
 			x.Step = step
@@ -250,6 +252,18 @@ func (w *world) settle() {
 	if !w.task.State.Terminal() {
 		w.failf("the task is %s: %s", w.task.State, w.task.Encode())
 	}
+}
+
+// refund undoes some of the processed tasks.
+func (w *world) refund() {
+	if w.task.State != events.StateProcessed || w.coin() {
+		return
+	}
+	w.operator(&events.Control{Command: events.UndoTask, Processed: true})
+	w.finish()
+	w.settle()
+	w.counts["ended "+string(w.task.State)+" after processed"]++
+	w.checkWorld()
 }
 
 func (w *world) operator(x *events.Control) {

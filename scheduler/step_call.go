@@ -26,6 +26,8 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 	switch r.Outcome {
 	case events.Completed:
 		d.completeAttempt(i, ref, instance, r)
+	case events.Progress:
+		d.recordProgress(i, ref, instance, r.Body)
 	case events.Failed:
 		d.failAttempt(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
 			RetryAfter: events.AskedWait(ref.Kind, r.RetryAfter), Deferred: run.Defers(ref.Kind, r.Effect, r.RetryAfter, d.now)})

@@ -144,11 +144,7 @@ func (d *decider) handleControl(x *events.Control) {
 			return
 		}
 	}
-	if !events.Allowed(x.Command, t) {
-		why := fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
-		if undoHeld(t) {
-			why = undoHeldReason
-		}
+	if why := whyRefused(x, t); why != "" {
 		d.answerControl(x, 0, why)
 		return
 	}
@@ -158,18 +154,33 @@ func (d *decider) handleControl(x *events.Control) {
 	case events.Cancel:
 		why = d.cancelTask(x)
 	case events.UndoTask:
-		d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateUndone, Error: &events.Error{Code: events.CodeUndoRequested, Message: x.Why}}, time.Time{}, nil)
-		d.advance()
+		why = d.undoTask(x)
 	case events.Resubmit:
 		why = d.resubmitTask(x)
 	case events.Release:
 		why = d.releaseStep(x)
+	}
+	if d.needHistory {
+		return
 	}
 	if why != "" {
 		d.answerControl(x, 0, why)
 		return
 	}
 	d.answerControl(x, seq, "")
+}
+
+// whyRefused returns why the task's state doesn't allow a command; empty: it does.
+func whyRefused(x *events.Control, t *events.Task) (why string) {
+	switch {
+	case !events.Allowed(x.Command, t) && undoHeld(t):
+		return undoHeldReason
+	case !events.Allowed(x.Command, t):
+		return fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
+	case x.Command == events.UndoTask && t.State == events.StateProcessed && !x.Processed:
+		return fmt.Sprintf("undo: task %q is processed; to undo what it did, say that the task is processed (--processed)", x.Task)
+	}
+	return ""
 }
 
 // undoHeld reports whether a task is held during its undo.

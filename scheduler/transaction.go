@@ -89,7 +89,8 @@ var errOutOfTime = errors.New("the inputs take too long for one transaction")
 // same records are read again. The causes are:
 //
 //   - The partition of a record was reassigned meanwhile.
-//   - The finished tasks or the definitions can't be looked up yet. The inbox of the record is paused until then.
+//   - The finished tasks, the definitions, or the history of a processed task can't be looked up yet. The inbox of the
+//     record is paused until then.
 //   - A decision used old metadata of the request topics.
 //
 // A commit includes the positions of all polled records, so none can be deferred alone. If deciding takes too long, the
@@ -116,6 +117,9 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
+			return false, nil
+		case errors.Is(err, errHistoryUnread):
+			tx.worker.startReadingHistories(ctx, p, records[i:])
 			return false, nil
 		case errors.Is(err, errStaleMetadata):
 			return false, nil
@@ -173,6 +177,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	})
 	if err != nil {
 		return err
+	}
+	if d.NeedHistory {
+		return errHistoryUnread
 	}
 	tx.addDecision(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
@@ -471,6 +478,7 @@ func (tx *transaction) accept() {
 		tx.worker.tooLarge.removeDecided(s.tasks)
 		s.partition.addStopsReported(s.stopsReported)
 		s.partition.dropUnslotted(s.unslottedStarted)
+		clear(s.partition.histories) // their commands are decided; others are read again
 		at, wrote := next[id]
 		if !wrote {
 			continue

@@ -145,6 +145,10 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 		if u.CompleteWithin != nil {
 			checkDuration(f, path+".complete_within", *u.CompleteWithin, true)
 		}
+		if u.Heartbeat != nil {
+			within, _ := d.EffectiveUndo(d.Index(s.ID))
+			checkHeartbeat(f, path, *u.Heartbeat, Duration(within))
+		}
 		checkRetry(f, path+".retry", u.Retry)
 	}
 }

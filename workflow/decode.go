@@ -266,6 +266,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Input = c.tree(v, path, 0)
 	case "complete_within":
 		s.CompleteWithin = c.optionalDuration(v, path)
+	case "heartbeat":
+		s.Heartbeat = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
 	case "catch":
@@ -292,6 +294,8 @@ func (c *decoder) undoField(u *Undo, m member, path string) {
 		u.Input = c.tree(v, path, 0)
 	case "complete_within":
 		u.CompleteWithin = c.optionalDuration(v, path)
+	case "heartbeat":
+		u.Heartbeat = c.optionalDuration(v, path)
 	case "retry":
 		u.Retry = c.retry(v, path)
 	}

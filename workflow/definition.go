@@ -81,9 +81,12 @@ type Step struct {
 	// Input is a tree like Definition.Output; nil: an empty object.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
-	Retry          *Retry    `json:"retry"`
-	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
-	Undo           *Undo     `json:"undo"`
+	// Heartbeat is the longest silence between two reports of progress of an attempt: at least MinHeartbeat, and shorter
+	// than CompleteWithin. nil: the agent needn't report.
+	Heartbeat *Duration `json:"heartbeat"`
+	Retry     *Retry    `json:"retry"`
+	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
+	Undo      *Undo     `json:"undo"`
 	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
 	// step may have changed is undone first.
 	Catch []string `json:"catch"`
@@ -99,6 +102,7 @@ type Undo struct {
 	// Input is a tree like Definition.Output. Its result must be an object. nil: no input.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
+	Heartbeat      *Duration `json:"heartbeat"` // as Step.Heartbeat; nil: none, even if the step has one
 	Retry          *Retry    `json:"retry"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // MaxCodes bounds a list of error codes.
@@ -45,7 +46,7 @@ func (w *writer) texts(name string, list []string) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = appendString(w.b, s)
+		w.b = jsonscan.AppendString(w.b, s)
 	}
 	w.b = append(w.b, ']')
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
@@ -78,10 +79,8 @@ func (l *logbook) pollForever(ctx context.Context, poll func() (news bool, err e
 		default:
 			failing = time.Time{}
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, tailEvery) != nil {
 			return ctx.Err()
-		case <-time.After(tailEvery):
 		}
 	}
 }

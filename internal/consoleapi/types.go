@@ -84,7 +84,10 @@ type (
 		CommandBody
 		Step string `json:"step,omitempty" jsonschema:"Resubmit only if this step is held."`
 	}
-	UndoCommand    struct{ CommandBody }
+	UndoCommand struct {
+		CommandBody
+		Processed bool `json:"processed,omitempty" jsonschema:"true: undo the task even if it has ended as processed. It needs a token of the role undo_processed."`
+	}
 	ReleaseCommand struct {
 		CommandBody
 		Step   string           `json:"step" jsonschema:"The held step."`

@@ -24,7 +24,8 @@ func (w *World) Handlers() map[string]agent.Handler {
 // Handler returns the agent of a simulated service.
 func (w *World) Handler(service string) agent.Handler {
 	return agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
-		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input}
+		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input,
+			Progress: func(value any) error { return agent.Progress(ctx, value) }}
 		if r.UndoOf != nil {
 			c.UndoKey, c.UndoInput = r.UndoOf.IdempotencyKey, r.UndoOf.Input
 		}

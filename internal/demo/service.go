@@ -48,6 +48,8 @@ type Call struct {
 	// UndoKey and UndoInput are those of the call that this one undoes; empty: it is no undo.
 	UndoKey   string
 	UndoInput json.RawMessage
+	// Progress reports how far the call is; nil: nobody asks.
+	Progress func(value any) error
 }
 
 // Failure is the error that a service answers.
@@ -139,6 +141,9 @@ func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
 	w.tries[c.Key]++
 	try := w.tries[c.Key]
 	w.mu.Unlock()
+	if c.Service == "payments" && c.Operation == "transfer" {
+		return w.transfer(ctx, c)
+	}
 	card := ""
 	if c.Operation == "charge" {
 		card = cardOf(c.Input)

@@ -221,3 +221,28 @@ func TestParcelIsDelivered(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestTransferReportsProgress: a transfer reports each step of its way, and takes effect at its end, once.
+func TestTransferReportsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "ledger.jsonl")
+		w := newWorld(t, path)
+		defer w.Close()
+		reports := 0
+		c := Call{Service: "payments", Operation: "transfer", Key: "k", Deadline: time.Now().Add(time.Hour), Input: json.RawMessage(`{}`),
+			Progress: func(any) error { reports++; return nil }}
+		for range 2 {
+			if _, err := w.Do(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lost := errors.New("lost")
+		c.Key, c.Progress = "k2", func(any) error { return lost }
+		if _, err := w.Do(t.Context(), c); !errors.Is(err, lost) {
+			t.Errorf("a transfer whose attempt is over goes on: %v", err)
+		}
+		if got := what(t, path); reports != 2*transferSteps || got != "call effect call" {
+			t.Errorf("%d reports, ledger %q", reports, got)
+		}
+	})
+}

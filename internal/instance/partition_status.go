@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
@@ -293,10 +294,7 @@ func (s *partitionStatus) runReports(ctx context.Context) {
 		}
 		if err := s.commitReports(ctx); err != nil && ctx.Err() == nil {
 			s.n.log.Info("progress of restores not written; it is retried", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(restoreReportWithin):
-			}
+			_ = backoff.Sleep(ctx, restoreReportWithin)
 		}
 	}
 }

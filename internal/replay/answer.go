@@ -38,7 +38,8 @@ var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSile
 // recording holds the agents' answers in the recorded history of a task.
 type recording struct {
 	answers map[events.RequestRef]answer
-	outputs map[string]json.RawMessage // of steps that completed
+	outputs map[string]json.RawMessage     // of steps that completed
+	reports map[events.RequestRef][]answer // the progress of each attempt
 	started map[events.RequestRef]begun
 	asked   map[events.RequestRef]asked
 	// unsent are the attempts whose request could not be sent, with the agent that had no request topic.
@@ -51,7 +52,7 @@ type recording struct {
 type asked struct{ agent, operation string }
 
 func newRecording() *recording {
-	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]begun{},
+	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, reports: map[events.RequestRef][]answer{}, started: map[events.RequestRef]begun{},
 		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
@@ -67,10 +68,12 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 	case events.PhaseStarted:
 		r.started[ref] = begun{e.At, e.Due}
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
-			r.asked[ref] = asked{f.Agent, f.Operation}
+			r.asked[ref], r.started[ref] = asked{f.Agent, f.Operation}, begun{e.At, f.EndsBy(e)}
 		}
 	case events.PhaseReplied:
 		r.recordReply(e, &a)
+	case events.PhaseGoesOn:
+		r.recordReport(e, &a)
 	case events.PhaseExpired:
 		r.recordAnswer(e, ref, answer{})
 	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired: // say nothing about an agent
@@ -158,7 +161,7 @@ func (r *recording) answerTo(ref events.RequestRef, within time.Duration, assume
 	if recorded && (a.outcome != "" || within <= a.written) {
 		return a
 	}
-	return r.assumedAnswer(ref, a.written, assume)
+	return r.assumedAnswer(ref, max(a.written, r.lastReport(ref)), assume)
 }
 
 // assumedAnswer returns the assumed answer to an attempt, some time after its start.

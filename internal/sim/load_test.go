@@ -187,6 +187,7 @@ func (l *load) command(ctx context.Context) {
 		}
 	}
 	x.Keep = x.Command == events.Cancel && l.rnd.IntN(3) == 0
+	x.Processed = x.Command == events.UndoTask && l.rnd.IntN(3) > 0
 	l.send(ctx, x.Record(l.w.ns, "sim"))
 }
 

@@ -113,6 +113,7 @@ func (s *eventCheck) countFresh(r *run, k events.Kind) {
 		return
 	}
 	r.rejected, r.renewed = false, true
+	r.dropProgress()
 	if k == events.Do {
 		s.t.steps[s.index].generation++
 	} else {

@@ -62,6 +62,13 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 		"a caught step": func(h *history) {
 			caughtA(h).completes("b", events.Do).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
 		},
+		"progress": func(h *history) { finishes(reports(fallsSilent(reports(beating(h), 1)), 2), 2) },
+		"progress of an undo": func(h *history) {
+			h.beats = 6 * time.Second
+			h.twoDone().undoing().add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1))
+			h.reply("a", events.Undo, 1, events.Progress).add(&events.AttemptProgressed{Kind: events.Undo, Step: "a", Attempt: 1, Progress: []byte("{}")})
+			h.completes("a", events.Undo).add(&events.TaskUndone{})
+		},
 		"a repeat": func(h *history) {
 			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
 				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})

@@ -11,6 +11,7 @@ import (
 
 func (s *eventCheck) countCompleted() {
 	s.endAttempt()
+	s.run.dropProgress()
 	if s.run.done = s.e.Seq; s.about.Kind == events.Undo {
 		s.mark(undone)
 		if s.beingCaught() {
@@ -36,10 +37,10 @@ func (s *eventCheck) countSkipped() {
 }
 
 func (s *eventCheck) countExpired() {
-	due := s.t.attempts[s.run.index].due
+	due := s.run.due
 	s.endAttempt()
 	s.countCode(&events.Error{Code: events.CodeExpired})
-	s.countFailure(time.UnixMilli(due))
+	s.countFailure(due)
 	if s.about.Kind == events.Do {
 		s.mark(unknown)
 	}
@@ -70,8 +71,9 @@ func (s *eventCheck) countStarted() {
 	r.attempt, r.running, r.began = f.Attempt, true, s.e.Seq
 	r.fresh++
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
+	r.completeBy, r.due, r.given = f.EndsBy(s.e), s.e.Due, r.last
 	r.index = len(s.t.attempts)
-	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
+	s.t.attempts = append(s.t.attempts, attempt{due: millis(r.completeBy), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
 		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
@@ -102,6 +104,7 @@ func (s *eventCheck) countSettled() {
 
 // endAttempt ends the running attempt.
 func (s *eventCheck) endAttempt() {
+	s.endSilence()
 	s.run.running, s.run.closed = false, s.e.Fact.Type()
 	a := &s.t.attempts[s.run.index]
 	a.ended, a.below = true, s.replied
@@ -164,6 +167,8 @@ func (s *eventCheck) countReleased() {
 		return
 	}
 	s.index = i
+	s.t.open.run(i, events.Do).dropProgress()
+	s.t.open.run(i, events.Undo).dropProgress()
 	if s.about.As == events.StepUndone {
 		s.mark(handUndone)
 		if s.t.open.state.Ending == "" {

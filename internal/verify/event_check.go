@@ -216,6 +216,9 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
 		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 	}
+	if promise, what = s.checkHeartbeat(f, attempts); what != "" {
+		return promise, what
+	}
 	return s.asked(f)
 }
 

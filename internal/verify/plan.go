@@ -99,6 +99,8 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 	switch own := f.RequestID == ""; {
 	case t.State == events.StateError && t.Ending != "":
 		return "P2", "undoing again, while an undo of it is held"
+	case own && t.State == events.StateProcessed:
+		return "P2", "undoing a processed task, which nobody asked for"
 	case own && t.Plan.OnError != events.OnErrorUndo:
 		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
 	case own && s.t.onError() != events.OnErrorUndo:

@@ -62,7 +62,7 @@ var stepRules = map[events.Verb]*factRule{
 	events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
 		attempted: (*eventCheck).unsent, course: (*eventCheck).checkUnsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
 	events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countRejected, lead: leadRejected},
-	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, count: (*eventCheck).countExpired},
+	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
 	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
 		arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
 	events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, course: (*eventCheck).checkErrored,

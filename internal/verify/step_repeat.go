@@ -64,6 +64,7 @@ func repeatTimer(s *eventCheck) (events.TimerKind, time.Time) {
 
 func (s *eventCheck) countRepeated() {
 	s.endAttempt()
+	s.run.dropProgress()
 	r := s.run
 	r.calls++
 	r.lastCall = s.about.Attempt

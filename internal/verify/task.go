@@ -22,7 +22,9 @@ type task struct {
 	taken     int64        // the offset of the submission
 	askedAt   int64        // instant of the submission, or of the last command, in ms
 	statusAt  int64        // instant of the event that set state, in ms
-	open      *open        // nil: the task has ended and isn't kept
+	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
+	content, whole uint64
+	open           *open // nil: the task has ended and isn't kept
 }
 
 // facts are the results of a step, counted independently of the fold.
@@ -113,8 +115,14 @@ type run struct {
 	index     int    // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
-	calls     int    // of a repeat: those that completed and didn't end it, since submission or the last resubmit
-	lastCall  int    // the attempt with which the last of them ended; 0: none
+	// Of the running attempt: its complete-by, and when its timer is due.
+	completeBy, due time.Time
+	reportedAt      time.Time // when the last progress was recorded; zero: none
+	reported        int       // the size of the last progress
+	// last is a hash of the last progress, given that of the one in the request of the last attempt.
+	last, given uint64
+	calls       int // of a repeat: those that completed and didn't end it, since submission or the last resubmit
+	lastCall    int // the attempt with which the last of them ended; 0: none
 }
 
 func (o *open) run(i int, k events.Kind) *run {
@@ -140,6 +148,15 @@ func (t *task) settle(keep bool) (was *open) {
 		t.statusAt = s.UpdatedAt.UnixMilli()
 	}
 	t.state, t.keep = s.State, s.Keep
+	if !keep {
+		t.content += sumOfContent(s)
+	}
+	if s.State == events.StateProcessed {
+		t.whole = t.sumOfProcessed()
+		if keep {
+			t.content = sumOfContent(s)
+		}
+	}
 	if keep {
 		return nil
 	}
@@ -151,9 +168,9 @@ func (t *task) settle(keep bool) (was *open) {
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
 	for i := range s.Steps {
 		st := s.OwnStep(i)
-		st.Input, st.Output, st.Error = nil, nil, nil
+		st.Input, st.Output, st.Error, st.Progress = nil, nil, nil, nil
 		if st.Undo != nil {
-			st.Undo.Input, st.Undo.Error = nil, nil
+			st.Undo.Input, st.Undo.Error, st.Undo.Progress = nil, nil, nil
 		}
 	}
 	return nil

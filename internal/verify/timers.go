@@ -12,8 +12,11 @@ import (
 func (s *eventCheck) checkTimer() (promise, what string) {
 	kind, due := s.requiredTimer()
 	promise = "P5"
-	if s.run == nil {
+	switch {
+	case s.run == nil:
 		promise = "P1"
+	case kind == events.TimerAttempt && s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind).Heartbeat > 0:
+		promise = "P22"
 	}
 	f := s.e.Fact.Type()
 	switch p := s.e.Policy; {
@@ -50,15 +53,6 @@ func resumedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 		return events.TimerTask, events.Millis(s.e.At.Add(t.Plan.CompleteWithin))
 	}
 	return "", time.Time{}
-}
-
-func attemptTimer(s *eventCheck) (events.TimerKind, time.Time) {
-	t := s.t.open.state
-	due := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
-	if s.about.Kind == events.Do {
-		due = earlier(due, t.CompleteBy)
-	}
-	return events.TimerAttempt, due
 }
 
 func failedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {

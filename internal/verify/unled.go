@@ -146,6 +146,9 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 		}
 		return "P15", fmt.Sprintf("a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
 	}
+	if x.outcome == events.Progress {
+		return "", "" // it may have come too soon after another
+	}
 	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
 }
 

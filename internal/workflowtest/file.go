@@ -73,6 +73,9 @@ type Reply struct {
 	Effect     events.Effect
 	After      time.Duration
 	RetryAfter time.Duration
+	// Progress are the reports before the reply, one each Every. The last one is repeated until the reply, if one comes.
+	Progress []json.RawMessage
+	Every    time.Duration
 }
 
 // action is what a person or another system does during a case: an input of the task at an instant.
@@ -291,7 +294,8 @@ const (
 )
 
 // replyFields are the fields of a reply. One of the first four says what it is.
-var replyFields = []string{wordCompleted, wordFailed, wordRejected, wordSilence, "after", "times", "message", "details", "effect", "retry_after"}
+var replyFields = []string{wordCompleted, wordFailed, wordRejected, wordSilence, "after", "times", "message", "details", "effect", "retry_after",
+	"progress", "every"}
 
 // readReply reads a reply, and how many attempts in succession get it.
 func (r *reader) readReply(n ast.Node) (*Reply, int) {
@@ -335,8 +339,11 @@ func (r *reader) readReply(n ast.Node) (*Reply, int) {
 			}
 		case "retry_after":
 			reply.RetryAfter = r.durationOf(m.value, "retry_after")
+		case "progress", "every":
+			r.readProgress(reply, m)
 		}
 	}
+	r.checkProgress(reply, n)
 	if kinds != 1 {
 		r.fault(n, "a reply is one of completed, failed, rejected and silence", "write exactly one of them, such as {completed: {charge: ch-1}}")
 	}

@@ -93,7 +93,9 @@ func (t *timeline) detail(e *events.Event, about *events.About, value []byte) st
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(value, &members) == nil {
-		maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool { return slices.Contains(leftOut, name) })
+		maps.DeleteFunc(members, func(name string, value json.RawMessage) bool {
+			return slices.Contains(leftOut, name) || about.Raw != nil && string(value) == string(*about.Raw) // shown above
+		})
 		for _, name := range slices.Sorted(maps.Keys(members)) {
 			if text := memberText(members[name]); name+text != "effect"+string(events.EffectUnknown) {
 				parts = append(parts, name+"="+text)

@@ -10,6 +10,7 @@ const all = [
   { name: 'resubmit', does: 'Run the held step again, with a new failure count.', states: ['error'], fields: () => [] },
   { name: 'release', does: 'Record what was settled by hand: the step counts as completed or as undone.', states: ['error'], fields: settled },
   { name: 'undo', does: 'Undo the completed steps of the task.', states: ['pending', 'processing', 'error'], fields: () => [] },
+  { name: 'undo', label: 'undo processed task', does: 'Undo the completed steps of a task that has ended: refund it. The task ends as undone.', states: ['processed'], fields: named },
   { name: 'cancel', does: 'Start no further steps, undo the completed ones, and end the task.', states: open, fields: kept },
 ];
 
@@ -17,7 +18,7 @@ const all = [
 export function commands(task, done) {
   const offered = all.filter((c) => c.states.includes(task.state));
   return offered.length > 0 && el('div', { class: 'buttons' },
-    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.name)));
+    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.label ?? c.name)));
 }
 
 function settled(task) {
@@ -35,11 +36,16 @@ function kept() {
   return [el('label', { class: 'beside' }, el('input', { name: 'keep', type: 'checkbox' }), 'Keep completed steps, don\'t undo them')];
 }
 
+/** The task's id, typed again, so that nobody refunds by accident. */
+function named(task) {
+  return [el('label', {}, `The task's id, ${task.id}`, el('input', { name: 'task', required: true, spellcheck: 'false', autocomplete: 'off' }))];
+}
+
 /** Asks for the reason and sends the command. Retries of a dialog have the same request id. */
 function ask(command, task, done) {
   const request = requestID();
   const said = el('div', { role: 'alert' });
-  const send = el('button', {}, command.name);
+  const send = el('button', {}, command.label ?? command.name);
   const dialog = el('dialog', { onclose: () => dialog.remove() },
     el('form', { class: 'tall', onsubmit },
       el('p', {}, command.does), said,
@@ -52,6 +58,7 @@ function ask(command, task, done) {
     send.disabled = true;
     try {
       const form = new FormData(e.target);
+      if (form.has('task') && form.get('task') !== task.id) throw new Error('This is not the id of the task.');
       const answer = await post(taskPath(task.id, `/${command.name}`), members(form, request), texts(form));
       done(`${command.name} was accepted: the task is ${answer.state}.`);
       dialog.close();
@@ -68,6 +75,7 @@ function ask(command, task, done) {
 function members(form, request) {
   const b = { request_id: request, reason: form.get('reason') };
   if (form.has('keep')) b.keep = true;
+  if (form.has('task')) b.processed = true;
   if (form.get('step')) Object.assign(b, { step: form.get('step'), as: form.get('as') });
   return b;
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
@@ -252,10 +253,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, nil
 		}
 		if gone {
-			select {
-			case <-time.After(kafka.TopicMissingRetryInterval):
-			case <-ctx.Done():
-			}
+			_ = backoff.Sleep(ctx, kafka.TopicMissingRetryInterval)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
@@ -150,9 +151,7 @@ func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() e
 		if !away || time.Since(began) > topicVisibleTimeout {
 			return err
 		}
-		select {
-		case <-time.After(topicVisibleEvery):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, topicVisibleEvery) != nil {
 			return errors.Join(err, ctx.Err())
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
@@ -282,9 +283,7 @@ func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[i
 // awaitEnds requests the ends of partitions that were unavailable when they were assigned.
 func (f *Follower) awaitEnds(topic string, ps []int32) {
 	for len(ps) > 0 {
-		select {
-		case <-time.After(awaitEndsInterval):
-		case <-f.life.Done():
+		if backoff.Sleep(f.life, awaitEndsInterval) != nil {
 			return
 		}
 		_, ends, _ := f.logBounds(f.life, topic, ps)
@@ -350,10 +349,8 @@ func (f *Follower) logBounds(ctx context.Context, topic string, ps []int32) (sta
 		if err = errors.Join(endErr, startErr); err == nil || try == boundsTries || ctx.Err() != nil {
 			return starts, ends, err
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, boundsRetryInterval) != nil {
 			return starts, ends, ctx.Err()
-		case <-time.After(boundsRetryInterval):
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
@@ -180,10 +181,8 @@ func (r *Restorer) fence(ctx context.Context, id string) error {
 			return err
 		}
 		// The rollback has begun; it is finished when the error ends.
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, kafka.TransactionBackoff) != nil {
 			return fmt.Errorf("rollback not finished within %v: %w", fenceWaitMax, err)
-		case <-time.After(kafka.TransactionBackoff):
 		}
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An error means the same to every member of a consumer group: a worker, a follower or an agent's session. This table
-// has the meanings. testdata/member_errors.txt lists the class of every Kafka error.
+// What Kafka's errors mean is decided in this file. A member of a consumer group (a worker, a follower or an agent's
+// session) and its process ask ClassOf, a reader of a log IsFinal. testdata/errors.txt lists the class of every Kafka
+// error.
 
 // ErrorClass says how a member reacts to an error.
 type ErrorClass uint8
@@ -69,6 +70,19 @@ func IsFinal(err error) bool {
 		return true
 	}
 	return errors.Is(err, kgo.ErrClientClosed)
+}
+
+// IsRecreated reports whether a record failed because its topic was recreated.
+func IsRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
+
+// IsTopicMissing reports whether an error means that the topic doesn't exist or was recreated.
+func IsTopicMissing(err error) bool {
+	return IsRecreated(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
+}
+
+// IsTooLarge reports whether a record or its batch was refused because of its size.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
 // RefusedMax is how long a refused operation is retried. RefusedGap: if no refusal occurred for this long, the

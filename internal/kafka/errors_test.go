@@ -12,12 +12,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var updateFates = flag.Bool("update-fates", false, "rewrite testdata/member_errors.txt")
+var updateFates = flag.Bool("update-fates", false, "rewrite testdata/errors.txt")
 
 // TestFateOfEveryError checks that every error of the Kafka protocol has a class for group members. An error that a new
 // Kafka version adds fails the test.
 func TestFateOfEveryError(t *testing.T) {
-	const file = "testdata/member_errors.txt"
+	const file = "testdata/errors.txt"
 	var b strings.Builder
 	for code := int16(-1); code < 1000; code++ {
 		if err, is := errors.AsType[*kerr.Error](kerr.ErrorForCode(code)); is && err.Code == code && (code == -1 || err != kerr.UnknownServerError) {
