@@ -88,6 +88,9 @@ func (s *eventCheck) countErrored() {
 	s.countError(err)
 	s.t.open.gaveUp = gaveUp{seq: s.e.Seq, step: s.index, err: sumOfError(err), any: err == nil || err.Code == events.CodeTooLarge, undo: k == events.Undo,
 		caught: k == events.Do && s.run.catches}
+	if !s.t.plan.StepKindOf(s.index, k).CallsAgent() {
+		s.run.running = false // its time is over
+	}
 	if (k == events.Do || s.beingCaught()) && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
 		s.t.open.erred++
