@@ -71,6 +71,7 @@ type ran struct {
 	of        int32 // number of partitions
 	calls     int   // of a repeat, since the last resubmit
 	nextCall  time.Time
+	reported  time.Time // when the last progress was recorded
 }
 
 // broken is a broken promise. Its format identifies it.
@@ -539,7 +540,10 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		w.endedBy(f.Step, f.Kind, f.Error.Code)
 		w.ended(f.Step, f.Kind, f.Effect != events.EffectNone)
+	case *events.AttemptProgressed:
+		w.progressed(e, f)
 	case *events.AttemptExpired:
+		w.expired(f)
 		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
@@ -661,6 +665,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	if !e.Due.After(e.At) {
 		w.failf("%s of step %q begins at %s with complete-by %s", f.Kind, f.Step, e.At, e.Due)
 	}
+	w.silenceBegins(e, f)
 	s := events.Slot{Step: f.Step, Kind: f.Kind}
 	w.counted(s)
 	r := w.run(s)

@@ -453,7 +453,7 @@ func (tx *transaction) rollback() {
 		}
 		for id, made := range s.tasks {
 			t := s.partition.tasks.Task(id)
-			if t == nil { // the transaction created it: none of its steps runs or waits
+			if t == nil || t.Plan == nil { // the transaction created or reopened it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)

@@ -43,8 +43,10 @@ type cluster struct {
 	ended  map[string]events.TaskState
 	waits  int // that have started
 	calls  int // of repeated steps, that completed and weren't the last
-	times  []eventTime
-	change chan struct{}
+	// reports counts recorded progress, silences the attempts that expired without it.
+	reports, silences int
+	times             []eventTime
+	change            chan struct{}
 
 	card func(i int) string // of submission i; nil: a few are slow
 }
@@ -211,6 +213,14 @@ func (c *cluster) take(rs []events.Record) {
 		}
 		if _, ok := e.Fact.(*events.CallRepeated); ok {
 			c.calls++
+		}
+		switch f := e.Fact.(type) {
+		case *events.AttemptProgressed:
+			c.reports++
+		case *events.AttemptExpired:
+			if f.Silence > 0 {
+				c.silences++
+			}
 		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations returns all mutations.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations, progressMutations)
 }
 
 // one returns a mutation with one edit.
