@@ -339,7 +339,10 @@ func (s *StepWhy) waitingTimer(_ *events.Task, run *events.Run, _ map[string]Age
 
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
-	s.Moves = "the agent's reply, or the end of the attempt's time"
+	s.Moves = "the agent's reply, or the end of the attempt's time" + lastProgress(run)
+	if t.Plan.AttemptsOf(stepIndex(t, s.Step), s.Kind).Heartbeat > 0 {
+		s.Moves = "the agent's reply or next progress, or the end of its silence" + lastProgress(run)
+	}
 	a, known := agents[s.Agent]
 	switch {
 	case !known:
