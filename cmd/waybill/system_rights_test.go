@@ -24,7 +24,7 @@ const rightsPage = "docs/operate/security.md"
 // rightsUsers maps the first column of the table to users. One more user has the rights of a supervisor except those on
 // snapshots.
 var rightsUsers = map[string]string{
-	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
+	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop", "who sends signals": "approver",
 	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter",
 }
 
@@ -224,6 +224,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 		t.Errorf("%s was told of no order", rightsReplyTo)
 	}
 	rightsOfAConsole(t, consoleAt(t, console))
+	by["approver"].waybill(t, exitOK, "signal", "held", "approved", "--data", "true")
 	rightsOfAGoClient(t, shopper)
 	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
 }
