@@ -354,7 +354,7 @@ func (r *reader) readReply(n ast.Node) (*Reply, int) {
 }
 
 // commandFields are the fields of a command. They are those of the record on waybill.controls, and when it comes.
-var commandFields = []string{"at", "when", "after", "command", "step", "keep", "as", "output", "why", "by"}
+var commandFields = []string{"at", "when", "after", "command", "step", "keep", "processed", "as", "output", "why", "by"}
 
 func (c *Case) readCommands(r *reader, n ast.Node) {
 	list, ok := n.(*ast.SequenceNode)
@@ -375,6 +375,8 @@ func (c *Case) readCommands(r *reader, n ast.Node) {
 				x.Step = r.textOf(m.value, "step")
 			case "keep":
 				x.Keep = r.boolOf(m.value, "keep")
+			case "processed":
+				x.Processed = r.boolOf(m.value, "processed")
 			case "as":
 				x.As = events.StepState(r.textOf(m.value, "as"))
 			case "output":
