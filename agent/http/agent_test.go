@@ -339,7 +339,7 @@ func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
 	return name
 }
 
-func TestHeaderFileIsReadAgainAndNeverTold(t *testing.T) {
+func TestHeaderFileIsReadAgainAndNeverShown(t *testing.T) {
 	var got http.Header
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header })
 	dir := t.TempDir()

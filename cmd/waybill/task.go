@@ -98,15 +98,20 @@ one runs. Otherwise the task's partition of the log is indexed for this query.`,
 		Example: `  waybill task get order-7
   waybill task get order-7 -o json`,
 		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args, o.printTaskOf) },
 	}
-	o.tool.flags(cmd)
-	o.queryFlags.flags(cmd)
-	o.fileFlag(cmd)
+	o.flags(cmd)
 	return cmd
 }
 
-func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
+func (o *taskGetOptions) flags(cmd *cobra.Command) {
+	o.tool.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
+}
+
+// run calls ask with a console that answers about the task.
+func (o *taskGetOptions) run(cmd *cobra.Command, args []string, ask func(cmd *cobra.Command, c *apiClient, id string) error) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
@@ -114,13 +119,15 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
-		v, err := c.Task(cmd.Context(), id)
-		if err != nil {
-			return err
-		}
-		return o.printTask(cmd, v)
-	})
+	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error { return ask(cmd, c, id) })
+}
+
+func (o *taskGetOptions) printTaskOf(cmd *cobra.Command, c *apiClient, id string) error {
+	v, err := c.Task(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	return o.printTask(cmd, v)
 }
 
 // printTask prints a task as a console returned it.

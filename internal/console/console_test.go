@@ -114,7 +114,7 @@ func TestSubmissionThatWaits(t *testing.T) {
 
 // Lookups of waiting submissions are bounded. Further requests get a 404 without a lookup, and lists are not
 // affected.
-func TestLooksForSubmissionsAreBounded(t *testing.T) {
+func TestLookupsOfSubmissionsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
 	looking, on := make(chan bool), make(chan bool)

@@ -158,8 +158,8 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// TestAudit: CheckLedger reports a ledger that breaks a promise.
-func TestAudit(t *testing.T) {
+// TestCheckLedger: CheckLedger reports a ledger that breaks a promise.
+func TestCheckLedger(t *testing.T) {
 	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Undo: &events.PlanUndo{}}})
 	final := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "ship"}})
 	task := func(state events.TaskState, step events.StepState) func(string) *events.Task {

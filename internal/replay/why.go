@@ -359,23 +359,6 @@ func (s *StepWhy) noLiveAgent() {
 	s.Reason, s.Moves = ReasonNoLiveAgent, "an instance of agent "+s.Agent+" that reads its requests"
 }
 
-// AgentsOf returns the agents with a running attempt of the task, each once.
-func AgentsOf(t *events.Task) []string {
-	var names []string
-	for i := range t.Steps {
-		for _, kind := range []events.Kind{events.Do, events.Undo} {
-			run := t.Run(i, kind)
-			if run == nil || run.State != events.StepRunning {
-				continue
-			}
-			if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
-
 // AgentsAwaited returns the agents whose state Explain needs, each once: those with a running attempt, and those of
 // attempts that could start now.
 func AgentsAwaited(t *events.Task, now time.Time) []string {

@@ -55,31 +55,20 @@ func (s *eventCheck) before() (promise, what string) {
 			s.timer = a.Timer
 		}
 	}
-	if promise, what = s.current(); what != "" {
-		return promise, what
+	for _, check := range checksBefore {
+		if promise, what = check(s); what != "" {
+			return promise, what
+		}
 	}
-	if promise, what = s.recovered(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.attempted(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.undoOrder(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.early(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.once(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.checkPlan(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.origin(); what != "" {
-		return promise, what
-	}
-	return s.checkTimer()
+	return "", ""
+}
+
+// checksBefore are the checks of before, in the order in which they report a fault.
+var checksBefore []func(*eventCheck) (promise, what string)
+
+func init() { // the checks lead back to before
+	checksBefore = []func(*eventCheck) (promise, what string){(*eventCheck).current, (*eventCheck).recovered, (*eventCheck).attempted,
+		(*eventCheck).undoOrder, (*eventCheck).early, (*eventCheck).once, (*eventCheck).checkPlan, (*eventCheck).origin, (*eventCheck).checkTimer}
 }
 
 // request returns the request id of the control that led to the event; empty: none.

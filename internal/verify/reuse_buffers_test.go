@@ -9,8 +9,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// lent passes a borrowed record to take. Its bytes are overwritten afterwards, as by a reader that reuses its buffers.
-func lent(r *events.Record, take func(*events.Record)) {
+// passBorrowed passes a borrowed record to take. Its bytes are overwritten afterwards, as by a reader that reuses its buffers.
+func passBorrowed(r *events.Record, take func(*events.Record)) {
 	own := *r
 	own.Key, own.Value, own.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), nil
 	for _, h := range r.Headers {
@@ -46,15 +46,15 @@ func TestNothingOfARecordIsKept(t *testing.T) {
 			want, got := New(o), New(o)
 			for i := range inputs {
 				want.Input(&inputs[i])
-				lent(&inputs[i], got.Input)
+				passBorrowed(&inputs[i], got.Input)
 			}
 			for i := range log {
 				want.Event(&log[i])
-				lent(&log[i], func(r *events.Record) { got.Event(r) })
+				passBorrowed(&log[i], func(r *events.Record) { got.Event(r) })
 			}
 			r, w := got.Finish(start0.Add(time.Hour)), want.Finish(start0.Add(time.Hour))
 			if !reflect.DeepEqual(r, w) {
-				t.Errorf("%s: of records that are lent\n%s\nof others\n%s", name, r, w)
+				t.Errorf("%s: of borrowed records\n%s\nof others\n%s", name, r, w)
 			}
 			if (name != "whole") != (w.Broken > 0) && o.Inputs {
 				t.Errorf("%s: %s", name, w)
