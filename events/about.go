@@ -60,6 +60,7 @@ const (
 	VerbExpired   Verb = "expired"
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
+	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
 	VerbRepeated  Verb = "repeated"
 )
 
@@ -83,10 +84,13 @@ const (
 	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
 	PhaseFired                // such a step ended: its timer was due
 	PhaseGoesOn               // the attempt goes on: its agent reported progress
+	PhaseTaken                // a step without an agent ended: it took a signal
 )
 
 // Ends reports whether an attempt in this phase has just ended.
-func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired || p == PhaseFired }
+func (p Phase) Ends() bool {
+	return p == PhaseReplied || p == PhaseExpired || p == PhaseFired || p == PhaseTaken
+}
 
 // Begins reports whether an attempt in this phase has just begun.
 func (p Phase) Begins() bool { return p == PhaseStarted || p == PhaseBegan }

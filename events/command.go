@@ -291,12 +291,16 @@ const (
 	ReasonBadReplyTo      Reason = "bad_reply_to"
 	ReasonUndeliverable   Reason = "undeliverable"
 	ReasonTaskStopped     Reason = "task_stopped" // its history has an event that this build can't read
+	ReasonTaskEnded       Reason = "task_ended"   // a signal for a task that has ended or is being undone
+	ReasonNotAwaited      Reason = "not_awaited"  // a signal for which no step waits or will wait
+	ReasonTooManySignals  Reason = "too_many_signals"
 )
 
 // Reasons lists all reasons.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
-	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
+	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped,
+	ReasonTaskEnded, ReasonNotAwaited, ReasonTooManySignals}
 
 // Unusable is the error of a record that can't be used. The record becomes a dead letter with this reason.
 type Unusable struct {
@@ -310,7 +314,7 @@ func unusable(r Reason, format string, args ...any) *Unusable {
 	return &Unusable{r, fmt.Sprintf(format, args...)}
 }
 
-var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}
+var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes, Signals: MaxSignalBytes}
 
 // DecodeInput reads a record of an inbox. task is the id in it. The error is an *Unusable. The record's key is ignored.
 func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
@@ -328,6 +332,8 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 		return decodeReply(r)
 	case Recoveries:
 		return decodeRecovery(r)
+	case Signals:
+		return decodeSignal(r)
 	default:
 		return decodeControl(r)
 	}
@@ -396,6 +402,7 @@ func validTraceparent(s string) bool {
 
 // structuredEvent holds the members of a CloudEvent in structured mode that are read.
 type structuredEvent struct {
+	ID          string
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
@@ -403,6 +410,7 @@ type structuredEvent struct {
 }
 
 func (s *structuredEvent) fields(c *codec) {
+	c.str("id", &s.ID)
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)

@@ -357,6 +357,8 @@ func FuzzDecodeInput(f *testing.F) {
 		case *Control:
 			again = x.Record("ns.", "s")
 			x.ID = x.RequestID // a control's record names its request
+		case *Signal:
+			again = x.Record("ns.", "s")
 		}
 		task2, back, err := DecodeInput(in, &again)
 		if err != nil || task2 != task || !reflect.DeepEqual(back, got) {

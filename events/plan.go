@@ -32,6 +32,7 @@ type PlanStep struct {
 	Needs     []int  // indices of steps, in any order; the graph has no cycle
 	Agent     string // empty: the step's kind calls none
 	Operation string
+	Signal    string // of SignalStep: the name of the signal; Attempts.CompleteWithin is how long the step waits
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
 	RetryCodes
@@ -138,6 +139,7 @@ func (s *PlanStep) fields(c *codec) {
 	c.ints("needs", &s.Needs)
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
+	c.str("signal", &s.Signal)
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	s.RetryCodes.fields(c)

@@ -38,6 +38,8 @@ func drawPlan(t *rapid.T) *Plan {
 			}
 			if rapid.IntRange(0, 3).Draw(t, "wait") == 0 {
 				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: WaitStep}
+			} else if rapid.IntRange(0, 3).Draw(t, "signal") == 0 {
+				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: SignalStep, Signal: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), Attempts: Attempts{CompleteWithin: time.Minute}}
 			}
 			here = append(here, len(steps))
 			steps = append(steps, s)
@@ -85,7 +87,8 @@ func (w *walker) candidates() []Fact {
 	by := By{Who: "ada", Why: "because", RequestID: "req-" + strconv.Itoa(rapid.IntRange(1, 40).Draw(w.T, "req"))}
 	fs := []Fact{&TaskStarted{}, &TaskHeld{Error: drawError(w.T)}, &TaskResumed{By: by},
 		&TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T)},
-		&TaskUndoing{By: by, Ending: StateCancelled, Keep: true}}
+		&TaskUndoing{By: by, Ending: StateCancelled, Keep: true},
+		&TaskSignalled{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "name"), ID: by.RequestID, Data: drawRaw(w.T), Claimed: "ada"}}
 	for range min(3, len(w.live.Steps)) {
 		fs = append(fs, w.stepCandidates(rapid.IntRange(0, len(w.live.Steps)-1).Draw(w.T, "step"), by)...)
 	}
@@ -95,7 +98,7 @@ func (w *walker) candidates() []Fact {
 // changesStatus reports whether an event changes the task's state. A walk draws such events less often, since it would
 // mostly hold and resume otherwise.
 func changesStatus(e *Event) bool {
-	return strings.HasPrefix(e.Fact.Type(), "waybill.task.") && e.Fact.Type() != "waybill.task.started.v1"
+	return strings.HasPrefix(e.Fact.Type(), "waybill.task.") && e.Fact.Type() != "waybill.task.started.v1" && e.Fact.Type() != "waybill.task.signalled.v1"
 }
 
 // ends returns the facts that end a task. A walk tries them seldom, so that histories are long, and then exclusively,
@@ -111,6 +114,10 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	last := w.live.Steps[i].Attempt
 	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last},
 		&CallRepeated{Step: id, Attempt: last, Output: drawRaw(w.T)})
+	fs = append(fs, &SignalStarted{Step: id, Attempt: last + 1, Signal: w.live.Plan.Steps[i].Signal})
+	if kept := w.live.Signals; len(kept) > 0 {
+		fs = append(fs, &SignalCompleted{Step: id, Attempt: last, Received: kept[rapid.IntRange(0, len(kept)-1).Draw(w.T, "kept")].Seq})
+	}
 	for _, k := range []Kind{Do, Undo} {
 		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage"}
 		if r := w.live.Run(i, k); r != nil {
@@ -166,7 +173,7 @@ func (w *walker) event(f Fact) *Event {
 		if w.live.State == StateProcessing && rapid.Bool().Draw(w.T, "due") {
 			arm(TimerWaiting, time.Second)
 		}
-	case *WaitStarted:
+	case *WaitStarted, *SignalStarted:
 		arm(TimerStep, time.Minute)
 	}
 	return e
@@ -182,7 +189,7 @@ func (w *walker) accepted(facts []Fact) []*Event {
 			ok = append(ok, e)
 		} else if got := string(trial.Encode()); got != before {
 			w.Fatalf("%s was refused (%v) and yet changed the task\nfrom %s\nto   %s", f.Type(), err, before, got)
-		} else if !isUndoWithoutOne(w.live, f) {
+		} else if !isUndoWithoutOne(w.live, f) && !isOfKeptSignals(w.live, f) {
 			w.refused(e)
 		}
 	}
@@ -205,6 +212,18 @@ func isUndoWithoutOne(t *Task, f Fact) bool {
 	}
 	i, ok := t.Plan.Step(step)
 	return ok && t.Plan.Steps[i].Undo == nil && strings.HasPrefix(f.Type(), "waybill.undo.")
+}
+
+// isOfKeptSignals reports whether a fact is refused for the signals that the task has. A Summary doesn't have them.
+func isOfKeptSignals(t *Task, f Fact) bool {
+	switch f := f.(type) {
+	case *TaskSignalled:
+		return t.TakesSignals()
+	case *SignalCompleted:
+		i, _ := t.Plan.Step(f.Step)
+		return !slices.ContainsFunc(t.Signals, func(k KeptSignal) bool { return k.Seq == f.Received && k.Name == t.Plan.Steps[i].Signal })
+	}
+	return false
 }
 
 // storedForm returns the stored form of a task; empty for nil.

@@ -127,7 +127,7 @@ func keptOf(letter *Record) (map[string]string, error) {
 }
 
 // inboxTypes are the ce_types of the inboxes.
-var inboxTypes = [Inboxes]string{Controls: TypeControl, Replies: TypeReply, Recoveries: TypeRecovery, Tasks: TypeSubmission}
+var inboxTypes = [Inboxes]string{Controls: TypeControl, Replies: TypeReply, Recoveries: TypeRecovery, Tasks: TypeSubmission, Signals: TypeSignal}
 
 func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map[string]string) (Record, error) {
 	reason, _ := letter.Header(HeaderReason)

@@ -39,7 +39,7 @@ func samplePlan() *Plan {
 var (
 	sampleBy       = By{Who: "ada@example.com", Why: "the customer called", RequestID: "0198f3c2-7b1e-7c3a-9d5e-2f4b6a8c0e1d"}
 	sampleError    = &Error{Code: "card_declined", Message: "the bank said \"no\"", Step: "charge", Details: json.RawMessage(`{"bank":"b-1","tries":[1,2]}`)}
-	sampleTopicIDs = TopicIDs{"pM1zZk0bQbG8m2x0a1b2cA", "Vw3c4d5e6f7g8h9i0jKLmA", "oP1q2r3s4t5u6v7w8x9y0A", "hZ0aB1cD2eF3gH4iJ5kL6A"}
+	sampleTopicIDs = TopicIDs{"pM1zZk0bQbG8m2x0a1b2cA", "Vw3c4d5e6f7g8h9i0jKLmA", "oP1q2r3s4t5u6v7w8x9y0A", "hZ0aB1cD2eF3gH4iJ5kL6A", "sI1gN2aL3sT4oP5iC6dEfA"}
 	sampleTrace    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
@@ -76,7 +76,9 @@ func sampleFacts() []Fact {
 	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
 		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
 		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
-		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)})
+		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
+		&TaskSignalled{Name: "approved", ID: "click-1", By: "ada@example.com", Claimed: "ada", Data: json.RawMessage(`{"yes":true,"limit":12.50}`)},
+		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -99,7 +101,9 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.arm(TimerFailed)
 	case *AttemptWaiting, *CallRepeated:
 		e.arm(TimerWaiting)
-	case *WaitStarted:
+	case *TaskSignalled, *SignalCompleted:
+		e.Cause = Cause{Signals, 3, 17}
+	case *WaitStarted, *SignalStarted:
 		e.arm(TimerStep)
 		e.Policy.Attempts, e.Policy.FailureCount, e.Policy.CooledDown = Attempts{}, 0, false
 	}
@@ -151,6 +155,14 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		if f, ok := f.(*TaskReceived); ok {
+			b, kinds := *e, *f
+			kinds.Computed = nil
+			kinds.Plan = NewPlan(OnErrorHold, 72*time.Hour, []PlanStep{{ID: "approve", StepKind: SignalStep, Signal: "approved", Attempts: Attempts{CompleteWithin: 48 * time.Hour}}})
+			b.Fact = &kinds
+			all = append(all, sample{name: f.Type() + ".signal", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 		if f, ok := f.(*WaitStarted); ok {
 			b, until := *e, *f
 			until.Wait, until.Until = 0, e.Due
@@ -186,7 +198,7 @@ func eventSamples() []sample {
 // come while a task is held.
 func canBeLast(f Fact) bool {
 	switch f.(type) {
-	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted:
+	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted, *SignalStarted:
 		return false
 	}
 	return true
@@ -254,7 +266,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *SignalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false
@@ -326,7 +338,16 @@ func inputSamples() []sample {
 	} {
 		all = append(all, inputSample(TypeControl+"."+string(x.Command), Controls, x.Record(sampleNS, "cli"), x))
 	}
-	return all
+	sent := &Signal{Task: "order-7", Name: "approved", ID: "click-1", Data: json.RawMessage(`{"yes":true,"limit":12.50}`), By: "ada@example.com", Claimed: "ada"}
+	structured = Record{Topic: "waybill.signals", Key: []byte("order-7"), Headers: structured.Headers,
+		Value: []byte(`{"specversion":"1.0","type":"` + TypeSignal + `","source":"shop","id":"click-1","datacontenttype":"application/json","data":{"task":"order-7","name":"approved","data":{"yes":true,"limit":12.50},"by":"ada@example.com","by_claimed":"ada"}}`)}
+	return append(all,
+		inputSample(TypeSignal+".binary", Signals, sent.Record(sampleNS, "shop"), sent),
+		inputSample(TypeSignal+".structured", Signals, structured, sent),
+		inputSample(TypeSignal+".bare", Signals, Record{Topic: "waybill.signals", Key: []byte("order-7"), Value: encodeObject(sent)}, sent),
+		inputSample(TypeSignal+".smallest", Signals, Record{Topic: "waybill.signals", Partition: 3, Value: []byte(`{"task":"order-7","name":"approved"}`)},
+			&Signal{Task: "order-7", Name: "approved", ID: "signals/3/0"}),
+	)
 }
 
 func outputSamples() []sample {
@@ -379,6 +400,11 @@ func snapshotSamples() []sample {
 		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 14}
 	done := &Task{ID: "order \"6\"", Workflow: "order", Version: 3, State: StateProcessed, ReplyTo: "shop.order-status", UpdatedAt: instantOf(13), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
+	signalled := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(12), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Plan:  NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "first", StepKind: SignalStep, Signal: "approved"}, {ID: "second", Needs: []int{0}, StepKind: SignalStep, Signal: "approved"}}),
+		Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5, SignalID: "click-0", Output: json.RawMessage(`{"data":null,"by":null,"at":"2026-03-01T12:00:04.250Z","id":"click-0"}`)}, {Run: Run{State: StepPending}}},
+		Seq:   12, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2,
+		Signals: []KeptSignal{{Seq: 12, At: instantOf(12), Name: "approved", ID: "click-1", Data: json.RawMessage(`{"yes":true}`), Sender: "ada@example.com"}}}
 	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
 	busy := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
@@ -386,7 +412,7 @@ func snapshotSamples() []sample {
 			CompleteBy: instantOf(600), Timer: Timer{14, instantOf(24)}, Progress: json.RawMessage(`{"percent":40}`), ProgressAt: instantOf(14)}}},
 		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2}
 	reporting := &Chunk{Tasks: [][]byte{busy.Encode()}}
-	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}, TopicIDs: sampleTopicIDs},
+	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20, 21}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
 	part := &Chunk{Part: SplitParts(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
 	chunk := func(r *Record) (any, error) { return DecodeChunk(r.Value) }
@@ -394,6 +420,8 @@ func snapshotSamples() []sample {
 		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".open", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 7), open.Encode()), want: open, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".progress", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), reporting.Encode()), want: reporting, decode: chunk, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".signals", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), (&Chunk{Tasks: [][]byte{signalled.Encode()}}).Encode()),
+			want: &Chunk{Tasks: [][]byte{signalled.Encode()}}, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".finished", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkFinished, 11), finished.Encode()), want: finished, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".part", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 9), part.Encode()), want: part, decode: chunk, inbox: Inboxes},
 	}

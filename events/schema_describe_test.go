@@ -5,7 +5,7 @@ package events
 var described = map[string]fieldSchema{
 	// the envelope of an event
 	"at":       {typ: "string", pattern: instantPattern, text: "When the event was decided: the brokers' time, as RFC 3339 in UTC with milliseconds. It is never before that of the partition's previous event."},
-	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The input that led to the event, as inbox/partition/offset."},
+	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks|signals)/[0-9]+/[0-9]+$`, text: "The input that led to the event, as inbox/partition/offset."},
 	"epoch":    {typ: "integer", text: "The epoch of the owner's claim of the partition. It never falls."},
 	"prev":     {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "The hash of the task's previous event: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. The hashes form a chain that shows tampering."},
 	"sum":      {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "The hash of this event's own ce_type and value, computed as prev is, without this member, which is the last one. A claim has it, and an event that may be the task's last. Absent: another event is certain to follow."},
@@ -48,9 +48,18 @@ var described = map[string]fieldSchema{
 	"plan.complete_within_ms":       {typ: "integer", text: "The maximum duration of the task, in milliseconds."},
 	"plan.steps":                    {typ: "array", text: "The steps. Their indices are used by needs."},
 	"plan.steps.id":                 {typ: "string", text: "The name of the step."},
-	"plan.steps.kind":               {typ: "string", enum: []string{"wait"}, text: "The kind of the step. Absent: it calls an agent."},
+	"plan.steps.kind":               {typ: "string", enum: []string{"signal", "wait"}, text: "The kind of the step. Absent: it calls an agent."},
 	"wait_ms":                       {typ: "integer", text: "How long the step waits, in milliseconds. Absent: until is set, or the wait ends at once."},
 	"waybill.wait.started.v1/until": {typ: "string", pattern: instantPattern, text: "The instant until which the step waits. One in the past ends at once. Absent: wait_ms counts."},
+	"plan.steps.signal":             {typ: "string", text: "The name of the signal that the step waits for; complete_within_ms is how long. Absent: its kind is another one."},
+	"signal":                        {typ: "string", text: "The name of the signal that the step waits for."},
+	"received":                      {typ: "integer", text: "The seq of the event that recorded the signal which the step took."},
+	"name":                          {typ: "string", text: "The name of the signal."},
+	"data":                          {text: "Any JSON, as it was given."},
+	"waybill.task.signalled.v1/id":  {typ: "string", text: "The id of the signal. A repeated signal with the same task, name and id has no effect."},
+	TypeSignal + "/id":              {typ: "string", text: "The id of the signal. A repeated signal with the same task, name and id has no effect. Absent: the record's ce_id, else its topic, partition and offset."},
+	TypeSignal + "/by":              {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
+	"waybill.task.signalled.v1/by":  {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
 	"plan.steps.repeat":             {typ: "object", text: "How the step is repeated. Absent: the first call that completes ends it."},
 	"every_ms":                      {typ: "integer", text: "The wait between a call that completed and the next call, in milliseconds."},
@@ -64,6 +73,7 @@ var described = map[string]fieldSchema{
 	"topic_ids.tasks":               {typ: "string", text: "The id of the topic of submissions."},
 	"topic_ids.replies":             {typ: "string", text: "The id of the topic of replies."},
 	"topic_ids.recoveries":          {typ: "string", text: "The id of the topic of recoveries."},
+	"topic_ids.signals":             {typ: "string", text: "The id of the topic of signals."},
 	"topic_ids.controls":            {typ: "string", text: "The id of the topic of controls."},
 	"by":                            {typ: "string", text: "Who sent the command: the name of the token that a console accepted. Everyone who may write to controls can write any name here. To rely on it, give that right to consoles only."},
 	"by_claimed":                    {typ: "string", text: "Who sent the command, according to the tool that wrote it. It isn't verified: Kafka doesn't tell readers who wrote a record."},
@@ -133,7 +143,7 @@ var described = map[string]fieldSchema{
 }
 
 // freeform are the members whose content a schema doesn't restrict.
-var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
+var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true, "data": true,
 	"waybill.task.undoing.v1/processed": true, TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.
@@ -168,11 +178,16 @@ var schemaTexts = map[string]struct {
 	"waybill.wait.started.v1":   {"A step waits. due is the end of the wait.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.wait.completed.v1": {"A wait ended at its time.", []string{"step", "attempt"}},
 
+	"waybill.task.signalled.v1":   {"The task received a signal. A step takes it at once, or it is kept until one does. The state of the task doesn't change.", []string{"name", "id"}},
+	"waybill.signal.started.v1":   {"A step waits for a signal. due is the end of its time.", []string{"step", "attempt", "signal", "due", "policy"}},
+	"waybill.signal.completed.v1": {"A step took a signal. Its output has the signal's data, by, at and id.", []string{"step", "attempt", "received"}},
+
 	TypeSubmission:   {"A submission: an application asks for a task, on the topic tasks. It is the data of a CloudEvent in binary or structured mode, or a JSON object alone. It is UTF-8, its escapes are whole characters, and no object has two members of one name. Repeating a submission changes nothing, even if the JSON is written differently or complete_by differs. A different submission with the same id is refused.", []string{"id", "workflow"}},
 	TypeRequest:      {"A request to an agent: a record of requests.<agent>, with its headers.", []string{"key", "headers", "value"}},
 	TypeReply:        {"An agent's reply about an attempt: a record of the topic replies, with its headers.", []string{"headers", "value"}},
 	TypeRecovery:     {"What a supervisor asks for when a timer is due.", []string{"task", "timer", "action"}},
 	TypeControl:      {"An operator's command. The answer repeats its ce_id.", []string{"task", "command"}},
+	TypeSignal:       {"A signal: a message to a task, on the topic signals. It is the data of a CloudEvent in binary or structured mode, or a JSON object alone.", []string{"task", "name"}},
 	TypeAnswer:       {"The answer to a control.", []string{"task", "control"}},
 	TypeAlert:        {"An operator is needed: a task is held, or a definition or topic can't be used.", nil},
 	TypeNotification: {"A change of a task's state, for the application that set reply_to.", []string{"id", "status"}},

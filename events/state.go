@@ -125,6 +125,8 @@ type Step struct {
 	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
 	// order.
 	CompletedSeq uint64
+	// SignalID is the id of the signal that completed the step; empty: none did.
+	SignalID string
 	// Undo is nil until an undo of the step starts.
 	Undo *Run
 
@@ -173,6 +175,8 @@ type Task struct {
 	Prev      string
 	StatusSeq uint64
 	Accepted  []Accepted
+	// Signals are the signals that no step has taken yet, in the order in which they came; at most MaxKeptSignals.
+	Signals []KeptSignal
 
 	edition uint64 // greater than that of every step that a clone may share
 }
@@ -209,6 +213,7 @@ func (t *Task) Clone() *Task {
 	c.edition++
 	c.Steps = slices.Clone(t.Steps)
 	c.Accepted = slices.Clone(t.Accepted)
+	c.Signals = slices.Clone(t.Signals)
 	return &c
 }
 
@@ -251,6 +256,9 @@ func (t *Task) Bytes() int {
 	n := len(t.Input) + len(t.Output) + t.Error.bytes()
 	for k, v := range t.Labels {
 		n += len(k) + len(v)
+	}
+	for i := range t.Signals {
+		n += t.Signals[i].bytes()
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]

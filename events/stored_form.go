@@ -63,6 +63,7 @@ func (t *Task) fields(c *codec) {
 		c.str("request_id", &a.RequestID)
 		c.seq("seq", &a.Seq)
 	})
+	objects(c, "signals", &t.Signals, func(c *codec, k *KeptSignal) { k.fields(c) })
 }
 
 func (t *Timer) fields(c *codec) {
@@ -75,6 +76,7 @@ func (s *Step) fields(c *codec) {
 	c.raw("output", &s.Output)
 	c.bool("unknown", &s.Unknown)
 	c.seq("completed_seq", &s.CompletedSeq)
+	c.str("signal_id", &s.SignalID)
 	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
 }
 

@@ -98,6 +98,9 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	if a.OfStep() {
 		return !s.State.Terminal() && s.onRun(e, a)
 	}
+	if a.Verb == VerbSignalled {
+		return takesSignals(s.State, s.Ending)
+	}
 	to, err := a.nextTaskState(s.State, s.Ending)
 	if err != nil || !s.reopen(e) {
 		return false

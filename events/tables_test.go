@@ -210,7 +210,7 @@ func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState
 // verb), every row with an event has a type, no
 // verb has two rows, every state is reachable, and every state that isn't terminal can be left.
 func TestTablesAreWhole(t *testing.T) {
-	rows := map[string]bool{"waybill.partition.claimed.v1": true}
+	rows := map[string]bool{"waybill.partition.claimed.v1": true, "waybill.task.signalled.v1": true} // neither changes a state
 	for _, r := range TaskTransitions {
 		rows[taskFactOf(r.Verb).Type()] = true
 	}

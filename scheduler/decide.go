@@ -92,7 +92,7 @@ const (
 	IgnoredNotArmed       Ignored = "not_armed"       // a recovery for a timer that isn't armed (any more)
 	IgnoredNotDue         Ignored = "not_due"         // a recovery that came before the timer is due
 	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
-	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was accepted before
+	IgnoredDuplicate      Ignored = "duplicate"       // a submission or a signal that was accepted before
 	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
 	IgnoredProgressEarly  Ignored = "progress_early"  // a progress too soon after the last recorded one
 	IgnoredProgressLate   Ignored = "progress_late"   // a progress after the complete-by of its attempt
@@ -134,6 +134,8 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 		d.handleRecovery(in)
 	case *events.Control:
 		d.handleControl(in)
+	case *events.Signal:
+		d.handleSignal(in)
 	}
 	return d.decision()
 }

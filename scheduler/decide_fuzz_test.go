@@ -38,6 +38,7 @@ func FuzzDecide(f *testing.F) {
 		add(events.Controls, x.Record("ns.", "cli"))
 	}
 	add(events.Tasks, (&events.Submission{ID: "t", Workflow: "w", Input: json.RawMessage(`{"n":7}`)}).Record("ns.", "shop"))
+	add(events.Signals, (&events.Signal{Task: "t", Name: "yes", ID: "1", Data: json.RawMessage(`{"n":7}`)}).Record("ns.", "shop"))
 	f.Fuzz(func(t *testing.T, state, inbox uint8, ceType, id, request, outcome string, value []byte) {
 		r := events.Record{Value: value}
 		for _, h := range []events.Header{{Key: events.HeaderType, Value: []byte(ceType)}, {Key: events.HeaderID, Value: []byte(id)},

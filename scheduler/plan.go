@@ -51,7 +51,7 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 // sameStep compares two steps without attempts and times, since a task uses those of its own plan. It doesn't compare
 // encoded forms either, since another build may encode them differently.
 func sameStep(a, b events.PlanStep) bool {
-	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
+	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
 	if (a.Repeat == nil) != (b.Repeat == nil) {
@@ -72,11 +72,13 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot}
-		if steps[i].StepKind.CallsAgent() {
-			within, retry := def.Effective(i)
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot, Signal: s.Signal}
+		switch within, retry := def.Effective(i); {
+		case steps[i].StepKind.CallsAgent():
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
 			steps[i].Attempts.Heartbeat, _ = def.Heartbeats(i)
+		case s.CompleteWithin != nil:
+			steps[i].Attempts.CompleteWithin = within
 		}
 		if r := s.Repeat; r != nil {
 			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
@@ -126,7 +128,8 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. After the
+// advanceSteps starts every step that is ready, in the plan's order. A step that is skipped, or takes a signal
+// that is there already, may make others ready. After the
 // task's complete-by no step starts: an agent would drop the request, and its effect would count as unknown. The task's
 // timer is due then and decides.
 func (d *decider) advanceSteps() {
@@ -140,7 +143,7 @@ func (d *decider) advanceSteps() {
 			}
 			if d.Task.Steps[i].State == events.StepPending && known.allDone(d.Task, i) {
 				d.startOrSkip(i, &held)
-				progress = progress || d.Task.Steps[i].State == events.StepSkipped
+				progress = progress || isDone(d.Task.Steps[i].State)
 			}
 		}
 	}

@@ -50,6 +50,7 @@ type world struct {
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
 	waitEnds map[string]time.Time // of running waits, by step
+	heard    heard
 	ledger   *ledger
 	undo     undoing
 	// settled contains the steps whose effect the ledger doesn't know: an operator released them, or a reply was
@@ -88,7 +89,7 @@ func (w *world) say(format string, args ...any) {
 
 func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
-		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, settled: map[string]bool{},
+		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, heard: heard{received: map[string]bool{}}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	w.ledger.repeats = w.repeats
@@ -179,6 +180,9 @@ func (w *world) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
+	if w.task != nil {
+		w.noneWaits()
+	}
 }
 
 func (w *world) env() *Env {
@@ -556,6 +560,8 @@ func (w *world) observeAttempt(e *events.Event) {
 			w.failf("the wait of step %q, which ends at %s, ended at %s", f.Step, end, e.At)
 		}
 		delete(w.waitEnds, f.Step)
+	case *events.TaskSignalled, *events.SignalStarted, *events.SignalCompleted:
+		w.observeSignal(e)
 	case *events.RunErrored:
 		if w.callsEnd(f); f.Kind == events.Undo {
 			w.undoBegins(f.Step)

@@ -293,6 +293,7 @@ type history struct {
 	honest     bool // only services reply, and only to running attempts
 	another    bool // the definition may be replaced, and not only missing
 	busy       bool // steps are queued for their agents
+	signals    bool // steps may wait for signals, and people send some
 	bodyBytes  int  // size of agents' bodies; 0: small
 	partitions []int32
 	submission events.Submission
@@ -309,6 +310,7 @@ const (
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
+	signalSeed   = 0x7369676e
 	repeatSeed   = 0x72657065
 	codesSeed    = 0x636f6465
 )
@@ -343,6 +345,10 @@ func drawHistory(seed uint64) history {
 	}
 	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
 		h.graph.codes(d)
+	}
+	if d := newDice(seed ^ signalSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.signals = true
+		h.graph.signal(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h

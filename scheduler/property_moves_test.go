@@ -127,6 +127,8 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	case *events.Control:
 		in.ID = in.RequestID // the record has only one id
 		w.control(in)
+	case *events.Signal:
+		w.sendSignal(in)
 	}
 }
 
@@ -150,6 +152,8 @@ func (w *world) wellFormed(inbox events.Inbox) events.Record {
 		return answerTo(pick(w.dice, w.sent), events.Completed, events.EffectNone, `{"ref":"r-1","n":[1,2.5e3,null]}`).Record(events.DefaultNamespace, "agent")
 	case inbox == events.Recoveries && len(w.asked) > 0:
 		return pick(w.dice, w.asked).Record(events.DefaultNamespace, "supervisor", 0)
+	case inbox == events.Signals:
+		return (&events.Signal{Task: "t", Name: pick(w.dice, signalNames), ID: "id-1", By: "ada"}).Record(events.DefaultNamespace, "shop")
 	case inbox == events.Controls && len(w.controls) > 0:
 		return pick(w.dice, w.controls).Record(events.DefaultNamespace, "cli")
 	}
@@ -212,7 +216,7 @@ func (w *world) finish() {
 				answered = true
 			}
 		}
-		if answered || w.turn() {
+		if w.answerSignals() || answered || w.turn() {
 			continue
 		}
 		armed := w.armed()

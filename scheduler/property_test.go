@@ -185,6 +185,10 @@ func (w *world) move() {
 		w.turn()
 		return
 	}
+	if w.h.signals && w.oneIn(6) {
+		w.anySignal()
+		return
+	}
 	at := w.IntN(totalWeight)
 	for i := range moves {
 		if at -= moves[i].weight; at < 0 {

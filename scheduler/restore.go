@@ -100,7 +100,7 @@ func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 	} else {
 		w.startLoad(ctx, p, r.loadFinished)
 		ns := w.cfg.Namespace
-		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls), ns.Inbox(events.Signals))
 	}
 	w.cfg.Listener.Restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil

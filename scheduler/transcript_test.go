@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -193,6 +194,12 @@ func (s *script) command(name string, words []string, line string) {
 		s.decide(events.Controls, s.control(events.Release, func(x *events.Control) {
 			x.Step, x.As, x.Output = words[1], events.StepState(words[2]), rest(3)
 		}))
+	case "signal": // signal JSON, without the task
+		s.signal(rest(1))
+	case "signals": // signals N NAME: N signals of their own
+		for i := range s.number(words[1]) {
+			s.signal(json.RawMessage(fmt.Sprintf(`{"name":%q,"id":"n%d"}`, words[2], i+1)))
+		}
 	case "no-agent": // no-agent NAME: its request topic is deleted
 		delete(s.requests, words[1])
 	case "agent": // agent NAME
@@ -208,6 +215,22 @@ func (s *script) control(c events.Command, change func(*events.Control)) *events
 	x := &events.Control{Task: "t", Command: c, By: events.By{Who: "op", Why: "test", RequestID: fmt.Sprint("req-", s.offset)}, ID: fmt.Sprint("req-", s.offset)}
 	change(x)
 	return x
+}
+
+func (s *script) signal(value json.RawMessage) {
+	r := events.Record{Topic: "waybill.signals", Partition: 3, Offset: s.offset, Value: append([]byte(`{"task":"t",`), bytes.TrimPrefix(value, []byte("{"))...)}
+	_, in, err := events.DecodeInput(events.Signals, &r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.decide(events.Signals, in)
+}
+
+func (s *script) number(text string) (n int) {
+	if _, err := fmt.Sscan(text, &n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
 
 func (s *script) duration(text string) time.Duration {
@@ -339,6 +362,9 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if len(data) > 0 {
 		text, _ := json.Marshal(data)
 		line += " " + string(text)
+	}
+	if f, ok := e.Fact.(*events.TaskSignalled); ok && f.By != "" {
+		line += " by=" + f.By
 	}
 	if _, ok := e.Fact.(*events.WaitCompleted); ok {
 		line += " at=+" + e.At.Sub(s.start).String()

@@ -66,7 +66,7 @@ type Defaults struct {
 }
 
 // Step is one step of a workflow. Its own fields make its kind: Agent and Operation a call of an agent, Wait or WaitUntil
-// a wait.
+// a wait, Signal one for a signal.
 type Step struct {
 	ID        string `json:"-"`
 	Agent     string `json:"agent"`
@@ -74,8 +74,10 @@ type Step struct {
 	// Wait is a duration, or an expression "${ ... }" that gives one, from when the step starts.
 	Wait string `json:"wait"`
 	// WaitUntil is an instant as in RFC 3339, or an expression that gives a timestamp. One in the past ends at once.
-	WaitUntil string   `json:"wait_until"`
-	Needs     []string `json:"needs"`
+	WaitUntil string `json:"wait_until"`
+	// Signal is the name of the signal that the step waits for. Its CompleteWithin is required.
+	Signal string   `json:"signal"`
+	Needs  []string `json:"needs"`
 	// When is an expression "${ ... }" with a boolean result; false skips the step. Empty: true.
 	When string `json:"when"`
 	// Input is a tree like Definition.Output; nil: an empty object.

@@ -11,28 +11,9 @@ import (
 // MaxCodes bounds a list of error codes.
 const MaxCodes = 64
 
-// codesFix says what to write instead of a value that isn't a list of codes.
-const codesFix = "write the codes of errors, as in [no_funds, expired]"
-
 // codes decodes a list of error codes.
 func (c *decoder) codes(n *node, path string) []string {
-	if n.kind == kindString {
-		c.f.addAt(n.at, path, "this is a string, want a list of error codes", "write ["+n.text+"]")
-		return nil
-	}
-	if n.kind != kindList {
-		c.kindFault(n, path, kindList, codesFix)
-		return nil
-	}
-	var codes []string
-	for i, v := range n.items {
-		at := indexPath(path, i)
-		c.f.src.positions[at] = v.at
-		if code := c.text(v, at); code != "" {
-			codes = append(codes, code)
-		}
-	}
-	return codes
+	return c.texts(n, path, "a list of error codes", "write the codes of errors, as in [no_funds, expired]")
 }
 
 func (w *writer) texts(name string, list []string) {

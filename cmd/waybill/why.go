@@ -28,6 +28,7 @@ is that of the step that is blocked most; the others are listed.
   queue          the agent's group may not have read the request yet
   at_work        the agent has the request
   waiting_timer  a step waits for its instant
+  waiting_signal a step waits for a signal
   waiting_repeat a step that polls waits for its next call
   upstream_step  a step waits for other steps
   ended          the task has ended

@@ -76,7 +76,7 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 		r.recordReport(e, &a)
 	case events.PhaseExpired:
 		r.recordAnswer(e, ref, answer{})
-	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired: // say nothing about an agent
+	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired, events.PhaseTaken: // say nothing about an agent
 	}
 }
 

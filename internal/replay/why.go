@@ -16,23 +16,24 @@ type Reason string
 
 // The reasons. The task's reason is the one of its steps that comes first in Reasons.
 const (
-	ReasonUnreadable   Reason = "unreadable"     // this build can't read or fold an event of its history
-	ReasonHold         Reason = "hold"           // the task is held for an operator
-	ReasonNoLiveAgent  Reason = "no_live_agent"  // no process reads the agent's requests, so an attempt doesn't end or start
-	ReasonCoolDown     Reason = "cool_down"      // the cool-down after the last attempt of the budget
-	ReasonWaitingRetry Reason = "waiting_retry"  // the wait before another attempt
-	ReasonCapacity     Reason = "capacity"       // it could start, but the agent's concurrency limit is reached
-	ReasonQueue        Reason = "queue"          // the request or the submission hasn't been consumed
-	ReasonAtWork       Reason = "at_work"        // an attempt is running
-	ReasonWaitingTimer Reason = "waiting_timer"  // a step waits for an instant
-	ReasonWaitingCall  Reason = "waiting_repeat" // a repeated step waits for its next call
-	ReasonUpstreamStep Reason = "upstream_step"  // another step must end first
-	ReasonEnded        Reason = "ended"
+	ReasonUnreadable    Reason = "unreadable"     // this build can't read or fold an event of its history
+	ReasonHold          Reason = "hold"           // the task is held for an operator
+	ReasonNoLiveAgent   Reason = "no_live_agent"  // no process reads the agent's requests, so an attempt doesn't end or start
+	ReasonCoolDown      Reason = "cool_down"      // the cool-down after the last attempt of the budget
+	ReasonWaitingRetry  Reason = "waiting_retry"  // the wait before another attempt
+	ReasonCapacity      Reason = "capacity"       // it could start, but the agent's concurrency limit is reached
+	ReasonQueue         Reason = "queue"          // the request or the submission hasn't been consumed
+	ReasonAtWork        Reason = "at_work"        // an attempt is running
+	ReasonWaitingTimer  Reason = "waiting_timer"  // a step waits for an instant
+	ReasonWaitingCall   Reason = "waiting_repeat" // a repeated step waits for its next call
+	ReasonWaitingSignal Reason = "waiting_signal" // a step waits for a signal
+	ReasonUpstreamStep  Reason = "upstream_step"  // another step must end first
+	ReasonEnded         Reason = "ended"
 )
 
 // Reasons lists the reasons by precedence, the first being the task's.
 var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
-	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
+	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingSignal, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
 type AgentState struct {
@@ -312,8 +313,20 @@ func late(timer events.Timer, now time.Time) string {
 
 // explainRunning explains a running step, by its kind.
 var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
-	events.CallStep: (*StepWhy).running,
-	events.WaitStep: (*StepWhy).waitingTimer,
+	events.CallStep:   (*StepWhy).running,
+	events.WaitStep:   (*StepWhy).waitingTimer,
+	events.SignalStep: (*StepWhy).waitingSignal,
+}
+
+func (s *StepWhy) waitingSignal(t *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {
+	s.Reason, s.Until = ReasonWaitingSignal, events.InstantText(run.Timer.Due)
+	s.Moves = "the end of its time"
+	if i, ok := t.Plan.Step(s.Step); ok {
+		s.Moves = "the signal " + t.Plan.Steps[i].Signal
+	}
+	if l := late(run.Timer, now); l != "" {
+		s.Moves = "a supervisor that asks for the end of its time" + l
+	}
 }
 
 func (s *StepWhy) waitingTimer(_ *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {

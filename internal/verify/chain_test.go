@@ -73,6 +73,9 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
 		},
+		"signals": func(h *history) {
+			taken(h).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
+		},
 	} {
 		h := newHistory(t, Options{})
 		play(h)

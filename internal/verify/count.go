@@ -83,6 +83,9 @@ func (s *eventCheck) countStarted() {
 func (s *eventCheck) countErrored() {
 	k, err := s.about.Kind, s.about.Error()
 	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
+	if !s.t.plan.StepKindOf(s.index, k).CallsAgent() {
+		s.run.running = false // its time is over
+	}
 	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
 		s.t.open.erred++

@@ -319,7 +319,7 @@ func (s *eventCheck) origin() (promise, what string) {
 	switch {
 	case s.e.Queued && (only || s.rule.own):
 		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
-	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
+	case s.first && (s.rule.follows || !slices.Contains(from, s.e.Cause.Inbox)):
 		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
 	case !s.first && only:
 		what = fmt.Sprintf("%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)

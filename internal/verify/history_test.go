@@ -202,6 +202,8 @@ func (h *history) event(f events.Fact) *events.Event {
 	case *events.AttemptProgressed:
 		i, _ := h.state.Plan.Step(f.Step)
 		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.state.Plan.AttemptsOf(i, f.Kind).SilenceEnds(h.at, h.state.Run(i, f.Kind).CompleteBy))
+	case *events.SignalStarted:
+		h.arm(e, events.TimerStep, f.Step, events.Do, h.at.Add(10*time.Second))
 	case *events.WaitStarted:
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
 	case *events.CallRepeated:

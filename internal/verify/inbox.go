@@ -221,6 +221,8 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	case *events.Control:
 		x.command, x.request, x.ref.Step, x.by = in.Command, in.RequestID, in.Step, sumOfBy(&in.By)
 		x.keep, x.refund, x.as, x.body = in.Keep, in.Processed, in.As, sumOf(in.Output)
+	case *events.Signal:
+		x.ref.Step, x.request, x.by, x.body = in.Name, in.ID, sumOfBy(&events.By{Who: in.By, Claimed: in.Claimed}), sumOf(in.Data)
 	}
 	return x
 }

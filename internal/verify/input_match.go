@@ -152,6 +152,8 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		}
 	case events.Controls:
 		return x.checkCommand(cause, l)
+	case events.Signals:
+		return x.checkSignal(cause, l)
 	case events.Inboxes: // the number of inboxes
 	}
 	return "", ""

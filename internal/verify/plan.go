@@ -233,6 +233,8 @@ func (d *decision) whyIncomplete() string {
 			why = "an attempt ended, and it isn't said how the step goes on"
 		case !open:
 			why = "all steps are done, and the task isn't processed"
+		default:
+			why = d.task.leftSignal()
 		}
 	case events.StateUndoing:
 		switch {
@@ -244,6 +246,8 @@ func (d *decision) whyIncomplete() string {
 	case events.StateError:
 		if d.fact == (*events.RunReleased)(nil).Type() && !stillHeld(t) {
 			why = "no step is in error any more, and the task isn't resumed"
+		} else {
+			why = d.task.leftSignal()
 		}
 	case events.StateProcessed, events.StateUndone, events.StateCancelled: // nothing follows
 	}

@@ -11,6 +11,7 @@ import (
 type factRule struct {
 	from    []events.Inbox // inboxes whose inputs may lead to it as their first event
 	only    bool           // it can only be the first event of its cause
+	follows bool           // it can't be the first event of its cause
 	own     bool           // it can't be a start in a freed slot
 	promise string         // the promise that is broken if it has another cause; empty: P10
 	// begins is true if the event starts an attempt, or says that none can be made. wait is true if it begins a wait.

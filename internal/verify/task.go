@@ -24,7 +24,8 @@ type task struct {
 	statusAt  int64        // instant of the event that set state, in ms
 	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
 	content, whole uint64
-	open           *open // nil: the task has ended and isn't kept
+	signals        []uint64 // hashes of the signals received
+	open           *open    // nil: the task has ended and isn't kept
 }
 
 // facts are the results of a step, counted independently of the fold.
@@ -79,6 +80,8 @@ type open struct {
 	erred  int          // steps
 	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
 	gaveUp gaveUp
+	// signals are the signals that the task received, in the order of the log.
+	signals []signal
 }
 
 // gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
