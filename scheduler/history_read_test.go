@@ -145,6 +145,30 @@ func TestWorkGoesOnWhileAHistoryIsRead(t *testing.T) {
 	}
 }
 
+// TestRolledBackUndoOfAProcessedTask rolls back the transaction that undoes a processed task, while its agent has a
+// concurrency limit. The undo is decided again.
+func TestRolledBackUndoOfAProcessedTask(t *testing.T) {
+	s := newSite(t, 1)
+	s.refundable()
+	w, log := s.observes()
+	s.processRefundable(w, "t-1")
+	aborts := 2
+	log.end = func(func()) (bool, bool, error) {
+		if aborts--; aborts < 0 {
+			return false, false, nil
+		}
+		return false, true, nil
+	}
+	s.undoProcessed("t-1")
+	s.drain(w)
+	s.complete("inventory")
+	s.drain(w)
+	s.wasRefunded("t-1")
+	if aborts > 0 {
+		t.Errorf("%d transactions are still to be rolled back", aborts)
+	}
+}
+
 // trimmed is a log whose first records were deleted.
 type trimmed struct {
 	History

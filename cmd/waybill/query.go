@@ -172,7 +172,7 @@ func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Ra
 	return reached, nil
 }
 
-// skipLeaderless returns the kafka.Range.Unavailable of a list that omits partitions without a leader. partialError
+// skipLeaderless returns the logreader.Range.Unavailable of a list that omits partitions without a leader. partialError
 // reports them.
 func (l *logbook) skipLeaderless(topic string) func(int32) {
 	if l.leaderless == nil {
@@ -215,7 +215,7 @@ func (l *logbook) readIncomplete(topic string) bool {
 	return false
 }
 
-// ignoreHeld is the kafka.Range.Blocked of readers that read again later.
+// ignoreHeld is the logreader.Range.Blocked of readers that read again later.
 func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {

@@ -25,7 +25,7 @@ const (
 
 // partitionStatus is what a scheduler process knows about its partitions, besides their tasks: the progress of
 // long restores, and why an inbox isn't read. It reports restores in the log, in metrics and in a consumer group
-// (kafka.RestoreProgress), where other processes can read them. The stall check (stallWatch) uses the rest.
+// (kafkaadmin.RestoreProgress), where other processes can read them. The stall check (stallWatch) uses the rest.
 type partitionStatus struct {
 	n            *Instance
 	writeReports func(context.Context, map[int32]kafkaadmin.RestoreProgress) error

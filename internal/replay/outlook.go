@@ -260,12 +260,16 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	over := t.Task != nil && !t.Task.Open()
+	if over {
+		c.remove(t.Task) // an operator may undo a processed task
+	}
 	if err == nil {
 		err = t.Apply(e, r)
 	}
 	switch {
 	case err != nil && over:
 		t.Err = err // it keeps its place, since a task that it displaced may be gone
+		heap.Push(&c.ended, t.Task)
 	case err != nil:
 		c.broken[id] = true
 		delete(c.tasks, id)
@@ -292,6 +296,13 @@ func (c *Choice) end(t *events.Task) {
 	heap.Push(&c.ended, t)
 	if c.ended.Len() > c.finished {
 		delete(c.tasks, heap.Pop(&c.ended).(*events.Task).ID)
+	}
+}
+
+// remove removes a task from those that have ended.
+func (c *Choice) remove(t *events.Task) {
+	if i := slices.Index(c.ended, t); i >= 0 {
+		heap.Remove(&c.ended, i)
 	}
 }
 

@@ -107,7 +107,7 @@ func (r *partitionReader) position() int64 {
 // backOff delays the next request, longer after each failure in a row.
 func (r *partitionReader) backOff(now time.Time) { r.backOffWithin(now, fetchRetryMin, fetchRetryMax) }
 
-// backOffQuarantined delays the next request for records that can't be read (see quarantines).
+// backOffQuarantined delays the next request for records that can't be read (see groupmember.Quarantines).
 func (r *partitionReader) backOffQuarantined(now time.Time) {
 	r.backOffWithin(now, groupmember.QuarantineMin, groupmember.QuarantineMax)
 }
