@@ -148,6 +148,27 @@ var forgedFields = []forgery{
 		return x.Step != ""
 	})},
 	{"expired: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptExpired) bool { x.Attempt++; return true })},
+	{"expired: silence", "P22", false, fact(func(f *forger, n *entry, x *events.AttemptExpired) bool {
+		x.Silence += time.Second
+		return true
+	})},
+	{"progressed: another step", "", true, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Step = another(f.before[n], x.Step)
+		return x.Step != ""
+	})},
+	{"progressed: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool { x.Attempt++; return true })},
+	{"progressed: instance", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Instance += "x"
+		return len(x.Instance) > 1
+	})},
+	{"progressed: value", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Progress = json.RawMessage(`{"forged":true}`)
+		return true
+	})},
+	{"started: complete-by of a heartbeat", "", true, fact(func(f *forger, n *entry, x *events.AttemptStarted) bool {
+		x.CompleteBy = x.CompleteBy.Add(time.Second)
+		return x.CompleteBy.Year() > 1
+	})},
 	{"wait: another step", "", true, fact(func(f *forger, n *entry, x *events.AttemptWaiting) bool {
 		x.Step = another(f.before[n], x.Step)
 		return x.Step != ""

@@ -48,7 +48,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 	if *graphsFlag > 0 {
 		worlds = *graphsFlag / flowWorlds
 	}
-	all := slices.Concat(forgedEvents, forgedInputs, forgedFields)
+	all := slices.Concat(forgedEvents, forgedRepeats, forgedInputs, forgedFields)
 	scores := make([]forgedScore, len(all))
 	for n := range worlds {
 		w := newFlowWorld(t, seed+uint64(n))

@@ -30,7 +30,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 	if f.TokenHash != events.TokenHash("t", ref, q.Token) {
 		w.failf("attempt %s has the token hash %q, its request the token %q", id, f.TokenHash, q.Token)
 	}
-	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(e.Due) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
+	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(f.EndsBy(e)) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
 		w.failf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
 	}
 	n, last := w.requests[agent], w.run(events.Slot{Step: f.Step, Kind: f.Kind})

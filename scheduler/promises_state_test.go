@@ -77,7 +77,7 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 				own[slot] = run.Timer
 			}
 			running := run.State == events.StepRunning && w.task.Open()
-			if running && (!run.Timer.Armed() || !run.Timer.Due.Equal(run.CompleteBy)) {
+			if running && (!run.Timer.Armed() || run.Timer.Due.After(run.CompleteBy) || w.task.Plan.AttemptsOf(i, k).Heartbeat == 0 && !run.Timer.Due.Equal(run.CompleteBy)) {
 				w.failf("%v runs until %s; its timer: %+v", slot, run.CompleteBy, run.Timer)
 			}
 			if w.task.State == events.StateError && !running && run.Timer.Armed() {

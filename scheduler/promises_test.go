@@ -71,6 +71,7 @@ type ran struct {
 	of        int32 // number of partitions
 	calls     int   // of a repeat, since the last resubmit
 	nextCall  time.Time
+	reported  time.Time // when the last progress was recorded
 }
 
 // broken is a broken promise. Its format identifies it.
@@ -416,7 +417,7 @@ func (w *world) control(x *events.Control) Decision {
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
 			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
-		if x.Command == events.Release && others && len(d.Events) != 1 {
+		if x.Command == events.Release && others && len(d.Events) != 1 && !(x.As == events.StepUndone && len(d.Events) == 2 && isCaught(d.Events[1])) {
 			w.failf("step %q was released, another is in error, and the task continues: %v", x.Step, d.Events)
 		}
 		w.counts["controls accepted"]++
@@ -489,8 +490,11 @@ func (w *world) observe(e *events.Event) {
 		} else {
 			w.undoEnds(f.Step)
 		}
+	case *events.RunCaught:
+		w.caught(f)
 	case *events.TaskUndoing: // ends all waits
 		w.undoingAllowed(f)
+		w.takeOver()
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
 	case *events.TaskResumed:
@@ -536,7 +540,10 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		w.endedBy(f.Step, f.Kind, f.Error.Code)
 		w.ended(f.Step, f.Kind, f.Effect != events.EffectNone)
+	case *events.AttemptProgressed:
+		w.progressed(e, f)
 	case *events.AttemptExpired:
+		w.expired(f)
 		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
@@ -580,7 +587,7 @@ func (w *world) afterAncestors(step, what string) {
 	var visit func(int)
 	visit = func(i int) {
 		for _, n := range w.fold.Plan.Steps[i].Needs {
-			if s := w.fold.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+			if s := w.fold.Steps[n].State; !isDone(s) {
 				w.failf("step %q is %s while step %q, which it comes after, is %s", step, what, w.fold.Plan.Steps[n].ID, s)
 			}
 			if !seen[n] {
@@ -636,7 +643,9 @@ func (w *world) counted(s events.Slot) {
 func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
 	if f.Kind == events.Undo {
-		want = events.StateUndoing
+		if w.fold.Ending != "" {
+			want = events.StateUndoing
+		}
 		if x := w.effects[f.Step]; !x.completed && !x.unknown {
 			w.failf("undo of step %q, of which nothing happened", f.Step)
 		}
@@ -656,6 +665,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	if !e.Due.After(e.At) {
 		w.failf("%s of step %q begins at %s with complete-by %s", f.Kind, f.Step, e.At, e.Due)
 	}
+	w.silenceBegins(e, f)
 	s := events.Slot{Step: f.Step, Kind: f.Kind}
 	w.counted(s)
 	r := w.run(s)
@@ -674,11 +684,11 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 func (w *world) resumed() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
-		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != (w.fold.Ending != "") {
+		undone := w.fold.Ending != "" || w.effects[s.Step].catching
+		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != undone {
 			continue
 		}
-		r.attempts, r.final, r.calls, r.nextCall = 0, false, 0, time.Time{}
-		r.renewable = r.renewable || r.rejected
+		r.renew()
 	}
 }
 

@@ -93,6 +93,9 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 	w.cfg.Capacity = w.drawCapacity()
 	for i := range flowWorlds {
 		g := drawGraph(w.dice, w.oneIn(6))
+		if d := newDice(seed ^ repeatSeed + uint64(i)); d.coin() {
+			g.repeat(d, false)
+		}
 		d, err := g.build()
 		if err != nil {
 			t.Fatal(err)

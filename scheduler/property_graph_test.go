@@ -293,6 +293,7 @@ type history struct {
 	honest     bool // only services reply, and only to running attempts
 	another    bool // the definition may be replaced, and not only missing
 	busy       bool // steps are queued for their agents
+	beats      bool // some steps have heartbeats, and agents report progress
 	signals    bool // steps may wait for signals, and people send some
 	bodyBytes  int  // size of agents' bodies; 0: small
 	partitions []int32
@@ -312,6 +313,7 @@ const (
 	waitSeed     = 0x77616974
 	signalSeed   = 0x7369676e
 	repeatSeed   = 0x72657065
+	beatSeed     = 0x62656174
 	codesSeed    = 0x636f6465
 )
 
@@ -342,6 +344,10 @@ func drawHistory(seed uint64) history {
 	}
 	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.repeat(d, h.flawed)
+	}
+	if d := newDice(seed ^ beatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.beat(d)
+		h.beats = true
 	}
 	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
 		h.graph.codes(d)

@@ -17,3 +17,31 @@ func waitsForSignal(t testing.TB) events.Record {
 	}
 	return events.Record{Key: []byte(d.Key()), Value: d.JSON()}
 }
+
+// TestSignalBeforeItsSubmission checks that a signal which is read before its task's submission waits for it, and that
+// one of a task that nobody submits becomes a dead letter once its time is over.
+func TestSignalBeforeItsSubmission(t *testing.T) {
+	s := newSite(t, 1)
+	s.cluster.now = s.clock.Now
+	s.catalog.unread = append(s.catalog.unread, waitsForSignal(t))
+	log := s.cluster.join(0)
+	w := s.worker(log)
+	s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
+	signal := func(task string) {
+		s.cluster.write((&events.Signal{Task: task, Name: "approved", ID: "1"}).Record(ns, "test"))
+	}
+	signal("t-1")
+	s.until(w, "the signal waits", func() bool { return !log.flows(ns.Inbox(events.Signals), 0) })
+	s.submit("sign", "t-1")
+	s.drain(w)
+	if got, dead := s.events("t-1"), s.headers(ns.Deadletters(), events.HeaderReason); len(got) != 6 || len(dead) > 0 {
+		t.Errorf("the task has the events %v; dead letters: %v", got, dead)
+	}
+	signal("nobody")
+	s.until(w, "the signal waits", func() bool { return !log.flows(ns.Inbox(events.Signals), 0) })
+	s.clock.pass(earlySignalGrace)
+	s.drain(w)
+	if dead := s.headers(ns.Deadletters(), events.HeaderReason); len(dead) != 1 || dead[0] != string(events.ReasonUnknownTask) {
+		t.Errorf("dead letters: %v", dead)
+	}
+}

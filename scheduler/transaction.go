@@ -121,6 +121,9 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		case errors.Is(err, errHistoryUnread):
 			tx.worker.startReadingHistories(ctx, p, records[i:])
 			return false, nil
+		case errors.Is(err, errSignalEarly):
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRetry, time.Now().Add(earlySignalRetry))
+			return false, nil
 		case errors.Is(err, errStaleMetadata):
 			return false, nil
 		case err != nil:
@@ -170,6 +173,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	}
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
 		return tx.refuseStopped(s, r, task, in, why)
+	}
+	if tx.isEarlySignal(s, r, task, in) {
+		return errSignalEarly
 	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
 		tx.recordAgentReply(s, t, in, env.Now)

@@ -92,7 +92,7 @@ func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
 			return out, false
 		}
 		v, ok = s.Labels[p.links[0].name]
-	case scopeInput, stepOutput, stepError: // JSON values, which aren't text
+	case scopeInput, stepOutput, stepError, callOutput: // JSON values, which aren't text
 	}
 	switch {
 	case !ok:

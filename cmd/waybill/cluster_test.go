@@ -43,8 +43,12 @@ type cluster struct {
 	ended  map[string]events.TaskState
 	waits  int // that have started
 	calls  int // of repeated steps, that completed and weren't the last
-	times  []eventTime
-	change chan struct{}
+	// reports counts recorded progress, silences the attempts that expired without it.
+	reports, silences int
+	times             []eventTime
+	change            chan struct{}
+
+	card func(i int) string // of submission i; nil: a few are slow
 }
 
 // eventTime is when an event of a partition was appended. claimed is the owner, if the event is a claim.
@@ -210,6 +214,14 @@ func (c *cluster) take(rs []events.Record) {
 		if _, ok := e.Fact.(*events.CallRepeated); ok {
 			c.calls++
 		}
+		switch f := e.Fact.(type) {
+		case *events.AttemptProgressed:
+			c.reports++
+		case *events.AttemptExpired:
+			if f.Silence > 0 {
+				c.silences++
+			}
+		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {
 			c.ended[t.ID] = t.State
@@ -356,6 +368,9 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 		card := demo.CardWorks
 		if i%250 == 0 {
 			card = demo.CardSlow
+		}
+		if c.card != nil {
+			card = c.card(i)
 		}
 		s := events.Submission{ID: id, Workflow: "shop", Input: []byte(`{"card":"` + card + `"}`)}
 		producer.SendAsync(ctx, s.Record(c.cfg.Namespace, "test"), func(_ events.Record, err error) {

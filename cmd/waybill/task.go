@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -155,6 +156,9 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	}
 	w.row("Input", text.Shorten(string(v.Input), 200))
 	w.row("Output", text.Shorten(string(v.Output), 200))
+	for i := range v.Steps {
+		progressRow(w, &v.Steps[i])
+	}
 	w.row("As of", fmt.Sprintf("partition %d, offset %s", v.AsOf.Partition, v.AsOf.Offset))
 	if err := w.Flush(); err != nil {
 		return err
@@ -173,6 +177,17 @@ func taskTable(out io.Writer, v events.TaskView) error {
 			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, text.Shorten(errorText(failed), 60))
 	}
 	return w.Flush()
+}
+
+// progressRow prints the last progress of a step, or of its undo.
+func progressRow(w *table, s *events.StepView) {
+	value, at, what := s.Progress, s.ProgressAt, s.ID
+	if s.Undo != nil && s.Undo.ProgressAt != nil {
+		value, at, what = s.Undo.Progress, s.Undo.ProgressAt, "undo of "+s.ID
+	}
+	if at != nil {
+		w.row("Progress", fmt.Sprintf("%s, at %s: %s", what, tableTime(at), cmp.Or(text.Shorten(string(value), 200), "no value")))
+	}
 }
 
 type taskWaitOptions struct {

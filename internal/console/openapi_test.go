@@ -108,6 +108,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		switch route.request {
 		case reflect.TypeFor[submitRequest]():
 			body = `{"id":"new-1","workflow":"order","input":{}}`
+		case reflect.TypeFor[signalRequest]():
+			body = `{"data":{"yes":true},"by":"alice"}`
 		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
 			body = `{"reason":"a test","step":"charge","as":"undone"}`
 		default:

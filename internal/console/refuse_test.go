@@ -155,15 +155,18 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	problem(t, ask(t, s, http.MethodGet, "/nowhere", ""), http.StatusUnauthorized)
-	roles := []struct{ token, name string }{{viewerToken, "vera"}, {submitterToken, "saul"}, {operatorToken, "olga"}}
+	roles := []struct {
+		token, name string
+		role        Role
+	}{{viewerToken, "vera", Viewer}, {submitterToken, "saul", Submitter}, {operatorToken, "olga", Operator}}
 	for _, route := range routes {
 		if route.streams() {
 			continue // TestTaskStream and TestStream cover streams
 		}
 		path := strings.Replace(route.path, "{id}", "t-1", 1)
-		for i, who := range roles {
+		for _, who := range roles {
 			r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"nobody"}`, "Authorization: Bearer "+who.token)
-			if permitted := Role(i+1) >= route.role; permitted == (r.status == http.StatusForbidden) || r.status == http.StatusUnauthorized {
+			if permitted := who.role >= route.role; permitted == (r.status == http.StatusForbidden) || r.status == http.StatusUnauthorized {
 				t.Errorf("%s %s by %s: %d %s", route.method, route.path, who.name, r.status, r.body)
 			}
 		}

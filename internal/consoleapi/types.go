@@ -96,6 +96,20 @@ type (
 	}
 )
 
+// SignalBody is the body of a signal.
+type SignalBody struct {
+	Data json.RawMessage `json:"data,omitempty" jsonschema:"The data of the signal, which later steps read: any JSON. Absent: null."`
+	ID   string          `json:"id,omitempty" jsonschema:"A repeated signal with the same task, name and id has no effect. Absent: the console makes an id."`
+	By   string          `json:"by,omitempty" jsonschema:"Who sends the signal. It is written to the log as by_claimed. A console with tokens also writes the name of the token, as by."`
+}
+
+// SignalResult is the answer to a signal.
+type SignalResult struct {
+	Task string `json:"task" jsonschema:"The task's id."`
+	Name string `json:"name" jsonschema:"The name of the signal."`
+	ID   string `json:"id" jsonschema:"The id of the signal."`
+}
+
 // CommandResult is the answer to an operator's command.
 type CommandResult struct {
 	Task      string           `json:"task" jsonschema:"The task's id."`

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations returns all mutations.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations, progressMutations)
 }
 
 // one returns a mutation with one edit.
@@ -199,6 +199,17 @@ var decisionMutations = []mutation{
 	one("undo-past-a-pivot-unseen", "internal/verify.task.onError",
 		`flags.has(completed|handSettled)`, `flags.has(0)`,
 		"internal/verify", "TestPivots"),
+	one("catches-what-may-have-happened", "scheduler.decider.catchStep",
+		`!s.Unknown`, `true`,
+		"scheduler", "TestTranscripts"),
+	one("caught-effect-unseen", "internal/verify.eventCheck.checkCaught",
+		`!f.has(undone|handUndone)`, `false`,
+		"internal/verify", "TestCaught"),
+	one("undo-of-a-caught-step-stays-in-error", "events.stepStates.afterEnd",
+		`ok && a.Verb == VerbUndoing {
+		return at`, `ok && a.Verb == VerbClaimed {
+		return at`,
+		"scheduler", "TestTranscripts"),
 	one("codes-of-retries-unseen", "internal/verify.eventCheck.retryable",
 		`s.run.final`, `false`,
 		"internal/verify", "TestRetryCodes"),
@@ -217,6 +228,21 @@ var decisionMutations = []mutation{
 	one("early-call-unseen", "internal/verify.eventCheck.nextCall",
 		`early > 0`, `early < 0`,
 		"internal/verify", "TestRepeats"),
+	one("signal-counts-twice", "events.Task.HasSignal",
+		`k.Name == name && k.ID == id`, `false`,
+		"scheduler", "TestTranscripts"),
+	one("signal-counts-twice-after-its-step", "events.Task.HasSignal",
+		`s.SignalID == id`, `false`,
+		"scheduler", "TestTranscripts"),
+	one("signal-of-another-turn", "scheduler.firstWaiting",
+		`s.StartedSeq < t.Steps[first].StartedSeq`, `true`,
+		"scheduler", "TestRandomHistories"),
+	one("signal-of-a-task-to-come-is-refused", "scheduler.transaction.isEarlySignal",
+		`.Before(r.Time.Add(earlySignalGrace))`, `.Before(r.Time)`,
+		"scheduler", "TestSignalBeforeItsSubmission"),
+	one("signal-that-counts-twice-unseen", "internal/verify.eventCheck.checkSignalled",
+		`slices.Contains(s.t.signals, sumOfSignal(f.Name, f.ID))`, `false`,
+		"internal/verify", "TestSignals"),
 	one("early-end-of-a-wait-unseen", "internal/verify.eventCheck.waitEnded",
 		`early > 0`, `early < 0`,
 		"internal/verify", "TestWaits"),
@@ -237,9 +263,8 @@ var decisionMutations = []mutation{
 		`u && !`, `!u &&`,
 		"scheduler", "TestTranscripts"),
 	one("undo-beside-an-attempt", "scheduler.decider.advanceUndo",
-		`if s.State == events.StepRunning {
-			return
-		}`, ``,
+		`case s.State == events.StepRunning:
+			return`, ``,
 		"scheduler", "TestTranscripts"),
 	one("attempt-within-the-task", "scheduler.decider.attemptDeadline",
 		`== events.Do && d.Task.CompleteBy.Before(by)`, `!= events.Do && k != events.Undo`,

@@ -46,6 +46,14 @@ type recording struct {
 	unsent map[events.RequestRef]string
 	plan   *events.Plan
 	course recordedTiming
+	// signals are the signals that the task received, in the order of the log.
+	signals []sentSignal
+}
+
+// sentSignal is a recorded signal, with the moment at which it came.
+type sentSignal struct {
+	moment
+	signal *events.Signal
 }
 
 // asked is the agent and the operation of an attempt.
@@ -61,6 +69,9 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 	r.course.add(e, of)
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
+	}
+	if f, ok := e.Fact.(*events.TaskSignalled); ok {
+		r.signals = append(r.signals, sentSignal{moment{e.At, e.Seq, recorded}, &events.Signal{Task: e.Task, Name: f.Name, ID: f.ID, By: f.By, Claimed: f.Claimed, Data: f.Data}})
 	}
 	a := e.Fact.About()
 	ref := a.Ref()

@@ -105,6 +105,7 @@ type sandbox struct {
 	reports   map[events.RequestRef][]pending // scheduled progress
 	silent    map[events.RequestRef]bool      // attempts for which silence is assumed
 	snoozed   map[uint64]time.Time            // timers whose recovery changed nothing, and when to ask again
+	signalled int                             // number of recorded signals that were delivered
 	queue     []queuedStart                   // attempts that waited for their agent and haven't started
 	now       time.Time
 	seq       uint64 // of the recorded event for the input that is being decided
@@ -367,7 +368,7 @@ func (s *sandbox) hasPending() bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
 		return !recorded && a.Policy.Timer != events.TimerStep
 	})
-	return len(s.answers) > 0 || len(s.timers.Armed) > 0
+	return len(s.answers) > 0 || len(s.timers.Armed) > 0 || len(s.pendingSignals()) > 0
 }
 
 // step takes the next answer, timer, or start of a waiting step, whichever comes first.
@@ -375,6 +376,9 @@ func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
 	waits := s.firstStart()
+	if s.takeSignal(reply, timer, fires, waits) {
+		return nil
+	}
 	switch {
 	case reply == nil && timer == nil && waits == nil:
 		return errors.New("nothing is under way, and no timer is armed")

@@ -91,6 +91,8 @@ func inboxOf(in events.Input) events.Inbox {
 		return events.Controls
 	case *events.Reply:
 		return events.Replies
+	case *events.Signal:
+		return events.Signals
 	}
 	panic(fmt.Sprintf("%T", in))
 }

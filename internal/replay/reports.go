@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // recordReport records a progress of a running attempt.
@@ -55,4 +56,24 @@ func (s *sandbox) takeReport(ref events.RequestRef) {
 	if s.reports[ref] = s.reports[ref][1:]; len(s.reports[ref]) == 0 {
 		delete(s.reports, ref)
 	}
+}
+
+// shownProgressMax bounds the progress in texts for people, in bytes.
+const shownProgressMax = 200
+
+// lastProgress returns a note of the last progress of a run; empty: there is none.
+func lastProgress(run *events.Run) string {
+	if run.ProgressAt.IsZero() {
+		return ""
+	}
+	note := "; its last progress came at " + run.ProgressAt.UTC().Format(events.TimeLayout)
+	if len(run.Progress) > 0 {
+		note += ": " + text.Shorten(string(run.Progress), shownProgressMax)
+	}
+	return note
+}
+
+func stepIndex(t *events.Task, step string) int {
+	i, _ := t.Plan.Step(step)
+	return i
 }

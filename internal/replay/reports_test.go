@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -88,5 +89,17 @@ func TestForkWithAnotherHeartbeat(t *testing.T) {
 	if want := "task.started, step.started reserve/1, step.completed reserve/1, step.started charge/1, step.expired charge/1, step.waiting charge/1, step.started charge/2, step.progressed charge/2, " +
 		"step.progressed charge/2, step.completed charge/2, task.processed"; recordedTiming(got) != want {
 		t.Errorf("with a shorter heartbeat: %s", recordedTiming(got))
+	}
+}
+
+// What a long call waits for names its last progress.
+func TestWhyShowsProgress(t *testing.T) {
+	h := recordOf(t, program(t, beating))
+	h.reply(1, "reserve", 1, events.Completed, `{}`)
+	h.reply(25, "charge", 1, events.Progress, `{"at":1}`)
+	w := replay.Explain(h.task, nil, "", nil, noon.Add(30*time.Second))
+	want := `the agent's reply or next progress, or the end of its silence; its last progress came at 2026-01-31T12:00:25.000Z: {"at":1}`
+	if w.Reason != replay.ReasonAtWork || w.Moves != want || *w.Until != "2026-01-31T12:00:55.000Z" {
+		t.Errorf("%+v until %s", w, *w.Until)
 	}
 }

@@ -74,6 +74,9 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 		if more.IntN(5) == 0 {
 			s.Repeat = &workflow.Repeat{Until: fmt.Sprintf("${ output.call >= %d }", 1+more.IntN(3)), Every: workflow.Duration(1+more.IntN(int(time.Second/time.Millisecond))) * workflow.Duration(time.Millisecond), Max: 1 + more.IntN(3)}
 		}
+		if i > 0 && more.IntN(5) == 0 { // a long call
+			s.CompleteWithin, s.Heartbeat = workflow.Within(attemptMost), workflow.Within(time.Duration(1000+more.IntN(1500))*time.Millisecond)
+		}
 		if i > 0 && more.IntN(5) == 0 { // a wait
 			s = workflow.Step{ID: s.ID, Needs: s.Needs, When: s.When, Wait: fmt.Sprintf("%dms", 1+more.IntN(int(waitMost/time.Millisecond)))}
 		}
