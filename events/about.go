@@ -60,6 +60,7 @@ const (
 	VerbExpired   Verb = "expired"
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
+	VerbCaught    Verb = "caught"
 	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
 	VerbRepeated  Verb = "repeated"
 )

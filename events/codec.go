@@ -266,7 +266,7 @@ var knownTexts = map[string]string{}
 func init() {
 	for _, w := range []string{
 		string(StatePending), string(StateProcessing), string(StateProcessed), string(StateError), string(StateUndoing), string(StateUndone),
-		string(StateCancelled), string(StepRunning), string(StepFailed), string(StepWaiting), string(StepCompleted), string(StepSkipped),
+		string(StateCancelled), string(StepRunning), string(StepFailed), string(StepWaiting), string(StepCompleted), string(StepSkipped), string(StepCaught),
 		string(Do), string(Undo), string(EffectNone), string(EffectUnknown), string(TimerTask), string(TimerAttempt), string(TimerFailed), string(TimerStep), string(ActionFire),
 		string(ActionRetry), string(ActionWait), string(ActionHold),
 	} {

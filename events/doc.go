@@ -57,6 +57,7 @@
 //	rejected        running -> error
 //	errored         pending running failed waiting -> error
 //	released        error failed cancelled -> completed or undone
+//	caught          error undone -> caught
 //	ended           pending failed waiting -> cancelled
 //	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending

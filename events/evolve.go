@@ -149,8 +149,15 @@ func (s *Step) setStates(at stepStates) {
 
 func (t *Task) endWaiting(i int, a *About) {
 	was := t.Steps[i].states()
-	if at := was.afterEnd(a, t.Plan.Steps[i].StepKind); at != was {
-		t.OwnStep(i).setStates(at)
+	at := was.afterEnd(a, t.Plan.Steps[i].StepKind)
+	takenOver := a.Verb == VerbUndoing && at.undo == StepPending // see afterEnd
+	if at == was && !takenOver {
+		return
+	}
+	s := t.OwnStep(i)
+	s.setStates(at)
+	if takenOver {
+		s.Undo.revive()
 	}
 }
 
@@ -161,7 +168,7 @@ func (t *Task) revive(i int) {
 	}
 	s := t.OwnStep(i)
 	s.setStates(at)
-	if t.State == StateUndoing {
+	if s.Undo != nil {
 		s.Undo.revive()
 	} else {
 		s.Run.revive()

@@ -36,6 +36,7 @@ type PlanStep struct {
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
 	RetryCodes
+	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
 	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 }
@@ -143,6 +144,7 @@ func (s *PlanStep) fields(c *codec) {
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	s.RetryCodes.fields(c)
+	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
 		c.str("agent", &u.Agent)

@@ -109,7 +109,7 @@ func (w *walker) ends() []Fact {
 
 func (w *walker) stepCandidates(i int, by By) []Fact {
 	id := w.live.Plan.Steps[i].ID
-	fs := []Fact{&RunSkipped{Step: id},
+	fs := []Fact{&RunSkipped{Step: id}, &RunCaught{Step: id, Error: drawError(w.T)},
 		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
 	last := w.live.Steps[i].Attempt
 	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last},

@@ -78,7 +78,7 @@ func sampleFacts() []Fact {
 		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
 		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
 		&TaskSignalled{Name: "approved", ID: "click-1", By: "ada@example.com", Claimed: "ada", Data: json.RawMessage(`{"yes":true,"limit":12.50}`)},
-		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12})
+		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12}, caughtFact())
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -266,7 +266,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *SignalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *RunCaught, *WaitStarted, *SignalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false

@@ -61,6 +61,7 @@ var described = map[string]fieldSchema{
 	TypeSignal + "/by":              {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"waybill.task.signalled.v1/by":  {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
+	"plan.steps.catch":              {typ: "array", items: "string", text: "The codes of errors after which the task goes on as if the step were done. *: any code."},
 	"plan.steps.repeat":             {typ: "object", text: "How the step is repeated. Absent: the first call that completes ends it."},
 	"every_ms":                      {typ: "integer", text: "The wait between a call that completed and the next call, in milliseconds."},
 	"max":                           {typ: "integer", text: "The most calls that may complete."},
@@ -164,6 +165,7 @@ var schemaTexts = map[string]struct {
 	"waybill.task.cancelled.v1":    {"An operator cancelled the task, and it has ended.", nil},
 	"waybill.task.held.v1":         {"The task is held. It waits for an operator.", nil},
 	"waybill.task.resumed.v1":      {"The hold has ended. While the task is processing, due is its new complete-by.", nil},
+	"waybill.step.caught.v1":       {"The step ended in error, and the task goes on: the step counts as done. What it may have changed was undone before, if the step has an undo.", []string{"step"}},
 	"waybill.step.skipped.v1":      {"The step is skipped, because its when was false.", []string{"step"}},
 	"waybill.step.released.v1":     {"An operator settled the step by hand.", []string{"step", "as"}},
 

@@ -40,6 +40,7 @@ const (
 	StepWaiting   StepState = "waiting"
 	StepCompleted StepState = "completed"
 	StepSkipped   StepState = "skipped"
+	StepCaught    StepState = "caught" // it ended in error, and the task goes on
 	StepError     StepState = "error"
 	StepUndoing   StepState = "undoing"
 	StepUndone    StepState = "undone"
@@ -47,7 +48,7 @@ const (
 )
 
 // StepStates lists the states in the order of a step's life.
-var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepError, StepUndoing, StepUndone, StepCancelled}
+var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepCaught, StepError, StepUndoing, StepUndone, StepCancelled}
 
 // Kind says whether a run is of a step's operation or of its undo.
 type Kind string

@@ -195,7 +195,7 @@ func (t *Task) HasSignal(name, id string) bool {
 // AwaitsSignal reports whether a step of the task waits for the signal, or may do so later.
 func (t *Task) AwaitsSignal(name string) bool {
 	for i, s := range t.Steps {
-		if t.Plan.Steps[i].StepKind == SignalStep && t.Plan.Steps[i].Signal == name && s.State != StepCompleted && s.State != StepSkipped {
+		if t.Plan.Steps[i].StepKind == SignalStep && t.Plan.Steps[i].Signal == name && s.State != StepCompleted && s.State != StepSkipped && s.State != StepCaught {
 			return true
 		}
 	}

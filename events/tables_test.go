@@ -30,6 +30,8 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 		return &AttemptRejected{Kind: k, Step: "s0", Attempt: attempt}
 	case "errored":
 		return &RunErrored{Kind: k, Step: "s0"}
+	case "caught":
+		return &RunCaught{Step: "s0"}
 	case "repeated":
 		if k == Do {
 			return &CallRepeated{Step: "s0", Attempt: attempt}
@@ -160,6 +162,9 @@ func stepAllowed(k Kind, r, u Transition[StepState], during TaskState, step, und
 	if k == Undo || r.Verb == "released" && undo != "" {
 		ok = ok && slices.Contains(u.From, undo)
 	}
+	if r.Verb == "caught" {
+		ok = ok && (undo == "" || undo == StepCompleted)
+	}
 	return ok
 }
 
@@ -245,7 +250,7 @@ func TestTablesAreWhole(t *testing.T) {
 	once(t, "step", StepTransitions)
 	once(t, "undo", UndoTransitions)
 	reachable(t, "task", TaskTransitions, TaskStates, TaskState.Terminal)
-	ends := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
+	ends := func(s StepState) bool { return s == StepSkipped || s == StepCaught }
 	reachable(t, "step", StepTransitions, StepStates, ends)
 }
 

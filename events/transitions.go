@@ -20,13 +20,14 @@ type Transition[S ~string] struct {
 	During []TaskState
 }
 
-// The states of the task in which events of steps may happen. New work needs a task that continues. Results of running
-// attempts are accepted during a hold and while undoing too. A release needs a hold.
+// The states of the task in which events of steps may happen. New work needs a task that continues. While the task is
+// processing, a step is undone only if its error is caught. Results of running attempts are accepted during a hold and
+// while undoing too. A release needs a hold.
 var (
 	whileProcessing = []TaskState{StateProcessing}
-	whileUndoing    = []TaskState{StateUndoing}
-	whileUndoHeld   = []TaskState{StateUndoing, StateError}
+	whileUndoing    = []TaskState{StateProcessing, StateUndoing}
 	whileRunning    = []TaskState{StateProcessing, StateUndoing, StateError}
+	whileCatching   = []TaskState{StateProcessing, StateError}
 	whileHeld       = []TaskState{StateError}
 )
 
@@ -61,17 +62,18 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError, During: whileRunning},
 	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError, During: whileRunning},
 	{Verb: "released", From: []StepState{StepError, StepFailed, StepCancelled}, Either: []StepState{StepCompleted, StepUndone}, During: whileHeld},
+	{Verb: "caught", From: []StepState{StepError, StepUndone}, To: StepCaught, During: whileCatching},
 	{Verb: "ended", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepCancelled},
 	{Verb: "interrupted", From: []StepState{StepRunning}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
-	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
-	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileUndoHeld},
-	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileUndoHeld},
-	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
+	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileRunning},
+	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.waiting", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoing},
-	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileUndoHeld},
-	{Verb: "undo.errored", From: undoable, To: StepError, During: whileUndoHeld},
+	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileRunning},
+	{Verb: "undo.errored", From: undoable, To: StepError, During: whileRunning},
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 

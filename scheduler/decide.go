@@ -154,6 +154,7 @@ type decider struct {
 	// fromQueue reports that the run was queued for its agent. slotChanges are the slots that the decision has used or
 	// freed so far.
 	fromQueue   bool
+	advancing   bool // advanceSteps is running
 	slotChanges []slotChange
 	// Memory that suffices for most decisions.
 	events      [inlineEvents]*events.Event
@@ -293,6 +294,7 @@ func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string,
 		f.Output = r.Body
 	}
 	d.emit(f, time.Time{}, nil)
+	d.endCatch(i, ref.Kind)
 	d.advance()
 }
 
@@ -320,14 +322,11 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 }
 
 // canContinue reports whether a run of the kind may have further attempts: a step's while the task is processed, an
-// undo's while the task is undone.
+// undo's while the task is undone. An undo while the task is processed belongs to a step that is being caught.
 func (d *decider) canContinue(k events.Kind) bool { return canContinue(d.Task, k) }
 
 func canContinue(t *events.Task, k events.Kind) bool {
-	if k == events.Undo {
-		return t.State == events.StateUndoing
-	}
-	return t.State == events.StateProcessing
+	return t.State == events.StateProcessing || k == events.Undo && t.State == events.StateUndoing
 }
 
 func (d *decider) handleRecovery(r *events.Recovery) {
@@ -452,11 +451,18 @@ func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 // giveUp ends a run after its last attempt. Tries aren't exhausted by an attempt whose code may not be retried.
 func (d *decider) giveUp(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
-	err := triesExhausted(run)
-	if run.Error != nil && !d.Task.Plan.Retries(i, k, run.Error) {
-		err = run.Error
+	last := run.Error
+	switch {
+	case last == nil:
+	case !d.Task.Plan.Retries(i, k, last):
+		d.failRun(i, k, last)
+		return
+	case k == events.Do && d.catches(i, last.Code, events.CodeTriesExhausted): // later steps read the last error
+		d.emit(&events.RunErrored{Kind: k, Step: d.Task.Plan.Steps[i].ID, Error: last}, time.Time{}, nil)
+		d.catchStep(i)
+		return
 	}
-	d.failRun(i, k, err)
+	d.failRun(i, k, triesExhausted(run))
 }
 
 func triesExhausted(run *events.Run) *events.Error {
@@ -480,25 +486,37 @@ func (d *decider) expireAttempt(i int, k events.Kind) {
 func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 	step := d.Task.Plan.Steps[i].ID
 	d.emit(&events.RunErrored{Kind: k, Step: step, Error: err}, time.Time{}, nil)
-	d.onRunError(step, k, err)
+	d.onRunError(i, k, err)
 }
 
-// onRunError fails the task of a run that ended in error.
-func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
+// onRunError goes on after a run ended in error: the error is caught, or the task fails.
+func (d *decider) onRunError(i int, k events.Kind, err *events.Error) {
+	if k == events.Do && d.catches(i, err.Code) {
+		d.catchStep(i)
+		return
+	}
 	if !d.canContinue(k) {
 		d.advance()
 		return
 	}
 	e := *err
-	e.Step = step
+	e.Step = d.Task.Plan.Steps[i].ID
+	if k == events.Undo {
+		d.holdTask(&e)
+		return
+	}
 	d.failTask(&e)
 }
 
-// failTask undoes or holds the task (events.Task.OnError). A task whose undo fails is held, so that an operator can
-// handle the remaining effects.
+// holdTask holds the task. A task whose undo fails is held, so that an operator can handle the remaining effects.
+func (d *decider) holdTask(err *events.Error) {
+	d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
+}
+
+// failTask undoes or holds the task (events.Task.OnError).
 func (d *decider) failTask(err *events.Error) {
 	if d.Task.State == events.StateUndoing || d.Task.OnError() == events.OnErrorHold {
-		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
+		d.holdTask(err)
 		return
 	}
 	d.emit(&events.TaskUndoing{Ending: events.StateUndone, Error: err}, time.Time{}, nil)

@@ -72,7 +72,7 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot, Signal: s.Signal}
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Catch: slices.Clone(s.Catch), Pivot: s.Pivot, Signal: s.Signal}
 		switch within, retry := def.Effective(i); {
 		case steps[i].StepKind.CallsAgent():
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
@@ -128,11 +128,16 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step that is ready, in the plan's order. A step that is skipped, or takes a signal
-// that is there already, may make others ready. After the
-// task's complete-by no step starts: an agent would drop the request, and its effect would count as unknown. The task's
-// timer is due then and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A step that is skipped or caught, or takes a signal
+// that is there already, may make others ready. After the task's complete-by no step starts: an agent would drop the
+// request, and its effect would count as unknown. The task's timer is due then and decides.
 func (d *decider) advanceSteps() {
+	if d.advancing {
+		return // a step was caught as it started: the loop below goes on
+	}
+	d.advancing = true
+	defer func() { d.advancing = false }()
+	d.resumeCatches()
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
@@ -147,13 +152,13 @@ func (d *decider) advanceSteps() {
 			}
 		}
 	}
-	if d.Task.State == events.StateProcessing && stepsDone(d.Task) {
+	if d.Task.State == events.StateProcessing && !d.needDefinitions && stepsDone(d.Task) {
 		d.completeTask()
 	}
 }
 
-// doneAncestors caches which steps are done, together with all their ancestors. No step is undone while others start,
-// so the cache stays valid for a decision.
+// doneAncestors caches which steps are done, together with all their ancestors. No step that is done is undone while
+// others start, so the cache stays valid for a decision.
 type doneAncestors [workflow.MaxSteps]bool
 
 // allDone reports whether all ancestors of a step are done. Checking its direct needs isn't enough: an operator may
@@ -184,7 +189,9 @@ func ancestorsDone(t *events.Task, i int) bool {
 	return known.allDone(t, i)
 }
 
-func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
+func isDone(s events.StepState) bool {
+	return s == events.StepCompleted || s == events.StepSkipped || s == events.StepCaught
+}
 
 func stepsDone(t *events.Task) bool {
 	for i := range t.Steps {
@@ -414,23 +421,24 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time.
+// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time. Undos that have
+// begun come first: resubmitted ones, and those of steps that were being caught.
 func (d *decider) advanceUndo() {
-	for i := range d.Task.Steps {
-		s := d.Task.Steps[i]
-		if s.State == events.StepRunning {
+	begun := -1
+	for i, s := range d.Task.Steps {
+		switch {
+		case s.State == events.StepRunning:
 			return
+		case s.Undo == nil:
+		case s.Undo.State == events.StepRunning, s.Undo.State == events.StepFailed, s.Undo.State == events.StepWaiting:
+			return
+		case s.Undo.State == events.StepPending && begun < 0:
+			begun = i
 		}
-		if u := s.Undo; u != nil {
-			switch u.State {
-			case events.StepRunning, events.StepFailed, events.StepWaiting:
-				return
-			case events.StepPending: // resubmitted
-				d.startAttempt(i, events.Undo)
-				return
-			default: // it has ended
-			}
-		}
+	}
+	if begun >= 0 {
+		d.startAttempt(begun, events.Undo)
+		return
 	}
 	if i, ok := nextUndo(d.Task); ok {
 		d.startAttempt(i, events.Undo)

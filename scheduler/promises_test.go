@@ -417,7 +417,7 @@ func (w *world) control(x *events.Control) Decision {
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
 			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
-		if x.Command == events.Release && others && len(d.Events) != 1 {
+		if x.Command == events.Release && others && len(d.Events) != 1 && !(x.As == events.StepUndone && len(d.Events) == 2 && isCaught(d.Events[1])) {
 			w.failf("step %q was released, another is in error, and the task continues: %v", x.Step, d.Events)
 		}
 		w.counts["controls accepted"]++
@@ -490,8 +490,11 @@ func (w *world) observe(e *events.Event) {
 		} else {
 			w.undoEnds(f.Step)
 		}
+	case *events.RunCaught:
+		w.caught(f)
 	case *events.TaskUndoing: // ends all waits
 		w.undoingAllowed(f)
+		w.takeOver()
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
 	case *events.TaskResumed:
@@ -584,7 +587,7 @@ func (w *world) afterAncestors(step, what string) {
 	var visit func(int)
 	visit = func(i int) {
 		for _, n := range w.fold.Plan.Steps[i].Needs {
-			if s := w.fold.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+			if s := w.fold.Steps[n].State; !isDone(s) {
 				w.failf("step %q is %s while step %q, which it comes after, is %s", step, what, w.fold.Plan.Steps[n].ID, s)
 			}
 			if !seen[n] {
@@ -640,7 +643,9 @@ func (w *world) counted(s events.Slot) {
 func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
 	if f.Kind == events.Undo {
-		want = events.StateUndoing
+		if w.fold.Ending != "" {
+			want = events.StateUndoing
+		}
 		if x := w.effects[f.Step]; !x.completed && !x.unknown {
 			w.failf("undo of step %q, of which nothing happened", f.Step)
 		}
@@ -679,11 +684,11 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 func (w *world) resumed() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
-		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != (w.fold.Ending != "") {
+		undone := w.fold.Ending != "" || w.effects[s.Step].catching
+		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != undone {
 			continue
 		}
-		r.attempts, r.final, r.calls, r.nextCall = 0, false, 0, time.Time{}
-		r.renewable = r.renewable || r.rejected
+		r.renew()
 	}
 }
 

@@ -115,6 +115,7 @@ func playAll(t *testing.T, seeds []uint64) map[string]int {
 var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
+	"errors caught", "errors caught after an undo", "errors caught during a hold", "undos of errors to catch, taken over",
 	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "calls repeated", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
 func checkCoverage(t *testing.T, counts map[string]int) {

@@ -34,7 +34,7 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
-		d.onRunError(ref.Step, ref.Kind, err)
+		d.onRunError(i, ref.Kind, err)
 	}
 }
 

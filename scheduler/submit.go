@@ -245,8 +245,11 @@ func (d *decider) releaseStep(x *events.Control) (why string) {
 		return "there is no step " + quoted(x.Step)
 	}
 	s := t.Steps[i]
+	caught := t.BeingCaught(i) && s.Undo.State == events.StepError
 	switch {
-	case t.Ending == "" && x.As == events.StepUndone:
+	case caught && x.As == events.StepCompleted:
+		return "its undo is in error, and its own error can be caught then; release the step as undone, or resubmit it"
+	case t.Ending == "" && x.As == events.StepUndone && !caught:
 		return "the task isn't being undone; release the step as completed, or undo the task"
 	case t.Ending != "" && x.As == events.StepCompleted:
 		return "the task is being undone; release the step as undone"
@@ -257,7 +260,11 @@ func (d *decider) releaseStep(x *events.Control) (why string) {
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}
+	err := s.Error
 	d.emit(&events.RunReleased{By: x.By, Step: x.Step, As: x.As, Output: x.Output}, time.Time{}, nil)
+	if caught {
+		d.emitCaught(i, err)
+	}
 	if stillHeld(d.Task) {
 		return ""
 	}

@@ -134,6 +134,7 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	k.check(f, d, s, path)
 	k.checkShared(f, s, path)
 	checkRetry(f, path+".retry", s.Retry)
+	checkCatch(f, path+".catch", s.Catch)
 	checkRepeat(f, d, s.Repeat, path+".repeat")
 	if u := s.Undo; u != nil {
 		path += ".undo"

@@ -270,6 +270,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Heartbeat = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
+	case "catch":
+		s.Catch = c.codes(v, path)
 	case "repeat":
 		s.Repeat = c.repeat(v, path)
 	case "pivot":

@@ -89,6 +89,9 @@ type Step struct {
 	Retry     *Retry    `json:"retry"`
 	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
 	Undo      *Undo     `json:"undo"`
+	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
+	// step may have changed is undone first.
+	Catch []string `json:"catch"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.
 	Pivot bool `json:"pivot"`

@@ -133,6 +133,7 @@ func (w *writer) step(s *Step) {
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.optionalDuration("heartbeat", s.Heartbeat)
 	w.retry(s.Retry)
+	w.texts("catch", s.Catch)
 	w.repeat(s.Repeat)
 	w.boolean("pivot", s.Pivot)
 	if u := s.Undo; u != nil {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/jsonscan"
@@ -11,8 +12,15 @@ import (
 // MaxCodes bounds a list of error codes.
 const MaxCodes = 64
 
+// anyCode stands for every code.
+const anyCode = "*"
+
 // codes decodes a list of error codes.
 func (c *decoder) codes(n *node, path string) []string {
+	if n.kind == kindString && n.text == anyCode { // in YAML, [*] is something else
+		c.f.addAt(n.at, path, "this is a string, want a list of error codes", `write ["*"]`)
+		return nil
+	}
 	return c.texts(n, path, "a list of error codes", "write the codes of errors, as in [no_funds, expired]")
 }
 
@@ -54,6 +62,19 @@ func checkRetryCodes(f *faults, path string, r *Retry) {
 	}
 }
 
+// checkCatch reports faults of the codes that a step catches.
+func checkCatch(f *faults, path string, codes []string) {
+	checkCodes(f, path, codes)
+	for i, code := range codes {
+		switch {
+		case code == anyCode && len(codes) > 1:
+			f.add(indexPath(path, i), `"*" stands for every code`, "remove it, or all others")
+		case !events.CanCatch(code):
+			f.add(indexPath(path, i), code+" can't be caught: it isn't a failure of the step", "remove it")
+		}
+	}
+}
+
 // withoutCodes is the part of a rule that an undo takes from its step: the lists are of one operation.
 func (r *Retry) withoutCodes() *Retry {
 	if r == nil {
@@ -81,6 +102,9 @@ func (w *writer) boolean(name string, v bool) {
 
 // failureNotes says in a graph what the step means for failures.
 func (s *Step) failureNotes() (notes []string) {
+	if len(s.Catch) > 0 {
+		notes = append(notes, "catch "+strings.Join(s.Catch, " "))
+	}
 	if s.Pivot {
 		notes = append(notes, "pivot")
 	}

@@ -239,7 +239,8 @@ func drawDefinition(t *rapid.T) *Definition {
 		b.OnError(OnErrorHold)
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
-		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry(), Pivot: rapid.Bool().Draw(t, "pivot")}
+		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry(), Pivot: rapid.Bool().Draw(t, "pivot"),
+			Catch: rapid.SampledFrom([][]string{nil, {"*"}, {"expired", "gone"}}).Draw(t, "catch")}
 		for j := range i {
 			if rapid.IntRange(0, 2).Draw(t, "needs") == 0 {
 				s.Needs = append(s.Needs, "s-"+strconv.Itoa(j))

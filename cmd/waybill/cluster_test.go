@@ -47,6 +47,8 @@ type cluster struct {
 	reports, silences int
 	times             []eventTime
 	change            chan struct{}
+
+	card func(i int) string // of submission i; nil: a few are slow
 }
 
 // eventTime is when an event of a partition was appended. claimed is the owner, if the event is a claim.
@@ -366,6 +368,9 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 		card := demo.CardWorks
 		if i%250 == 0 {
 			card = demo.CardSlow
+		}
+		if c.card != nil {
+			card = c.card(i)
 		}
 		s := events.Submission{ID: id, Workflow: "shop", Input: []byte(`{"card":"` + card + `"}`)}
 		producer.SendAsync(ctx, s.Record(c.cfg.Namespace, "test"), func(_ events.Record, err error) {

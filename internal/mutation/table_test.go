@@ -199,6 +199,17 @@ var decisionMutations = []mutation{
 	one("undo-past-a-pivot-unseen", "internal/verify.task.onError",
 		`flags.has(completed|handSettled)`, `flags.has(0)`,
 		"internal/verify", "TestPivots"),
+	one("catches-what-may-have-happened", "scheduler.decider.catchStep",
+		`!s.Unknown`, `true`,
+		"scheduler", "TestTranscripts"),
+	one("caught-effect-unseen", "internal/verify.eventCheck.checkCaught",
+		`!f.has(undone|handUndone)`, `false`,
+		"internal/verify", "TestCaught"),
+	one("undo-of-a-caught-step-stays-in-error", "events.stepStates.afterEnd",
+		`ok && a.Verb == VerbUndoing {
+		return at`, `ok && a.Verb == VerbClaimed {
+		return at`,
+		"scheduler", "TestTranscripts"),
 	one("codes-of-retries-unseen", "internal/verify.eventCheck.retryable",
 		`s.run.final`, `false`,
 		"internal/verify", "TestRetryCodes"),
@@ -252,9 +263,8 @@ var decisionMutations = []mutation{
 		`u && !`, `!u &&`,
 		"scheduler", "TestTranscripts"),
 	one("undo-beside-an-attempt", "scheduler.decider.advanceUndo",
-		`if s.State == events.StepRunning {
-			return
-		}`, ``,
+		`case s.State == events.StepRunning:
+			return`, ``,
 		"scheduler", "TestTranscripts"),
 	one("attempt-within-the-task", "scheduler.decider.attemptDeadline",
 		`== events.Do && d.Task.CompleteBy.Before(by)`, `!= events.Do && k != events.Undo`,

@@ -196,11 +196,11 @@ func (w *Why) ofSteps(t *events.Task) {
 	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }
 
-// present returns the current run of a step. While the task is undoing, that is its undo's, unless an attempt of the
-// operation is still running; nil: it hasn't begun.
+// present returns the current run of a step. While the task is undoing, or the step is undone because its error is
+// caught, that is its undo's, unless an attempt of the operation is still running; nil: it hasn't begun.
 func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	kind := events.Do
-	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
+	if s := t.Steps[i].State; t.State == events.StateUndoing && s != events.StepRunning || s == events.StepUndoing {
 		kind = events.Undo
 	}
 	return t.Run(i, kind), kind
@@ -286,7 +286,7 @@ func needs(t *events.Task, i int) (missing []string, since time.Time) {
 			}
 			seen[n] = true
 			need := t.Steps[n]
-			if need.State != events.StepCompleted && need.State != events.StepSkipped {
+			if need.State != events.StepCompleted && need.State != events.StepSkipped && need.State != events.StepCaught {
 				missing = append(missing, t.Plan.Steps[n].ID)
 				continue
 			}

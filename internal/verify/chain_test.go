@@ -59,6 +59,9 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.twoDone().undoing().add(undo("b", 1)).reply("b", events.Undo, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("b")})
 		},
+		"a caught step": func(h *history) {
+			caughtA(h).completes("b", events.Do).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
+		},
 		"progress": func(h *history) { finishes(reports(fallsSilent(reports(beating(h), 1)), 2), 2) },
 		"progress of an undo": func(h *history) {
 			h.beats = 6 * time.Second

@@ -14,6 +14,9 @@ func (s *eventCheck) countCompleted() {
 	s.run.dropProgress()
 	if s.run.done = s.e.Seq; s.about.Kind == events.Undo {
 		s.mark(undone)
+		if s.beingCaught() {
+			s.t.open.uncaught++
+		}
 	} else {
 		s.unmark(unknown)
 		s.mark(completed)
@@ -82,11 +85,13 @@ func (s *eventCheck) countStarted() {
 // countErrored counts a step that is now in error.
 func (s *eventCheck) countErrored() {
 	k, err := s.about.Kind, s.about.Error()
-	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
+	s.countError(err)
+	s.t.open.gaveUp = gaveUp{seq: s.e.Seq, step: s.index, err: sumOfError(err), any: err == nil || err.Code == events.CodeTooLarge, undo: k == events.Undo,
+		caught: k == events.Do && s.run.catches}
 	if !s.t.plan.StepKindOf(s.index, k).CallsAgent() {
 		s.run.running = false // its time is over
 	}
-	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
+	if (k == events.Do || s.beingCaught()) && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
 		s.t.open.erred++
 	}
@@ -169,6 +174,10 @@ func (s *eventCheck) countReleased() {
 	s.t.open.run(i, events.Undo).dropProgress()
 	if s.about.As == events.StepUndone {
 		s.mark(handUndone)
+		if s.t.open.state.Ending == "" {
+			s.countSettled()
+			s.t.open.uncaught++
+		}
 		return
 	}
 	s.unmark(unknown)
@@ -184,31 +193,26 @@ func (s *eventCheck) countInterrupted() {
 			s.t.open.run(i, events.Do).running = false
 		}
 	}
+	s.countTakenOver()
 }
 
 // countResumed resets the failures of runs that aren't running: those of steps, or of undos if the task is undoing.
 func (s *eventCheck) countResumed() {
-	kind, over := events.Do, completed|handSettled
+	kind, over := events.Do, completed|handSettled|caught
 	if s.t.open.state.Ending != "" {
 		kind, over = events.Undo, undone|handUndone
 	}
 	for i := range s.t.steps {
-		if s.index = i; kind == events.Do {
+		s.index = i
+		k, over := kind, over
+		if kind == events.Do {
 			s.countSettled()
 		}
-		r := s.t.open.run(i, kind)
-		if r.running || s.t.steps[i].flags.has(over) {
-			continue
+		if s.t.steps[i].flags.has(catching) {
+			k, over = events.Undo, undone|handUndone
 		}
-		r.fresh, r.failures, r.cooled, r.final, r.calls, r.notBefore = 0, 0, false, false, 0, time.Time{}
-		if r.rejected {
-			r.rejected, r.renewed = false, true
-			r.dropProgress()
-			if kind == events.Do {
-				s.t.steps[i].generation++
-			} else {
-				s.t.steps[i].undoing++
-			}
+		if r := s.t.open.run(i, k); !r.running && !s.t.steps[i].flags.has(over) {
+			s.countFresh(r, k)
 		}
 	}
 }

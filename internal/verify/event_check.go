@@ -355,6 +355,7 @@ func (s *eventCheck) after() (promise, what string) {
 	if s.fires() {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
+	s.countCatching()
 	if s.rule.count != nil {
 		s.rule.count(s)
 	}

@@ -54,6 +54,7 @@ var taskRules = map[events.Verb]*factRule{
 // stepRules are the rules of facts of a step, or of its undo.
 var stepRules = map[events.Verb]*factRule{
 	events.VerbSkipped: {course: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
+	events.VerbCaught:  {course: (*eventCheck).checkCaught, count: (*eventCheck).countCaught},
 	events.VerbReleased: {from: byControls, only: true, course: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
 		lead: leadReleased},
 	events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).begun, course: (*eventCheck).checkAttempt,

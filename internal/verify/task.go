@@ -35,7 +35,7 @@ type facts struct {
 	undoing    uint16 // generation of the undo's key
 }
 
-type flags uint8
+type flags uint16
 
 const (
 	completed   flags = 1 << iota // by its agent
@@ -45,7 +45,9 @@ const (
 	undone                        // by its agent
 	handUndone                    // released as undone by an operator
 	skipped
-	erred // in error, and not resumed since
+	erred    // in error, and not resumed since
+	catching // its undo began so that its error can be caught
+	caught
 )
 
 func (f flags) has(any flags) bool { return f&any != 0 }
@@ -75,11 +77,13 @@ type open struct {
 	state  *events.Task
 	offset int64 // of the last event that state reflects
 	timers events.Timers
-	runs   []run        // the run of step i is at 2i, of its undo at 2i+1
-	done   int          // steps
-	erred  int          // steps
-	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
-	gaveUp gaveUp
+	runs   []run // the run of step i is at 2i, of its undo at 2i+1
+	done   int   // steps
+	erred  int   // steps
+	// uncaught is the number of steps whose undo is complete, so that they must be caught.
+	uncaught int
+	cut      *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
+	gaveUp   gaveUp
 	// signals are the signals that the task received, in the order of the log.
 	signals []signal
 }
@@ -90,6 +94,9 @@ type gaveUp struct {
 	step int
 	err  uint64 // a hash of it
 	any  bool   // the error was too large, so it is unknown
+	undo bool   // it was a step's undo
+	// caught is true if the step catches the error, so the task must go on.
+	caught bool
 }
 
 // run counts the attempts at a step or its undo, independently of the fold.
@@ -102,6 +109,8 @@ type run struct {
 	cooled    bool   // a cool-down was granted
 	notBefore time.Time
 	key       string
+	err       uint64 // a hash of the error that ended a step; 0: unknown
+	catches   bool   // the step catches it
 	code      uint64 // a hash of the last failure's code
 	final     bool   // that code isn't retried
 	rejected  bool   // the last attempt was rejected, so a resubmit renews the key

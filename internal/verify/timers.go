@@ -83,10 +83,8 @@ func earlier(due, task time.Time) time.Time {
 
 // mayRetry reports whether the event's run may have further attempts.
 func (s *eventCheck) mayRetry() bool {
-	if s.slot.Kind == events.Undo {
-		return s.t.open.state.State == events.StateUndoing
-	}
-	return s.t.open.state.State == events.StateProcessing
+	state := s.t.open.state.State
+	return state == events.StateProcessing || s.slot.Kind == events.Undo && state == events.StateUndoing
 }
 
 // checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).

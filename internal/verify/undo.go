@@ -9,8 +9,11 @@ import (
 // undoOrder checks P6 at the first attempt of a step's undo: no attempt and no other undo runs, and this step is the
 // next to undo.
 func (s *eventCheck) undoOrder() (promise, what string) {
-	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked) || !s.rule.begins {
+	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked|catching) || !s.rule.begins {
 		return "", ""
+	}
+	if s.t.open.state.Ending == "" {
+		return s.mayCatch()
 	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
