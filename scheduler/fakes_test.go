@@ -121,31 +121,6 @@ func (c *cluster) ReadLast(ctx context.Context, topic string, p int32, n int64, 
 	return end <= n, err
 }
 
-// ReadRange implements History. A record at or after to ends the read, as the caller may get later ones.
-func (c *cluster) ReadRange(ctx context.Context, topic string, p int32, from, to int64, fn func([]events.Record) error) error {
-	if c.readRange != nil {
-		if err := c.readRange(ctx); err != nil {
-			return err
-		}
-	}
-	c.mu.Lock()
-	log := c.logs[topic][p]
-	c.mu.Unlock()
-	for n := from; n < min(to, int64(len(log))); n += 7 { // in several calls
-		if err := fn(log[n:min(n+7, int64(len(log)))]); err != nil {
-			return fmt.Errorf("take the records: %w", err)
-		}
-	}
-	return ctx.Err()
-}
-
-// OffsetsAt implements History. The log has no timestamps of its own: after is the end.
-func (c *cluster) OffsetsAt(_ context.Context, topic string, p int32, _ time.Time) (start, after int64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return 0, int64(len(c.logs[topic][p])), nil
-}
-
 // pollWait is the longest wait of an empty poll.
 const pollWait = 20 * time.Millisecond
 

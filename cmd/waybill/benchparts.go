@@ -39,7 +39,7 @@ are bounded, however many tasks are open.`,
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
-	cmd.Flags().StringVar(&step, "step", string(bench.ParkedCall), "step in which the open tasks are: call (of an agent that doesn't answer) or wait (for a time)")
+	cmd.Flags().StringVar(&step, "step", string(bench.ParkedCall), "step in which the open tasks are: call (of an agent that doesn't answer), wait (for a time) or signal (for a signal)")
 	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, in ascending order")
 	cmd.Flags().IntVar(&rounds, "rounds", 1, "number of measurements of each level")
 	return cmd
@@ -138,7 +138,7 @@ armed: some one after another, and many at the same time.`,
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
 	f := cmd.Flags()
-	f.StringVar(&step, "step", string(bench.ParkedCall), "whose timers fire: call (the deadlines of tasks and of calls) or wait (the ends of waits, one in each task)")
+	f.StringVar(&step, "step", string(bench.ParkedCall), "what fires: call (the deadlines of tasks and of calls), wait (the ends of waits, one in each task) or signal (no timer; a signal is sent to each task)")
 	f.IntVar(&t.Armed, "armed", 1_000_000, "number of armed timers; each open task has two")
 	f.IntVar(&t.Burst, "burst", 100_000, "number of timers that are due at the same time")
 	f.IntVar(&t.Spread, "spread", 10_000, "number of timers that are due one after another")

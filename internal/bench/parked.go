@@ -18,6 +18,7 @@ import (
 const (
 	parkedWorkflow = "parked"
 	parkedAgent    = "bench-parked"
+	parkedSignal   = "go"
 	parkedTimers   = 2
 	// parkedInflight is the maximum number of parked tasks that are being submitted.
 	parkedInflight = 5_000
@@ -30,6 +31,8 @@ type ParkedStep string
 const (
 	ParkedCall ParkedStep = "call" // of an agent that doesn't answer
 	ParkedWait ParkedStep = "wait" // until an instant in the task's input
+
+	ParkedSignal ParkedStep = "signal" // for a signal
 )
 
 // parkedKind is what differs between the kinds.
@@ -40,17 +43,21 @@ type parkedKind struct {
 	// by its own timer and its attempt's, or by the end of the wait.
 	firing int
 	ends   events.TaskState
+	inbox  events.Inbox             // of what leads to that
 	fires  func(*events.About) bool // reports whether an event ends such a timer
 }
 
 var parkedKinds = map[ParkedStep]parkedKind{
 	ParkedCall: {step: workflow.Step{Agent: parkedAgent, Operation: "work",
 		Input: map[string]any{"task": "${ task.id }", "total": "${ input.total }", "details": "${ input.details }"}},
-		started: typeStarted, firing: parkedTimers, ends: events.StateUndone,
+		started: typeStarted, firing: parkedTimers, ends: events.StateUndone, inbox: events.Recoveries,
 		fires: func(a *events.About) bool { return a.Verb == events.VerbUndoing || a.Phase == events.PhaseExpired }},
 	ParkedWait: {step: workflow.Step{WaitUntil: "${ timestamp(input.at) }"},
-		started: (*events.WaitStarted)(nil).Type(), firing: 1, ends: events.StateProcessed,
+		started: (*events.WaitStarted)(nil).Type(), firing: 1, ends: events.StateProcessed, inbox: events.Recoveries,
 		fires: func(a *events.About) bool { return a.Phase == events.PhaseFired }},
+	ParkedSignal: {step: workflow.Step{Signal: parkedSignal, CompleteWithin: workflow.Within(taskWithin)},
+		started: (*events.SignalStarted)(nil).Type(), firing: 1, ends: events.StateProcessed, inbox: events.Signals,
+		fires: func(a *events.About) bool { return a.StepKind == events.SignalStep && a.Verb == events.VerbCompleted }},
 }
 
 // kind returns the kind; the default is a call.
@@ -58,7 +65,7 @@ func (s ParkedStep) kind() parkedKind { return parkedKinds[cmp.Or(s, ParkedCall)
 
 func (s ParkedStep) check() error {
 	if _, ok := parkedKinds[cmp.Or(s, ParkedCall)]; !ok {
-		return fmt.Errorf("step %q: call or wait", s)
+		return fmt.Errorf("step %q: call, wait or signal", s)
 	}
 	return nil
 }
@@ -146,10 +153,28 @@ func (p *parkedTasks) submission(number int) events.Record {
 			at = p.due(number)
 		}
 		s.Input = append(fmt.Appendf(nil, `{"at":%q,`, at.UTC().Format(events.TimeLayout)), s.Input[1:]...)
+	case p.step == ParkedSignal: // the signal is sent when its time has come
 	case p.due != nil:
 		s.CompleteBy = p.due(number)
 	}
 	return s.Record(p.env.cfg.Namespace, "waybill/bench")
+}
+
+// sendSignals sends each task its signal when its time comes. It returns when all are sent or ctx ends.
+func (p *parkedTasks) sendSignals(ctx context.Context, n *instance.Instance) {
+	for i := range p.load.Tasks {
+		select {
+		case <-time.After(p.due(i).Sub(n.Clock.Now())):
+		case <-ctx.Done():
+			return
+		}
+		s := events.Signal{Task: p.orders.id(i), Name: parkedSignal, ID: "1"}
+		n.Producer.SendAsync(ctx, s.Record(p.env.cfg.Namespace, "waybill/bench"), func(_ events.Record, err error) {
+			if err != nil {
+				p.watch.fail(fmt.Errorf("send a signal: %w", err))
+			}
+		})
+	}
 }
 
 // decode passes a decoded event to onEvent.

@@ -14,7 +14,8 @@ import (
 // TimersOptions configure the deadlines.
 type TimersOptions struct {
 	Options
-	// Step is the kind of step whose timers fire: the deadlines of calls, or the ends of waits. Empty: calls.
+	// Step is the kind of step whose timers fire: the deadlines of calls, or the ends of waits. For a signal, no timer
+	// fires: the signals are sent instead, and lateness is from then. Empty: calls.
 	Step  ParkedStep
 	Armed int // timers that stay armed meanwhile
 	Burst int // timers that are due at one instant
@@ -197,7 +198,7 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	left := kind.firing * count
 	p.due = due
 	p.onEvent = func(i int, _ string, e *events.Event) error {
-		if e.Cause.Inbox != events.Recoveries {
+		if e.Cause.Inbox != kind.inbox {
 			return nil
 		}
 		if a := e.Fact.About(); kind.fires(&a) {
@@ -214,6 +215,9 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	}
 	if late := n.Clock.Now().Sub(due(0)); late > 0 {
 		return nil, fmt.Errorf("the first was due %s before all were armed: give --within more than %s", late.Round(time.Millisecond), t.o.Within)
+	}
+	if t.o.Step == ParkedSignal {
+		p.sendSignals(ctx, n)
 	}
 	return h, p.awaitFired(ctx, fired, due(count-1))
 }

@@ -36,7 +36,8 @@ func TestSchemaListsTheFields(t *testing.T) {
 		fields []string
 	}{
 		{"file", s, fileFields}, {"case", s.Defs["case"], caseFields}, {"reply", s.Defs["reply"].AnyOf[1], replyFields},
-		{"command", s.Defs["command"], commandFields}, {"expect", s.Defs["expect"], expectFields},
+		{"command", s.Defs["command"], slices.Concat(momentFields, commandFields)}, {"signal", s.Defs["signal"], slices.Concat(momentFields, signalFields)},
+		{"expect", s.Defs["expect"], expectFields},
 	} {
 		got, want := slices.Sorted(maps.Keys(part.schema.Properties)), slices.Sorted(slices.Values(part.fields))
 		if !slices.Equal(got, want) {
