@@ -21,6 +21,7 @@ type partition struct {
 	runnable       runnable
 	stopsReported  map[string]struct{} // stopped tasks with a dead letter for a recovery; may be nil
 	assignedAt     time.Time
+	submissions    submissionsRead
 	// confirmation tracks which events aren't confirmed to be in the log.
 	confirmation confirmation
 	loading      chan struct{} // closed when the load of finished tasks has ended; nil: no load
@@ -39,6 +40,7 @@ func (p *partition) accept(s *speculation, next int64) {
 		p.runnable.update(t)
 	}
 	p.tasks.Accept(tasks, s.state, next)
+	p.submissions.add(s.submissions)
 	p.confirmation.add(Accepted{next - 1, s.state.At})
 }
 

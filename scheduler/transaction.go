@@ -44,6 +44,7 @@ type speculation struct {
 	stopsReported    map[string]bool // stopped tasks whose first recovery becomes a dead letter
 	wroteSnapshot    bool            // the transaction contains the due part of its snapshot
 	unslottedStarted int             // number of unslotted steps that were started
+	submissions      submissionsRead
 }
 
 func (w *worker) beginTransaction() *transaction {
@@ -148,6 +149,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	if r.Offset < s.state.ReflectedIn(inbox, w.topicIDs[inbox]) {
 		tx.counts.Reflected++
 		return nil
+	}
+	if inbox == events.Tasks {
+		s.submissions.add(submissionsRead{to: r.Time, at: w.decisionTime(s)})
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
 	tx.claimPartition(s, cause)
