@@ -3,6 +3,7 @@
 import { post, requestID, taskPath } from './api.js';
 import { openDialog } from './dialog.js';
 import { el, typed } from './dom.js';
+import { signalButtons } from './signals.js';
 
 const open = ['pending', 'processing', 'undoing', 'error'];
 
@@ -15,11 +16,12 @@ const all = [
   { name: 'cancel', does: 'Start no further steps, undo the completed ones, and end the task.', states: open, fields: kept },
 ];
 
-/** The buttons of a task: its commands. done is called with the result of a command. */
+/** The buttons of a task: its commands, and the signals that it waits for. done is called with the result of a command. */
 export function commands(task, done) {
   const offered = all.filter((c) => c.states.includes(task.state));
   return offered.length > 0 && el('div', { class: 'buttons' },
-    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.label ?? c.name)));
+    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.label ?? c.name)),
+    signalButtons(task, done));
 }
 
 function settled(task) {
