@@ -8,7 +8,8 @@ import (
 )
 
 // A signal may be read before the submission of its task, since they are in two topics. So a signal of an unknown task
-// is a dead letter only when it is earlySignalGrace old. Until then its inbox is paused and read again.
+// is a dead letter only when it is earlySignalGrace old. Until then its inbox is paused and read again. The client writes
+// the time of a record, so a time that is further ahead than that counts for nothing: the wait is at most twice as long.
 const (
 	earlySignalGrace = 5 * time.Second
 	earlySignalRetry = 250 * time.Millisecond
@@ -23,5 +24,6 @@ func (tx *transaction) isEarlySignal(s *speculation, r *events.Record, task stri
 	if _, signal := in.(*events.Signal); !signal || r.Time.IsZero() || s.tasks[task] != nil {
 		return false
 	}
-	return tx.worker.decisionTime(s).Before(r.Time.Add(earlySignalGrace)) && s.partition.tasks.Task(task) == nil
+	age := tx.worker.decisionTime(s).Sub(r.Time)
+	return age.Abs() < earlySignalGrace && s.partition.tasks.Task(task) == nil
 }

@@ -45,3 +45,26 @@ func TestSignalBeforeItsSubmission(t *testing.T) {
 		t.Errorf("dead letters: %v", dead)
 	}
 }
+
+// TestSignalFromTheFuture checks that a signal of an unknown task whose client wrote a time far ahead delays no other
+// signal of its partition: it is a dead letter at once.
+func TestSignalFromTheFuture(t *testing.T) {
+	s := newSite(t, 1)
+	ahead := time.Hour
+	s.cluster.now = func() time.Time { return s.clock.Now().Add(ahead) }
+	s.catalog.unread = append(s.catalog.unread, waitsForSignal(t))
+	w := s.worker(s.cluster.join(0))
+	s.until(w, "it is restored", func() bool { return w.partitions[0].ok() })
+	s.submit("sign", "t-1")
+	s.drain(w)
+	for _, task := range []string{"nobody", "t-1"} {
+		s.cluster.write((&events.Signal{Task: task, Name: "approved", ID: "1"}).Record(ns, "test"))
+	}
+	s.drain(w)
+	if got := s.events("t-1"); len(got) != 6 {
+		t.Errorf("the task has the events %v, want it to end", got)
+	}
+	if dead := s.headers(ns.Deadletters(), events.HeaderReason); len(dead) != 1 || dead[0] != string(events.ReasonUnknownTask) {
+		t.Errorf("dead letters: %v", dead)
+	}
+}

@@ -31,7 +31,7 @@ func TestExamples(t *testing.T) {
 			t.Run(strings.TrimPrefix(filepath.ToSlash(name), repository+"/"), func(t *testing.T) { runFile(t, name) })
 		case strings.HasPrefix(filepath.ToSlash(name), repository+"/docs/examples/") && strings.HasSuffix(name, ".yaml"):
 			if _, err := os.Stat(strings.TrimSuffix(name, ".yaml") + Suffix); err != nil {
-				t.Logf("%s has no tests: write *%s beside it", name, Suffix)
+				t.Errorf("%s has no tests: write *%s beside it", name, Suffix)
 			}
 		}
 		return nil
