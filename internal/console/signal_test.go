@@ -1,11 +1,13 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
 // TestSignal checks that a signal is written with the name of its token, by who may send signals and no more.
@@ -31,5 +33,21 @@ func TestSignal(t *testing.T) {
 	}
 	if r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x"}`, "Authorization: Bearer fedcba9876543210"); r.status != http.StatusForbidden {
 		t.Errorf("a command by a signaller: %d %s", r.status, r.body)
+	}
+}
+
+// TestWaitingSignals checks that a task names the signals that it waits for, and none once its undo has begun.
+func TestWaitingSignals(t *testing.T) {
+	step := func(state events.StepState) *events.Step { return &events.Step{Run: events.Run{State: state}} }
+	plan := &events.Plan{Steps: []events.PlanStep{
+		{ID: "a", StepKind: events.SignalStep, Signal: "approved"}, {ID: "b", StepKind: events.SignalStep, Signal: "approved"},
+		{ID: "c", StepKind: events.SignalStep, Signal: "paid"}, {ID: "d"}}}
+	for state, want := range map[events.TaskState]string{events.StateProcessing: `"waiting_signals":["approved"]`, events.StateError: `"waiting_signals":["approved"]`, events.StateUndoing: ""} {
+		task := &events.Task{State: state, Plan: plan,
+			Steps: []*events.Step{step(events.StepRunning), step(events.StepRunning), step(events.StepPending), step(events.StepRunning)}}
+		text, err := json.Marshal(&consoleapi.Task{WaitingSignals: waitingSignals(task)})
+		if err != nil || !strings.Contains(string(text), want) || want == "" && strings.Contains(string(text), "waiting_signals") {
+			t.Errorf("%s: %s, %v", state, text, err)
+		}
 	}
 }

@@ -1,7 +1,9 @@
 // Commands of an operator. The scheduler refuses what the task's state doesn't allow, and says why.
 
 import { post, requestID, taskPath } from './api.js';
-import { el, fill, typed } from './dom.js';
+import { openDialog } from './dialog.js';
+import { el, typed } from './dom.js';
+import { signalButtons } from './signals.js';
 
 const open = ['pending', 'processing', 'undoing', 'error'];
 
@@ -14,11 +16,12 @@ const all = [
   { name: 'cancel', does: 'Start no further steps, undo the completed ones, and end the task.', states: open, fields: kept },
 ];
 
-/** The buttons of a task. done is called with the result of a command. */
+/** The buttons of a task: its commands, and the signals that it waits for. done is called with the result of a command. */
 export function commands(task, done) {
   const offered = all.filter((c) => c.states.includes(task.state));
   return offered.length > 0 && el('div', { class: 'buttons' },
-    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.label ?? c.name)));
+    offered.map((c) => el('button', { type: 'button', onclick: () => ask(c, task, done) }, c.label ?? c.name)),
+    signalButtons(task, done));
 }
 
 function settled(task) {
@@ -44,32 +47,14 @@ function named(task) {
 /** Asks for the reason and sends the command. Retries of a dialog have the same request id. */
 function ask(command, task, done) {
   const request = requestID();
-  const said = el('div', { role: 'alert' });
-  const send = el('button', {}, command.label ?? command.name);
-  const dialog = el('dialog', { onclose: () => dialog.remove() },
-    el('form', { class: 'tall', onsubmit },
-      el('p', {}, command.does), said,
-      el('label', {}, 'Reason, written to the log', el('input', { name: 'reason', required: true })),
-      command.fields(task),
-      el('div', { class: 'buttons' }, send, el('button', { type: 'button', onclick: () => dialog.close() }, 'Close'))));
-
-  async function onsubmit(e) {
-    e.preventDefault();
-    send.disabled = true;
-    try {
-      const form = new FormData(e.target);
-      if (form.has('task') && form.get('task') !== task.id) throw new Error('This is not the id of the task.');
-      const answer = await post(taskPath(task.id, `/${command.name}`), members(form, request), texts(form));
-      done(`${command.name} was accepted: the task is ${answer.state}.`);
-      dialog.close();
-    } catch (problem) {
-      fill(said, el('p', { class: 'problem' }, problem.message));
-      send.disabled = false;
-    }
-  }
-
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(command.label ?? command.name, command.does, [
+    el('label', {}, 'Reason, written to the log', el('input', { name: 'reason', required: true })),
+    command.fields(task),
+  ], async (form) => {
+    if (form.has('task') && form.get('task') !== task.id) throw new Error('This is not the id of the task.');
+    const answer = await post(taskPath(task.id, `/${command.name}`), members(form, request), texts(form));
+    done(`${command.name} was accepted: the task is ${answer.state}.`);
+  });
 }
 
 function members(form, request) {

@@ -111,7 +111,8 @@ function summary(line) {
   const d = line.data;
   if (d == null) return '';
   const waits = d.due && Date.parse(d.due) > Date.parse(line.at);
-  const parts = [said(d.error), d.progress !== undefined && `progress ${JSON.stringify(d.progress)}`, d.by && `by ${d.by}: ${d.why}`, d.by_claimed && `by ${d.by_claimed} (claimed): ${d.why}`, d.instance && `instance ${d.instance}`, waits && ['until ', instant(d.due, true)]].filter(Boolean);
+  const why = d.why === undefined ? '' : `: ${d.why}`; // a signal has no reason
+  const parts = [said(d.error), d.progress !== undefined && `progress ${JSON.stringify(d.progress)}`, d.name && `signal ${d.name}`, d.by && `by ${d.by}${why}`, d.by_claimed && `by ${d.by_claimed} (claimed)${why}`, d.instance && `instance ${d.instance}`, waits && ['until ', instant(d.due, true)]].filter(Boolean);
   if (parts.length === 0) return `cause ${d.cause}`;
   return parts.map((part, i) => [i > 0 && '; ', part]);
 }
