@@ -388,9 +388,9 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 // TestRowOfAnUnreadableEvent checks that a task with an event that can't be folded is listed as of the previous event,
 // and marked as stopped. A task without its first event isn't listed. Crashes change nothing.
 func TestRowOfAnUnreadableEvent(t *testing.T) {
-	h := newHistory(5)
+	h := newHistory(1)
 	rs := h.records(900)
-	h = newHistory(5)
+	h = newHistory(1)
 	h.records(301)
 	before, broken := h.summaries(), 0
 	for i := 301; i < len(rs); i++ { // the first event from 301 on of each task
