@@ -53,7 +53,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		h := drawHistory(uint64(state % fuzzedStates))
 		h.moves = h.moves[:min(len(h.moves), 20)]
-		h.last = func(w *world) { w.arrives(in, &r) }
+		h.last = func(w *scenario) { w.arrives(in, &r) }
 		if _, b := h.play(false); b != nil {
 			t.Fatal((&shrunk{h: h, b: b}).report())
 		}

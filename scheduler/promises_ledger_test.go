@@ -143,10 +143,10 @@ func (l *ledger) effects(step string) (keys []string) {
 	return keys
 }
 
-// checkWorld compares the effects in the ledger with an ended task (P6, P7). A completed step has one effect, under its
+// checkLedger compares the effects in the ledger with an ended task (P6, P7). A completed step has one effect, under its
 // key. An undone step has none. No step has two. It ignores steps that an operator released, or whose reply wasn't sent
 // by a service.
-func (w *world) checkWorld() {
+func (w *scenario) checkLedger() {
 	for i := range w.fold.Steps {
 		s, p := w.fold.Steps[i], &w.fold.Plan.Steps[i]
 		if w.settled[p.ID] || !p.StepKind.CallsAgent() {
@@ -187,7 +187,7 @@ type effect struct {
 
 // expectedUndo returns the order of the undo: first steps with an unknown effect, the last started first; then
 // completed steps, the last completed first.
-func (w *world) expectedUndo() []string {
+func (w *scenario) expectedUndo() []string {
 	if w.undo.made {
 		return w.undo.left
 	}
@@ -221,7 +221,7 @@ func (w *world) expectedUndo() []string {
 }
 
 // undoBegins is called when the undo of a step starts, or can't start. It checks that this step is the next one.
-func (w *world) undoBegins(step string) {
+func (w *scenario) undoBegins(step string) {
 	if w.catches(step) {
 		return
 	}
@@ -231,7 +231,7 @@ func (w *world) undoBegins(step string) {
 }
 
 // undoEnds is called when the undo of a step is done or was released.
-func (w *world) undoEnds(step string) {
+func (w *scenario) undoEnds(step string) {
 	if w.effects[step].catching {
 		return
 	}
@@ -241,10 +241,10 @@ func (w *world) undoEnds(step string) {
 }
 
 // luck draws the outcome of a call. Most calls succeed, since few tasks would get far otherwise.
-func (w *world) luck() int { return max(0, w.IntN(18)-8) }
+func (w *scenario) luck() int { return max(0, w.IntN(18)-8) }
 
 // nothingLeft checks that an undone task has no undo left.
-func (w *world) nothingLeft(state events.TaskState) {
+func (w *scenario) nothingLeft(state events.TaskState) {
 	if left := w.expectedUndo(); len(left) > 0 {
 		w.failf("the task is %s before %q are undone", state, left)
 	}

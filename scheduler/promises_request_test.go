@@ -8,7 +8,7 @@ import (
 )
 
 // checkRequest finds and checks the one request of a started attempt.
-func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
+func (w *scenario) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	id := events.RequestID("t", ref)
 	var found []*events.Record
@@ -46,7 +46,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 }
 
 // checkValue checks that all requests with one key have the same value, and that an undo names the step to undo.
-func (w *world) checkValue(q *events.Request) {
+func (w *scenario) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
 			w.failf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)

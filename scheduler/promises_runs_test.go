@@ -5,14 +5,14 @@ import (
 )
 
 // ended records that an attempt ended without success. unknown says that it may have had an effect.
-func (w *world) ended(step string, k events.Kind, unknown bool) {
+func (w *scenario) ended(step string, k events.Kind, unknown bool) {
 	if k == events.Do {
 		x := w.effects[step]
 		x.running, x.unknown = false, x.unknown || unknown
 	}
 }
 
-func (w *world) index(step string) int {
+func (w *scenario) index(step string) int {
 	i, ok := w.fold.Plan.Step(step)
 	if !ok {
 		w.failf("an event of step %q, which the plan hasn't", step)
@@ -20,7 +20,7 @@ func (w *world) index(step string) int {
 	return i
 }
 
-func (w *world) run(s events.Slot) *ran {
+func (w *scenario) run(s events.Slot) *ran {
 	if w.runs[s] == nil {
 		w.runs[s] = &ran{}
 	}
@@ -28,7 +28,7 @@ func (w *world) run(s events.Slot) *ran {
 }
 
 // counted checks the budget against the observed attempts.
-func (w *world) counted(s events.Slot) {
+func (w *scenario) counted(s events.Slot) {
 	r := w.run(s)
 	if r.final {
 		w.failf("an attempt at %v after an error whose code isn't retried", s)
@@ -45,7 +45,7 @@ func (w *world) counted(s events.Slot) {
 }
 
 // started checks that an attempt starts only in a task that continues, with time left, and with the right key.
-func (w *world) started(e *events.Event, f *events.AttemptStarted) {
+func (w *scenario) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
 	if f.Kind == events.Undo {
 		if w.fold.Ending != "" {
@@ -86,7 +86,7 @@ func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 }
 
 // resumed resets the budgets of all runs that aren't running.
-func (w *world) resumed() {
+func (w *scenario) resumed() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
 		undone := w.fold.Ending != "" || w.effects[s.Step].catching
@@ -98,7 +98,7 @@ func (w *world) resumed() {
 }
 
 // undone checks that a step with an undo was undone if and only if wanted reports true for its effect.
-func (w *world) undone(wanted func(*effect) bool) {
+func (w *scenario) undone(wanted func(*effect) bool) {
 	for i := range w.fold.Steps {
 		p, s := &w.fold.Plan.Steps[i], w.fold.Steps[i]
 		if p.Undo != nil && wanted(w.effects[p.ID]) != (s.State == events.StepUndone) {

@@ -15,9 +15,9 @@ import (
 // maxRecordBytes is the largest record that Kafka takes by default.
 const maxRecordBytes = 1_000_012
 
-// world is one task with its agents, supervisor and operators. It learns about the task only from the records of
+// scenario is one task with its agents, supervisor and operators. It learns about the task only from the records of
 // decisions, and checks each decision against them.
-type world struct {
+type scenario struct {
 	dice       // of the current move
 	h          *history
 	definition *workflow.Definition
@@ -77,19 +77,19 @@ type ran struct {
 // broken is a broken promise. Its format identifies it.
 type broken struct{ format, text string }
 
-func (w *world) failf(format string, args ...any) {
+func (w *scenario) failf(format string, args ...any) {
 	panic(broken{format, fmt.Sprintf(format, args...)})
 }
 
 // say records a move for the report of a failure.
-func (w *world) say(format string, args ...any) {
+func (w *scenario) say(format string, args ...any) {
 	if w.tell {
 		w.told = append(w.told, fmt.Sprintf("%8s  ", w.now.Sub(start).Truncate(time.Millisecond))+fmt.Sprintf(format, args...))
 	}
 }
 
-func newWorld(h *history, d *workflow.Definition, tell bool) *world {
-	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
+func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
+	w := &scenario{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
 		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, heard: heard{received: map[string]bool{}}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
@@ -116,12 +116,12 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 }
 
 // forget removes the plans of the definitions, which would stay cached forever otherwise.
-func (w *world) forget() {
+func (w *scenario) forget() {
 	plans.Delete(w.program)
 	plans.Delete(w.other)
 }
 
-func (w *world) claim() {
+func (w *scenario) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
 	r := e.Record(events.DefaultNamespace, "test", 0, e.Seal(nil))
 	w.records = append(w.records, r)
@@ -132,7 +132,7 @@ func (w *world) claim() {
 }
 
 // clock returns the time of a decision as a worker does: never before the partition's last decision.
-func (w *world) clock() time.Time {
+func (w *scenario) clock() time.Time {
 	if w.now.Before(w.part.At) {
 		return w.part.At
 	}
@@ -140,7 +140,7 @@ func (w *world) clock() time.Time {
 }
 
 // Program implements Definitions.
-func (w *world) Program(name string, version int) (*workflow.Program, bool) {
+func (w *scenario) Program(name string, version int) (*workflow.Program, bool) {
 	if w.gone && w.h.another && w.task != nil {
 		return w.other, true
 	}
@@ -149,7 +149,7 @@ func (w *world) Program(name string, version int) (*workflow.Program, bool) {
 }
 
 // decide decodes one input from its record, decides on it, checks the decision, and applies it.
-func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
+func (w *scenario) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
 	w.counts["commands"]++
 	w.offset++
 	r.Partition, r.Offset = 0, w.offset
@@ -177,7 +177,7 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 }
 
 // take applies a decision.
-func (w *world) take(d *Decision) {
+func (w *scenario) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
@@ -186,7 +186,7 @@ func (w *world) take(d *Decision) {
 	}
 }
 
-func (w *world) env() *Env {
+func (w *scenario) env() *Env {
 	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
 	if w.h.busy {
 		env.Slots = slotsOf{w.free, w.waiting()}
@@ -196,7 +196,7 @@ func (w *world) env() *Env {
 
 // decideBy makes a decision several times, and checks that the results are equal. Each time it uses another copy of the
 // task: a clone, as in a transaction, or a decoded one, as after a read from the store.
-func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
+func (w *scenario) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
 	d := decide(w.task.Clone())
 	if d.NeedDefinitions {
 		if d.Events != nil || d.Records != nil || d.Task != nil || d.Ignored != "" || d.Unusable != nil {
@@ -225,7 +225,7 @@ func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision 
 }
 
 // checkFinished checks that the stored form of a finished task leads to the same decision as the whole task.
-func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
+func (w *scenario) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
 	if w.task == nil || w.task.Open() {
 		return
 	}
@@ -246,7 +246,7 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 
 // checkReopened checks that an undo of a processed task is decided alike on the stored form, once the task's events were
 // read again.
-func (w *world) checkReopened(in events.Input, cause events.Cause, env *Env, d *Decision, needed bool) {
+func (w *scenario) checkReopened(in events.Input, cause events.Cause, env *Env, d *Decision, needed bool) {
 	x, ok := in.(*events.Control)
 	if !ok || x.Command != events.UndoTask || !x.Processed || w.task.State != events.StateProcessed || !needed {
 		w.failf("%T of a finished task in state %s leads to events; its history is needed: %v", in, w.task.State, needed)
@@ -271,7 +271,7 @@ func (w *world) checkReopened(in events.Input, cause events.Cause, env *Env, d *
 }
 
 // verified checks that package verify finds no fault in the records. Some faults only show at the end.
-func (w *world) verified(end bool) {
+func (w *scenario) verified(end bool) {
 	if !end && w.verify.Broken() == 0 {
 		return
 	}
@@ -282,7 +282,7 @@ func (w *world) verified(end bool) {
 }
 
 // count counts the results of a decision.
-func (w *world) count(d *Decision) {
+func (w *scenario) count(d *Decision) {
 	w.counts["events"] += len(d.Events)
 	switch {
 	case d.Unusable != nil:
@@ -299,7 +299,7 @@ func (w *world) count(d *Decision) {
 const mostEarly = 100 * time.Millisecond
 
 // checkRecovery checks that a recovery with an effect names an armed timer that is due, within the clock tolerance.
-func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
+func (w *scenario) checkRecovery(r *events.Recovery, d *Decision) {
 	if len(d.Events) == 0 {
 		return
 	}
@@ -322,7 +322,7 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 // exceptions. The recovery only ends an attempt of a task that is held or being undone. Or it asks for a wait that is
 // over by now. Or the attempt was running during a hold, so its policy may be an older one that the state doesn't
 // contain. Then a cool-down may follow although the supervisor asked for the policy's on_error.
-func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
+func (w *scenario) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	if a.Policy.Timer == events.TimerAttempt && (w.task.State == events.StateError || w.task.State == events.StateUndoing && r.Kind == events.Do) {
 		return
 	}
@@ -358,7 +358,7 @@ func encode(t *events.Task) string {
 }
 
 // submit checks the decision on a submission.
-func (w *world) submit(s *events.Submission) {
+func (w *scenario) submit(s *events.Submission) {
 	was := w.task
 	w.replyTo = s.ReplyTo
 	w.say("submit %s", short(s.Input))
@@ -389,7 +389,7 @@ func (w *world) submit(s *events.Submission) {
 }
 
 // control checks that a control is answered once, with the sequence number of its first event or with a reason.
-func (w *world) control(x *events.Control) Decision {
+func (w *scenario) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
 	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
 	_, d := w.decide(events.Controls, x.Record(events.DefaultNamespace, "cli"))
@@ -430,7 +430,7 @@ func (w *world) control(x *events.Control) Decision {
 }
 
 // othersInError reports whether a step other than but holds the task.
-func (w *world) othersInError(but string) bool {
+func (w *scenario) othersInError(but string) bool {
 	if w.task == nil {
 		return false
 	}
@@ -445,7 +445,7 @@ func (w *world) othersInError(but string) bool {
 }
 
 // checkEvent reads an event back from its record and folds it. It returns the notifications to expect.
-func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) {
+func (w *scenario) checkEvent(e *events.Event, r *events.Record) (toTell []string) {
 	r.Offset = int64(len(w.records)) + 1
 	w.records = append(w.records, *r)
 	got, err := events.DecodeEvent(r)
@@ -477,7 +477,7 @@ func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) 
 }
 
 // observe checks an event against the state before it and against earlier events.
-func (w *world) observe(e *events.Event) {
+func (w *scenario) observe(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
 		for i := range f.Plan.Steps {
@@ -515,7 +515,7 @@ func (w *world) observe(e *events.Event) {
 }
 
 // observeAttempt is observe for events of a run.
-func (w *world) observeAttempt(e *events.Event) {
+func (w *scenario) observeAttempt(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:
 		w.started(e, f)
@@ -582,7 +582,7 @@ func (w *world) observeAttempt(e *events.Event) {
 }
 
 // afterAncestors checks that a step has no event before all of its ancestors are done.
-func (w *world) afterAncestors(step, what string) {
+func (w *scenario) afterAncestors(step, what string) {
 	seen := map[int]bool{}
 	var visit func(int)
 	visit = func(i int) {

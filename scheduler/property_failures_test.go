@@ -62,7 +62,7 @@ func (g *graph) codes(d dice) {
 }
 
 // endedBy records the code of a failed attempt.
-func (w *world) endedBy(step string, k events.Kind, code string) {
+func (w *scenario) endedBy(step string, k events.Kind, code string) {
 	r := w.run(events.Slot{Step: step, Kind: k})
 	if r.final = !w.fold.Plan.RetryCodesOf(w.index(step), k).Allow(code); r.final {
 		w.counts["errors that aren't retried"]++
@@ -70,7 +70,7 @@ func (w *world) endedBy(step string, k events.Kind, code string) {
 }
 
 // undoingAllowed checks that only an operator undoes a task once a pivot is completed.
-func (w *world) undoingAllowed(f *events.TaskUndoing) {
+func (w *scenario) undoingAllowed(f *events.TaskUndoing) {
 	for i := range w.fold.Plan.Steps {
 		p := &w.fold.Plan.Steps[i]
 		if !p.Pivot || w.fold.Steps[i].State != events.StepCompleted {
@@ -97,7 +97,7 @@ func isCaught(e *events.Event) bool {
 
 // catches reports whether the undo of a step begins, or began, while the task goes on. It checks that the step is in
 // error then, that it may have had an effect, and that it catches its error.
-func (w *world) catches(step string) bool {
+func (w *scenario) catches(step string) bool {
 	i, x := w.index(step), w.effects[step]
 	if x.catching || w.fold.Ending != "" {
 		return x.catching
@@ -111,7 +111,7 @@ func (w *world) catches(step string) bool {
 	return true
 }
 
-func (w *world) catchesError(step string, err *events.Error) {
+func (w *scenario) catchesError(step string, err *events.Error) {
 	catch := w.fold.Plan.Steps[w.index(step)].Catch
 	if !slices.Contains(catch, "*") && !slices.Contains(catch, err.Code) && !slices.Contains(catch, events.CodeTriesExhausted) {
 		w.failf("the error %s of step %q is caught; it catches %q", err.Code, step, catch)
@@ -119,7 +119,7 @@ func (w *world) catchesError(step string, err *events.Error) {
 }
 
 // caught checks that a step is caught after its own error, and that what it may have changed is undone (P21).
-func (w *world) caught(f *events.RunCaught) {
+func (w *scenario) caught(f *events.RunCaught) {
 	i := w.index(f.Step)
 	s, x := w.fold.Steps[i], w.effects[f.Step]
 	w.counts["errors caught"]++
@@ -141,7 +141,7 @@ func (w *world) caught(f *events.RunCaught) {
 }
 
 // takeOver is called when the task is undone. Undos of steps that are being caught get a fresh budget.
-func (w *world) takeOver() {
+func (w *scenario) takeOver() {
 	for s, r := range w.runs {
 		run := w.fold.Run(w.index(s.Step), s.Kind)
 		if s.Kind == events.Undo && run != nil && run.State != events.StepRunning && run.State != events.StepCompleted {

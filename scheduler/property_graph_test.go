@@ -299,8 +299,8 @@ type history struct {
 	partitions []int32
 	submission events.Submission
 	moves      []uint64
-	last       func(*world) // after the moves; may be nil
-	ending     uint64       // seed of the part after the faults
+	last       func(*scenario) // after the moves; may be nil
+	ending     uint64          // seed of the part after the faults
 }
 
 const maxMoves = 120

@@ -27,7 +27,7 @@ func (g *graph) beat(d dice) {
 
 // report lets an agent report progress of a request, usually of a running attempt. The scheduler ignores it if it comes
 // too soon after the last one, or after complete-by.
-func (w *world) report() {
+func (w *scenario) report() {
 	q := w.current()
 	if q == nil || w.oneIn(6) {
 		if len(w.sent) == 0 {
@@ -48,7 +48,7 @@ func (w *world) report() {
 }
 
 // mayBeIgnored reports whether a decision on a report of a running attempt was allowed to change nothing.
-func (w *world) mayBeIgnored(r *events.Reply, d Decision) bool {
+func (w *scenario) mayBeIgnored(r *events.Reply, d Decision) bool {
 	if r.Outcome != events.Progress {
 		return false
 	}
@@ -57,7 +57,7 @@ func (w *world) mayBeIgnored(r *events.Reply, d Decision) bool {
 }
 
 // silenceBegins checks that the timer of an attempt bounds its silence (P22).
-func (w *world) silenceBegins(e *events.Event, f *events.AttemptStarted) {
+func (w *scenario) silenceBegins(e *events.Event, f *events.AttemptStarted) {
 	rule := w.fold.Plan.AttemptsOf(w.index(f.Step), f.Kind)
 	by := f.EndsBy(e)
 	if most := e.At.Add(rule.CompleteWithin); by.After(most) || f.Kind == events.Do && by.After(w.fold.CompleteBy) {
@@ -69,7 +69,7 @@ func (w *world) silenceBegins(e *events.Event, f *events.AttemptStarted) {
 	w.silenceBounded(e, rule, by)
 }
 
-func (w *world) silenceBounded(e *events.Event, rule events.Attempts, by time.Time) {
+func (w *scenario) silenceBounded(e *events.Event, rule events.Attempts, by time.Time) {
 	if e.Due.After(by) || rule.Heartbeat > 0 && e.Due.After(e.At.Add(rule.Heartbeat)) {
 		w.failf("%s may be silent until %s; its heartbeat is %s, its complete-by %s", e.ID(0), e.Due, rule.Heartbeat, by)
 	}
@@ -77,7 +77,7 @@ func (w *world) silenceBounded(e *events.Event, rule events.Attempts, by time.Ti
 
 // progressed checks a recorded progress (P22): its attempt runs, its complete-by hasn't passed, and it isn't too soon after
 // the last one.
-func (w *world) progressed(e *events.Event, f *events.AttemptProgressed) {
+func (w *scenario) progressed(e *events.Event, f *events.AttemptProgressed) {
 	w.counts["progress recorded"]++
 	i := w.index(f.Step)
 	run, rule := w.fold.Run(i, f.Kind), w.fold.Plan.AttemptsOf(i, f.Kind)
@@ -95,7 +95,7 @@ func (w *world) progressed(e *events.Event, f *events.AttemptProgressed) {
 }
 
 // expired checks that an expired attempt says whether it was silent.
-func (w *world) expired(f *events.AttemptExpired) {
+func (w *scenario) expired(f *events.AttemptExpired) {
 	i := w.index(f.Step)
 	run := w.fold.Run(i, f.Kind)
 	silent := run.Timer.Due.Before(run.CompleteBy)

@@ -37,7 +37,7 @@ type heard struct {
 }
 
 // anySignal sends a signal: usually a new one, sometimes one again.
-func (w *world) anySignal() {
+func (w *scenario) anySignal() {
 	id := fmt.Sprint("id-", w.between(1, 8))
 	if w.coin() {
 		w.heard.number++
@@ -47,7 +47,7 @@ func (w *world) anySignal() {
 }
 
 // sendSignal checks the decision on a signal.
-func (w *world) sendSignal(s *events.Signal) {
+func (w *scenario) sendSignal(s *events.Signal) {
 	was := w.task
 	w.say("signal %s %s", s.Name, s.ID)
 	_, d := w.decide(events.Signals, s.Record(events.DefaultNamespace, "shop"))
@@ -75,7 +75,7 @@ func (w *world) sendSignal(s *events.Signal) {
 }
 
 // refusal returns why a task can't take a signal; empty: it can.
-func (w *world) refusal(t *events.Task, s *events.Signal) events.Reason {
+func (w *scenario) refusal(t *events.Task, s *events.Signal) events.Reason {
 	switch {
 	case t == nil:
 		return events.ReasonUnknownTask
@@ -93,7 +93,7 @@ func (w *world) refusal(t *events.Task, s *events.Signal) events.Reason {
 }
 
 // observeSignal checks an event of a signal against those before it.
-func (w *world) observeSignal(e *events.Event) {
+func (w *scenario) observeSignal(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.TaskSignalled:
 		w.heard.kept, w.heard.seqs = append(w.heard.kept, f), append(w.heard.seqs, e.Seq)
@@ -117,7 +117,7 @@ func (w *world) observeSignal(e *events.Event) {
 }
 
 // noneWaits checks that no step waits for a signal that is there.
-func (w *world) noneWaits() {
+func (w *scenario) noneWaits() {
 	for _, k := range w.heard.kept {
 		if w.task.TakesSignals() && slices.Contains(w.task.WaitingSignals(), k.Name) {
 			w.failf("a step waits for the signal %s %s, which is kept", k.Name, k.ID)
@@ -126,7 +126,7 @@ func (w *world) noneWaits() {
 }
 
 // answerSignals sends the signals that the task waits for. It reports whether there are any.
-func (w *world) answerSignals() bool {
+func (w *scenario) answerSignals() bool {
 	names := w.task.WaitingSignals()
 	for _, name := range names {
 		w.heard.number++

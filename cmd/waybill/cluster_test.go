@@ -28,21 +28,21 @@ import (
 
 // cluster is a namespace on Apache Kafka, with roles in separate processes.
 type cluster struct {
-	t      *testing.T
-	binary string
-	cfg    kafka.Config
-	dir    string
-	procs  map[string]*exec.Cmd
-	logs   map[string]*bytes.Buffer
-	world  *demo.World
-	url    string
-	log    *verify.Checker // what follow has read; verified decides
-	seen   system          // the same, for checkLog
-	inputs *inboxes
-	mu     sync.Mutex
-	ended  map[string]events.TaskState
-	waits  int // that have started
-	calls  int // of repeated steps, that completed and weren't the last
+	t        *testing.T
+	binary   string
+	cfg      kafka.Config
+	dir      string
+	procs    map[string]*exec.Cmd
+	logs     map[string]*bytes.Buffer
+	services *demo.Services
+	url      string
+	log      *verify.Checker // what follow has read; verified decides
+	seen     system          // the same, for checkLog
+	inputs   *inboxes
+	mu       sync.Mutex
+	ended    map[string]events.TaskState
+	waits    int // that have started
+	calls    int // of repeated steps, that completed and weren't the last
 	// reports counts recorded progress, silences the attempts that expired without it.
 	reports, silences int
 	times             []eventTime
@@ -82,17 +82,17 @@ func newCluster(t *testing.T) *cluster {
 		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
 		ended: map[string]events.TaskState{}, change: make(chan struct{}, 1)}
 	c.seen = system{broker: b, ns: c.cfg.Namespace, partitions: events.DefaultPartitions}
-	if c.world, err = demo.NewWorld(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
+	if c.services, err = demo.OpenServices(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(c.world)
+	server := httptest.NewServer(c.services)
 	c.url = server.URL
 	t.Cleanup(func() {
 		for name := range c.procs {
 			c.kill(name)
 		}
 		server.Close()
-		if err := c.world.Close(); err != nil {
+		if err := c.services.Close(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {

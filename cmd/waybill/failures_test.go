@@ -79,7 +79,7 @@ func TestFailuresSurviveKills(t *testing.T) {
 	c.kill("scheduler-1")
 	c.kill("supervisor-1")
 	c.kill("agent-1")
-	c.world.Repair()
+	c.services.Repair()
 	c.await("all tasks ended", 3*time.Minute, func() bool { return len(c.ended) >= tasks })
 	for i, id := range ids {
 		task, card := c.log.Task(id), c.card(i)

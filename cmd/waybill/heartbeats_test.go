@@ -83,7 +83,7 @@ func TestHeartbeatsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	const tasks = 40
 	c := newCluster(t)
-	s, url := newSlowService(t, c.world, 15*time.Second)
+	s, url := newSlowService(t, c.services, 15*time.Second)
 	c.apply(strings.ReplaceAll(clusterWorkflow, `operation: charge,`, `operation: charge, complete_within: 2m, heartbeat: 8s,`))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

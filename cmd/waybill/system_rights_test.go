@@ -166,7 +166,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	by := guarded(t)
 	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		create = append(create, "--agent", name)
 	}
 	admin.waybill(t, exitOK, create...)

@@ -16,7 +16,7 @@ func TestSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, tokens)
 	const path, body = api + "/tasks/t-1/signals/approved", `{"data":{"yes":true},"id":"click-1","by":"alice"}`
 	if r := ask(t, s, http.MethodPost, path, body, "Authorization: Bearer 0123456789abcdef"); r.status != http.StatusForbidden {

@@ -16,7 +16,7 @@ func TestUndoOfAProcessedTaskNeedsItsRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, tokens)
 	task := w.some(t, events.StateProcessed)
 	path := api + "/tasks/" + url.PathEscape(task.ID) + "/undo"

@@ -15,7 +15,7 @@ const (
 )
 
 // transfer moves money between banks. It reports progress after each step of the way, and takes effect at the end.
-func (w *World) transfer(ctx context.Context, c Call) (json.RawMessage, error) {
+func (w *Services) transfer(ctx context.Context, c Call) (json.RawMessage, error) {
 	for step := 1; step <= transferSteps; step++ {
 		timer := time.NewTimer(transferStepTime)
 		select {

@@ -27,7 +27,7 @@ const (
 	waitMost     = 3 * time.Second
 )
 
-// agents are the agents of a world. Each has a topic and processes.
+// agents are the agents of a simulation. Each has a topic and processes.
 var agents = []string{"ants", "bees"}
 
 // definitions generates the workflows of a seed.
@@ -104,7 +104,7 @@ func relate(more *rand.Rand, s *workflow.Step) {
 
 // load submits tasks, sends commands, and sends invalid records.
 type load struct {
-	w        *world
+	w        *simulation
 	rnd      *rand.Rand
 	more     *rand.Rand // for later additions, so that the draws of existing seeds stay the same
 	ds       []*workflow.Definition

@@ -24,8 +24,8 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// world is a recorded system. Each console that serves it has its own store.
-type world struct {
+// recording is a recorded system. Each console that serves it has its own store.
+type recording struct {
 	partitions int32
 	records    map[int32][]events.Record // events
 	other      map[string][]events.Record
@@ -58,7 +58,7 @@ type world struct {
 // recordedPartitions is the number of partitions of the recorded system.
 const recordedPartitions = 4
 
-func newWorld(t testing.TB) *world {
+func newRecording(t testing.TB) *recording {
 	t.Helper()
 	f, err := os.Open("../golden/testdata/1-7a71873/log.jsonl.gz")
 	if err != nil {
@@ -73,7 +73,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
+	w := &recording{cluster: "c", partitions: recordedPartitions, records: map[int32][]events.Record{}, other: map[string][]events.Record{}, tasks: map[string]*events.Task{},
 		within: defaultTimeouts, unsettled: map[int32]int{}}
 	ns := events.Namespace(events.DefaultNamespace)
 	for _, r := range all {
@@ -95,7 +95,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) fold(t testing.TB, r *events.Record) {
+func (w *recording) fold(t testing.TB, r *events.Record) {
 	t.Helper()
 	e, err := events.DecodeEvent(r)
 	if err != nil {
@@ -109,7 +109,7 @@ func (w *world) fold(t testing.TB, r *events.Record) {
 }
 
 // some returns a task in a state.
-func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
+func (w *recording) some(t testing.TB, state events.TaskState) *events.Task {
 	t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(w.tasks)) {
 		if w.tasks[id].State == state {
@@ -121,7 +121,7 @@ func (w *world) some(t testing.TB, state events.TaskState) *events.Task {
 }
 
 // console starts a console that has read some partitions, all if none are named.
-func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.Server {
+func (w *recording) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.Server {
 	t.Helper()
 	if len(read) == 0 {
 		for p := range w.partitions {
@@ -172,7 +172,7 @@ func (w *world) console(t testing.TB, tokens *Tokens, read ...int32) *httptest.S
 // fakeIndex has read all recorded events of some partitions.
 type fakeIndex struct {
 	*projections.Store
-	w    *world
+	w    *recording
 	next map[int32]int64
 }
 
@@ -220,9 +220,9 @@ func (a *fakeIndex) AwaitOffset(ctx context.Context, p int32, offset int64) erro
 	return ctx.Err()
 }
 
-// The world implements the log and the cluster too.
+// The recording implements the log and the cluster too.
 
-func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error) {
+func (w *recording) ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error) {
 	if w.stuck != nil {
 		if err := w.stuck(ctx); err != nil {
 			return nil, nil, err
@@ -241,7 +241,7 @@ func (w *world) ReadAt(ctx context.Context, p int32, offsets []int64) (found []e
 	return found, corruption, nil
 }
 
-func (w *world) Ends(context.Context) (map[int32]int64, error) {
+func (w *recording) Ends(context.Context) (map[int32]int64, error) {
 	ends := map[int32]int64{}
 	for p := range w.partitions {
 		if slices.Contains(w.leaderless, p) {
@@ -255,7 +255,7 @@ func (w *world) Ends(context.Context) (map[int32]int64, error) {
 	return ends, nil
 }
 
-func (w *world) Settled(ctx context.Context) (map[int32]int64, error) {
+func (w *recording) Settled(ctx context.Context) (map[int32]int64, error) {
 	ends, err := w.Ends(ctx)
 	for p, n := range w.unsettled {
 		ends[p] = w.records[p][len(w.records[p])-n].Offset
@@ -263,7 +263,7 @@ func (w *world) Settled(ctx context.Context) (map[int32]int64, error) {
 	return ends, err
 }
 
-func (w *world) Follow(from map[int32]int64) (Stream, error) {
+func (w *recording) Follow(from map[int32]int64) (Stream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := &fakeStream{w: w, from: maps.Clone(from), more: make(chan []events.Record, 1)}
@@ -273,7 +273,7 @@ func (w *world) Follow(from map[int32]int64) (Stream, error) {
 
 // fakeStream returns the recorded events, then those that the test sends.
 type fakeStream struct {
-	w    *world
+	w    *recording
 	from map[int32]int64
 	more chan []events.Record
 	done bool
@@ -305,7 +305,7 @@ func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
 func (s *fakeStream) Close() {}
 
 // forget detaches the open streams: they receive no more events.
-func (w *world) forget() {
+func (w *recording) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = nil
@@ -315,7 +315,7 @@ func (w *world) forget() {
 func offsetText(offset int64) string { return strconv.FormatInt(offset, 10) }
 
 // comes sends records to every stream.
-func (w *world) comes(rs ...events.Record) {
+func (w *recording) comes(rs ...events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, to := range w.streams {
@@ -323,22 +323,22 @@ func (w *world) comes(rs ...events.Record) {
 	}
 }
 
-func (w *world) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
+func (w *recording) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
 	return w.leaderless, w.since("waybill.alerts", since, fn)
 }
 
-func (w *world) Waiting(_ context.Context, id string) (*Waiting, error) {
+func (w *recording) Waiting(_ context.Context, id string) (*Waiting, error) {
 	if w.looking != nil {
 		w.looking()
 	}
 	return w.waiting[id], nil
 }
 
-func (w *world) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
+func (w *recording) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
 	return w.leaderless, w.since("waybill.deadletters", since, fn)
 }
 
-func (w *world) since(topic string, since time.Time, fn func(*events.Record)) error {
+func (w *recording) since(topic string, since time.Time, fn func(*events.Record)) error {
 	if w.topic != nil {
 		w.topic()
 	}
@@ -350,14 +350,14 @@ func (w *world) since(topic string, since time.Time, fn func(*events.Record)) er
 	return nil
 }
 
-func (w *world) Submit(_ context.Context, r events.Record) error {
+func (w *recording) Submit(_ context.Context, r events.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.written = append(w.written, r)
 	return nil
 }
 
-func (w *world) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
+func (w *recording) Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error) {
 	w.mu.Lock()
 	w.written = append(w.written, r)
 	answer := w.answer
@@ -369,28 +369,28 @@ func (w *world) Control(ctx context.Context, x *events.Control, r events.Record)
 	return answer(x)
 }
 
-func (w *world) writes() int {
+func (w *recording) writes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.written)
 }
 
-func (w *world) Agents(context.Context) ([]consoleapi.Agent, error) {
+func (w *recording) Agents(context.Context) ([]consoleapi.Agent, error) {
 	return []consoleapi.Agent{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
 }
 
-func (w *world) Agent(context.Context, string) (replay.AgentState, error) {
+func (w *recording) Agent(context.Context, string) (replay.AgentState, error) {
 	if w.noAgents {
 		return replay.AgentState{}, ErrUnknownAgent
 	}
 	return replay.AgentState{Members: 1}, nil
 }
 
-func (w *world) Scheduling(context.Context) (map[int32]Scheduling, error) {
+func (w *recording) Scheduling(context.Context) (map[int32]Scheduling, error) {
 	return map[int32]Scheduling{0: {Lag: 7, Scheduler: "s1.0", Restored: 0.25}}, nil
 }
 
-func (w *world) Workflows() []Workflow {
+func (w *recording) Workflows() []Workflow {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]Workflow{
@@ -398,7 +398,7 @@ func (w *world) Workflows() []Workflow {
 		{Name: "parcel", Version: 1, Steps: []string{}, Agents: []string{}}}, w.read...)
 }
 
-func (w *world) ReadWorkflows(ctx context.Context) error {
+func (w *recording) ReadWorkflows(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.read, w.applied = append(w.read, w.applied...), nil

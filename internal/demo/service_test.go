@@ -14,9 +14,9 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-func newWorld(t *testing.T, path string) *World {
+func openServices(t *testing.T, path string) *Services {
 	t.Helper()
-	w, err := NewWorld(path)
+	w, err := OpenServices(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func refund(key, of, card string) Call {
 }
 
 // do makes a call whose caller waits until the call's deadline.
-func do(t *testing.T, w *World, c Call) error {
+func do(t *testing.T, w *Services, c Call) error {
 	ctx, cancel := context.WithDeadline(t.Context(), c.Deadline)
 	defer cancel()
 	_, err := w.Do(ctx, c)
@@ -58,7 +58,7 @@ func what(t *testing.T, path string) string {
 // of an effect that never happened succeeds.
 func TestServiceIsIdempotent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
-	w := newWorld(t, path)
+	w := openServices(t, path)
 	for range 2 {
 		if err := do(t, w, charge("k", CardWorks, time.Second)); err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestServiceIsIdempotent(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w = newWorld(t, path)
+	w = openServices(t, path)
 	if err := do(t, w, charge("k", CardWorks, time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestSlowCharge(t *testing.T) {
 
 func slowCharge(t *testing.T, undone bool) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
-	w := newWorld(t, path)
+	w := openServices(t, path)
 	if err := do(t, w, charge("k", CardSlow, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("the first call: %v", err)
 	}
@@ -122,7 +122,7 @@ func slowCharge(t *testing.T, undone bool) {
 }
 
 func TestMisbehaviour(t *testing.T) {
-	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	w := openServices(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
 	var f *Failure
 	if err := do(t, w, charge("a", CardDeclined, time.Second)); !errors.As(err, &f) || !f.Permanent {
 		t.Errorf("declined: %v", err)
@@ -203,7 +203,7 @@ func TestCheckLedger(t *testing.T) {
 
 // TestParcelIsDelivered: a parcel is on its way for a few questions, each with its own key, and then delivered.
 func TestParcelIsDelivered(t *testing.T) {
-	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	w := openServices(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
 	defer w.Close()
 	var all []string
 	for i := range transitAsks + 2 {
@@ -226,7 +226,7 @@ func TestParcelIsDelivered(t *testing.T) {
 func TestTransferReportsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "ledger.jsonl")
-		w := newWorld(t, path)
+		w := openServices(t, path)
 		defer w.Close()
 		reports := 0
 		c := Call{Service: "payments", Operation: "transfer", Key: "k", Deadline: time.Now().Add(time.Hour), Input: json.RawMessage(`{}`),

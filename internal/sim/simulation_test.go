@@ -40,8 +40,8 @@ const (
 	hotBytes           = 20_000      // a few tasks of each partition; the others are only in Pebble
 )
 
-// world is the state of one seed.
-type world struct {
+// simulation is the state of one seed.
+type simulation struct {
 	t        *testing.T
 	seed     uint64
 	rnd      *rand.Rand
@@ -69,9 +69,9 @@ type world struct {
 	notes []string // events for the report of a failure
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newSimulation(t *testing.T, seed uint64) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
-	w := &world{t: t, seed: seed, rnd: rnd, begin: time.Now(), ns: events.DefaultNamespace, every: time.Second / 2,
+	w := &simulation{t: t, seed: seed, rnd: rnd, begin: time.Now(), ns: events.DefaultNamespace, every: time.Second / 2,
 		services: newServices(rand.New(rand.NewPCG(seed, 1))), often: drawSnapshots(rand.New(rand.NewPCG(seed, 4)))}
 	ports := make([]int, brokers)
 	for i := range ports {
@@ -85,7 +85,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 // note adds a line to the report of a failure.
-func (w *world) note(who, format string, args ...any) {
+func (w *simulation) note(who, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notes = append(w.notes, fmt.Sprintf("%10s  %s: %s", time.Since(w.begin).Truncate(time.Millisecond), who, fmt.Sprintf(format, args...)))
@@ -95,7 +95,7 @@ func (w *world) note(who, format string, args ...any) {
 }
 
 // log adds the log lines of a process to the notes.
-func (w *world) log(who string) *slog.Logger {
+func (w *simulation) log(who string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(&noteWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelInfo,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -106,7 +106,7 @@ func (w *world) log(who string) *slog.Logger {
 }
 
 type noteWriter struct {
-	w   *world
+	w   *simulation
 	who string
 }
 
@@ -116,12 +116,12 @@ func (n *noteWriter) Write(b []byte) (int, error) {
 }
 
 // config returns a configuration that reaches the broker without faults.
-func (w *world) config(id string) kafka.Config {
+func (w *simulation) config(id string) kafka.Config {
 	return kafka.Config{Brokers: w.broker.Addrs, Namespace: w.ns, ClientID: id, Dial: w.broker.Dial}
 }
 
 // prepare creates topics and definitions, and the client of the load.
-func (w *world) prepare(ctx context.Context) {
+func (w *simulation) prepare(ctx context.Context) {
 	w.t.Helper()
 	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
@@ -155,13 +155,13 @@ func definitionRecord(ns events.Namespace, d *workflow.Definition) events.Record
 
 // The roles of the processes.
 var (
-	schedulerRole = role{"scheduler", point.OfScheduler, func(ctx context.Context, w *world, n *instance.Instance) error {
+	schedulerRole = role{"scheduler", point.OfScheduler, func(ctx context.Context, w *simulation, n *instance.Instance) error {
 		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, ObserveCapacity: true})
 	}}
-	supervisorRole = role{"supervisor", point.OfSupervisor, func(ctx context.Context, _ *world, n *instance.Instance) error {
+	supervisorRole = role{"supervisor", point.OfSupervisor, func(ctx context.Context, _ *simulation, n *instance.Instance) error {
 		return n.StartSupervisor(ctx, 0)
 	}}
-	agentsRole = role{"agents", point.OfAgent, func(ctx context.Context, w *world, n *instance.Instance) error {
+	agentsRole = role{"agents", point.OfAgent, func(ctx context.Context, w *simulation, n *instance.Instance) error {
 		for _, name := range agents {
 			n.StartAgent(ctx, name, 8, agent.Breaker{}, agent.HandlerFunc(w.services.Handle))
 		}
@@ -170,7 +170,7 @@ var (
 )
 
 // populate creates the processes. Some are static members.
-func (w *world) populate() {
+func (w *simulation) populate() {
 	add := func(r role, n int) {
 		for i := range n {
 			w.procs = append(w.procs, &process{w: w, name: fmt.Sprintf("%s%d", r.name, i+1), role: r, static: w.rnd.IntN(3) == 0,
@@ -186,7 +186,7 @@ func (w *world) populate() {
 func runSeed(t *testing.T, seed uint64) outcome {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := newWorld(t, seed)
+	w := newSimulation(t, seed)
 	w.prepare(ctx)
 	w.populate()
 	running, stop := context.WithCancel(ctx)
