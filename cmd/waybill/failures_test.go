@@ -136,10 +136,10 @@ func TestFailuresSurviveUpKilled(t *testing.T) {
 	u := startUpProcess(t, "--workflow", file)
 	seen := observe(t, &u.system)
 	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.counts[events.StateProcessing] == tasks })
+	seen.await(t, "all tasks run", func() bool { return seen.begun() == tasks })
 	u.kill()
 	u.start(t)
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "60s")
+	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
 	if n := seen.awaitEnded(t, tasks); n != tasks {
 		t.Errorf("%d tasks ended", n)
 	}

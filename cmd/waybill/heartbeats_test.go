@@ -166,12 +166,12 @@ steps:
 		t.Fatal(err)
 	}
 	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.counts[events.StateProcessing] == tasks })
+	seen.await(t, "all tasks run", func() bool { return seen.begun() == tasks })
 	a.kill()
 	u.kill()
 	u.start(t)
 	startAgent()
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "120s")
+	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
 	if n := seen.awaitEnded(t, tasks); n != tasks {
 		t.Errorf("%d tasks ended", n)
 	}

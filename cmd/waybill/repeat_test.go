@@ -94,10 +94,10 @@ func TestRepeatsSurviveUpKilled(t *testing.T) {
 	}
 	seen := observe(t, &u.system)
 	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.counts[events.StateProcessing] == tasks })
+	seen.await(t, "all tasks run", func() bool { return seen.begun() == tasks })
 	u.kill()
 	u.start(t)
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "60s")
+	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
 	if n := seen.awaitEnded(t, tasks); n != tasks {
 		t.Errorf("%d tasks ended", n)
 	}

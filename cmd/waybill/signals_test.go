@@ -107,12 +107,12 @@ func TestSignalsSurviveUpKilled(t *testing.T) {
 	}
 	u.waybill(t, exitOK, "submit", "-f", orders)
 	sendSignals(t, u.config(), ids[:tasks/2])
-	seen.await(t, "all tasks wait", func() bool { return seen.counts[events.StateProcessing] == tasks })
+	seen.await(t, "all tasks wait", func() bool { return seen.begun() == tasks })
 	u.kill()
 	u.start(t)
 	sendSignals(t, u.config(), ids[tasks/2:tasks-1])
 	u.waybill(t, exitOK, "signal", ids[tasks-1], "approved", "--data", `{"yes":true}`, "--by", "alice")
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "60s")
+	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
 	if n := seen.awaitEnded(t, tasks); n != tasks {
 		t.Errorf("%d tasks ended", n)
 	}

@@ -152,8 +152,8 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 				n++
 			}
 		}
-		if n != 11 {
-			t.Errorf("%q is found at %d topics of 11", want, n)
+		if n != 12 {
+			t.Errorf("%q is found at %d topics of 12", want, n)
 		}
 	}
 }
