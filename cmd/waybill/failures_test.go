@@ -50,6 +50,7 @@ output: {charge: "${ steps.charge.state }", error: "${ steps.charge.error }"}
 // no effect of a caught charge is left (P21).
 func TestFailuresSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 80
 	c := newCluster(t)
 	c.apply(failingWorkflow)

@@ -81,6 +81,7 @@ func newSlowService(t *testing.T, behind http.Handler, takes time.Duration) (*sl
 // are dead are found after a heartbeat, although their attempts have two minutes. verify checks the silences.
 func TestHeartbeatsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 40
 	c := newCluster(t)
 	s, url := newSlowService(t, c.services, 15*time.Second)

@@ -17,6 +17,7 @@ import (
 // check it.
 func TestRefundsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks, refunds = 60, 40
 	c := newCluster(t)
 	c.apply(clusterWorkflow)

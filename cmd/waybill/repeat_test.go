@@ -26,6 +26,7 @@ const deliverStep = `  deliver:
 // call. Each call has its own key, and none begins early: verify checks it.
 func TestRepeatsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 100
 	c := newCluster(t)
 	c.apply(clusterWorkflow + deliverStep)

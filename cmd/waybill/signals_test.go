@@ -40,6 +40,7 @@ func sendSignals(t *testing.T, cfg kafka.Config, ids []string) {
 // the signals come before their steps start. Each signal is sent twice, and counts once: verify checks it.
 func TestSignalsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 100
 	c := newCluster(t)
 	c.apply(strings.ReplaceAll(clusterWorkflow, "  ship: {needs: [charge]", "  approve: {needs: [charge], signal: approved, complete_within: 5m}\n  ship: {needs: [approve]"))

@@ -17,6 +17,7 @@ import (
 // early: verify checks it.
 func TestWaitsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 100
 	c := newCluster(t)
 	c.apply(strings.ReplaceAll(clusterWorkflow, "  ship: {needs: [charge]", "  settle: {needs: [charge], wait: 20s}\n  ship: {needs: [settle]"))
