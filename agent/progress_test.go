@@ -99,7 +99,7 @@ func TestLastProgressIsSent(t *testing.T) {
 	})
 }
 
-// A handler that is silent for a heartbeat is told that its attempt is over, by its context and by Progress.
+// If a handler is silent for a heartbeat, its attempt is over: its context ends, and Progress returns an error.
 func TestSilenceEndsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeSession()

@@ -17,7 +17,7 @@ func refundSample() sample {
 		decode: func(r *Record) (any, error) { return DecodeEvent(r) }}
 }
 
-// processedSample is a processed task of two steps, one of which was skipped.
+// processedSample is a processed task with two steps; one was skipped.
 func processedSample() *Task {
 	attempts := Attempts{CompleteWithin: 10 * time.Second, MaxAttempts: 2}
 	t := &Task{ID: "order-7", Workflow: "order", Version: 3, State: StateProcessed, CompleteBy: instantOf(1800), Priority: 5, Labels: map[string]string{"region": "eu"},

@@ -52,7 +52,7 @@ func (w *scenario) started(e *events.Event, f *events.AttemptStarted) {
 			want = events.StateUndoing
 		}
 		if x := w.effects[f.Step]; !x.completed && !x.unknown {
-			w.failf("undo of step %q, of which nothing happened", f.Step)
+			w.failf("undo of step %q, which had no effect", f.Step)
 		}
 		if x := w.effects[f.Step]; w.fold.Keep && x.completed {
 			w.failf("undo of step %q, which was to be kept", f.Step)

@@ -28,7 +28,7 @@ type Result struct {
 	Passed bool   `json:"passed"`
 	// Updated: the expectation was written, and is met now.
 	Updated bool `json:"updated,omitempty"`
-	// Differences say what isn't as expected. Fault is a mistake in the file, because of which the case didn't end.
+	// Differences say what isn't as expected. Fault is a mistake in the file that kept the case from ending.
 	Differences []string `json:"differences,omitempty"`
 	Fault       string   `json:"fault,omitempty"`
 	State       string   `json:"state"` // of the task at the end
