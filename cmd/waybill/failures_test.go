@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
@@ -60,28 +55,12 @@ func TestFailuresSurviveKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.follow(ctx)
-	for _, n := range []string{"1", "2"} {
-		c.scheduler("scheduler-" + n)
-		c.supervisor("supervisor-" + n)
-		c.agent("agent-"+n, c.url+"/shop/{operation}", 3*time.Second)
-	}
-	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, time.Minute)
-	c.owners(ns.SupervisorGroup(), 2, time.Minute)
-	c.owners(ns.AgentGroup("shop"), 2, time.Minute)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("order-%05d", i)
-	}
-	if err := c.submit(ctx, ids, 100); err != nil {
-		t.Fatal(err)
-	}
-	c.await("refunds of caught charges run", time.Minute, func() bool { return c.refunding(ids) >= tasks/4 })
-	c.kill("scheduler-1")
-	c.kill("supervisor-1")
-	c.kill("agent-1")
+	c.startShop(c.url, 2)
+	ids := c.submitNumbered(ctx, tasks)
+	c.await("refunds of caught charges run", patience, func() bool { return c.refunding(ids) >= tasks/4 })
+	c.killFirst("scheduler", "supervisor", "agent")
 	c.services.Repair()
-	c.await("all tasks ended", 3*time.Minute, func() bool { return len(c.ended) >= tasks })
+	c.await("all tasks ended", patience, func() bool { return len(c.ended) >= tasks })
 	for i, id := range ids {
 		task, card := c.log.Task(id), c.card(i)
 		charge := task.Steps[1]
@@ -122,28 +101,5 @@ output: {call: "${ steps.call.error.code }", last: "${ steps.last.error.code }"}
 func TestFailuresSurviveUpKilled(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 50
-	dir := t.TempDir()
-	file, orders := filepath.Join(dir, "unanswered.yaml"), filepath.Join(dir, "orders.jsonl")
-	var lines strings.Builder
-	for i := range tasks {
-		fmt.Fprintf(&lines, "{\"id\":\"u-%d\",\"workflow\":\"unanswered\"}\n", i)
-	}
-	for name, text := range map[string]string{file: unansweredWorkflow, orders: lines.String()} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	u := startUpProcess(t, "--workflow", file)
-	seen := observe(t, &u.system)
-	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.begun() == tasks })
-	u.kill()
-	u.start(t)
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
-	if n := seen.awaitEnded(t, tasks); n != tasks {
-		t.Errorf("%d tasks ended", n)
-	}
-	u.waybill(t, exitOK, "verify")
-	u.stop(t)
+	(&upKill{definition: unansweredWorkflow, orders: numberedOrders("unanswered", 50)}).run(t)
 }

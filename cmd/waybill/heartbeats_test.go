@@ -6,15 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -89,32 +86,11 @@ func TestHeartbeatsSurviveKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.follow(ctx)
-	for _, n := range []string{"1", "2"} {
-		c.scheduler("scheduler-" + n)
-		c.supervisor("supervisor-" + n)
-		c.agent("agent-"+n, url+"/shop/{operation}", 3*time.Second)
-	}
-	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, time.Minute)
-	c.owners(ns.SupervisorGroup(), 2, time.Minute)
-	c.owners(ns.AgentGroup("shop"), 2, time.Minute)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("order-%05d", i)
-	}
-	if err := c.submit(ctx, ids, 100); err != nil {
-		t.Fatal(err)
-	}
-	c.await("progress of half of the tasks", time.Minute, func() bool { return c.reports >= tasks/2 })
-	c.kill("agent-1")
-	c.kill("scheduler-1")
-	c.kill("supervisor-1")
-	c.await("all tasks ended", 4*time.Minute, func() bool { return len(c.ended) >= tasks })
-	for id, state := range c.ended {
-		if state != events.StateProcessed {
-			t.Errorf("task %s ended %s", id, state)
-		}
-	}
+	c.startShop(url, 2)
+	ids := c.submitNumbered(ctx, tasks)
+	c.await("progress of half of the tasks", patience, func() bool { return c.reports >= tasks/2 })
+	c.killFirst("agent", "scheduler", "supervisor")
+	c.awaitProcessed(tasks)
 	s.mu.Lock()
 	hanged := s.hanged
 	for key, n := range s.asked {
@@ -137,48 +113,26 @@ func TestHeartbeatsSurviveKills(t *testing.T) {
 func TestHeartbeatsSurviveUpKilled(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 20
-	file := filepath.Join(t.TempDir(), "long.yaml")
 	const definition = `workflow: long
 version: 1
 complete_within: 10m
 steps:
   charge: {agent: slow, operation: charge, complete_within: 2m, heartbeat: 6s, retry: {max_attempts: 10, backoff: 200ms}}
 `
-	if err := os.WriteFile(file, []byte(definition), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	done := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"charge":%s}`, strconv.Quote(r.Header.Get("Idempotency-Key")))
 	})
 	_, url := newSlowService(t, done, 10*time.Second)
-	u := startUpProcess(t, "--workflow", file)
-	seen := observe(t, &u.system)
-	startAgent := func() *process {
-		return startProcess(t, u.env(), "agent", "http", "--agent", "slow", "--url", url+"/slow/{operation}", "--session-timeout", shortSession)
+	var agent *process
+	startAgent := func(u *upSystem) {
+		agent = startProcess(t, u.env(), "agent", "http", "--agent", "slow", "--url", url+"/slow/{operation}", "--session-timeout", shortSession)
 	}
-	a := startAgent()
-	var lines strings.Builder
-	for i := range tasks {
-		fmt.Fprintf(&lines, "{\"id\":\"l-%d1\",\"workflow\":\"long\"}\n", i)
+	killAgent := func(*upSystem) { agent.kill() }
+	progressed := func(u *upSystem) {
+		if out := u.waybill(t, exitOK, "timeline", "long-0"); !strings.Contains(out, "step.progressed") {
+			t.Errorf("no progress in the timeline:\n%s", out)
+		}
 	}
-	orders := filepath.Join(t.TempDir(), "orders.jsonl")
-	if err := os.WriteFile(orders, []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.begun() == tasks })
-	a.kill()
-	u.kill()
-	u.start(t)
-	startAgent()
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
-	if n := seen.awaitEnded(t, tasks); n != tasks {
-		t.Errorf("%d tasks ended", n)
-	}
-	if out := u.waybill(t, exitOK, "timeline", "l-01"); !strings.Contains(out, "step.progressed") {
-		t.Errorf("no progress in the timeline:\n%s", out)
-	}
-	u.waybill(t, exitOK, "verify")
-	u.stop(t)
+	(&upKill{definition: definition, orders: numberedOrders("long", 20),
+		ready: startAgent, killing: killAgent, restarted: startAgent, ended: progressed}).run(t)
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -24,22 +22,8 @@ func TestRefundsSurviveKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.follow(ctx)
-	for _, n := range []string{"1", "2"} {
-		c.scheduler("scheduler-" + n)
-		c.supervisor("supervisor-" + n)
-		c.agent("agent-"+n, c.url+"/shop/{operation}", 3*time.Second)
-	}
-	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, time.Minute)
-	c.owners(ns.SupervisorGroup(), 2, time.Minute)
-	c.owners(ns.AgentGroup("shop"), 2, time.Minute)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("order-%05d", i+1)
-	}
-	if err := c.submit(ctx, ids, 100); err != nil {
-		t.Fatal(err)
-	}
+	c.startShop(c.url, 2)
+	ids := c.submitNumbered(ctx, tasks)
 	count := func(s events.TaskState) (n int) {
 		for _, is := range c.ended {
 			if is == s {
@@ -48,16 +32,14 @@ func TestRefundsSurviveKills(t *testing.T) {
 		}
 		return n
 	}
-	c.await("all tasks processed", 2*time.Minute, func() bool { return count(events.StateProcessed) >= tasks })
+	c.await("all tasks processed", patience, func() bool { return count(events.StateProcessed) >= tasks })
 	if out := c.waybill("undo", ids[0], "--processed", "--why", "returned", "--yes"); !strings.Contains(out, "accepted") {
 		t.Errorf("undo: %s", out)
 	}
 	c.undoProcessed(ids[1:refunds])
-	c.await("some are undone", time.Minute, func() bool { return count(events.StateUndone) >= 5 })
-	c.kill("scheduler-1")
-	c.kill("supervisor-1")
-	c.kill("agent-1")
-	c.await("all refunds are done", 3*time.Minute, func() bool { return count(events.StateUndone) >= refunds })
+	c.await("some are undone", patience, func() bool { return count(events.StateUndone) >= 5 })
+	c.killFirst("scheduler", "supervisor", "agent")
+	c.await("all refunds are done", patience, func() bool { return count(events.StateUndone) >= refunds })
 	c.mu.Lock()
 	for i, id := range ids {
 		if want := map[bool]events.TaskState{true: events.StateUndone, false: events.StateProcessed}[i < refunds]; c.ended[id] != want {

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -47,31 +44,12 @@ func TestSignalsSurviveKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.follow(ctx)
-	for _, n := range []string{"1", "2"} {
-		c.scheduler("scheduler-" + n)
-		c.supervisor("supervisor-" + n)
-	}
-	c.agent("agent-1", c.url+"/shop/{operation}", 3*time.Second)
-	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, time.Minute)
-	c.owners(ns.SupervisorGroup(), 2, time.Minute)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("order-%05d", i)
-	}
-	if err := c.submit(ctx, ids, 100); err != nil {
-		t.Fatal(err)
-	}
+	c.startShop(c.url, 1)
+	ids := c.submitNumbered(ctx, tasks)
 	sendSignals(t, c.cfg, ids[:tasks/2])
-	c.kill("scheduler-1")
-	c.kill("supervisor-1")
+	c.killFirst("scheduler", "supervisor")
 	sendSignals(t, c.cfg, ids[tasks/2:])
-	c.await("all tasks ended", 2*time.Minute, func() bool { return len(c.ended) >= tasks })
-	for id, s := range c.ended {
-		if s != events.StateProcessed {
-			t.Errorf("task %s ended %s", id, s)
-		}
-	}
+	c.awaitProcessed(tasks)
 	c.verified(ids)
 }
 
@@ -90,33 +68,15 @@ func TestSignalsSurviveUpKilled(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
 	const tasks = 20
-	file := filepath.Join(t.TempDir(), "signals.yaml")
-	if err := os.WriteFile(file, []byte(signalsOnly), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	u := startUpProcess(t, "--workflow", file)
-	seen := observe(t, &u.system)
-	var lines strings.Builder
 	ids := make([]string, tasks)
 	for i := range ids {
-		ids[i] = fmt.Sprintf("s-%d", i)
-		fmt.Fprintf(&lines, "{\"id\":%q,\"workflow\":\"signals\"}\n", ids[i])
+		ids[i] = fmt.Sprintf("signals-%d", i)
 	}
-	orders := filepath.Join(t.TempDir(), "orders.jsonl")
-	if err := os.WriteFile(orders, []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
+	k := upKill{definition: signalsOnly, orders: numberedOrders("signals", tasks)}
+	k.killing = func(u *upSystem) { sendSignals(t, u.config(), ids[:tasks/2]) }
+	k.restarted = func(u *upSystem) {
+		sendSignals(t, u.config(), ids[tasks/2:tasks-1])
+		u.waybill(t, exitOK, "signal", ids[tasks-1], "approved", "--data", `{"yes":true}`, "--by", "alice")
 	}
-	u.waybill(t, exitOK, "submit", "-f", orders)
-	sendSignals(t, u.config(), ids[:tasks/2])
-	seen.await(t, "all tasks wait", func() bool { return seen.begun() == tasks })
-	u.kill()
-	u.start(t)
-	sendSignals(t, u.config(), ids[tasks/2:tasks-1])
-	u.waybill(t, exitOK, "signal", ids[tasks-1], "approved", "--data", `{"yes":true}`, "--by", "alice")
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
-	if n := seen.awaitEnded(t, tasks); n != tasks {
-		t.Errorf("%d tasks ended", n)
-	}
-	u.waybill(t, exitOK, "verify")
-	u.stop(t)
+	k.run(t)
 }
