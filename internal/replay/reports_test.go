@@ -63,18 +63,7 @@ func TestForkOfProgress(t *testing.T) {
 	if h.task.State != events.StateProcessed {
 		t.Fatalf("the task is %s", h.task.State)
 	}
-	for seq := uint64(1); seq <= h.task.Seq; seq++ {
-		got := fork(t, h, replay.Fork{Program: same, At: seq, Assume: replay.AssumeFailed})
-		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
-			t.Errorf("from event %d on: %s, %s, %d assumed", seq, got.State, recordedTiming(got), got.Assumed)
-			continue
-		}
-		for i := range got.Forked {
-			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.At != b.At {
-				t.Errorf("from event %d on: %+v, want %+v", seq, a, b)
-			}
-		}
-	}
+	forksAsRecorded(t, h, same, replay.AssumeFailed)
 }
 
 // Without the heartbeat the silent attempt goes on, and what it would answer isn't recorded. With a shorter one it
