@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
@@ -126,10 +127,8 @@ func (c *Config) readHistoryUntilDone(ctx context.Context, p int32, next int64, 
 		if err == nil || errors.Is(err, errNotWhole) || ctx.Err() != nil {
 			return whole, err
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, historyRetryAfter) != nil {
 			return nil, err
-		case <-time.After(historyRetryAfter):
 		}
 	}
 }
