@@ -352,7 +352,7 @@ func (d *decider) handleRecovery(r *events.Recovery) {
 		d.now = timer.Due
 	}
 	if r.Step == "" {
-		if !r.Action.GivesUp() {
+		if string(r.Action) != t.Plan.OnError { // what the policy of the timer says; failTask knows about pivots
 			d.Ignored = IgnoredOutsidePolicy
 			return
 		}
@@ -400,7 +400,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
 	// same and can't be distinguished, so the current policy decides there, too.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
-	if ask.Action != r.Action && !late && !longer && !(ask.Action.GivesUp() && r.Action.GivesUp()) {
+	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}

@@ -87,6 +87,8 @@ func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
 var (
 	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // the wait that was asked for may be over
 	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
+	toUndo   = toGiveUp[:1]
+	toHold   = toGiveUp[1:]
 	toFire   = []events.Action{events.ActionFire}
 )
 
@@ -105,6 +107,15 @@ func asksWait(s *eventCheck) []events.Action {
 		return nil
 	}
 	return toGoOn
+}
+
+// asksHeld returns what a supervisor asks for before a hold. It asks for the undo that the plan says even if a completed
+// pivot forbids it.
+func asksHeld(s *eventCheck) []events.Action {
+	if s.t.plan != nil && s.t.onError() != s.t.plan.OnError {
+		return toGiveUp
+	}
+	return toHold
 }
 
 func asksErrored(s *eventCheck) []events.Action {

@@ -43,10 +43,10 @@ var taskRules = map[events.Verb]*factRule{
 	events.VerbStarted:   {own: true, arms: startedTimer},
 	events.VerbProcessed: {course: (*eventCheck).checkProcessed},
 	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, course: (*eventCheck).checkUndoing,
-		count: (*eventCheck).countInterrupted, asks: always(toGiveUp), lead: leadUndoing},
+		count: (*eventCheck).countInterrupted, asks: always(toUndo), lead: leadUndoing},
 	events.VerbUndone:    {course: (*eventCheck).checkUndone},
 	events.VerbCancelled: {from: byControls, course: (*eventCheck).checkCancelled, lead: leadCancelled},
-	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: always(toGiveUp)},
+	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: asksHeld},
 	events.VerbResumed: {from: byControls, own: true, course: (*eventCheck).checkResume, arms: resumedTimer, count: (*eventCheck).countResumed,
 		lead: leadResumed},
 }
