@@ -533,7 +533,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: jsonscan.TrimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: bytes.Clone(jsonscan.TrimSpace(r.Value))}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}

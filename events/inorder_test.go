@@ -18,7 +18,7 @@ func byList(r *Record) (*Event, error) {
 		return nil, err
 	}
 	e := &Event{Fact: kind.newFact()}
-	if err := decodeReusing(r.Value, e, nil); err != nil {
+	if err := decodeObject(r.Value, e); err != nil {
 		return nil, decodeError(r, err)
 	}
 	return e.setIdentity(r, false)

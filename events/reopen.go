@@ -8,8 +8,7 @@ import (
 // An undo of a processed task continues a task that has ended. What readers keep of an ended task isn't enough for
 // that, so the event itself has the whole state: a fold needs no other event.
 
-// ProcessedTask returns the state that the event has of the processed task that it undoes; nil: it has none. The result
-// aliases the event's JSON.
+// ProcessedTask returns the state that the event has of the processed task that it undoes; nil: it has none.
 func (e *Event) ProcessedTask() (*Task, error) {
 	f, ok := e.Fact.(*TaskUndoing)
 	if !ok || len(f.Processed) == 0 {

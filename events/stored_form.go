@@ -7,7 +7,7 @@ package events
 // Encode returns the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
-// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
+// DecodeTask is the inverse of Encode. The task doesn't alias data. Only a task that has ended may have
 // no plan (see Finished).
 func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}

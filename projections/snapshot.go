@@ -506,7 +506,7 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) 
 	size, looked := 0, 0
 	for more = it.first(); more && size < most && looked < scanReadBytesMax; more = it.next() {
 		data := it.value()
-		t, err := ownTask(data)
+		t, err := events.DecodeTask(data)
 		if err != nil {
 			v.corrupt(kindFinished, it.rest(), err)
 		}

@@ -55,7 +55,6 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snap
 func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
-			detachFrom(task, t.data)
 			t.task = task
 		}
 	}

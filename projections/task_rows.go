@@ -35,7 +35,7 @@ type taskRow struct {
 }
 
 func newRows() taskRows {
-	return taskRows{byTask: map[string]*taskRow{}}
+	return taskRows{byTask: map[string]*taskRow{}, reader: events.EventReader{AliasJSON: true}}
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.

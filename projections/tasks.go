@@ -82,7 +82,7 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
 			return nil
 		}
-		t, err := decodeOpen(data)
+		t, err := events.DecodeTask(data)
 		if err == nil {
 			v.open.load(id, t)
 		}
@@ -125,7 +125,7 @@ func (v *Tasks) openTask(id string) *entry {
 // readOpen reads an open task from Pebble.
 func (v *Tasks) readOpen(id string) (t *events.Task) {
 	read := func(data []byte) (err error) {
-		t, err = decodeOpen(data)
+		t, err = events.DecodeTask(data)
 		return err
 	}
 	if v.lookups {
@@ -142,27 +142,13 @@ func (v *Tasks) readOpen(id string) (t *events.Task) {
 // errMissing says that Pebble lacks a task that the view has.
 var errMissing = errors.New("missing")
 
-// decodeOpen decodes an open task. The result doesn't alias data.
-func decodeOpen(data []byte) (*events.Task, error) {
-	t, err := events.DecodeTask(data)
-	if err == nil {
-		detachFrom(t, data)
-	}
-	return t, err
-}
-
 // task reads a task of a kind; nil: there is none of that id.
 func (r reader) task(kind byte, id string) (t *events.Task) {
 	r.get(kind, id, func(data []byte) (err error) {
-		t, err = ownTask(data)
+		t, err = events.DecodeTask(data)
 		return err
 	})
 	return t
-}
-
-// ownTask decodes a task. The result doesn't alias data.
-func ownTask(data []byte) (*events.Task, error) {
-	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
 }
 
 // BeginLookups makes Task cheaper until EndLookups: it reads from what is saved now, and the store
@@ -223,7 +209,6 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	} else {
 		e.Task = strings.Clone(e.Task)
 	}
-	detachFact(e.Fact)
 	ended := en.task != nil && !en.task.Open()
 	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
@@ -318,11 +303,8 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 				en.task = v.Task(t.ID)
 			}
 		}
-		if t.Open() {
-			detachNew(t, en.task)
-			if en.task != nil && !en.task.Open() {
-				v.reopen(en, t.ID)
-			}
+		if t.Open() && en.task != nil && !en.task.Open() {
+			v.reopen(en, t.ID)
 		}
 		v.put(en, t)
 	}
@@ -345,7 +327,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) {
 		if !cold {
 			return nil // it was hot
 		}
-		t, err := decodeOpen(data)
+		t, err := events.DecodeTask(data)
 		if err != nil {
 			return err
 		}
@@ -463,7 +445,7 @@ func (r reader) eachTask(fn func(*events.Task) error) error {
 		if !valid[0] || valid[1] && string(its[1].key()[prefixBytes:]) < string(its[0].key()[prefixBytes:]) {
 			i = 1
 		}
-		t, err := ownTask(its[i].value())
+		t, err := events.DecodeTask(its[i].value())
 		if err != nil {
 			r.corrupt(kinds[i], its[i].rest(), err)
 		}

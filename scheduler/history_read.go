@@ -157,7 +157,7 @@ func (c *Config) readHistory(ctx context.Context, p int32, next int64, t *events
 			if string(rs[i].Key) != t.ID || rs[i].Offset < first {
 				continue
 			}
-			if _, err := fold.Add(rs[i].WithOwnValue()); err != nil {
+			if _, err := fold.Add(&rs[i]); err != nil {
 				return fmt.Errorf("%w (%w)", errNotWhole, err)
 			}
 			if fold.Task.Seq == t.Seq {

@@ -247,7 +247,6 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	t := c.tasks[id]
-	r = r.WithOwnValue()
 	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
@@ -281,10 +280,10 @@ func (c *Choice) Add(r *events.Record) {
 	}
 }
 
-// cloneRecord returns a copy of a record. The value is shared, since it is a copy already.
+// cloneRecord returns a copy of a record.
 func cloneRecord(r *events.Record) events.Record {
 	k := *r
-	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
+	k.Key, k.Value, k.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
 	for i := range k.Headers {
 		k.Headers[i].Value = bytes.Clone(k.Headers[i].Value)
 	}
