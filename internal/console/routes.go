@@ -34,6 +34,7 @@ var routes = []route{
 	getRoute("listAgents", "/agents", "List the agents", (*call).agents),
 	getRoute("listPartitions", "/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
 	getRoute("listAlerts", "/alerts", "List alerts, the newest first", (*call).alerts),
+	getRoute("listErrorGroups", "/error-groups", "List what holds tasks: held tasks with the same error are a group", (*call).errorGroups),
 	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
 	getRoute("getOpenAPI", "/openapi.json", "Get this document", (*call).describeAPI),
 }
