@@ -24,15 +24,20 @@ var NotOfOneTask = []string{
 }
 
 // CheckTask checks the events of one task, without the other events of its partition. It needs all of them, in the order
-// of the log, as of now by the brokers' clock.
-func CheckTask(ns events.Namespace, partitions int32, records []events.Record, now time.Time) *OneTask {
+// of the log, as of now by the brokers' clock. lost says, by offset, which of the records can't be read, and why.
+func CheckTask(ns events.Namespace, partitions int32, records []events.Record, lost map[int64]error, now time.Time) *OneTask {
 	c := New(Options{Namespace: ns, Partitions: partitions})
 	c.oneTask = true
 	one := &OneTask{Events: len(records)}
 	for i := range records {
-		e := c.Event(&records[i])
+		r := &records[i]
+		if why := lost[r.Offset]; why != nil {
+			c.Corrupt(r.Topic, r.Partition, r.Offset, []string{string(r.Key)}, why.Error())
+			continue
+		}
+		e := c.Event(r)
 		if i == len(records)-1 && e != nil {
-			one.Sealed, one.Hash = e.Sum != "", events.Hash(e.Fact.Type(), records[i].Value)
+			one.Sealed, one.Hash = e.Sum != "", events.Hash(e.Fact.Type(), r.Value)
 		}
 	}
 	one.Faults = c.Finish(now).Faults

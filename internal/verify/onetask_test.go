@@ -14,7 +14,7 @@ import (
 // oneTask checks records as those of one task: without claims.
 func oneTask(records []events.Record) *OneTask {
 	records = withoutClaims(records)
-	return CheckTask("", 0, records, records[len(records)-1].Time)
+	return CheckTask("", 0, records, nil, records[len(records)-1].Time)
 }
 
 func withoutClaims(records []events.Record) []events.Record {
