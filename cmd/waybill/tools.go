@@ -48,6 +48,16 @@ func usageArguments(cmd *cobra.Command) {
 // noArguments refuses arguments.
 func noArguments(cmd *cobra.Command, args []string) error { return arguments()(cmd, args) }
 
+// severalArguments requires one argument of a name, or more.
+func severalArguments(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return arguments(name)(cmd, args)
+		}
+		return nil
+	}
+}
+
 // arguments requires one argument for each name.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
