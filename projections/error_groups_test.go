@@ -169,8 +169,15 @@ func TestErrorGroupsAreBounded(t *testing.T) {
 			if err != nil || int64(len(page.Tasks)) != g.Held {
 				t.Fatalf("%d tasks are listed of %+v: %v", len(page.Tasks), g, err)
 			}
+			var some []string
 			for _, x := range page.Tasks {
 				listed = append(listed, x.ID)
+				if strings.HasPrefix(x.ID, "held-1") {
+					some = append(some, x.ID)
+				}
+			}
+			if page, err = a.s.List(context.Background(), []int32{testPartition}, projections.Filter{ErrorGroup: g.ID, IDPrefix: "held-1"}, projections.Cursor{}, projections.MaxPageTasks); err != nil || len(page.Tasks) != len(some) {
+				t.Fatalf("by id: %d tasks of %v are listed of %+v: %v", len(page.Tasks), some, g, err)
 			}
 			if g.ID == projections.OtherErrors {
 				others++
