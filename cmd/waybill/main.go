@@ -145,20 +145,20 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown command %q; `waybill --help` lists them", args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applySettings(cmd) },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(printUsage)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newConsole(), newTopics(), newVersion())
 	addTools(root)
+	groupCommands(root)
 	decimalFlags(root)
 	return root
 }
@@ -174,6 +174,9 @@ On your cluster:   waybill topics create --brokers HOST:9092, then run one or mo
 
 Each setting comes from its flag, else from the environment (WAYBILL_BROKERS for --brokers), else from
 the YAML file that --config names. Flags that narrow a list are taken from the command line only.
+
+Times are UTC. On a terminal, states have colours (not with NO_COLOR), and tables are fitted to the width:
+times are shortened, long texts are cut, some columns are left out. Piped, or as json, nothing is.
 
 Exit codes: 0 ok, 1 other failure, 2 usage, 3 not found, 4 task held, 5 task undone or cancelled,
 6 wait timed out, 7 broker or API unreachable or answer incomplete, 8 refused, 130 interrupted.`

@@ -21,8 +21,10 @@ import (
 const tableLimit = 50
 
 func newTask() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, wait for and cancel tasks"}
-	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWhy(), newTaskWait(), newCancel())
+	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, wait for and command tasks"}
+	for _, c := range taskCommands {
+		cmd.AddCommand(c.build(!c.belowTask))
+	}
 	return cmd
 }
 
