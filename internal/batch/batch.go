@@ -175,12 +175,12 @@ func (b *Batch) pace(now time.Time) {
 func (b *Batch) awaitCanary(now time.Time) bool {
 	open, unanswered, passed := 0, 0, 0
 	for i := range b.plan.Canary {
-		switch b.results[i].Status {
-		case Waiting, Sent:
+		switch status := b.results[i].Status; {
+		case status == Waiting || status == Sent:
 			unanswered++
-		case Accepted:
+		case status == Accepted:
 			open++
-		case Passed:
+		case status == Passed:
 			passed++
 		}
 	}
@@ -258,13 +258,13 @@ func (b *Batch) Observed(task string, v *events.TaskView) {
 	}
 	r := &b.results[i]
 	r.State = v.State
-	switch fate, why := judge(&b.command, &b.targets[i], v); fate {
-	case Passed:
-		r.Status = Passed
-		delete(b.looks, i)
-	case Recurred:
-		r.Status, r.Why = Recurred, why
-		delete(b.looks, i)
+	fate, why := judge(&b.command, &b.targets[i], v)
+	if fate == Accepted {
+		return // not known yet
+	}
+	r.Status, r.Why = fate, why
+	delete(b.looks, i)
+	if fate == Recurred {
 		b.stop(fmt.Sprintf("it recurs: %s is held again (%s)", task, why))
 	}
 }
