@@ -34,8 +34,6 @@ func TaskPath(id string) string {
 // Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
 type Task struct {
 	events.TaskView
-	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
-
 	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
