@@ -385,9 +385,12 @@ var readerMutations = []mutation{
 	one("half-loaded", "projections.Tasks.dropHalfLoaded",
 		`half = true;`, ``,
 		"projections", "TestLoadingCutShort"),
-	one("alert-that-is-over", "projections.taskRow.noteHold",
+	one("alert-that-is-over", "projections.taskRows.noteHold",
 		`h.ended = &Alert{EndedAt: e.At, EndedBy: by}`, `_ = h.ended`,
 		"projections", "TestAlertsAgreeWithTheLog"),
+	one("held-task-leaves-its-group", "projections.errorGroups.end",
+		`g.Held--`, `_ = g.Held`,
+		"projections", "TestErrorGroupsAgreeWithTheLog")
 	one("past-alerts-by-their-holds", "projections.Timelines.prune",
 		`added[0] < oldest`, `oldest == math.MaxInt64`,
 		"projections", "TestAlertsAgreeWithTheLog"),
