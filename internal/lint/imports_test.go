@@ -37,6 +37,8 @@ var mayImport = map[string][]string{
 	"internal/sources":               {},
 	"internal/verify":                {"events"},
 	"internal/replay":                {"internal/text", "events", "scheduler", "workflow"},
+	"internal/graph":                 {},
+	"internal/graph/steps":           {"internal/graph", "events", "workflow"},
 	"internal/workflowtest":          {"events", "scheduler", "supervisor", "workflow"},
 	"internal/local":                 {"internal/instance", "internal/kafka", "internal/kafka/embedded", "internal/registry", "projections", "agent", "events", "workflow"},
 	"internal/redrive":               {"internal/text", "events"},
