@@ -68,8 +68,13 @@ func (c *call) definition(in *definitionRequest) (*consoleapi.Definition, error)
 	if err != nil {
 		return nil, err
 	}
+	return DescribeDefinition(d, deleted, c.drawings.of(steps.OfDefinition(d), in.Unfolded)), nil
+}
+
+// DescribeDefinition returns a version of a workflow as the API has it. g is the graph of its steps.
+func DescribeDefinition(d *workflow.Definition, deleted bool, g consoleapi.StepGraph) *consoleapi.Definition {
 	return &consoleapi.Definition{Workflow: d.Name, Version: d.Version, Deleted: deleted, CompleteWithin: d.CompleteWithin.String(), OnError: d.OnError,
-		Agents: append([]string{}, d.Agents()...), Source: string(d.YAML()), Body: d.JSON(), Graph: c.drawings.of(steps.OfDefinition(d), in.Unfolded)}, nil
+		Agents: append([]string{}, d.Agents()...), Source: string(d.YAML()), Body: d.JSON(), Graph: g}
 }
 
 // findDefinition returns a version of a workflow. Before it reports that there is none, it reads the definitions to
