@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/listener":              {},
 	"internal/watchdog":              {},
 	"internal/suite":                 {},
+	"internal/batch":                 {"events"},
 	"internal/tally":                 {},
 	"internal/sources":               {},
 	"internal/verify":                {"events"},
