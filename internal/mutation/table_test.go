@@ -390,7 +390,7 @@ var readerMutations = []mutation{
 		"projections", "TestAlertsAgreeWithTheLog"),
 	one("held-task-leaves-its-group", "projections.errorGroups.end",
 		`g.Held--`, `_ = g.Held`,
-		"projections", "TestErrorGroupsAgreeWithTheLog")
+		"projections", "TestErrorGroupsAgreeWithTheLog"),
 	one("past-alerts-by-their-holds", "projections.Timelines.prune",
 		`added[0] < oldest`, `oldest == math.MaxInt64`,
 		"projections", "TestAlertsAgreeWithTheLog"),
