@@ -8,7 +8,8 @@ import { html } from './html.js';
 import { dataOf } from './lines.js';
 import { Icon, lookOf } from './parts.js';
 
-const breakShare = 0.2; // of the whole: an idle time of more is collapsed
+const breakShare = 0.25; // of the whole: an idle time of more is collapsed
+const breakMin = 3000; // ms
 const breakWidth = 0.05; // of the width
 const breaksMax = 8;
 const ends = { completed: 'completed', failed: 'failed', rejected: 'rejected', expired: 'expired', repeated: 'completed' };
@@ -67,7 +68,7 @@ function scaleOf(from, to, lanes, marks) {
   const running = lanes.flatMap((l) => l.bars.filter((b) => b.kind === 'run'));
   const at = [...new Set([from, to, ...marks, ...lanes.flatMap((l) => l.bars.flatMap((b) => [b.from, b.to]))])].filter((t) => t >= from && t <= to).sort((a, b) => a - b);
   const gaps = at.slice(1).map((t, i) => ({ from: at[i], to: t, ms: t - at[i] }));
-  const idle = gaps.filter((g) => g.ms > 1000 && !running.some((b) => b.from < g.to && b.to > g.from)).sort((a, b) => b.ms - a.ms).slice(0, breaksMax);
+  const idle = gaps.filter((g) => g.ms > breakMin && !running.some((b) => b.from < g.to && b.to > g.from)).sort((a, b) => b.ms - a.ms).slice(0, breaksMax);
   let total = to - from;
   const breaks = new Set();
   for (const g of idle) {
@@ -110,16 +111,15 @@ export function Gantt({ lines, steps, task, at, choose }) {
   const { place, breaks } = scaleOf(from, Math.max(until, from + 1), lanes, lines.map((l) => l.ms));
   const pc = (share) => `${(share * 100).toFixed(3)}%`;
   const bar = (b, i, lane) => html`<i key=${i} class=${`bar ${b.kind}${b.kind === 'run' ? ` is-${lookOf(b.state)}` : ''}${b.unknown ? ' unknown' : ''}${at && b.from > at ? ' later' : ''}`}
-    style=${{ left: pc(place(b.from)), width: pc(place(b.to) - place(b.from)) }} title=${barTitle(b, lane)}></i>${b.due && b.kind === 'run' && Date.parse(b.due) <= until
+    style=${{ left: pc(place(b.from)), width: pc(place(b.to) - place(b.from)) }} title=${barTitle(b, lane)}></i>${b.due && b.kind === 'run' && Date.parse(b.due) <= b.to + 1
       ? html`<i key=${`due${i}`} class="tick" style=${{ left: pc(place(Date.parse(b.due))) }} title=${`complete by ${localText(b.due, true)}`}></i>` : null}`;
   const row = (lane) => html`<div class=${`lane${lane.undo ? ' undo' : ''}`} key=${lane.key} data-lane=${lane.key}>
     <button type="button" class="lane-name" onClick=${() => choose(lane.id)}>${lane.undo && html`<${Icon} name="undoing" />`}${lane.id}</button>
     <div class="track" role="img" aria-label=${laneText(lane)}>${lane.bars.map((b, i) => bar(b, i, lane))}</div></div>`;
   const undo = lanes.filter((l) => l.undo);
   return html`<div class="gantt" ref=${box}>
-    <div class="lane axis"><span class="lane-name"></span><div class="track" aria-hidden="true"><span class="from">${localText(from).slice(11)}</span>
-      ${breaks.map((p) => html`<span key=${p.from} class="gap" style=${{ left: pc(p.x), width: pc(p.width) }} title=${`nothing runs for ${durationText(p.ms)}`}>${coarse(p.ms)}</span>`)}
-      <span class="to">${durationText(until - from)}</span></div></div>
+    <div class="lane axis"><span class="lane-name quiet" title="from the first event to the last">${durationText(until - from)}</span><div class="track" aria-hidden="true"><span class="from">${localText(from).slice(11)}</span>
+      ${breaks.map((p) => html`<span key=${p.from} class="gap" style=${{ left: pc(p.x), width: pc(p.width) }} title=${`nothing runs for ${durationText(p.ms)}`}>${coarse(p.ms)}</span>`)}</div></div>
     ${lanes.filter((l) => !l.undo).map(row)}
     ${undo.length > 0 && html`<div class="lane-title">Undo</div>`}${undo.map(row)}
     <div class="overlay" aria-hidden="true">${breaks.map((p) => html`<i key=${p.from} class="break" style=${{ left: pc(p.x), width: pc(p.width) }}></i>`)}

@@ -62,7 +62,7 @@ function Sentence({ workflows, agents, partitions, groups, due }) {
   const without = (partitions ?? []).filter((x) => !x.scheduler).length;
   if (without > 0) parts.push(html`<span class="error">${without} ${without === 1 ? 'partition has' : 'partitions have'} no scheduler</span>`);
   const soon = due?.tasks.length ?? 0;
-  if (soon > 0) parts.push(html`<a class="late" href=${tasksAddress('due_within:5m')}>${soon}${due.next_page_token ? ' or more' : ''} must end within 5 minutes</a>`);
+  if (soon > 0) parts.push(html`<a class="late" href=${tasksAddress('due_within:5m')}>${soon}${due.next_page_token ? ' or more' : ''} must end within 5 minutes, or should have</a>`);
   const open = ['pending', 'processing', 'undoing'].reduce((n, x) => n + sum(workflows, x), 0);
   const rest = html`<span class="quiet">${countText(open)} ${open === 1 ? 'task is' : 'tasks are'} under way.</span>`;
   if (workflows.length === 0) return html`<p class="sentence">No workflow was applied yet. <span class="quiet">Apply one: <code>waybill workflow apply FILE</code></span></p>`;

@@ -63,8 +63,8 @@ export function Task({ id }) {
   return html`
     <${Head} task=${task} why=${w.data} path=${path} events=${lines.length} />
     <${Trouble} text=${problem} />
-    <div role="status">${notice && html`<p class="notice">${notice}</p>`}</div>
-    <${Commands} task=${task} answer=${commands.data} done=${done} />
+    <div><div role="status">${notice && html`<p class="notice">${notice}</p>`}</div>
+      <${Commands} task=${task} answer=${commands.data} done=${done} /></div>
     <section aria-label="Graph"><div class="title"><h2>Steps</h2>${seq && html`<span class="then">as of event ${seq}</span>`}</div>
       ${graph.data && html`<${Graph} graph=${graph.data} stateOf=${(s) => stateOfStep(then, s)} notesOf=${(s) => noteOfStep(then, s)} choose=${choose} chosen=${step} />`}
       <${Gantt} lines=${lines} steps=${graph.data?.steps ?? task.steps} task=${task} at=${at} choose=${choose} /></section>
