@@ -11,7 +11,7 @@ import (
 var mayImport = map[string][]string{
 	"":                               {"internal/consoleapi", "internal/kafka", "internal/logclient", "events", "agent", "workflow"},
 	"events":                         {"internal/jsonscan"},
-	"workflow":                       {"internal/jsonscan", "events"},
+	"workflow":                       {"internal/jsonscan", "internal/text", "events"},
 	"projections":                    {"events", "internal/listener"},
 	"scheduler":                      {"events", "workflow", "internal/congestion", "internal/inboxgate", "internal/listener", "internal/backoff"},
 	"agent":                          {"events", "internal/listener", "internal/watchdog"},
