@@ -34,7 +34,7 @@ func TestPageSendsSignals(t *testing.T) {
 	}
 	u := startUpProcess(t, "--listen", "127.0.0.1:0", "--workflow", writeFile(t, "approvals.yaml", []byte(approvals)))
 	u.waybill(t, exitOK, "submit", "--workflow", "approvals", "--id", "a-1", "--input", "{}")
-	const button, send = ".buttons button:nth-child(3)", "dialog .buttons button"
+	const button, send = "[data-signal=approved]", "dialog [data-send]"
 	ready := func() {
 		b.await(fmt.Sprintf("document.querySelector(%q).textContent === 'signal approved'", "main "+button))
 	}
@@ -74,7 +74,7 @@ func TestPageSendsSignals(t *testing.T) {
 	b.click(send)
 	b.awaitText("signal approved; by sam")
 	b.awaitText("task.processed")
-	b.await("document.querySelector('main .buttons button:nth-child(2)') === null") // only an undo is left
+	b.await("document.querySelectorAll('main .commands button').length === 1") // only an undo is left
 
 	timeline := strings.ReplaceAll(u.waybill(t, exitOK, "timeline", "a-1", "--api", "off", "-o", "jsonl"), " ", "")
 	if n := strings.Count(timeline, "waybill.task.signalled.v1"); n != 2 || !strings.Contains(timeline, `"data":{"yes":true,"limit":12.50}`) {

@@ -33,6 +33,6 @@ export function completions(text, { workflows = [], agents = [], states, labels 
     ...labels.map(([k, v]) => `label:${k}=${v}`),
     'since:10m', 'since:1h', 'since:24h', 'until:10m', 'due_within:5m', 'due_within:1h',
   ];
-  if (word === '') return ['state:', 'workflow:', 'label:', 'step_in_error:', 'agent:', 'since:', 'until:', 'due_within:'];
+  if (word === '') return ['id:', 'state:', 'workflow:', 'label:', 'step_in_error:', 'agent:', 'since:', 'until:', 'due_within:'];
   return all.filter((c) => c.startsWith(word) && c !== word).slice(0, 12);
 }

@@ -9,7 +9,7 @@ import { countText } from './format.js';
 import { kept } from './kept.js';
 import { useAnswer } from './live.js';
 import { Incomplete, Instant, Loading, State, Table, TaskLink, Trouble } from './parts.js';
-import { address, go, route, taskAddress, tasksAddress, term } from './route.js';
+import { address, go, route, tasksAddress, term } from './route.js';
 import { taskStates } from './texts.js';
 
 const columns = [
@@ -103,8 +103,8 @@ function FilterField({ filter, known }) {
     e.preventDefault();
     const f = text.trim();
     setOpen(false);
-    // A word that is no term is the id of a task.
-    go(f && !f.includes(':') && !/\s/.test(f) ? taskAddress(f) : tasksAddress(f));
+    // A word that is no term is the beginning of an id.
+    go(tasksAddress(f && !f.includes(':') && !/\s/.test(f) ? `id:${f}` : f));
   };
   const key = (e) => {
     if (e.key === 'ArrowDown' || e.key === 'ArrowUp') {
@@ -117,7 +117,7 @@ function FilterField({ filter, known }) {
     } else if (e.key === 'Escape') setOpen(false);
   };
   return html`<form class="filter" role="search" onSubmit=${submit}>
-    <label class="sr" for="filter">Filter: terms separated by spaces, combined by AND; or the id of a task</label>
+    <label class="sr" for="filter">Filter: terms separated by spaces, combined by AND; or the beginning of an id</label>
     <div class="combo"><input id="filter" name="filter" data-search type="text" role="combobox" spellcheck="false" autocomplete="off" value=${text}
       placeholder="state:error workflow:order label:region=eu since:10m, or an id" aria-expanded=${offers.length > 0} aria-controls="offers" aria-autocomplete="list"
       aria-activedescendant=${offers[at] ? `offer-${at}` : undefined} onInput=${(e) => { setText(e.target.value); setOpen(true); setAt(-1); }} onKeyDown=${key}
