@@ -31,7 +31,7 @@ export function Chart({ title, x, series, value = countText }) {
       plot.current = new UPlot(options(title, series, value, at.current), now.current, at.current);
       observer = new ResizeObserver(() => plot.current.setSize({ width: at.current.clientWidth, height }));
       observer.observe(at.current);
-    });
+    }, () => { library = undefined; }); // the console was replaced by another release: the text above the chart remains
     return () => {
       gone = true;
       observer?.disconnect();

@@ -14,6 +14,7 @@ export function openDialog(content) {
 }
 
 export function closeDialog() {
+  document.querySelector('dialog[open]')?.close(); // while it is modal, nothing else takes the focus
   opened.value = null;
   if (opener?.isConnected) opener.focus();
 }

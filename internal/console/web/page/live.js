@@ -148,11 +148,13 @@ const followAgain = 3000; // ms
 
 /**
  * Follows a stream of the API while the page is visible: came(id, type, data) for each event. Reconnects after the last
- * one. All tabs of a browser share one stream (stream-worker.js). Returns a function that stops it.
+ * one. All tabs of a browser share one stream (stream-worker.js): taken(true) is called when another tab has it, and
+ * taken(false) when it is this tab's again. Returns a function that stops it.
  */
-export function follow(path, came, last = '') {
+export function follow(path, came, last = '', taken = () => {}) {
   let stopped = false;
   let timer;
+  let lost = false; // another tab has the stream
   let local = null; // without a shared worker
   const port = sharedWorker()?.port;
   const url = new URL(root + path, document.baseURI).href;
@@ -168,9 +170,11 @@ export function follow(path, came, last = '') {
     if (stopped) return;
     if (d.id) take(d.id, d.type, d.data);
     if (d.failed) again();
+    if (d.taken) taken(lost = true);
   };
   function begin() {
     if (stopped || document.hidden) return;
+    taken(lost = false);
     if (port) {
       port.postMessage({ url, headers: authorization(), last });
       return;
@@ -186,9 +190,10 @@ export function follow(path, came, last = '') {
     local?.abort();
   }
   const looked = () => (document.hidden ? end() : begin());
+  const focused = () => { if (lost) begin(); };
   port?.addEventListener('message', told);
   document.addEventListener('visibilitychange', looked);
-  window.addEventListener('focus', begin); // the tab takes the stream back from another window
+  window.addEventListener('focus', focused); // this window takes the stream back from another one
   window.addEventListener('pagehide', end);
   begin();
   return () => {
@@ -196,7 +201,7 @@ export function follow(path, came, last = '') {
     end();
     port?.removeEventListener('message', told);
     document.removeEventListener('visibilitychange', looked);
-    window.removeEventListener('focus', begin);
+    window.removeEventListener('focus', focused);
     window.removeEventListener('pagehide', end);
   };
 }

@@ -2,7 +2,7 @@
 // to a server, and a server has few streams. So at most one stream is open: that of the tab that became visible last. A
 // hidden tab has none.
 //
-// A tab sends {path, headers, last} to follow a stream and null to stop. It receives {id, type, data} for each event,
+// A tab sends {url, headers, last} to follow a stream and null to stop. It receives {id, type, data} for each event,
 // {ended: true} after the last one, {failed: true} if the stream broke, and {taken: true} if another tab took the place.
 
 import { readEvents } from './sse.js';

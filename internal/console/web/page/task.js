@@ -18,6 +18,7 @@ import { Slider } from './slider.js';
 import { reasons } from './texts.js';
 
 const slow = 10_000; // ms, for changes without an event, such as an agent that has left
+const quick = 2000; // ms, while another tab has the stream
 const burst = 150; // ms in which events are shown together
 
 /** The path of a task, or why a browser can't request it. */
@@ -32,15 +33,17 @@ function pathOf(id) {
 export function Task({ id }) {
   const [path, refused] = pathOf(id);
   const below = (name) => path && `${path}/${name}`;
-  const t = useAnswer(path, {}, { every: slow });
-  const w = useAnswer(below('why'), {}, { every: slow });
-  const timeline = useAnswer(below('timeline'), {}, { every: slow });
-  const commands = useAnswer(below('commands'), {}, { every: slow, optional: true });
+  const [taken, setTaken] = useState(false);
+  const every = taken ? quick : slow;
+  const t = useAnswer(path, {}, { every });
+  const w = useAnswer(below('why'), {}, { every });
+  const timeline = useAnswer(below('timeline'), {}, { every });
+  const commands = useAnswer(below('commands'), {}, { every, optional: true });
   const graph = useAnswer(below('graph'), {}, { optional: true, once: true });
   const [notice, setNotice] = useState('');
   const [round, setRound] = useState(0);
   const [step, setStep] = useState(null);
-  const came = useStream(path, timeline.data, round, () => [t, w, commands].forEach((a) => a.refresh()));
+  const came = useStream(path, timeline.data, round, setTaken, () => [t, w, commands].forEach((a) => a.refresh()));
   const lines = useMemo(() => measured(merged(timeline.data?.lines ?? [], came)), [timeline.data, came]);
   const seq = Number(route.value.params.get('seq')) || null;
   const states = useHistory(path, seq);
@@ -104,7 +107,7 @@ function merged(lines, came) {
 }
 
 /** Lines that came by the task's stream. changed is called after a burst of them. */
-function useStream(path, timeline, round, changed) {
+function useStream(path, timeline, round, taken, changed) {
   const [came, setCame] = useState([]);
   const call = useRef();
   call.current = changed;
@@ -123,7 +126,7 @@ function useStream(path, timeline, round, changed) {
     const stop = follow(`${path}/events`, (_, type, data) => {
       if (type !== 'unreadable') kept.push(parse(data));
       timer ||= setTimeout(show, burst);
-    }, timeline.lines.at(-1)?.offset ?? '');
+    }, timeline.lines.at(-1)?.offset ?? '', taken);
     return () => {
       clearTimeout(timer);
       stop();
