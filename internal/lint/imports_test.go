@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/text":                  {},
 	"internal/jsonscan":              {},
 	"internal/logclient":             {"events", "internal/consoleapi", "internal/kafka", "internal/backoff"},
-	"internal/console":               {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
+	"internal/console":               {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay", "internal/verify"},
 	"internal/consoleapi":            {"events", "internal/backoff"},
 	"internal/index":                 {"events", "projections", "internal/watchdog"},
 	"internal/golden":                {"events"},
