@@ -32,19 +32,19 @@ function buttonsOf(task, answer) {
   const buttons = ['resubmit', 'release', 'undo', 'cancel'].map((c) => one(c)).filter((b) => !ended || b.allowed);
   const refund = one('undo', true);
   if (task.state === 'processed') buttons.push(refund);
-  return { buttons, signals: all.filter((c) => c.command === 'signal') };
+  return { buttons, signals: all.filter((c) => c.command === 'signal' && (c.allowed || !ended)) };
 }
 
-/** The buttons of a task. done is called with the result of a command. */
-export function Commands({ task, answer, done }) {
+/** The buttons of a task. done is called with the result of a command, and refused with why one isn't allowed. */
+export function Commands({ task, answer, done, refused }) {
   const { buttons, signals } = buttonsOf(task, answer);
   if (buttons.length + signals.length === 0) return null;
   const open = (b) => openDialog(html`<${CommandDialog} of=${b} task=${task} done=${done} />`);
   return html`<div class="buttons commands" role="group" aria-label="Commands">
     ${buttons.map((b) => html`<button key=${b.name} type="button" data-command=${b.name} class=${b.name === 'resubmit' && b.allowed ? 'primary' : ''} aria-disabled=${!b.allowed}
-      title=${b.allowed ? commandTexts[b.name] : b.why} aria-description=${b.allowed ? undefined : b.why} onClick=${() => b.allowed && open(b)}>${labels[b.name] ?? b.name}</button>`)}
+      title=${b.allowed ? commandTexts[b.name] : b.why} aria-description=${b.allowed ? undefined : b.why} onClick=${() => (b.allowed ? open(b) : refused(b.why))}>${labels[b.name] ?? b.name}</button>`)}
     ${signals.map((s) => html`<button key=${`signal ${s.name}`} type="button" data-signal=${s.name} aria-disabled=${!s.allowed} title=${s.why} aria-description=${s.why}
-      onClick=${() => s.allowed && openDialog(html`<${SignalDialog} name=${s.name} task=${task} done=${done} />`)}>signal ${s.name}</button>`)}</div>`;
+      onClick=${() => (s.allowed ? openDialog(html`<${SignalDialog} name=${s.name} task=${task} done=${done} />`) : refused(s.why))}>signal ${s.name}</button>`)}</div>`;
 }
 
 /** Asks for the reason and sends the command. Retries of a dialog have the same request id. */

@@ -40,7 +40,7 @@ export function Task({ id }) {
   const timeline = useAnswer(below('timeline'), {}, { every });
   const commands = useAnswer(below('commands'), {}, { every, optional: true });
   const graph = useAnswer(below('graph'), {}, { optional: true, once: true });
-  const [notice, setNotice] = useState('');
+  const [notice, setNotice] = useState(null); // [class, text]
   const [round, setRound] = useState(0);
   const [step, setStep] = useState(null);
   const came = useStream(path, timeline.data, round, setTaken, () => [t, w, commands].forEach((a) => a.refresh()));
@@ -49,7 +49,7 @@ export function Task({ id }) {
   const states = useHistory(path, seq);
   const problem = refused || t.problem || w.problem || timeline.problem;
   const done = (what) => {
-    setNotice(what);
+    setNotice(['notice', what]);
     setRound(round + 1); // a task that had ended may be open again
     for (const a of [t, w, timeline, commands]) a.refresh();
   };
@@ -66,8 +66,8 @@ export function Task({ id }) {
   return html`
     <${Head} task=${task} why=${w.data} path=${path} events=${lines.length} />
     <${Trouble} text=${problem} />
-    <div><div role="status">${notice && html`<p class="notice">${notice}</p>`}</div>
-      <${Commands} task=${task} answer=${commands.data} done=${done} /></div>
+    <div><div role="status">${notice && html`<p class=${notice[0]}>${notice[1]}</p>`}</div>
+      <${Commands} task=${task} answer=${commands.data} done=${done} refused=${(why) => setNotice(['problem', `Refused: ${why}`])} /></div>
     <section aria-label="Graph"><div class="title"><h2>Steps</h2>${seq && html`<span class="then">as of event ${seq}</span>`}</div>
       ${graph.data && html`<${Graph} graph=${graph.data} stateOf=${(s) => stateOfStep(then, s)} notesOf=${(s) => noteOfStep(then, s)} choose=${choose} chosen=${step} />`}
       <${Gantt} lines=${lines} steps=${graph.data?.steps ?? task.steps} task=${task} at=${at} choose=${choose} /></section>
