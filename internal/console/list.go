@@ -64,7 +64,7 @@ func (c *call) page(in *tasksRequest) (*page, error) {
 	}
 	var err error
 	if p.filter, err = parseFilter(p.text, p.now); err != nil {
-		return nil, badRequest("filter: %v", err)
+		return nil, badRequest("filter: %s", consoleapi.Printable(err.Error()))
 	}
 	return p, nil
 }

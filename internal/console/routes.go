@@ -25,6 +25,7 @@ var routes = []route{
 	getRoute("getTaskState", "/tasks/{id}/states", "Get a task as of one of its events, and what the event changed", (*call).taskState),
 	getRoute("checkTaskChain", "/tasks/{id}/chain", "Check that a task's history is unbroken", (*call).chain),
 	getRoute("listTaskCommands", "/tasks/{id}/commands", "List which commands to a task are allowed, and why not the others", (*call).commands),
+	getRoute("getTaskGraph", "/tasks/{id}/graph", "Get the graph of a task's steps, with a layout to draw it", (*call).taskGraph),
 	commandRoute("cancel", "Cancel a task: start no more steps, undo the completed ones, and end it", (*call).cancel),
 	commandRoute("resubmit", "Run a held step again, with a failure count of 0", (*call).resubmit),
 	commandRoute("undo", "Undo a task's completed steps", (*call).undo),
@@ -34,6 +35,8 @@ var routes = []route{
 	getRoute("streamEvents", "/events", "Stream the events of all tasks, from now on", (*call).events).
 		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line."),
 	getRoute("listWorkflows", "/workflows", "List the workflow versions, with their tasks by state", (*call).workflows),
+	getRoute("getWorkflow", "/workflows/{name}/{version}", "Get a workflow version: its source and the graph of its steps", (*call).definition),
+	getRoute("diffWorkflow", "/workflows/{name}/{version}/diff", "Compare two versions of a workflow", (*call).definitionDiff),
 	getRoute("listAgents", "/agents", "List the agents", (*call).agents),
 	getRoute("listPartitions", "/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
 	getRoute("listAlerts", "/alerts", "List alerts, the newest first", (*call).alerts),
