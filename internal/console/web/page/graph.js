@@ -23,7 +23,7 @@ const worst = ['error', 'failed', 'undoing', 'running', 'waiting', 'undone', 'ca
 export function Graph({ graph, stateOf = () => undefined, notesOf, choose, chosen, label }) {
   const { steps, layout } = graph;
   const byID = new Map(steps.map((s) => [s.id, s]));
-  const painted = layout.nodes.map((n) => {
+  const painted = layout.boxes.map((n) => {
     const states = n.steps.map(stateOf).filter(Boolean);
     return { n, state: worst.find((s) => states.includes(s)) ?? states[0], counts: states };
   });
