@@ -32,6 +32,7 @@ type Index interface {
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
+	ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projections.ErrorGroupList, error)
 }
 
 // ErrUnavailable is wrapped by errors of a Log if brokers don't deliver records at the moment, mostly because a

@@ -46,6 +46,10 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.PartitionList]():   "The partitions that this console reads.",
 	reflect.TypeFor[consoleapi.Alert]():           "An alert. With a seq it belongs to an event of a task; otherwise it is about a definition or a topic.",
 	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
+	reflect.TypeFor[consoleapi.ErrorGroup]():      "The held tasks with the same error: of one workflow, step, kind of run and code, whose messages differ only in values.",
+	reflect.TypeFor[consoleapi.ErrorGroupList]():  "Error groups: those with the most held tasks first, then the latest.",
+	reflect.TypeFor[consoleapi.VersionHeld]():     "The held tasks of a version.",
+	reflect.TypeFor[consoleapi.Trend]():           "Counts by hour.",
 	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
 	reflect.TypeFor[consoleapi.DeadletterPage]():  "A page of dead letters.",
 	reflect.TypeFor[consoleapi.DeadletterFate]():  "What became of a dead letter.",
@@ -83,6 +87,12 @@ var paramSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[eventSeq]():        {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
 	reflect.TypeFor[pageSize](): {Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(pageMax)),
 		Default: json.RawMessage(fmt.Sprint(pageDefault))},
+}
+
+// addParameter adds the schema of a type of parameters that another file declares.
+func addParameter[T any](schema *jsonschema.Schema) struct{} {
+	paramSchemas[reflect.TypeFor[T]()] = schema
+	return struct{}{}
 }
 
 // schemas makes the JSON Schemas of Go types. Structs and enumerations are components, to which other schemas refer.
