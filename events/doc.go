@@ -66,6 +66,13 @@
 //	undo.waiting    undoing -> undoing
 //	undo.rejected   undoing -> error
 //	undo.errored    completed failed cancelled error undoing -> error
+//	check.started   pending failed waiting cancelled error -> failed
+//	check.completed  pending failed waiting cancelled error -> completed or failed
+//	check.failed    pending failed waiting cancelled error -> failed
+//	check.expired   pending failed waiting cancelled error -> failed
+//	check.waiting   pending failed waiting cancelled error -> failed
+//	check.rejected  pending failed waiting cancelled error -> failed
+//	check.errored   pending failed waiting cancelled error -> failed
 //	undo.revived    undoing error -> undoing
 //
 // Undos of steps:

@@ -73,7 +73,15 @@ func sampleFacts() []Fact {
 		)
 	}
 	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
-		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)})
+		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
+		&AttemptStarted{Kind: Check, Step: "charge", Attempt: 1, Agent: "payments", Operation: "status",
+			Key: IdempotencyKey(sampleNS, "order-7", "charge", Check, 0), TokenHash: TokenHash("order-7", RequestRef{"charge", Check, 1}, sampleToken)},
+		&CheckCompleted{Step: "charge", Attempt: 1, Became: BecameCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`)},
+		&AttemptFailed{Kind: Check, Step: "charge", Attempt: 1, Effect: EffectUnknown, Error: sampleError},
+		&AttemptRejected{Kind: Check, Step: "charge", Attempt: 1, Error: sampleError},
+		&AttemptExpired{Kind: Check, Step: "charge", Attempt: 1},
+		&AttemptWaiting{Kind: Check, Step: "charge", Attempt: 2},
+		&RunErrored{Kind: Check, Step: "charge", Error: &Error{Code: CodeTriesExhausted, Message: "no attempt is left"}})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -140,6 +148,12 @@ func eventSamples() []sample {
 			b.Fact = &repeats
 			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+			k, checks := b, repeats
+			checks.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: sampleAttempts(),
+				Check: &PlanUndo{Agent: "payments", Operation: "status", Attempts: sampleAttempts()}}})
+			k.Fact = &checks
+			all = append(all, sample{name: f.Type() + ".check", record: k.Record(sampleNS, "scheduler-0", 3, k.Value()), want: &k, event: &k, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*WaitStarted); ok {
 			b, until := *e, *f
@@ -192,6 +206,10 @@ func repliedBy(f Fact, instance string) Fact {
 	case *CallRepeated:
 		c := *f
 		c.Instance = instance
+		return &c
+	case *CheckCompleted:
+		c := *f
+		c.Instance, c.Became, c.Output, c.Error = instance, BecameUnknown, nil, &Error{Code: CodeBadCheck, Message: "the outcome of a check is completed, none or unknown"}
 		return &c
 	case *AttemptFailed:
 		c := *f

@@ -28,6 +28,7 @@ var (
 	whileUndoHeld   = []TaskState{StateUndoing, StateError}
 	whileRunning    = []TaskState{StateProcessing, StateUndoing, StateError}
 	whileHeld       = []TaskState{StateError}
+	whileChecking   = []TaskState{StateProcessing, StateUndoing}
 )
 
 // TaskTransitions is the table of tasks.
@@ -45,7 +46,11 @@ var TaskTransitions = []Transition[TaskState]{
 // undoable are the states of a step whose undo can begin or has begun.
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
-// StepTransitions is the table of steps, for events of the operation and of the undo ("undo."). The row "ended" is for
+// checkable are the states of a step whose effect may be unknown, and of which no attempt runs.
+var checkable = []StepState{StepPending, StepFailed, StepWaiting, StepCancelled, StepError}
+
+// StepTransitions is the table of steps, for events of the operation and of the undo ("undo.") and the check ("check."). An
+// event of a check leaves the state as it is while the task isn't processed, unless the operation completed. The row "ended" is for
 // waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an agent at work at a
 // decision to undo. The rows "revived" are for ended steps when a resubmit continues the
 // task.
@@ -70,22 +75,32 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "undo.waiting", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoing},
 	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileUndoHeld},
 	{Verb: "undo.errored", From: undoable, To: StepError, During: whileUndoHeld},
+	{Verb: "check.started", From: checkable, Either: []StepState{StepFailed}, During: whileChecking},
+	{Verb: "check.completed", From: checkable, Either: []StepState{StepCompleted, StepFailed}, During: whileRunning},
+	{Verb: "check.failed", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
+	{Verb: "check.expired", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
+	{Verb: "check.waiting", From: checkable, Either: []StepState{StepFailed}, During: whileChecking},
+	{Verb: "check.rejected", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
+	{Verb: "check.errored", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
 // undoPrefix begins the verbs of an undo in the table of steps.
 const undoPrefix = "undo."
 
-// undoneSteps are the rows of the table of steps for events of undos. Their verbs have no prefix.
-var undoneSteps = func() (rows []Transition[StepState]) {
+// undoneSteps and checkedSteps are the rows of the table of steps for events of undos and of checks. Their verbs have no
+// prefix.
+var undoneSteps, checkedSteps = rowsOf(undoPrefix), rowsOf(checkPrefix)
+
+func rowsOf(prefix string) (rows []Transition[StepState]) {
 	for _, r := range StepTransitions {
-		if verb, undo := strings.CutPrefix(string(r.Verb), undoPrefix); undo {
+		if verb, is := strings.CutPrefix(string(r.Verb), prefix); is {
 			r.Verb = Verb(verb)
 			rows = append(rows, r)
 		}
 	}
 	return rows
-}()
+}
 
 // UndoTransitions is the table of a step's undo. From "" is an undo that hasn't begun. During is in the table of steps,
 // since the same event changes both states.

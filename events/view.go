@@ -44,6 +44,13 @@ type StepView struct {
 	Output       json.RawMessage `json:"output" jsonschema:"The output of the step: any JSON. It is null until the step is completed. While a step is repeated, it is the output of the last call."`
 	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
 	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
+	Check        *CheckView      `json:"check,omitempty" jsonschema:"The last check of the step: its agent was asked what became of an attempt with an unknown effect. Absent: none has begun."`
+}
+
+// CheckView is the last check of a StepView.
+type CheckView struct {
+	UndoView
+	Became Became `json:"became,omitempty" jsonschema:"What became of the step's last attempt, according to the last check that ended: completed, none or unknown. Absent: no check has ended."`
 }
 
 // UndoView is the undo of a StepView.
@@ -95,6 +102,9 @@ func (t *Task) stepView(i int) StepView {
 	}
 	if u := s.Undo; u != nil {
 		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error}
+	}
+	if c := s.Check; c != nil {
+		v.Check = &CheckView{UndoView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error}, s.Became}
 	}
 	return v
 }

@@ -293,7 +293,7 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 	if !d.Task.Plan.Retries(i, f.Kind, f.Error) {
 		f.Deferred = false // it isn't retried, so it counts
 		d.emit(f, time.Time{}, nil)
-		d.failRun(i, f.Kind, f.Error)
+		d.giveUp(i, f.Kind)
 		return
 	}
 	p := d.policyOf(i, f)
@@ -310,8 +310,11 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 func (d *decider) canContinue(k events.Kind) bool { return canContinue(d.Task, k) }
 
 func canContinue(t *events.Task, k events.Kind) bool {
-	if k == events.Undo {
+	switch k {
+	case events.Undo:
 		return t.State == events.StateUndoing
+	case events.Check:
+		return t.State == events.StateProcessing || t.State == events.StateUndoing
 	}
 	return t.State == events.StateProcessing
 }
@@ -391,7 +394,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
-	if ask.Action == events.ActionRetry && !d.now.Before(ask.CompleteBy) {
+	if ask.Action == events.ActionRetry && (!d.now.Before(ask.CompleteBy) || r.Kind == events.Check && d.Task.State == events.StateProcessing && !d.now.Before(d.Task.CompleteBy)) {
 		d.Ignored = IgnoredOutsidePolicy // the task's complete-by has passed: the task's timer decides
 		return
 	}
@@ -437,6 +440,10 @@ func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 
 // giveUp ends a run after its last attempt. Tries aren't exhausted by an attempt whose code may not be retried.
 func (d *decider) giveUp(i int, k events.Kind) {
+	if d.needsCheck(i, k) {
+		d.startAttempt(i, k)
+		return
+	}
 	run := d.Task.Run(i, k)
 	err := triesExhausted(run)
 	if run.Error != nil && !d.Task.Plan.Retries(i, k, run.Error) {
@@ -471,6 +478,11 @@ func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 
 // onRunError fails the task of a run that ended in error.
 func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
+	if k == events.Check { // what became of the step stays unknown
+		i, _ := d.Task.Plan.Step(step)
+		d.afterCheck(i)
+		return
+	}
 	if !d.canContinue(k) {
 		d.advance()
 		return

@@ -305,6 +305,9 @@ func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
 			f.setRun(t, i, events.Undo, now, restored)
 		}
+		if t.Plan.Steps[i].Check != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Check) != nil) {
+			f.setRun(t, i, events.Check, now, restored)
+		}
 	}
 }
 
@@ -439,6 +442,8 @@ func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun
 		p.state, p.due = runOutstanding, r.CompleteBy
 		p.began = r.CompleteBy.Add(-p.within)
 	case !canContinue(t, k):
+		return p, false
+	case k == events.Do && t.Steps[i].IsChecking():
 		return p, false
 	case r.State == events.StepPending && k == events.Do && ancestorsDone(t, i):
 		p.state, p.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)

@@ -14,7 +14,7 @@ var _ = registerStepKind(events.CallStep, callStep{})
 // start starts the first attempt, or the next one after a resubmit. Without a free slot the step stays pending, in the
 // queue of its agent.
 func (callStep) start(d *decider, i int) {
-	if d.hasSlot(i, events.Do) {
+	if d.hasSlot(i, events.Do) && !d.Task.Steps[i].IsChecking() {
 		d.startAttempt(i, events.Do)
 	}
 }
@@ -25,6 +25,10 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:
+		if ref.Kind == events.Check {
+			d.completeCheck(i, ref, instance, r)
+			return
+		}
 		d.completeAttempt(i, ref, instance, r)
 	case events.Failed:
 		d.failAttempt(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),

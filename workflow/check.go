@@ -135,6 +135,7 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	k.checkShared(f, s, path)
 	checkRetry(f, path+".retry", s.Retry)
 	checkRepeat(f, d, s.Repeat, path+".repeat")
+	checkCheck(f, d, s, path+".check")
 	if u := s.Undo; u != nil {
 		path += ".undo"
 		checkOperation(f, path+".operation", u.Operation)

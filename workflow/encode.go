@@ -132,6 +132,7 @@ func (w *writer) step(s *Step) {
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.retry(s.Retry)
 	w.repeat(s.Repeat)
+	w.check(s.Check)
 	w.boolean("pivot", s.Pivot)
 	if u := s.Undo; u != nil {
 		w.field("undo")

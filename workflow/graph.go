@@ -78,6 +78,9 @@ func (d *Definition) graphText() string {
 			if again := repeatOf(s); again != "" {
 				details = append(details, again)
 			}
+			if s.Check != nil {
+				details = append(details, "check "+s.Check.Agent+"."+s.Check.Operation)
+			}
 			if s.Undo != nil {
 				details = append(details, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 			}
@@ -107,6 +110,9 @@ func (d *Definition) label(i int) []string {
 	lines := []string{s.ID, what}
 	if again := repeatOf(s); again != "" {
 		lines = append(lines, again)
+	}
+	if s.Check != nil {
+		lines = append(lines, "check: "+s.Check.Agent+"."+s.Check.Operation)
 	}
 	if s.Undo != nil {
 		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)
