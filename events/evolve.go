@@ -163,7 +163,10 @@ func (s *Step) setStates(at stepStates) {
 func (t *Task) endWaiting(i int, a *About) {
 	was := t.Steps[i].states()
 	if at := was.afterEnd(a, t.Plan.Steps[i].StepKind); at != was {
-		t.OwnStep(i).setStates(at)
+		s := t.OwnStep(i)
+		if s.setStates(at); at.check != was.check {
+			s.Checking = 0 // asked again, it has the whole budget
+		}
 	}
 }
 
@@ -236,6 +239,9 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 		t.recordAccepted(e, *a.By)
 	}
 	change(s, r)
+	if a.Kind == Check && t.State == StateError && !a.Phase.Begins() {
+		s.Checking = 0 // no retry follows in a hold
+	}
 	return nil
 }
 

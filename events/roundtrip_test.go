@@ -146,6 +146,9 @@ func TestStoredRoundTrip(t *testing.T) {
 			if s.Undo != nil {
 				s.Undo.shareInput(task)
 			}
+			if s.Check != nil {
+				s.Check.shareInput(task)
+			}
 		}
 		got, err := DecodeTask(task.Encode())
 		if err != nil || !reflect.DeepEqual(got, task) {

@@ -171,6 +171,11 @@ func (a *checkAnswer) fields(c *codec) {
 	c.raw("output", &a.output)
 }
 
+// CheckAnswer returns the value of a reply that completes a check.
+func CheckAnswer(became Became, output json.RawMessage) json.RawMessage {
+	return encodeObject(&checkAnswer{became, output})
+}
+
 // Became reads the answer to a check. If it can't be used, err says why, and the result is unknown.
 func (r *Reply) Became() (became Became, output json.RawMessage, err *Error) {
 	var a checkAnswer

@@ -69,6 +69,8 @@ type ran struct {
 	partition int32 // partition of that request
 	of        int32 // number of partitions
 	calls     int   // of a repeat, since the last resubmit
+	about     int   // of a check: the attempt of the step that it is about
+	checked   int   // of a check: the attempt of the step that the last one that ended is about
 	nextCall  time.Time
 }
 
@@ -92,6 +94,7 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	w.ledger.repeats = w.repeats
+	w.ledger.asked = w.askedUnder
 	for i, a := range agents {
 		w.requests[a] = h.partitions[i]
 	}
@@ -455,7 +458,10 @@ func (w *world) observe(e *events.Event) {
 		} else {
 			w.undoEnds(f.Step)
 		}
+	case *events.TaskHeld:
+		w.interruptChecks()
 	case *events.TaskUndoing: // ends all waits
+		w.interruptChecks()
 		w.undoingAllowed(f)
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
@@ -495,6 +501,7 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		run := w.fold.Run(w.index(f.Step), f.Kind)
 		if run == nil || run.State != events.StepRunning { // its agent is missing
+			w.checkAbout(f.Step, f.Kind)
 			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})
 			if f.Kind == events.Undo {
 				w.undoBegins(f.Step)
@@ -506,10 +513,13 @@ func (w *world) observeAttempt(e *events.Event) {
 		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
-		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
+		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = f.Kind != events.Check
+		w.unanswered(f.Step, f.Kind)
 		w.ended(f.Step, f.Kind, false)
 	case *events.CallRepeated:
 		w.callEnded(e, f)
+	case *events.CheckCompleted:
+		w.checked(e, f)
 	case *events.AttemptWaiting:
 		if f.CoolDown {
 			w.counts["cool-downs"]++
@@ -527,6 +537,7 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		delete(w.waitEnds, f.Step)
 	case *events.RunErrored:
+		w.unanswered(f.Step, f.Kind)
 		if w.callsEnd(f); f.Kind == events.Undo {
 			w.undoBegins(f.Step)
 		}
@@ -599,7 +610,10 @@ func (w *world) counted(s events.Slot) {
 // started checks that an attempt starts only in a task that continues, with time left, and with the right key.
 func (w *world) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
-	if f.Kind == events.Undo {
+	w.askedBefore(e, f)
+	if f.Kind == events.Check {
+		want = w.checkBegins(f)
+	} else if f.Kind == events.Undo {
 		want = events.StateUndoing
 		if x := w.effects[f.Step]; !x.completed && !x.unknown {
 			w.failf("undo of step %q, of which nothing happened", f.Step)
@@ -641,7 +655,7 @@ func (w *world) resumed() {
 		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != (w.fold.Ending != "") {
 			continue
 		}
-		r.attempts, r.final, r.calls, r.nextCall = 0, false, 0, time.Time{}
+		r.attempts, r.final, r.calls, r.nextCall, r.about, r.checked = 0, false, 0, time.Time{}, 0, 0
 		r.renewable = r.renewable || r.rejected
 	}
 }

@@ -209,6 +209,7 @@ func cloneStep(s workflow.Step) workflow.Step {
 	s.Needs = slices.Clone(s.Needs)
 	s.Retry = clone(s.Retry)
 	s.Repeat = clone(s.Repeat)
+	s.Check = clone(s.Check)
 	if s.Undo = clone(s.Undo); s.Undo != nil {
 		s.Undo.Retry = clone(s.Undo.Retry)
 	}
@@ -251,6 +252,9 @@ func (g *graph) smaller() []graph {
 		}
 		if s.Retry != nil {
 			change(i, func(s *workflow.Step) { s.Retry = nil })
+		}
+		if s.Check != nil {
+			change(i, func(s *workflow.Step) { s.Check = nil })
 		}
 		if s.Repeat != nil {
 			change(i, func(s *workflow.Step) { s.Repeat = nil })
@@ -310,6 +314,7 @@ const (
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
 	repeatSeed   = 0x72657065
+	checkSeed    = 0x63686563
 	codesSeed    = 0x636f6465
 )
 
@@ -340,6 +345,9 @@ func drawHistory(seed uint64) history {
 	}
 	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.repeat(d, h.flawed)
+	}
+	if d := newDice(seed ^ checkSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.check(d)
 	}
 	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
 		h.graph.codes(d)

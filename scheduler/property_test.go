@@ -115,7 +115,7 @@ func playAll(t *testing.T, seeds []uint64) map[string]int {
 var mustHappen = []string{"replies doubled", "replies late", "replies lost", "replies misaddressed", "garbage refused", "effects after a time-out",
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
-	"calls repeated", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
+	"calls repeated", "checks: completed", "checks: none", "checks: unknown", "checks without an answer", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
 func checkCoverage(t *testing.T, counts map[string]int) {
 	for _, what := range mustHappen {
@@ -365,7 +365,7 @@ func (w *world) strayReply() {
 	case 0:
 		q.Ref.Attempt += w.between(1, 3)
 	case 1:
-		q.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Do}[q.Ref.Kind]
+		q.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Check, events.Check: events.Do}[q.Ref.Kind]
 	case 2:
 		q.Ref.Step = pick(w.dice, w.definition.Steps).ID
 	case 3:
@@ -425,7 +425,7 @@ func (w *world) recovery(r *events.Recovery) Decision {
 
 // outOfTime reports whether a retry must be refused because the task's own timer is due. That timer decides then.
 func (w *world) outOfTime(r *events.Recovery) bool {
-	return r.Action == events.ActionRetry && r.Kind == events.Do && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
+	return r.Action == events.ActionRetry && r.Kind != events.Undo && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
 }
 
 // armed returns the armed timers, the earliest first.

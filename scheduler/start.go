@@ -34,7 +34,8 @@ func (d *decider) startWaiting(i int, k events.Kind) {
 			d.now = due
 		}
 		ask := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
-		if ask.Action == events.ActionRetry && d.now.Before(ask.CompleteBy) {
+		inTime := d.now.Before(ask.CompleteBy) && (k != events.Check || d.Task.State == events.StateUndoing || d.now.Before(d.Task.CompleteBy))
+		if ask.Action == events.ActionRetry && inTime {
 			d.startAttempt(i, k)
 		}
 	}

@@ -72,7 +72,7 @@ func newSchemas() *schemas {
 	s.types[reflect.TypeFor[openAPIDocument]()] = &jsonschema.Schema{Type: "object"}
 	addEnum(s, "The state of a task.", events.TaskStates)
 	addEnum(s, "The state of a step, or of its undo.", events.StepStates)
-	addEnum(s, "Whether an attempt is one of the step's operation or of its undo.", []events.Kind{events.Do, events.Undo})
+	addEnum(s, "Whether an attempt is one of the step's operation or of its undo.", []events.Kind{events.Do, events.Undo, events.Check})
 	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")

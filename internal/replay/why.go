@@ -202,6 +202,9 @@ func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
 		kind = events.Undo
 	}
+	if t.Steps[i].IsChecking() {
+		kind = events.Check
+	}
 	return t.Run(i, kind), kind
 }
 
@@ -363,7 +366,7 @@ func (s *StepWhy) noLiveAgent() {
 func AgentsOf(t *events.Task) []string {
 	var names []string
 	for i := range t.Steps {
-		for _, kind := range []events.Kind{events.Do, events.Undo} {
+		for _, kind := range []events.Kind{events.Do, events.Undo, events.Check} {
 			run := t.Run(i, kind)
 			if run == nil || run.State != events.StepRunning {
 				continue

@@ -69,7 +69,7 @@ func (s *eventCheck) countStarted() {
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
 	r.index = len(s.t.attempts)
 	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
-		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
+		step: uint16(s.index), number: uint16(f.Attempt), run: runNumber(f.Kind),
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
@@ -187,6 +187,7 @@ func (s *eventCheck) countResumed() {
 	for i := range s.t.steps {
 		if s.index = i; kind == events.Do {
 			s.countSettled()
+			s.resumeCheck(i)
 		}
 		r := s.t.open.run(i, kind)
 		if r.running || s.t.steps[i].flags.has(over) {

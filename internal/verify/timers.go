@@ -55,7 +55,7 @@ func resumedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 func attemptTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	t := s.t.open.state
 	due := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
-	if s.about.Kind == events.Do {
+	if s.about.Kind == events.Do || s.about.Kind == events.Check && t.State == events.StateProcessing {
 		due = earlier(due, t.CompleteBy)
 	}
 	return events.TimerAttempt, due
@@ -89,8 +89,11 @@ func earlier(due, task time.Time) time.Time {
 
 // mayRetry reports whether the event's run may have further attempts.
 func (s *eventCheck) mayRetry() bool {
-	if s.slot.Kind == events.Undo {
+	switch s.slot.Kind {
+	case events.Undo:
 		return s.t.open.state.State == events.StateUndoing
+	case events.Check:
+		return s.t.open.state.State == events.StateUndoing || s.t.open.state.State == events.StateProcessing
 	}
 	return s.t.open.state.State == events.StateProcessing
 }
@@ -110,7 +113,7 @@ func (s *eventCheck) checkPolicy() (promise, what string) {
 		return "", ""
 	}
 	rule, onError, completeBy := t.Plan.AttemptsOf(s.index, s.slot.Kind), t.Plan.OnError, t.CompleteBy
-	if s.slot.Kind == events.Undo {
+	if s.slot.Kind != events.Do {
 		onError, completeBy = events.OnErrorHold, time.Time{}
 	}
 	switch {

@@ -14,8 +14,11 @@ func (s *eventCheck) undoOrder() (promise, what string) {
 	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
-			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/2].ID)
+			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/runsPerStep].ID)
 		}
+	}
+	if promise, what = s.askedBefore("the undo"); what != "" {
+		return promise, what
 	}
 	best, ok := s.nextUndo()
 	switch {
