@@ -125,6 +125,20 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 		if rs := b.ReadTopic(t, ns.Inbox(events.Tasks)); len(rs) != 1 || !strings.Contains(string(rs[0].Value), `"input":{"note":"<b>"}`) {
 			t.Errorf("written: %d, the first %s", len(rs), rs[0].Value)
 		}
+		for want, bad := range map[string]func() error{
+			"name: missing":    func() error { return c.Signal(t.Context(), "good", "", waybill.SignalOptions{}) },
+			"unsupported type": func() error { return c.Signal(t.Context(), "good", "n", waybill.SignalOptions{Data: func() {}}) },
+		} {
+			if err := bad(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+		if err := c.Signal(t.Context(), "good", "approved", waybill.SignalOptions{Data: true, ID: "1", By: "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		if rs := b.ReadTopic(t, ns.Inbox(events.Signals)); len(rs) != 1 || string(rs[0].Value) != `{"task":"good","name":"approved","id":"1","by_claimed":"alice","data":true}` {
+			t.Errorf("written: %d, the first %s", len(rs), rs[0].Value)
+		}
 		// No scheduler runs, and the error of Cancel says so.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

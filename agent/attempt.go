@@ -38,6 +38,7 @@ type attempt struct {
 	retry         *Retry
 	tries         int  // calls that have ended
 	mayHaveEffect bool // a call may have had an effect
+	pending       bool // the handler has said that the work goes on
 	lastFailure   *Failure
 }
 
@@ -56,6 +57,8 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 	switch {
 	case !now.Before(a.req.CompleteBy):
 		return a, decision{action: actDrop}
+	case r.pending != nil:
+		return a.afterPending(r.pending, now, leaving)
 	case r.fail == nil:
 		return a, a.replyWith(events.Reply{Outcome: events.Completed, Body: r.output})
 	case r.fail.Rejected && !a.mayHaveEffect:
@@ -75,6 +78,22 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 		return a, a.failedReply(later)
 	}
 	return a, a.waitOrFail(max(a.backoff(), later), later, now)
+}
+
+// afterPending decides what follows a call whose work goes on. Failures before it don't count any more. A later
+// rejection is an answer for the whole request, and covers the work. A failure without effect covers its own call only.
+func (a attempt) afterPending(p *PendingError, now time.Time, leaving bool) (attempt, decision) {
+	a.tries, a.pending = 0, true
+	a.lastFailure = &Failure{Code: CodePending, Message: "the work went on, and no handler was free to see whether it has ended"}
+	if leaving {
+		return a, decision{action: actAbandon}
+	}
+	n := a.failedReply(0)
+	n.action, n.until = actWait, now.Add(p.After)
+	if n.until.After(a.req.CompleteBy) {
+		n.until = a.req.CompleteBy
+	}
+	return a, n
 }
 
 // circuitOpen decides what follows if the downstream's circuit refuses calls at now, and for openFor
@@ -116,7 +135,7 @@ func (a attempt) backoff() time.Duration {
 // one. It asks for the next attempt after later; 0: as the workflow says.
 func (a attempt) failedReply(later time.Duration) decision {
 	r := events.Reply{Outcome: events.Failed, Effect: events.EffectUnknown, Body: a.lastFailure.errorObject(), RetryAfter: later}
-	if !a.mayHaveEffect {
+	if !a.mayHaveEffect && !a.pending {
 		r.Effect = events.EffectNone
 	}
 	return a.replyWith(r)

@@ -74,6 +74,14 @@ func TestAfterCall(t *testing.T) {
 		{"one of them touched", []error{NoEffect(Transient(boom)), Transient(boom), NoEffect(Transient(boom))}, time.Minute, "failed unknown"},
 		{"completed at last", []error{Transient(boom), nil}, time.Minute, "completed"},
 		{"rejected after a call without effect", []error{NoEffect(Transient(boom)), reject}, time.Minute, "rejected"},
+		{"pending", []error{Pending(nil, time.Second)}, time.Minute, "wait"},
+		{"pending until complete-by", []error{Pending(nil, time.Hour)}, time.Minute, "wait"},
+		{"pending too late", []error{Pending(nil, time.Second)}, 0, "stop"},
+		{"completed after pending", []error{Pending(nil, time.Second), nil}, time.Minute, "completed"},
+		{"rejected after pending: the answer covers the work", []error{Pending(nil, time.Second), reject}, time.Minute, "rejected"},
+		{"without effect after pending: only of the last call", []error{Pending(nil, time.Second), NoEffect(boom)}, time.Minute, "failed unknown"},
+		{"pending gives new tries", []error{Transient(boom), Transient(boom), Pending(nil, time.Second), Transient(boom), Transient(boom)}, time.Minute, "wait"},
+		{"rejected after pending, and a call that may have had an effect", []error{Transient(boom), Pending(nil, time.Second), reject}, time.Minute, "failed unknown"},
 		{"rejected after a call that may have had one", []error{Transient(boom), reject}, time.Minute, "failed unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,7 +104,7 @@ func TestFinishedCallIsRepliedWhileLeaving(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string
-	}{{nil, "completed"}, {Rejected("x", "y"), "rejected"}, {errors.New("cut short"), "leave"}, {Transient(errors.New("cut short")), "leave"}} {
+	}{{nil, "completed"}, {Rejected("x", "y"), "rejected"}, {errors.New("cut short"), "leave"}, {Transient(errors.New("cut short")), "leave"}, {Pending(1, time.Second), "leave"}} {
 		if _, n := newTestAttempt(time.Minute).afterCall(resultOf(nil, c.err), t0, true); describe(n) != c.want {
 			t.Errorf("%v: %s; want %s", c.err, describe(n), c.want)
 		}

@@ -19,6 +19,31 @@ func bank(_ context.Context, key string, amount int) (string, error) {
 	return "ch_" + key, nil
 }
 
+// transferPart does a part of a transfer, unless it was done under the key before.
+func transferPart(context.Context, string, int) error { return nil }
+
+func ExampleProgress() {
+	transfer := agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
+		var done struct{ Parts int }
+		if err := r.LastProgress(&done); err != nil {
+			return nil, err
+		}
+		for done.Parts < 10 { // an earlier attempt may have done some
+			if err := transferPart(ctx, r.IdempotencyKey, done.Parts); err != nil {
+				return nil, err
+			}
+			done.Parts++
+			if err := agent.Progress(ctx, done); err != nil {
+				return nil, err // the attempt is over
+			}
+		}
+		return done, nil
+	})
+	_, err := transfer.Handle(context.Background(), agent.Request{Operation: "transfer", Progress: json.RawMessage(`{"Parts":9}`)})
+	fmt.Println(err) // only a run of the library gives handlers a context that takes reports
+	// Output: agent: Progress: the context isn't that of a handler, nor made from it
+}
+
 func ExampleHandlerFunc() {
 	h := agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
 		var in struct{ Amount int }

@@ -27,9 +27,10 @@ const shortenedMessageMax = 256
 type execution struct {
 	*membership
 	job
-	clock   clock
-	attempt attempt
-	hasSlot bool // false while it is parked
+	clock    clock
+	attempt  attempt
+	hasSlot  bool      // false while it is parked
+	progress *progress // nil: the handler wasn't called yet
 	// loop is the worker's watchdog. It is suspended, by End and Begin, in code that may take any time.
 	loop *watchdog.Loop
 	// ctx is that of the last call, and then of its reply.
@@ -44,6 +45,7 @@ func (m *membership) execute(j job, loop *watchdog.Loop) (placed bool) {
 	t.attempt.req = &t.req
 	t.run()
 	t.endContext()
+	t.endProgress()
 	if !t.hasSlot {
 		m.endParked()
 	}
@@ -69,6 +71,7 @@ func (t *execution) run() {
 				m.cfg.Listener.Overran(j.req)
 				m.cfg.Listener.Dropped(j.req)
 				m.finish(j.at)
+				t.endProgress()
 				t.loop.End()
 				<-overran // its slot is used for as long as it runs
 				t.loop.Begin()
@@ -79,6 +82,7 @@ func (t *execution) run() {
 				now = t.clock.now()
 			}
 		case actReply:
+			t.endProgress()
 			t.sendReply(n.reply)
 			return
 		case actDrop:
@@ -209,9 +213,10 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	left := min(a.req.CompleteBy.Sub(now), t.clock.timeLeft(a.req.CompleteBy)) // code since the clock was read took time too
 	t.beginContext(t.handling, left)
 	returned, from := make(chan result, 1), time.Now()
-	go t.callHandler(t.ctx, *a.req, returned)
+	go t.callHandler(t.callContext(), *a.req, returned)
 	t.loop.End()
 	r, ok := awaitResult(t.ctx, returned, from.Add(left))
+	t.progress.returned()
 	t.loop.Begin()
 	if !ok {
 		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // a handler that hasn't returned counts as timed out
@@ -220,13 +225,39 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	leaving := t.handling.Err() != nil
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
-	if t.attempt, n = a.afterCall(r, now, leaving); n.action == actWait {
+	if r.pending != nil {
+		t.keepProgress(r.pending)
+	}
+	if t.attempt, n = a.afterCall(r, now, leaving); n.action == actWait && r.pending == nil {
 		t.cfg.Listener.Retried(*a.req, r.fail, t.attempt.tries, n.until.Sub(now))
 	}
 	if n.action != actReply {
 		t.endContext()
 	}
 	return n, nil, nil
+}
+
+// callContext returns the context of a call of the handler. It is done with t.ctx, or after a silence.
+func (t *execution) callContext() context.Context {
+	if t.progress == nil {
+		req := t.req
+		t.progress = &progress{membership: t.membership, req: &req, clock: t.clock}
+	}
+	if t.req.Heartbeat == 0 {
+		return &call{t.ctx, t.progress}
+	}
+	ctx, cancel := context.WithCancelCause(t.ctx) // it ends with t.ctx
+	t.progress.begin(cancel)
+	return &call{ctx, t.progress}
+}
+
+// keepProgress reports the value of a pending request. If the attempt is over, the handler learns it in its next call.
+func (t *execution) keepProgress(p *PendingError) { _ = t.progress.report(t.handling, p.Value) }
+
+func (t *execution) endProgress() {
+	if t.progress != nil {
+		t.progress.end()
+	}
 }
 
 // beginContext replaces the execution's context by one that is done with its parent, or after left.
@@ -297,7 +328,7 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 //     request, the effect is reported as unknown. A rejection is an answer of the service for the key, and
 //     covers those calls too.
 func (t *execution) sendReply(reply events.Reply) {
-	rec, large := t.replyRecord(&reply), false
+	rec, large := t.replyRecord(&t.req, &reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
 		left := t.req.CompleteBy.Sub(t.clock.now())
 		if left <= 0 {
@@ -310,12 +341,12 @@ func (t *execution) sendReply(reply events.Reply) {
 		}
 		if reply.Effect == events.EffectNone && t.mayHaveStarted(t.at) {
 			reply.Effect = events.EffectUnknown
-			rec = t.replyRecord(&reply)
+			rec = t.replyRecord(&t.req, &reply)
 		}
 		err := t.send(rec, left)
 		if smaller, is := shrinkReply(&reply, err, large); is {
 			t.cfg.Listener.SendFailed(t.req, err)
-			reply, rec, large = smaller, t.replyRecord(&smaller), true
+			reply, rec, large = smaller, t.replyRecord(&t.req, &smaller), true
 			continue
 		} else if large && isTooLarge(err) {
 			t.cfg.Listener.SendFailed(t.req, err)
@@ -343,10 +374,10 @@ func (t *execution) sendReply(reply events.Reply) {
 }
 
 // replyRecord encodes a reply.
-func (t *execution) replyRecord(reply *events.Reply) events.Record {
-	rec := reply.Record(t.cfg.Namespace, t.cfg.Source)
-	if t.req.Traceparent != "" {
-		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(t.req.Traceparent)})
+func (m *membership) replyRecord(req *Request, reply *events.Reply) events.Record {
+	rec := reply.Record(m.cfg.Namespace, m.cfg.Source)
+	if req.Traceparent != "" {
+		rec.Headers = append(rec.Headers, events.Header{Key: events.HeaderTraceparent, Value: []byte(req.Traceparent)})
 	}
 	return rec
 }

@@ -17,6 +17,7 @@ const (
 	CodePanic       = "panic"        // the handler panicked
 	CodeBadInput    = "bad_input"    // the input can't be decoded
 	CodeBadOutput   = "bad_output"   // the output isn't JSON
+	CodePending     = "pending"      // the work went on (Pending) when the attempt had to be answered
 	CodeCircuitOpen = "circuit_open" // the downstream was not called, because it has been failing
 )
 
@@ -135,16 +136,20 @@ func truncate(s string, n int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// result is that of one call of the handler: output, or fail if not nil.
+// result is that of one call of the handler: output, or fail or pending if not nil.
 type result struct {
-	output json.RawMessage
-	fail   *Failure
+	output  json.RawMessage
+	fail    *Failure
+	pending *PendingError
 }
 
 // resultOf converts what a handler returned. An output that can't be replied is a failure with unknown
 // effect, because the work was done.
 func resultOf(output any, err error) result {
 	if err != nil {
+		if p, is := errors.AsType[*PendingError](err); is {
+			return result{pending: p}
+		}
 		return result{fail: failureOf(err)}
 	}
 	b, err := encodeOutput(output)

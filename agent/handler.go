@@ -87,6 +87,10 @@ type Request struct {
 	UndoOf         *events.UndoOf  // for an undo: what it undoes; else nil
 	CheckOf        *events.CheckOf // for a check: what it asks about; else nil
 	Traceparent    string          // W3C trace context, or empty
+	// Heartbeat is the longest silence between two calls of Progress; 0: none is needed.
+	Heartbeat time.Duration
+	// Progress is the last recorded one of an earlier attempt; empty: none. See LastProgress.
+	Progress json.RawMessage
 
 	token string // secret of the attempt; its reply repeats it
 }
@@ -98,6 +102,15 @@ func (r Request) Into(v any) error {
 		return Rejected(CodeBadInput, fmt.Sprintf("input of %s: %v", r.Operation, err))
 	}
 	return nil
+}
+
+// LastProgress decodes the last recorded progress of an earlier attempt into v. Without one it leaves v unchanged. The work may have got
+// further than that: what the service stored under the idempotency key counts.
+func (r Request) LastProgress(v any) error {
+	if len(r.Progress) == 0 {
+		return nil
+	}
+	return json.Unmarshal(r.Progress, v)
 }
 
 // newRequest decodes a record of a request topic.
@@ -112,7 +125,7 @@ func newRequest(rec *events.Record) (Request, error) {
 	r := Request{
 		ID: events.RequestID(q.Task, q.Ref), Task: q.Task, Step: q.Ref.Step, Kind: q.Ref.Kind, Attempt: q.Ref.Attempt,
 		Operation: q.Operation, IdempotencyKey: q.IdempotencyKey, CompleteBy: q.CompleteBy,
-		Input: q.Value, Traceparent: q.Traceparent, token: q.Token,
+		Input: q.Value, Traceparent: q.Traceparent, Heartbeat: q.Heartbeat, Progress: q.Progress, token: q.Token,
 	}
 	switch r.Kind {
 	case Undo:

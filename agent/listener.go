@@ -22,6 +22,8 @@ type Listener struct {
 	Retried func(r Request, err error, tries int, wait time.Duration)
 	// Finished: the reply was acknowledged; took is the time since Started.
 	Finished func(r Request, outcome events.Outcome, took time.Duration)
+	// Progressed: a report of progress was acknowledged.
+	Progressed func(r Request)
 	// Late: complete-by was over, for the duration by, before the request could be started.
 	Late func(r Request, by time.Duration)
 	// Dropped: complete-by passed before a reply was acknowledged; nothing more is sent.

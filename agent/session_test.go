@@ -33,6 +33,7 @@ type fakeSession struct {
 // sessionCalls records the calls of an agent to a session. While the agent runs, tests read a copy: fakeSession.seen.
 type sessionCalls struct {
 	replies       map[string]events.Record // replies, by request
+	reports       []report                 // of progress
 	done          map[position]int
 	commitsAsked  int      // number of calls of CommitSoon
 	circuitStates []string // by ReportCircuit
@@ -41,12 +42,18 @@ type sessionCalls struct {
 	faults        []string
 }
 
+// report is an acknowledged report of progress.
+type report struct {
+	at  time.Time
+	rec events.Record
+}
+
 func (s *fakeSession) calls() sessionCalls {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.sessionCalls
 	c.replies, c.done = maps.Clone(c.replies), maps.Clone(c.done)
-	c.circuitStates, c.faults = slices.Clone(c.circuitStates), slices.Clone(c.faults)
+	c.circuitStates, c.faults, c.reports = slices.Clone(c.circuitStates), slices.Clone(c.faults), slices.Clone(c.reports)
 	return c
 }
 
@@ -214,6 +221,10 @@ func (s *fakeSession) Send(ctx context.Context, rec events.Record) error {
 	defer s.mu.Unlock()
 	if err := s.sendErr(); err != nil {
 		return err
+	}
+	if o, _ := rec.Header(events.HeaderOutcome); o == string(events.Progress) {
+		s.reports = append(s.reports, report{time.Now(), rec})
+		return nil
 	}
 	if _, ok := s.replies[id]; ok {
 		s.fault("%s: replied twice", id)

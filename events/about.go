@@ -60,6 +60,8 @@ const (
 	VerbExpired   Verb = "expired"
 	VerbWaiting   Verb = "waiting"
 	VerbErrored   Verb = "errored"
+	VerbCaught    Verb = "caught"
+	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
 	VerbRepeated  Verb = "repeated"
 )
 
@@ -82,10 +84,14 @@ const (
 	PhaseWaiting              // the attempt ended before; the next one is due later
 	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
 	PhaseFired                // such a step ended: its timer was due
+	PhaseGoesOn               // the attempt goes on: its agent reported progress
+	PhaseTaken                // a step without an agent ended: it took a signal
 )
 
 // Ends reports whether an attempt in this phase has just ended.
-func (p Phase) Ends() bool { return p == PhaseReplied || p == PhaseExpired || p == PhaseFired }
+func (p Phase) Ends() bool {
+	return p == PhaseReplied || p == PhaseExpired || p == PhaseFired || p == PhaseTaken
+}
 
 // Begins reports whether an attempt in this phase has just begun.
 func (p Phase) Begins() bool { return p == PhaseStarted || p == PhaseBegan }
@@ -117,15 +123,4 @@ func (a *About) Error() *Error {
 		return nil
 	}
 	return *a.Failure
-}
-
-// Carried returns the fact's JSON value: its own, or else the details of its error; nil: none.
-func (a *About) Carried() *json.RawMessage {
-	if a.Raw != nil {
-		return a.Raw
-	}
-	if err := a.Error(); err != nil {
-		return &err.Details
-	}
-	return nil
 }

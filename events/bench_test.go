@@ -83,7 +83,7 @@ func BenchmarkReadEvent(b *testing.B) {
 	for _, way := range []struct {
 		name   string
 		decode func(*Record) (*Event, error)
-	}{{"reader", d.Decode}, {"each anew", DecodeEvent}, {"by list", byList}} {
+	}{{"reader", d.Decode}, {"without reuse", DecodeEvent}, {"by list", byList}} {
 		b.Run(way.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // A canonicalizer writes JSON in one form, so that equal values have equal bytes. The form is that
@@ -27,8 +29,8 @@ var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{} }}
 func withCanonical(raw []byte, use func([]byte)) {
 	c := canonicalizers.Get().(*canonicalizer)
 	c.buf, c.members = c.buf[:0], c.members[:0]
-	end, ok := c.value(raw, skipSpace(raw, 0))
-	if ok = ok && atEnd(raw, end) == nil; ok {
+	end, ok := c.value(raw, jsonscan.SkipSpace(raw, 0))
+	if ok = ok && jsonscan.AtEnd(raw, end) == nil; ok {
 		raw = c.buf
 	}
 	use(raw)
@@ -50,13 +52,13 @@ func (c *canonicalizer) value(data []byte, i int) (end int, ok bool) {
 	case b == '[':
 		return c.array(data, i)
 	case b == '-' || b >= '0' && b <= '9':
-		end, err := skipNumber(data, i)
+		end, err := jsonscan.SkipNumber(data, i)
 		if err == nil {
 			c.buf = appendCanonicalNumber(c.buf, data[i:end])
 		}
 		return end, err == nil
 	}
-	end, err := skipValue(data, i, 0)
+	end, err := jsonscan.SkipValue(data, i, 0, nil)
 	if err == nil {
 		c.buf = append(c.buf, data[i:end]...)
 	}
@@ -64,14 +66,14 @@ func (c *canonicalizer) value(data []byte, i int) (end int, ok bool) {
 }
 
 func (c *canonicalizer) text(data []byte, i int) (end int, ok bool) {
-	end, err := skipString(data, i)
+	end, err := jsonscan.SkipString(data, i)
 	if err != nil {
 		return end, false
 	}
 	if raw := data[i:end]; bytes.IndexByte(raw, '\\') < 0 {
 		c.buf = append(c.buf, raw...)
 	} else {
-		c.buf = appendEscaped(c.buf, aliasString(unescape(raw[1:len(raw)-1])))
+		c.buf = jsonscan.AppendString(c.buf, aliasString(jsonscan.Unescape(raw[1:len(raw)-1])))
 	}
 	return end, true
 }
@@ -85,12 +87,12 @@ func (c *canonicalizer) object(data []byte, i int) (end int, ok bool) {
 	end, ok = c.elements(data, i, '}', func(i int) (int, bool) {
 		m := written{start: len(c.buf)}
 		i, ok := c.text(data, i)
-		if i = skipSpace(data, i); !ok || i >= len(data) || data[i] != ':' {
+		if i = jsonscan.SkipSpace(data, i); !ok || i >= len(data) || data[i] != ':' {
 			return i, false
 		}
 		m.name = len(c.buf)
 		c.buf = append(c.buf, ':')
-		i, ok = c.value(data, skipSpace(data, i+1))
+		i, ok = c.value(data, jsonscan.SkipSpace(data, i+1))
 		m.end = len(c.buf)
 		inOrder = inOrder && (len(c.members) == first || c.compare(c.members[len(c.members)-1], m) <= 0)
 		c.members = append(c.members, m)
@@ -106,7 +108,7 @@ func (c *canonicalizer) object(data []byte, i int) (end int, ok bool) {
 // elements appends the text from the bracket at i to its closing bracket.
 func (c *canonicalizer) elements(data []byte, i int, closing byte, each func(int) (int, bool)) (end int, ok bool) {
 	c.buf = append(c.buf, data[i])
-	if i = skipSpace(data, i+1); i < len(data) && data[i] == closing {
+	if i = jsonscan.SkipSpace(data, i+1); i < len(data) && data[i] == closing {
 		c.buf = append(c.buf, closing)
 		return i + 1, true
 	}
@@ -114,14 +116,14 @@ func (c *canonicalizer) elements(data []byte, i int, closing byte, each func(int
 		if i, ok = each(i); !ok {
 			return i, false
 		}
-		if i = skipSpace(data, i); i >= len(data) || data[i] != ',' && data[i] != closing {
+		if i = jsonscan.SkipSpace(data, i); i >= len(data) || data[i] != ',' && data[i] != closing {
 			return i, false
 		}
 		c.buf = append(c.buf, data[i])
 		if data[i] == closing {
 			return i + 1, true
 		}
-		i = skipSpace(data, i+1)
+		i = jsonscan.SkipSpace(data, i+1)
 	}
 }
 
@@ -172,7 +174,7 @@ func wholeNumber(value []byte) (int64, bool) {
 	if n, err := strconv.ParseInt(aliasString(value), 10, 64); err == nil {
 		return n, true
 	}
-	if end, err := skipNumber(value, 0); err != nil || end != len(value) {
+	if end, err := jsonscan.SkipNumber(value, 0); err != nil || end != len(value) {
 		return 0, false
 	}
 	n := number(value)
@@ -201,7 +203,7 @@ type decimal struct {
 // maxExponentDigits is the longest exponent that fits 64 bits after the number of digits was added.
 const maxExponentDigits = 17
 
-// number reads a JSON number that skipNumber has accepted.
+// number reads a JSON number that jsonscan.SkipNumber has accepted.
 func number(text []byte) (n decimal) {
 	if n.negative = text[0] == '-'; n.negative {
 		text = text[1:]

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // Input is a decoded record of an inbox, which a scheduler consumes. The set of its types is closed.
@@ -96,7 +98,7 @@ type Reply struct {
 	Token   string     // of the attempt, from its request; empty: the reply has none and is refused
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
-	Body    json.RawMessage // the output if completed, else an error object (Failure)
+	Body    json.RawMessage // the output if completed, the value of a progress, else an error object (Failure)
 	Source  string          // ce_source; trusted only with the attempt's token; empty: absent, longer than MaxNameBytes, or not UTF-8
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't ask. At most MaxRetryAfter.
@@ -113,7 +115,7 @@ type tokenMatch struct {
 
 func (*Reply) input() {}
 
-// Outcome is the result of an attempt.
+// Outcome is the result of an attempt, or its progress.
 type Outcome string
 
 // The outcomes that ce_outcome may name.
@@ -121,6 +123,7 @@ const (
 	Completed Outcome = "completed"
 	Failed    Outcome = "failed"
 	Rejected  Outcome = "rejected"
+	Progress  Outcome = "progress" // the attempt goes on
 )
 
 // RequestRef names an attempt: ce_request without its task.
@@ -244,11 +247,13 @@ type Control struct {
 	By
 	Task    string
 	Command Command
-	Keep    bool            // cancel: completed steps aren't undone
-	Step    string          // release; resubmit: only with this step in error
-	As      StepState       // release: completed or undone
-	Output  json.RawMessage // release as completed: the step's output
-	ID      string          // the record's ce_id, which the answer repeats
+	Keep    bool // cancel: completed steps aren't undone
+	// Processed allows an undo of a task that has ended as processed.
+	Processed bool
+	Step      string          // release; resubmit: only with this step in error
+	As        StepState       // release: completed or undone
+	Output    json.RawMessage // release as completed: the step's output
+	ID        string          // the record's ce_id, which the answer repeats
 }
 
 func (*Control) input() {}
@@ -256,6 +261,7 @@ func (x *Control) fields(c *codec) {
 	c.str("task", &x.Task)
 	knownText(c, "command", &x.Command)
 	c.bool("keep", &x.Keep)
+	c.bool("processed", &x.Processed)
 	c.str("step", &x.Step)
 	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)
@@ -285,12 +291,16 @@ const (
 	ReasonBadReplyTo      Reason = "bad_reply_to"
 	ReasonUndeliverable   Reason = "undeliverable"
 	ReasonTaskStopped     Reason = "task_stopped" // its history has an event that this build can't read
+	ReasonTaskEnded       Reason = "task_ended"   // a signal for a task that has ended or is being undone
+	ReasonNotAwaited      Reason = "not_awaited"  // a signal for which no step waits or will wait
+	ReasonTooManySignals  Reason = "too_many_signals"
 )
 
 // Reasons lists all reasons.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
-	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped}
+	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped,
+	ReasonTaskEnded, ReasonNotAwaited, ReasonTooManySignals}
 
 // Unusable is the error of a record that can't be used. The record becomes a dead letter with this reason.
 type Unusable struct {
@@ -304,7 +314,7 @@ func unusable(r Reason, format string, args ...any) *Unusable {
 	return &Unusable{r, fmt.Sprintf(format, args...)}
 }
 
-var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes}
+var inboxBytes = [Inboxes]int{Tasks: MaxSubmissionBytes, Replies: MaxReplyBytes, Recoveries: MaxRecoveryBytes, Controls: MaxControlBytes, Signals: MaxSignalBytes}
 
 // DecodeInput reads a record of an inbox. task is the id in it. The error is an *Unusable. The record's key is ignored.
 func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
@@ -322,6 +332,8 @@ func DecodeInput(inbox Inbox, r *Record) (task string, in Input, err error) {
 		return decodeReply(r)
 	case Recoveries:
 		return decodeRecovery(r)
+	case Signals:
+		return decodeSignal(r)
 	default:
 		return decodeControl(r)
 	}
@@ -390,6 +402,7 @@ func validTraceparent(s string) bool {
 
 // structuredEvent holds the members of a CloudEvent in structured mode that are read.
 type structuredEvent struct {
+	ID          string
 	Type        string
 	Traceparent string
 	Data        json.RawMessage
@@ -397,6 +410,7 @@ type structuredEvent struct {
 }
 
 func (s *structuredEvent) fields(c *codec) {
+	c.str("id", &s.ID)
 	c.str("type", &s.Type)
 	c.str("traceparent", &s.Traceparent)
 	c.raw("data", &s.Data)
@@ -519,7 +533,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if err := CheckTaskID(task); err != nil {
 		return "", nil, unusable(ReasonBadHeader, "%s: %v", HeaderRequest, err)
 	}
-	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: trimSpace(r.Value)}
+	rep := &Reply{Task: task, Ref: ref, Token: token, Effect: EffectUnknown, Body: bytes.Clone(jsonscan.TrimSpace(r.Value))}
 	if source := r.header(HeaderSource); len(source) <= MaxNameBytes && utf8.Valid(source) {
 		rep.Source = string(source)
 	}
@@ -530,10 +544,14 @@ func decodeReply(r *Record) (string, Input, error) {
 		rep.Outcome = Failed
 	case string(Rejected):
 		rep.Outcome = Rejected
+	case string(Progress):
+		if rep.Outcome = Progress; len(rep.Body) > MaxProgressBytes {
+			return "", nil, unusable(ReasonTooLarge, "a progress of %d bytes; at most %d", len(rep.Body), MaxProgressBytes)
+		}
 	case "":
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
 	default:
-		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed or rejected", HeaderOutcome, out)
+		return "", nil, unusable(ReasonBadHeader, "%s %q: completed, failed, rejected or progress", HeaderOutcome, out)
 	}
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone

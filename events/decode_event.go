@@ -11,7 +11,7 @@ import (
 // doesn't know. A reader must stop the task there, since the event may have changed it.
 var ErrUnknownType = errors.New("unknown event type")
 
-// DecodeEvent reads a record of the events topic. Raw JSON in the event aliases the record's value.
+// DecodeEvent reads a record of the events topic. The event doesn't alias the record.
 // The error wraps ErrUnknownType, or says what is malformed.
 func DecodeEvent(r *Record) (*Event, error) {
 	kind, err := factKindOf(r)
@@ -26,16 +26,19 @@ func DecodeEvent(r *Record) (*Event, error) {
 		return e.setIdentity(r, false)
 	}
 	e = &Event{Fact: kind.newFact()}
-	if err := decodeReusing(r.Value, e, nil); err != nil {
+	if err := decodeObject(r.Value, e); err != nil {
 		return nil, decodeError(r, err)
 	}
 	return e.setIdentity(r, false)
 }
 
 // EventReader decodes events one after another into the same memory. It caches names, rules and plans, since most
-// repeat. The event, its fact and its policy are valid until the next Decode. Task, Prev, Sum and raw JSON alias the
-// record: callers must copy what they retain. The zero value is ready. It is for one goroutine.
+// repeat. The event, its fact and its policy are valid until the next Decode. Task, Prev and Sum alias the record:
+// callers must copy what they retain. The zero value is ready. It is for one goroutine.
 type EventReader struct {
+	// AliasJSON is true if raw JSON aliases the record too. It is for readers that retain none.
+	AliasJSON bool
+
 	event     Event
 	policy    Policy
 	facts     []Fact // by factKind.number
@@ -79,11 +82,13 @@ func (d *EventReader) Decode(r *Record) (*Event, error) {
 	}
 	kind.reset(fact)
 	d.event = Event{Fact: fact}
-	d.codec.reusedPolicy, d.codec.inOrder.lastRule = &d.policy, &d.lastRules[kind.number]
+	d.codec.reusedPolicy, d.codec.aliasJSON, d.codec.inOrder.lastRule = &d.policy, d.AliasJSON, &d.lastRules[kind.number]
 	if !d.codec.readInOrder(r.Value, &d.event) {
 		kind.reset(fact)
 		d.event = Event{Fact: fact}
-		if err := decodeReusing(r.Value, &d.event, &d.policy); err != nil {
+		c := codecs.Get().(*codec)
+		c.reusedPolicy, c.aliasJSON = &d.policy, d.AliasJSON
+		if err := c.decode(r.Value, &d.event, 0); err != nil {
 			return nil, decodeError(r, err)
 		}
 	}

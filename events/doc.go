@@ -38,7 +38,7 @@
 //	received        (nothing) -> pending
 //	started         pending -> processing
 //	processed       processing -> processed
-//	undoing         pending processing error -> undoing
+//	undoing         pending processing error processed -> undoing
 //	undone          undoing -> undone
 //	cancelled       undoing error -> cancelled
 //	held            pending processing undoing -> error
@@ -48,6 +48,7 @@
 //
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
+//	progressed      running -> running
 //	completed       running -> completed
 //	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
@@ -56,28 +57,31 @@
 //	rejected        running -> error
 //	errored         pending running failed waiting -> error
 //	released        error failed cancelled -> completed or undone
+//	caught          error undone -> caught
 //	ended           pending failed waiting -> cancelled
 //	interrupted     running -> cancelled
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
+//	undo.progressed  undoing -> undoing
 //	undo.completed  undoing -> undone
 //	undo.failed     completed failed cancelled error undoing -> undoing
 //	undo.expired    undoing -> undoing
 //	undo.waiting    undoing -> undoing
 //	undo.rejected   undoing -> error
 //	undo.errored    completed failed cancelled error undoing -> error
-//	check.started   pending failed waiting cancelled error -> failed
-//	check.completed  pending failed waiting cancelled error -> completed or failed
-//	check.failed    pending failed waiting cancelled error -> failed
-//	check.expired   pending failed waiting cancelled error -> failed
-//	check.waiting   pending failed waiting cancelled error -> failed
-//	check.rejected  pending failed waiting cancelled error -> failed
-//	check.errored   pending failed waiting cancelled error -> failed
+//	check.started   pending failed waiting cancelled error -> failed or error
+//	check.completed  pending failed waiting cancelled error -> completed or failed or error
+//	check.failed    pending failed waiting cancelled error -> failed or error
+//	check.expired   pending failed waiting cancelled error -> failed or error
+//	check.waiting   pending failed waiting cancelled error -> failed or error
+//	check.rejected  pending failed waiting cancelled error -> failed or error
+//	check.errored   pending failed waiting cancelled error -> failed or error
 //	undo.revived    undoing error -> undoing
 //
 // Undos of steps:
 //
 //	started         (nothing) pending failed waiting -> running
+//	progressed      running -> running
 //	completed       running -> completed
 //	failed          (nothing) pending waiting failed running -> failed
 //	expired         running -> failed
@@ -92,7 +96,7 @@
 //
 //	pending              cancel undo
 //	processing           cancel undo
-//	processed            none
+//	processed            undo
 //	error                cancel resubmit undo release
 //	error, an undo held  cancel resubmit release
 //	undoing              none

@@ -233,11 +233,12 @@ var facts = map[string]*factKind{}
 func init() {
 	kinds := []*factKind{
 		newFactKind(PartitionClaimed{}), newFactKind(TaskReceived{}), newFactKind(TaskStarted{}), newFactKind(TaskProcessed{}), newFactKind(TaskUndoing{}),
-		newFactKind(TaskUndone{}), newFactKind(TaskCancelled{}), newFactKind(TaskHeld{}), newFactKind(TaskResumed{}), newFactKind(RunSkipped{}), newFactKind(RunReleased{}),
+		newFactKind(TaskUndone{}), newFactKind(TaskCancelled{}), newFactKind(TaskHeld{}), newFactKind(TaskResumed{}), newFactKind(RunSkipped{}), newFactKind(RunReleased{}), newFactKind(RunCaught{}),
 	}
 	for _, k := range []Kind{Do, Undo} {
 		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),
-			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}))
+			newFactKind(AttemptRejected{Kind: k}), newFactKind(AttemptExpired{Kind: k}), newFactKind(AttemptWaiting{Kind: k}), newFactKind(RunErrored{Kind: k}),
+			newFactKind(AttemptProgressed{Kind: k}))
 	}
 	kinds = append(kinds, stepKindFacts...)
 	for i, k := range kinds {

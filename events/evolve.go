@@ -162,11 +162,18 @@ func (s *Step) setStates(at stepStates) {
 
 func (t *Task) endWaiting(i int, a *About) {
 	was := t.Steps[i].states()
-	if at := was.afterEnd(a, t.Plan.Steps[i].StepKind); at != was {
-		s := t.OwnStep(i)
-		if s.setStates(at); at.check != was.check {
-			s.Checking = 0 // asked again, it has the whole budget
-		}
+	at := was.afterEnd(a, t.Plan.Steps[i].StepKind)
+	takenOver := a.Verb == VerbUndoing && at.undo == StepPending // see afterEnd
+	if at == was && !takenOver {
+		return
+	}
+	s := t.OwnStep(i)
+	s.setStates(at)
+	if takenOver {
+		s.Undo.revive()
+	}
+	if at.check != was.check {
+		s.Checking = 0 // asked again, it has the whole budget
 	}
 }
 
@@ -177,7 +184,7 @@ func (t *Task) revive(i int) {
 	}
 	s := t.OwnStep(i)
 	s.setStates(at)
-	if t.State == StateUndoing {
+	if s.Undo != nil {
 		s.Undo.revive()
 	} else {
 		s.Run.revive()
@@ -195,6 +202,7 @@ func (r *Run) revive() {
 	if r.Rejected {
 		r.Rejected = false
 		r.Generation++
+		r.dropProgress()
 	}
 }
 

@@ -45,8 +45,10 @@ func (f *RunReleased) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		s.Unknown, s.Timer = false, Timer{}
 		r.Error, r.EndedAt = nil, e.At
+		r.dropProgress()
 		if u := s.Undo; u != nil {
 			u.Error, u.EndedAt, u.Timer = nil, e.At, Timer{}
+			u.dropProgress()
 		}
 		if s.Check != nil {
 			s.Check.Timer = Timer{}
@@ -84,7 +86,7 @@ func attemptType(k Kind, do, undo string) string {
 }
 
 // AttemptStarted records that a request was sent, in the same transaction. The event's due is the attempt's
-// complete-by. Only the first attempt has the input.
+// complete-by, or earlier if the run has a heartbeat. Only the first attempt has the input.
 type AttemptStarted struct {
 	Kind      Kind
 	Step      string
@@ -98,6 +100,8 @@ type AttemptStarted struct {
 	Input     json.RawMessage
 	// TaskInput is true if the input is the task's. Input is then empty.
 	TaskInput bool
+	// CompleteBy is the attempt's complete-by if the run has a heartbeat; zero: it is the event's due.
+	CompleteBy time.Time
 }
 
 // Type returns the ce_type.
@@ -119,7 +123,7 @@ func (f *AttemptStarted) apply(t *Task, e *Event) error {
 		if r.StartedAt.IsZero() {
 			r.StartedAt = e.At
 		}
-		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, e.Due, e.Seq, f.TokenHash
+		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, f.EndsBy(e), e.Seq, f.TokenHash
 		switch {
 		case f.TaskInput:
 			r.Input, r.TaskInput = t.Input, true
@@ -127,6 +131,14 @@ func (f *AttemptStarted) apply(t *Task, e *Event) error {
 			r.Input, r.TaskInput = f.Input, false
 		}
 	})
+}
+
+// EndsBy returns the attempt's complete-by. e is the event of the fact.
+func (f *AttemptStarted) EndsBy(e *Event) time.Time {
+	if f.CompleteBy.IsZero() {
+		return e.Due
+	}
+	return f.CompleteBy
 }
 
 func (f *AttemptStarted) fields(c *codec) {
@@ -138,6 +150,7 @@ func (f *AttemptStarted) fields(c *codec) {
 	c.str("token_hash", &f.TokenHash)
 	c.raw("input", &f.Input)
 	c.bool("task_input", &f.TaskInput)
+	c.time("complete_by", &f.CompleteBy)
 }
 
 // AttemptCompleted records that the agent completed the operation.
@@ -164,6 +177,7 @@ func (f *AttemptCompleted) About() About {
 func (f *AttemptCompleted) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		r.Error, r.EndedAt = nil, e.At
+		r.dropProgress()
 		if f.Kind == Do {
 			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
 		}
@@ -275,11 +289,14 @@ func (f *AttemptRejected) fields(c *codec) {
 	c.errorField("error", &f.Error)
 }
 
-// AttemptExpired records that complete-by passed without a reply. The effect is unknown.
+// AttemptExpired records that complete-by passed without a reply, or a heartbeat without progress. The effect is
+// unknown.
 type AttemptExpired struct {
 	Kind    Kind
 	Step    string
 	Attempt int
+	// Silence is the heartbeat that passed without progress; 0: complete-by passed.
+	Silence time.Duration
 }
 
 // Type returns the ce_type.
@@ -294,7 +311,9 @@ func (f *AttemptExpired) About() About {
 
 func (f *AttemptExpired) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		r.Error = &Error{Code: CodeExpired}
+		if r.Error = (&Error{Code: CodeExpired}); f.Silence > 0 {
+			r.Error = silenceError(f.Silence)
+		}
 		s.Unknown = s.Unknown || f.Kind == Do
 	})
 }
@@ -302,6 +321,7 @@ func (f *AttemptExpired) apply(t *Task, e *Event) error {
 func (f *AttemptExpired) fields(c *codec) {
 	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
+	c.millis("silence_ms", &f.Silence)
 }
 
 // AttemptWaiting records that another attempt follows at due, after a backoff or the cool-down.

@@ -196,6 +196,9 @@ type TaskUndoing struct {
 	Ending TaskState // undone or cancelled
 	Keep   bool      // completed steps aren't undone
 	Error  *Error
+	// Processed is the whole state of a processed task that is undone: Task.Encode as of the event before. Readers keep
+	// less of an ended task (Task.Finished), and continue with this. Empty: the task had not ended.
+	Processed json.RawMessage
 }
 
 // Type returns the ce_type.
@@ -203,10 +206,13 @@ func (*TaskUndoing) Type() string { return "waybill.task.undoing.v1" }
 
 // About returns what the fact means for attempts and timers.
 func (f *TaskUndoing) About() About {
-	return About{Verb: VerbUndoing, Disarms: DisarmsWaiting, Ending: f.Ending, Failure: &f.Error, By: &f.By}
+	return About{Verb: VerbUndoing, Disarms: DisarmsWaiting, Ending: f.Ending, Raw: &f.Processed, Failure: &f.Error, By: &f.By}
 }
 
 func (f *TaskUndoing) apply(t *Task, e *Event) error {
+	if err := t.reopen(f); err != nil {
+		return err
+	}
 	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
@@ -222,6 +228,7 @@ func (f *TaskUndoing) fields(c *codec) {
 	c.bool("keep", &f.Keep)
 	c.errorField("error", &f.Error)
 	f.By.fields(c)
+	c.raw("processed", &f.Processed)
 }
 
 // TaskUndone ends a task whose undo is complete.

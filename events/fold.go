@@ -32,8 +32,7 @@ type Fold struct {
 	Err error
 }
 
-// Add decodes the next record of the task and applies it. The error is Err, and the task is then unchanged. The task
-// may alias the record's value (Record.WithOwnValue).
+// Add decodes the next record of the task and applies it. The error is Err, and the task is then unchanged.
 func (f *Fold) Add(r *Record) (*Event, error) {
 	if f.Err != nil {
 		return nil, f.Err

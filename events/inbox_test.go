@@ -78,6 +78,19 @@ func TestInboxRefuses(t *testing.T) {
 		{"a long claimed who", Controls, controlRecord("1", `{"task":"a","command":"cancel","by_claimed":"`+long+`"}`), ReasonBadField},
 		{"a long step", Controls, controlRecord("1", `{"task":"a","command":"resubmit","step":"`+long+`"}`), ReasonBadField},
 		{"a long why", Controls, controlRecord("1", `{"task":"a","command":"cancel","why":"`+strings.Repeat("x", MaxWhyBytes+1)+`"}`), ReasonBadField},
+		{"another type of signal", Signals, typed("com.shop.approved", `{"task":"a","name":"n"}`), ReasonUnknownType},
+		{"a signal to come", Signals, typed("waybill.signal.v2", `{"task":"a","name":"n"}`), ReasonUnknownVersion},
+		{"a signal without a task", Signals, Record{Value: []byte(`{"name":"n"}`)}, ReasonBadField},
+		{"a signal without a name", Signals, Record{Value: []byte(`{"task":"a"}`)}, ReasonBadField},
+		{"a signal with a long name", Signals, Record{Value: []byte(`{"task":"a","name":"` + long + `"}`)}, ReasonBadField},
+		{"a signal with a long id", Signals, Record{Value: []byte(`{"task":"a","name":"n","id":"` + long + `"}`)}, ReasonBadField},
+		{"a signal with a long ce_id", Signals, Record{Value: []byte(`{"task":"a","name":"n"}`), Headers: []Header{{HeaderID, []byte(long)}}}, ReasonBadField},
+		{"a signal with a ce_id in no UTF-8", Signals, Record{Value: []byte(`{"task":"a","name":"n"}`), Headers: []Header{{HeaderID, []byte("\xff")}}}, ReasonBadField},
+		{"a signal of a long who", Signals, Record{Value: []byte(`{"task":"a","name":"n","by":"` + long + `"}`)}, ReasonBadField},
+		{"a signal of a long claimed who", Signals, Record{Value: []byte(`{"task":"a","name":"n","by_claimed":"` + long + `"}`)}, ReasonBadField},
+		{"a signal with a control character", Signals, Record{Value: []byte(`{"task":"a","name":"n","by":"a\u0007"}`)}, ReasonBadField},
+		{"a large signal", Signals, Record{Value: []byte(`{"task":"a","name":"n","data":"` + strings.Repeat("x", MaxSignalBytes) + `"}`)}, ReasonTooLarge},
+		{"a member of a signal that isn't known", Signals, Record{Value: []byte(`{"task":"a","name":"n","value":1}`)}, ReasonBadField},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, in, err := DecodeInput(tc.inbox, &tc.r)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // The in-order fast path. Waybill writes the members of an object in the order in which fields names them, without
@@ -67,13 +69,13 @@ func (c *codec) findInOrder(name string) ([]byte, bool) {
 	}
 	d := c.obj.data
 	if d[start] == '"' { // usually a text without escapes
-		if end := skipPlain(d, start+1); end < len(d) && d[end] == '"' && c.advance(end+1) {
+		if end := jsonscan.SkipPlain(d, start+1); end < len(d) && d[end] == '"' && c.advance(end+1) {
 			c.inOrder.lastPlain = true
 			return d[start : end+1], true
 		}
 	}
 	c.inOrder.lastPlain = false
-	end, err := skipValue(d, start, c.inOrder.depth)
+	end, err := jsonscan.SkipValue(d, start, c.inOrder.depth, nil)
 	if err != nil || !c.advance(end) {
 		c.inOrder.failed = true
 		return nil, false

@@ -18,7 +18,7 @@ func byList(r *Record) (*Event, error) {
 		return nil, err
 	}
 	e := &Event{Fact: kind.newFact()}
-	if err := decodeReusing(r.Value, e, nil); err != nil {
+	if err := decodeObject(r.Value, e); err != nil {
 		return nil, decodeError(r, err)
 	}
 	return e.setIdentity(r, false)
@@ -155,7 +155,7 @@ func TestParseInstantAgreesWithTimeParse(t *testing.T) {
 
 // TestFastParseCauseAgreesWithParseCause checks that parseCause agrees with ParseCause if it accepts a text.
 func TestFastParseCauseAgreesWithParseCause(t *testing.T) {
-	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "task", "tasksx", ""} {
+	for _, inbox := range []string{"tasks", "replies", "recoveries", "controls", "signals", "task", "tasksx", ""} {
 		for _, p := range []string{"0", "7", "07", "-1", "+3", "", "x", strconv.Itoa(math.MaxInt32), strconv.Itoa(math.MaxInt32 + 1), "4294967297"} {
 			for _, offset := range []string{"0", "123456789012345678", "1234567890123456789", "9223372036854775807", "9223372036854775808", "-1", "", "1/2", "1 "} {
 				text := inbox + "/" + p + "/" + offset

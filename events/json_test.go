@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // jsonSeeds are the seeds of the fuzzers.
@@ -125,7 +127,7 @@ func FuzzScanObject(f *testing.F) {
 		var o object
 		err := o.scan(data, 0)
 		var members map[string]json.RawMessage
-		isObject := std && !repeated && json.Unmarshal(data, &members) == nil && members != nil && depth(data) <= maxStoredDepth
+		isObject := std && !repeated && json.Unmarshal(data, &members) == nil && members != nil && depth(data) <= jsonscan.MaxDepth
 		if isObject && len(members) > maxJSONFields {
 			return
 		}
@@ -152,7 +154,7 @@ func FuzzScanArray(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !utf8.Valid(data) || depth(data) > maxStoredDepth {
+		if !utf8.Valid(data) || depth(data) > jsonscan.MaxDepth {
 			t.Skip("the caller has scanned it: it is UTF-8 and not too deep")
 		}
 		var got [][]byte
@@ -177,7 +179,7 @@ func FuzzString(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		quoted := appendQuoted([]byte("x"), s)[1:]
+		quoted := jsonscan.AppendString([]byte("x"), s)[1:]
 		want := strings.ToValidUTF8(s, "\ufffd")
 		if !utf8.ValidString(s) { // one U+FFFD for each bad byte, as in the standard library
 			want = string([]rune(s))
@@ -186,11 +188,11 @@ func FuzzString(f *testing.F) {
 		if err := json.Unmarshal(quoted, &std); err != nil || std != want {
 			t.Fatalf("%q is written %s, which the standard library reads as %q (%v)", s, quoted, std, err)
 		}
-		end, err := skipString(quoted, 0)
+		end, err := jsonscan.SkipString(quoted, 0)
 		if err != nil || end != len(quoted) {
 			t.Fatalf("%s: ends at %d of %d, %v", quoted, end, len(quoted), err)
 		}
-		if own := unquote(quoted); own != want {
+		if own := jsonscan.Unquote(quoted); own != want {
 			t.Fatalf("%s is read as %q", quoted, own)
 		}
 	})
@@ -200,7 +202,7 @@ func FuzzString(f *testing.F) {
 // could exceed it later.
 func TestQuotedIsShort(t *testing.T) {
 	for _, in := range []string{`"\b\f\n\r\t"`, `"\"\\\/"`, "\"\x7f\"", `"é"`, "\"\u2028<>&\"", `"\u0000\u001f"`, `"\ud83d\ude00"`} {
-		if out := appendQuoted(nil, unquote([]byte(in))); len(out) > len(in) {
+		if out := jsonscan.AppendString(nil, jsonscan.Unquote([]byte(in))); len(out) > len(in) {
 			t.Errorf("%s (%d bytes) is written as %s (%d bytes)", in, len(in), out, len(out))
 		}
 	}
@@ -355,8 +357,13 @@ func FuzzDecodeInput(f *testing.F) {
 		case *Control:
 			again = x.Record("ns.", "s")
 			x.ID = x.RequestID // a control's record names its request
+		case *Signal:
+			again = x.Record("ns.", "s")
 		}
-		task2, back, err := DecodeInput(in, &again)
+		borrowed := again
+		borrowed.Value = bytes.Clone(again.Value)
+		task2, back, err := DecodeInput(in, &borrowed)
+		clear(borrowed.Value)
 		if err != nil || task2 != task || !reflect.DeepEqual(back, got) {
 			t.Fatalf("read    %+v\nwritten %s\nread    %+v, %v", got, again.Value, back, err)
 		}

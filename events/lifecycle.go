@@ -57,6 +57,9 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 	case !slices.Contains(r.During, task):
 		return s, fmt.Errorf("the table of steps has no %q while the task is %s", a.tableVerb(), task)
 	}
+	if a.Verb == VerbCaught && s.undo != "" && s.undo != StepCompleted {
+		return s, fmt.Errorf("caught while its undo is %s", s.undo)
+	}
 	switch {
 	case a.Kind == Check:
 		return s.nextOfCheck(a, r, task), nil
@@ -109,7 +112,7 @@ func (a *About) tableVerb() Verb {
 
 // afterEnd returns the states after a decision to undo or hold. Waiting attempts of the step and of its undo end.
 // Running attempts stay current. A running step without an agent at work goes on during a hold, and ends when the task
-// is undone.
+// is undone. The undo of a step that is being caught then becomes part of the task's undo, also if it was in error.
 func (s stepStates) afterEnd(a *About, k StepKind) stepStates {
 	if r, ok := row(StepTransitions, verbEnded, s.step); ok {
 		s.step = r.To
@@ -122,14 +125,17 @@ func (s stepStates) afterEnd(a *About, k StepKind) stepStates {
 	if r, ok := row(CheckTransitions, verbEnded, s.check); ok {
 		s.check = r.To
 	}
+	if at, ok := s.afterRevive(StateUndoing); ok && a.Verb == VerbUndoing {
+		return at
+	}
 	return s
 }
 
-// afterRevive returns the states in a task that continues after a hold. ok is false if the step needs no new attempt.
-// The states are then invalid.
+// afterRevive returns the states in a task that continues after a hold. If the step's undo has begun, the undo
+// continues. ok is false if the step needs no new attempt. The states are then invalid.
 func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 	table := StepTransitions
-	if task == StateUndoing {
+	if task == StateUndoing || s.undo != "" {
 		table = undoneSteps
 		u, ok := row(UndoTransitions, verbRevived, s.undo)
 		if !ok {

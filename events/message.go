@@ -16,6 +16,8 @@ const (
 	HeaderRequest        = "ce_request"
 	HeaderOutcome        = "ce_outcome"
 	HeaderEffect         = "ce_effect"
+	HeaderHeartbeat      = "ce_heartbeat"   // of a request: the longest silence, in seconds
+	HeaderProgress       = "ce_progress"    // of a request: the last progress of an earlier attempt, JSON
 	HeaderRetryAfter     = "ce_retryafter"  // of a failure: seconds, as parseRetryAfter reads them
 	HeaderHop            = "waybill_hop"    // a forwarded record: where it came from
 	HeaderReason         = "waybill_reason" // a dead letter's reason
@@ -41,6 +43,8 @@ type Request struct {
 	CompleteBy     time.Time
 	IdempotencyKey string
 	Traceparent    string
+	Heartbeat      time.Duration   // the longest silence between two reports of progress; 0: none needed
+	Progress       json.RawMessage // the last one of an earlier attempt, at most MaxProgressBytes; empty: none
 	Value          json.RawMessage
 }
 
@@ -52,7 +56,7 @@ func (q *Request) Record(ns Namespace, source, agent string, partition int32) Re
 // RecordIn is Record with the headers in m.
 func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partition int32) Record {
 	request, n := appendRequest(m.newBytes(requestBytes(q.Task, q.Ref, q.Token)), q.Task, q.Ref, q.Token)
-	h := append(cloudHeaders(m.newHeaders(10), TypeRequest, source, request[:n:n]), // its ce_id excludes the token
+	h := append(cloudHeaders(m.newHeaders(q.headers()), TypeRequest, source, request[:n:n]), // its ce_id excludes the token
 		Header{HeaderOperation, bytesOf(q.Operation)},
 		Header{HeaderCompleteBy, appendInstant(m.newBytes(len(TimeLayout)), q.CompleteBy)},
 		Header{HeaderIdempotencyKey, bytesOf(q.IdempotencyKey)},
@@ -60,7 +64,21 @@ func (q *Request) RecordIn(m *Arena, ns Namespace, source, agent string, partiti
 	if q.Traceparent != "" {
 		h = append(h, Header{HeaderTraceparent, bytesOf(q.Traceparent)})
 	}
+	if q.Heartbeat > 0 {
+		h = append(h, Header{HeaderHeartbeat, appendHeartbeat(nil, q.Heartbeat)})
+	}
+	if len(q.Progress) > 0 {
+		h = append(h, Header{HeaderProgress, q.Progress})
+	}
 	return Record{Topic: m.requestsTopic(ns, agent), Partition: partition, Key: bytesOf(q.Task), Value: q.Value, Headers: h}
+}
+
+// headers returns an upper bound of the number of headers of the request's record.
+func (q *Request) headers() int {
+	if q.Heartbeat > 0 || len(q.Progress) > 0 {
+		return 12
+	}
+	return 10
 }
 
 // DecodeRequest reads a record of a request topic. Value aliases the record's. Texts are copies, since handlers may
@@ -78,6 +96,10 @@ func DecodeRequest(r *Record) (*Request, error) {
 	q.Operation, _ = r.Header(HeaderOperation)
 	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
 	q.Traceparent, _ = r.Header(HeaderTraceparent)
+	q.Heartbeat = parseHeartbeat(r.header(HeaderHeartbeat))
+	if p := r.header(HeaderProgress); len(p) <= MaxProgressBytes && ValidJSON(p) {
+		q.Progress = p
+	}
 	by := r.header(HeaderCompleteBy)
 	if q.CompleteBy, err = parseCompleteBy(by); err != nil {
 		return nil, unusable(ReasonBadHeader, "%s %q: %v", HeaderCompleteBy, by, err)

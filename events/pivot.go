@@ -18,7 +18,3 @@ func (t *Task) pastPivot() bool {
 	}
 	return false
 }
-
-// GivesUp reports whether the action asks that a task doesn't continue. Which of the two follows is for the scheduler to
-// decide (Task.OnError).
-func (a Action) GivesUp() bool { return a == ActionUndo || a == ActionHold }

@@ -32,9 +32,11 @@ type PlanStep struct {
 	Needs     []int  // indices of steps, in any order; the graph has no cycle
 	Agent     string // empty: the step's kind calls none
 	Operation string
+	Signal    string // of SignalStep: the name of the signal; Attempts.CompleteWithin is how long the step waits
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
 	RetryCodes
+	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
 	Undo  *PlanUndo // nil: the step is skipped when the task is undone
 	Check *PlanUndo // nil: no agent is asked what became of an unknown effect
@@ -56,6 +58,7 @@ type Attempts struct {
 	Factor         float64
 	Max            time.Duration
 	CoolDown       time.Duration // 0: no attempt past MaxAttempts
+	Heartbeat      time.Duration // the longest silence in an attempt; 0: up to its complete-by
 }
 
 // NewPlan completes a plan: it indexes the steps and encodes the plan. Durations are cut to
@@ -86,7 +89,7 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 }
 
 func (a Attempts) wholeMillis() Attempts {
-	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown} {
+	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown, &a.Heartbeat} {
 		*d = d.Truncate(time.Millisecond)
 	}
 	return a
@@ -156,9 +159,11 @@ func (s *PlanStep) fields(c *codec) {
 	c.ints("needs", &s.Needs)
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
+	c.str("signal", &s.Signal)
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
 	s.RetryCodes.fields(c)
+	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)
 	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) { u.fields(c) })
 	optional(c, "check", &s.Check, func(c *codec, u *PlanUndo) { u.fields(c) })
@@ -178,6 +183,7 @@ func (a *Attempts) fields(c *codec) {
 	c.float("factor", &a.Factor)
 	c.millis("max_ms", &a.Max)
 	c.millis("cool_down_ms", &a.CoolDown)
+	c.millis("heartbeat_ms", &a.Heartbeat)
 }
 
 // maxSharedPlans bounds the table of plans that tasks share. At the bound the table is emptied. Plans in use remain

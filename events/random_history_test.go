@@ -41,6 +41,8 @@ func drawPlan(t *rapid.T) *Plan {
 			}
 			if rapid.IntRange(0, 3).Draw(t, "wait") == 0 {
 				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: WaitStep}
+			} else if rapid.IntRange(0, 3).Draw(t, "signal") == 0 {
+				s = PlanStep{ID: s.ID, Needs: s.Needs, StepKind: SignalStep, Signal: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), Attempts: Attempts{CompleteWithin: time.Minute}}
 			}
 			here = append(here, len(steps))
 			steps = append(steps, s)
@@ -88,7 +90,8 @@ func (w *walker) candidates() []Fact {
 	by := By{Who: "ada", Why: "because", RequestID: "req-" + strconv.Itoa(rapid.IntRange(1, 40).Draw(w.T, "req"))}
 	fs := []Fact{&TaskStarted{}, &TaskHeld{Error: drawError(w.T)}, &TaskResumed{By: by},
 		&TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T)},
-		&TaskUndoing{By: by, Ending: StateCancelled, Keep: true}}
+		&TaskUndoing{By: by, Ending: StateCancelled, Keep: true},
+		&TaskSignalled{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "name"), ID: by.RequestID, Data: drawRaw(w.T), Claimed: "ada"}}
 	for range min(3, len(w.live.Steps)) {
 		fs = append(fs, w.stepCandidates(rapid.IntRange(0, len(w.live.Steps)-1).Draw(w.T, "step"), by)...)
 	}
@@ -98,7 +101,7 @@ func (w *walker) candidates() []Fact {
 // changesStatus reports whether an event changes the task's state. A walk draws such events less often, since it would
 // mostly hold and resume otherwise.
 func changesStatus(e *Event) bool {
-	return strings.HasPrefix(e.Fact.Type(), "waybill.task.") && e.Fact.Type() != "waybill.task.started.v1"
+	return strings.HasPrefix(e.Fact.Type(), "waybill.task.") && e.Fact.Type() != "waybill.task.started.v1" && e.Fact.Type() != "waybill.task.signalled.v1"
 }
 
 // ends returns the facts that end a task. A walk tries them seldom, so that histories are long, and then exclusively,
@@ -109,11 +112,15 @@ func (w *walker) ends() []Fact {
 
 func (w *walker) stepCandidates(i int, by By) []Fact {
 	id := w.live.Plan.Steps[i].ID
-	fs := []Fact{&RunSkipped{Step: id},
+	fs := []Fact{&RunSkipped{Step: id}, &RunCaught{Step: id, Error: drawError(w.T)},
 		&RunReleased{By: by, Step: id, As: StepCompleted, Output: drawRaw(w.T)}, &RunReleased{By: by, Step: id, As: StepUndone}}
 	last := w.live.Steps[i].Attempt
 	fs = append(fs, &WaitStarted{Step: id, Attempt: last + 1, Wait: time.Minute}, &WaitCompleted{Step: id, Attempt: last},
 		&CallRepeated{Step: id, Attempt: last, Output: drawRaw(w.T)})
+	fs = append(fs, &SignalStarted{Step: id, Attempt: last + 1, Signal: w.live.Plan.Steps[i].Signal})
+	if kept := w.live.Signals; len(kept) > 0 {
+		fs = append(fs, &SignalCompleted{Step: id, Attempt: last, Received: kept[rapid.IntRange(0, len(kept)-1).Draw(w.T, "kept")].Seq})
+	}
 	fs = append(fs, w.checkCandidates(i)...)
 	for _, k := range []Kind{Do, Undo, Check} {
 		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage", Check: "archive"}
@@ -125,7 +132,8 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectNone, RetryAfter: 5 * time.Second, Deferred: true},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
-			&AttemptExpired{Kind: k, Step: id, Attempt: n},
+			&AttemptExpired{Kind: k, Step: id, Attempt: n, Silence: rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(w.T, "silence")},
+			&AttemptProgressed{Kind: k, Step: id, Attempt: n, Progress: drawRaw(w.T)},
 			&AttemptRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
 			&AttemptWaiting{Kind: k, Step: id, Attempt: n, CoolDown: n > 2},
 			&RunErrored{Kind: k, Step: id, Error: &Error{Code: CodeTriesExhausted}},
@@ -158,7 +166,7 @@ func (w *walker) event(f Fact) *Event {
 		e.Due = Millis(e.At.Add(after))
 		e.Policy = &Policy{Timer: k, OnError: OnErrorUndo, CompleteBy: epochStart.Add(time.Hour), FailureCount: w.failures}
 	}
-	switch f.(type) {
+	switch f := f.(type) {
 	case *TaskStarted:
 		arm(TimerTask, time.Hour)
 	case *TaskResumed:
@@ -167,6 +175,11 @@ func (w *walker) event(f Fact) *Event {
 		}
 	case *AttemptStarted:
 		arm(TimerAttempt, 10*time.Second)
+		if f.Attempt%2 == 0 {
+			f.CompleteBy = e.Due.Add(time.Minute)
+		}
+	case *AttemptProgressed:
+		arm(TimerAttempt, 5*time.Second)
 	case *AttemptFailed, *AttemptExpired:
 		if rapid.Bool().Draw(w.T, "due") {
 			arm(TimerFailed, 0)
@@ -177,7 +190,7 @@ func (w *walker) event(f Fact) *Event {
 		if w.live.State == StateProcessing && rapid.Bool().Draw(w.T, "due") {
 			arm(TimerWaiting, time.Second)
 		}
-	case *WaitStarted:
+	case *WaitStarted, *SignalStarted:
 		arm(TimerStep, time.Minute)
 	}
 	return e
@@ -193,7 +206,7 @@ func (w *walker) accepted(facts []Fact) []*Event {
 			ok = append(ok, e)
 		} else if got := string(trial.Encode()); got != before {
 			w.Fatalf("%s was refused (%v) and yet changed the task\nfrom %s\nto   %s", f.Type(), err, before, got)
-		} else if !isUndoWithoutOne(w.live, f) {
+		} else if !isUndoWithoutOne(w.live, f) && !isOfKeptSignals(w.live, f) {
 			w.refused(e)
 		}
 	}
@@ -216,6 +229,18 @@ func isUndoWithoutOne(t *Task, f Fact) bool {
 	}
 	i, ok := t.Plan.Step(step)
 	return ok && !t.Plan.Has(i, f.About().Kind)
+}
+
+// isOfKeptSignals reports whether a fact is refused for the signals that the task has. A Summary doesn't have them.
+func isOfKeptSignals(t *Task, f Fact) bool {
+	switch f := f.(type) {
+	case *TaskSignalled:
+		return t.TakesSignals()
+	case *SignalCompleted:
+		i, _ := t.Plan.Step(f.Step)
+		return !slices.ContainsFunc(t.Signals, func(k KeptSignal) bool { return k.Seq == f.Received && k.Name == t.Plan.Steps[i].Signal })
+	}
+	return false
 }
 
 // storedForm returns the stored form of a task; empty for nil.
@@ -457,7 +482,9 @@ func (w *walker) walk(most int) {
 			if len(ok) > 0 {
 				t.Fatalf("%s follows the end in state %s", ok[0].Fact.Type(), w.live.State)
 			}
-			break
+			if ok = w.reopening(); len(ok) == 0 {
+				break
+			}
 		}
 		if len(ok) == 0 {
 			continue // no fact is possible for the drawn steps
@@ -469,6 +496,30 @@ func (w *walker) walk(most int) {
 		}
 		w.step(ok[rapid.IntRange(0, len(ok)-1).Draw(t, "which")])
 	}
+}
+
+// reopening returns an undo of a processed task, or nothing. The replay continues from what readers keep of an ended
+// task.
+func (w *walker) reopening() []*Event {
+	if w.live.State != StateProcessed || rapid.Bool().Draw(w.T, "ended") {
+		return nil
+	}
+	w.replayed = w.replayed.Finished()
+	by := By{Who: "ada", Why: "a refund", RequestID: "refund"}
+	undoing := func(processed []byte) *TaskUndoing {
+		return &TaskUndoing{By: by, Ending: StateUndone, Error: drawError(w.T), Processed: processed}
+	}
+	other := w.live.Clone()
+	other.Seq--
+	changed := w.live.Clone()
+	changed.Prev = "another"
+	if _, err := Evolve(w.live.Clone(), w.event(undoing(changed.Encode())), "h"); err == nil { // a Summary doesn't check hashes
+		w.Fatalf("a processed task is undone with the state of another history")
+	}
+	if wrong := w.accepted([]Fact{undoing(nil), undoing(other.Encode()), undoing([]byte("{}")), undoing(w.live.Finished().Encode())}); len(wrong) > 0 {
+		w.Fatalf("a processed task is undone with the state %s", wrong[0].Fact.(*TaskUndoing).Processed)
+	}
+	return []*Event{w.event(undoing(w.live.Encode()))}
 }
 
 // TestHistories walks random histories of random graphs. After every event the owner's state, a replay of the log and a

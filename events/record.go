@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"time"
 )
 
@@ -23,14 +22,6 @@ type Record struct {
 	Key     []byte
 	Value   []byte
 	Headers []Header
-}
-
-// WithOwnValue returns the record with a copy of its value. Raw JSON of a task aliases the values of its records, and
-// these alias whole fetches: a task that is kept must be folded from copies.
-func (r *Record) WithOwnValue() *Record {
-	own := *r
-	own.Value = bytes.Clone(r.Value)
-	return &own
 }
 
 // Header returns the value of the last header named key, and whether there is one. Kafka permits repeated headers; the

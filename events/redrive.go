@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // HeaderHeaders is the header of a dead letter that contains headers of the original (keptHeaders), as a JSON object of
@@ -31,8 +33,8 @@ func keepHeaders(r *Record) []byte {
 		if !ok || !utf8.ValidString(v) {
 			continue
 		}
-		kept = append(appendQuoted(append(kept, ','), name), ':')
-		kept = appendQuoted(kept, v)
+		kept = append(jsonscan.AppendString(append(kept, ','), name), ':')
+		kept = jsonscan.AppendString(kept, v)
 	}
 	if kept == nil || len(kept) >= MaxKeptHeadersBytes {
 		return nil
@@ -125,7 +127,7 @@ func keptOf(letter *Record) (map[string]string, error) {
 }
 
 // inboxTypes are the ce_types of the inboxes.
-var inboxTypes = [Inboxes]string{Controls: TypeControl, Replies: TypeReply, Recoveries: TypeRecovery, Tasks: TypeSubmission}
+var inboxTypes = [Inboxes]string{Controls: TypeControl, Replies: TypeReply, Recoveries: TypeRecovery, Tasks: TypeSubmission, Signals: TypeSignal}
 
 func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map[string]string) (Record, error) {
 	reason, _ := letter.Header(HeaderReason)

@@ -82,7 +82,7 @@ func markdownTable[S ~string](table []Transition[S], prefix string, during bool)
 		if strings.HasPrefix(verb, undoPrefix) {
 			name = "`waybill." + verb + ".v1`"
 		}
-		if verb == "ended" || verb == "revived" || verb == "undo.revived" || prefix == "undo." && verb == "released" {
+		if verb == "ended" || verb == "interrupted" || verb == "revived" || verb == "undo.revived" || prefix == "undo." && verb == "released" {
 			name = "*" + verb + "*"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |", name, joined(r.From, ", "), joined(r.targets(), " or "))
@@ -122,7 +122,7 @@ func commandTable() string {
 
 // renderPage returns the content of docs/reference/states.md.
 func renderPage() string {
-	stepEnd := func(s StepState) bool { return s == StepSkipped || s == StepUndone }
+	stepEnd := func(s StepState) bool { return s == StepSkipped || s == StepCaught || s == StepUndone }
 	undoEnd := func(s StepState) bool { return s == StepCompleted }
 	return `# States
 
@@ -142,7 +142,11 @@ running attempts stay current until their reply or complete-by.
 ` + diagram(StepTransitions, stepEnd) + `
 ` + markdownTable(StepTransitions, "step.", true) + `
 The rows in italics have no event of their own. *ended*: a decision to undo or hold (` + "`task.undoing`, `task.held`" + `) ends a
-step that waits. *revived*, *undo.revived*: ` + "`task.resumed`" + ` starts such a step again.
+step that waits. *interrupted*: a decision to undo ends a step that runs without an agent. *revived*, *undo.revived*:
+` + "`task.resumed`" + ` starts such a step again.
+
+While the task is processing, a step is undone only because its error is [caught](../guides/known-failures.md#catch). If the task is
+undone meanwhile, ` + "`task.undoing`" + ` does the *undo.revived* for an undo that isn't running.
 
 ## Undo of a step
 

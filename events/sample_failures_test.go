@@ -24,8 +24,11 @@ func failureSamples(f Fact, e *Event) []sample {
 
 func failurePlan() *Plan {
 	return NewPlan(OnErrorUndo, time.Hour, []PlanStep{
-		{ID: "charge", Agent: "payments", Operation: "charge", Attempts: sampleAttempts(), RetryCodes: RetryCodes{Except: []string{"no_funds", "expired"}},
+		{ID: "charge", Agent: "payments", Operation: "charge", Catch: []string{"no_funds"}, Attempts: sampleAttempts(), RetryCodes: RetryCodes{Except: []string{"no_funds", "expired"}},
 			Undo: &PlanUndo{Agent: "payments", Operation: "refund", Attempts: sampleAttempts(), RetryCodes: RetryCodes{Only: []string{"busy"}}}},
 		{ID: "book", Agent: "ledger", Operation: "book", Attempts: sampleAttempts(), Pivot: true},
 	})
 }
+
+// caughtFact returns the fact of a caught error, with every field set.
+func caughtFact() Fact { return &RunCaught{Step: "charge", Error: sampleError} }

@@ -39,7 +39,7 @@ func samplePlan() *Plan {
 var (
 	sampleBy       = By{Who: "ada@example.com", Why: "the customer called", RequestID: "0198f3c2-7b1e-7c3a-9d5e-2f4b6a8c0e1d"}
 	sampleError    = &Error{Code: "card_declined", Message: "the bank said \"no\"", Step: "charge", Details: json.RawMessage(`{"bank":"b-1","tries":[1,2]}`)}
-	sampleTopicIDs = TopicIDs{"pM1zZk0bQbG8m2x0a1b2cA", "Vw3c4d5e6f7g8h9i0jKLmA", "oP1q2r3s4t5u6v7w8x9y0A", "hZ0aB1cD2eF3gH4iJ5kL6A"}
+	sampleTopicIDs = TopicIDs{"pM1zZk0bQbG8m2x0a1b2cA", "Vw3c4d5e6f7g8h9i0jKLmA", "oP1q2r3s4t5u6v7w8x9y0A", "hZ0aB1cD2eF3gH4iJ5kL6A", "sI1gN2aL3sT4oP5iC6dEfA"}
 	sampleTrace    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
@@ -72,15 +72,20 @@ func sampleFacts() []Fact {
 			&RunErrored{Kind: k, Step: "charge", Error: sampleError},
 		)
 	}
+	// The position of a fact is in its golden file, so new facts are last.
 	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
 		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
+		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
+		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
+		&TaskSignalled{Name: "approved", ID: "click-1", By: "ada@example.com", Claimed: "ada", Data: json.RawMessage(`{"yes":true,"limit":12.50}`)},
+		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12}, caughtFact(),
 		&AttemptStarted{Kind: Check, Step: "charge", Attempt: 1, Agent: "payments", Operation: "status",
 			Key: IdempotencyKey(sampleNS, "order-7", "charge", Check, 0), TokenHash: TokenHash("order-7", RequestRef{"charge", Check, 1}, sampleToken)},
 		&CheckCompleted{Step: "charge", Attempt: 1, Became: BecameCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`)},
 		&AttemptFailed{Kind: Check, Step: "charge", Attempt: 1, Effect: EffectUnknown, Error: sampleError},
 		&AttemptRejected{Kind: Check, Step: "charge", Attempt: 1, Error: sampleError},
 		&AttemptExpired{Kind: Check, Step: "charge", Attempt: 1},
-		&AttemptWaiting{Kind: Check, Step: "charge", Attempt: 2},
+		&AttemptWaiting{Kind: Check, Step: "charge", Attempt: 2, CoolDown: true},
 		&RunErrored{Kind: Check, Step: "charge", Error: &Error{Code: CodeTriesExhausted, Message: "no attempt is left"}})
 }
 
@@ -97,11 +102,16 @@ func sampleEvent(f Fact, seq uint64) *Event {
 		e.Due, e.Policy = instantOf(1800), &Policy{Timer: TimerTask, OnError: OnErrorUndo, CompleteBy: instantOf(1800)}
 	case *AttemptStarted:
 		e.arm(TimerAttempt)
+	case *AttemptProgressed:
+		e.arm(TimerAttempt)
+		e.Policy.Attempts.Heartbeat = 10 * time.Second
 	case *AttemptFailed, *AttemptExpired:
 		e.arm(TimerFailed)
 	case *AttemptWaiting, *CallRepeated:
 		e.arm(TimerWaiting)
-	case *WaitStarted:
+	case *TaskSignalled, *SignalCompleted:
+		e.Cause = Cause{Signals, 3, 17}
+	case *WaitStarted, *SignalStarted:
 		e.arm(TimerStep)
 		e.Policy.Attempts, e.Policy.FailureCount, e.Policy.CooledDown = Attempts{}, 0, false
 	}
@@ -125,11 +135,15 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".instance", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
-		if f, ok := f.(*AttemptStarted); ok {
+		if f, ok := f.(*AttemptStarted); ok && f.Kind != Check {
 			b, shared := *e, *f
 			shared.Input, shared.TaskInput = nil, true
 			b.Fact = &shared
 			all = append(all, sample{name: f.Type() + ".task_input", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if x := withHeartbeat(e); x != nil {
+			all = append(all, sample{name: f.Type() + ".heartbeat", record: x.Record(sampleNS, "scheduler-0", 3, x.Value()), want: x, event: x, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*TaskReceived); ok {
@@ -148,11 +162,20 @@ func eventSamples() []sample {
 			b.Fact = &repeats
 			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
-			k, checks := b, repeats
+			checks := repeats
 			checks.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: sampleAttempts(),
 				Check: &PlanUndo{Agent: "payments", Operation: "status", Attempts: sampleAttempts()}}})
+			k := *e
 			k.Fact = &checks
 			all = append(all, sample{name: f.Type() + ".check", record: k.Record(sampleNS, "scheduler-0", 3, k.Value()), want: &k, event: &k, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
+		if f, ok := f.(*TaskReceived); ok {
+			b, kinds := *e, *f
+			kinds.Computed = nil
+			kinds.Plan = NewPlan(OnErrorHold, 72*time.Hour, []PlanStep{{ID: "approve", StepKind: SignalStep, Signal: "approved", Attempts: Attempts{CompleteWithin: 48 * time.Hour}}})
+			b.Fact = &kinds
+			all = append(all, sample{name: f.Type() + ".signal", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*WaitStarted); ok {
@@ -183,17 +206,49 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 	}
-	return all
+	return append(all, refundSample())
 }
 
 // canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
 // come while a task is held.
 func canBeLast(f Fact) bool {
 	switch f.(type) {
-	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted:
+	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted, *SignalStarted:
 		return false
 	}
 	return true
+}
+
+// withHeartbeat returns the event as it is if its run has a heartbeat; nil: the fact looks the same.
+func withHeartbeat(e *Event) *Event {
+	if f, ok := e.Fact.(*TaskReceived); ok {
+		b, of := *e, *f
+		rule := sampleAttempts()
+		rule.Heartbeat = 10 * time.Second
+		of.Plan = NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: rule, Undo: &PlanUndo{Agent: "payments", Operation: "refund", Attempts: rule}}})
+		b.Fact = &of
+		return &b
+	}
+	if e.Policy == nil || e.Fact.About().Kind == Check {
+		return nil
+	}
+	b, rule := *e, *e.Policy
+	rule.Attempts.Heartbeat = 10 * time.Second
+	switch f := e.Fact.(type) {
+	case *AttemptStarted:
+		of := *f
+		of.CompleteBy = e.At.Add(time.Hour)
+		b.Fact, b.Policy = &of, &rule
+	case *AttemptExpired:
+		of := *f
+		of.Silence = 10 * time.Second
+		b.Fact, b.Policy = &of, &rule
+	case *AttemptFailed, *AttemptWaiting:
+		b.Policy = &rule
+	default:
+		return nil
+	}
+	return &b
 }
 
 // repliedBy returns the fact with the instance that replied; nil: the fact isn't of a reply.
@@ -215,6 +270,10 @@ func repliedBy(f Fact, instance string) Fact {
 		c := *f
 		c.Instance = instance
 		return &c
+	case *AttemptProgressed:
+		c := *f
+		c.Instance = instance
+		return &c
 	case *AttemptRejected:
 		c := *f
 		c.Instance = instance
@@ -226,7 +285,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *WaitStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *RunCaught, *WaitStarted, *SignalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false
@@ -272,6 +331,8 @@ func inputSamples() []sample {
 		p.Source, p.Token = "payments-1", sampleToken
 		all = append(all, inputSample(TypeReply+"."+string(p.Outcome), Replies, p.Record(sampleNS, p.Source), p))
 	}
+	progress := &Reply{Task: "order-7", Ref: ref, Outcome: Progress, Effect: EffectUnknown, Source: "payments-1", Token: sampleToken, Body: json.RawMessage(`{"percent":40}`)}
+	all = append(all, inputSample(TypeReply+".progress", Replies, progress.Record(sampleNS, progress.Source), progress))
 	later := &Reply{Task: "order-7", Ref: ref, Outcome: Failed, Effect: EffectNone, RetryAfter: 4982 * time.Millisecond, Source: "payments-1", Token: sampleToken,
 		Body: json.RawMessage(`{"code":"circuit_open","message":"payments/charge failed too often to be called now"}`)}
 	all = append(all, inputSample(TypeReply+".deferred", Replies, later.Record(sampleNS, later.Source), later))
@@ -286,6 +347,8 @@ func inputSamples() []sample {
 	claimed := By{Claimed: "ada@laptop", Why: "the customer called", RequestID: sampleBy.RequestID}
 	asked := &Control{By: claimed, Task: "order-7", Command: Cancel, ID: claimed.RequestID}
 	all = append(all, inputSample(TypeControl+".claimed", Controls, asked.Record(sampleNS, "cli"), asked))
+	refund := &Control{By: sampleBy, Task: "order-7", Command: UndoTask, Processed: true, ID: sampleBy.RequestID}
+	all = append(all, inputSample(TypeControl+".undo_processed", Controls, refund.Record(sampleNS, "cli"), refund))
 	for _, x := range []*Control{
 		{By: sampleBy, Task: "order-7", Command: Cancel, Keep: true, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},
@@ -294,12 +357,23 @@ func inputSamples() []sample {
 	} {
 		all = append(all, inputSample(TypeControl+"."+string(x.Command), Controls, x.Record(sampleNS, "cli"), x))
 	}
-	return all
+	sent := &Signal{Task: "order-7", Name: "approved", ID: "click-1", Data: json.RawMessage(`{"yes":true,"limit":12.50}`), By: "ada@example.com", Claimed: "ada"}
+	structured = Record{Topic: "waybill.signals", Key: []byte("order-7"), Headers: structured.Headers,
+		Value: []byte(`{"specversion":"1.0","type":"` + TypeSignal + `","source":"shop","id":"click-1","datacontenttype":"application/json","data":{"task":"order-7","name":"approved","data":{"yes":true,"limit":12.50},"by":"ada@example.com","by_claimed":"ada"}}`)}
+	return append(all,
+		inputSample(TypeSignal+".binary", Signals, sent.Record(sampleNS, "shop"), sent),
+		inputSample(TypeSignal+".structured", Signals, structured, sent),
+		inputSample(TypeSignal+".bare", Signals, Record{Topic: "waybill.signals", Key: []byte("order-7"), Value: encodeObject(sent)}, sent),
+		inputSample(TypeSignal+".smallest", Signals, Record{Topic: "waybill.signals", Partition: 3, Value: []byte(`{"task":"order-7","name":"approved"}`)},
+			&Signal{Task: "order-7", Name: "approved", ID: "signals/3/0"}),
+	)
 }
 
 func outputSamples() []sample {
 	do := &Request{Task: "order-7", Ref: RequestRef{"charge", Do, 2}, Token: sampleToken, Operation: "charge", CompleteBy: instantOf(30), Traceparent: sampleTrace,
 		IdempotencyKey: IdempotencyKey(sampleNS, "order-7", "charge", Do, 0), Value: json.RawMessage(`{"amount":12.50,"card":"tok_1"}`)}
+	long := *do
+	long.Heartbeat, long.Progress = 7500*time.Millisecond, json.RawMessage(`{"percent":40}`)
 	value, err := UndoValue(UndoOf{IdempotencyKey: do.IdempotencyKey, Outcome: "completed", Input: do.Value, Output: json.RawMessage(`{"receipt":"R-9"}`)},
 		json.RawMessage(`{"reason":"cancelled"}`))
 	if err != nil {
@@ -324,6 +398,7 @@ func outputSamples() []sample {
 	kept := Deadletter(sampleNS, "scheduler-0", &alien, unusable(ReasonUnknownWorkflow, "no workflow \"odrer\""))
 	return []sample{
 		{name: TypeRequest, record: do.Record(sampleNS, "scheduler-0", "payments", 1), want: do, decode: request},
+		{name: TypeRequest + ".heartbeat", record: long.Record(sampleNS, "scheduler-0", "payments", 1), want: &long, decode: request},
 		{name: TypeRequest + ".undo", record: undo.Record(sampleNS, "scheduler-0", "payments", 1), want: undo, decode: request},
 		{name: TypeAnswer, record: accepted.Record(sampleNS, "scheduler-0"), want: accepted, decode: answer},
 		{name: TypeAnswer + ".refused", record: refused.Record(sampleNS, "scheduler-0"), want: refused, decode: answer},
@@ -344,15 +419,28 @@ func snapshotSamples() []sample {
 		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 14}
 	done := &Task{ID: "order \"6\"", Workflow: "order", Version: 3, State: StateProcessed, ReplyTo: "shop.order-status", UpdatedAt: instantOf(13), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
+	signalled := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(12), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Plan:  NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "first", StepKind: SignalStep, Signal: "approved"}, {ID: "second", Needs: []int{0}, StepKind: SignalStep, Signal: "approved"}}),
+		Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5, SignalID: "click-0", Output: json.RawMessage(`{"data":null,"by":null,"at":"2026-03-01T12:00:04.250Z","id":"click-0"}`)}, {Run: Run{State: StepPending}}},
+		Seq:   12, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2,
+		Signals: []KeptSignal{{Seq: 12, At: instantOf(12), Name: "approved", ID: "click-1", Data: json.RawMessage(`{"yes":true}`), Sender: "ada@example.com"}}}
 	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
-	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20}, TopicIDs: sampleTopicIDs},
+	busy := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
+		Input: json.RawMessage(`{"total":12.50}`), Plan: samplePlan(), Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepRunning, Attempt: 2, FailureCount: 1,
+			CompleteBy: instantOf(600), Timer: Timer{14, instantOf(24)}, Progress: json.RawMessage(`{"percent":40}`), ProgressAt: instantOf(14)}}},
+		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2}
+	reporting := &Chunk{Tasks: [][]byte{busy.Encode()}}
+	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20, 21}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
 	part := &Chunk{Part: SplitParts(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
 	chunk := func(r *Record) (any, error) { return DecodeChunk(r.Value) }
 	return []sample{
 		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".open", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 7), open.Encode()), want: open, decode: chunk, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".progress", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), reporting.Encode()), want: reporting, decode: chunk, inbox: Inboxes},
+		{name: TypeSnapshotChunk + ".signals", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), (&Chunk{Tasks: [][]byte{signalled.Encode()}}).Encode()),
+			want: &Chunk{Tasks: [][]byte{signalled.Encode()}}, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".finished", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkFinished, 11), finished.Encode()), want: finished, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".part", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 9), part.Encode()), want: part, decode: chunk, inbox: Inboxes},
 	}

@@ -5,7 +5,7 @@ package events
 var described = map[string]fieldSchema{
 	// the envelope of an event
 	"at":       {typ: "string", pattern: instantPattern, text: "When the event was decided: the brokers' time, as RFC 3339 in UTC with milliseconds. It is never before that of the partition's previous event."},
-	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks)/[0-9]+/[0-9]+$`, text: "The input that led to the event, as inbox/partition/offset."},
+	"cause":    {typ: "string", pattern: `^(controls|replies|recoveries|tasks|signals)/[0-9]+/[0-9]+$`, text: "The input that led to the event, as inbox/partition/offset."},
 	"epoch":    {typ: "integer", text: "The epoch of the owner's claim of the partition. It never falls."},
 	"prev":     {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "The hash of the task's previous event: the first 16 bytes of SHA-256 over its ce_type, a zero byte and its value, in base64url. The hashes form a chain that shows tampering."},
 	"sum":      {typ: "string", pattern: `^[A-Za-z0-9_-]{22}$`, text: "The hash of this event's own ce_type and value, computed as prev is, without this member, which is the last one. A claim has it, and an event that may be the task's last. Absent: another event is certain to follow."},
@@ -48,10 +48,20 @@ var described = map[string]fieldSchema{
 	"plan.complete_within_ms":       {typ: "integer", text: "The maximum duration of the task, in milliseconds."},
 	"plan.steps":                    {typ: "array", text: "The steps. Their indices are used by needs."},
 	"plan.steps.id":                 {typ: "string", text: "The name of the step."},
-	"plan.steps.kind":               {typ: "string", enum: []string{"wait"}, text: "The kind of the step. Absent: it calls an agent."},
+	"plan.steps.kind":               {typ: "string", enum: []string{"signal", "wait"}, text: "The kind of the step. Absent: it calls an agent."},
 	"wait_ms":                       {typ: "integer", text: "How long the step waits, in milliseconds. Absent: until is set, or the wait ends at once."},
 	"waybill.wait.started.v1/until": {typ: "string", pattern: instantPattern, text: "The instant until which the step waits. One in the past ends at once. Absent: wait_ms counts."},
+	"plan.steps.signal":             {typ: "string", text: "The name of the signal that the step waits for; complete_within_ms is how long. Absent: its kind is another one."},
+	"signal":                        {typ: "string", text: "The name of the signal that the step waits for."},
+	"received":                      {typ: "integer", text: "The seq of the event that recorded the signal which the step took."},
+	"name":                          {typ: "string", text: "The name of the signal."},
+	"data":                          {text: "Any JSON, as it was given."},
+	"waybill.task.signalled.v1/id":  {typ: "string", text: "The id of the signal. A repeated signal with the same task, name and id has no effect."},
+	TypeSignal + "/id":              {typ: "string", text: "The id of the signal. A repeated signal with the same task, name and id has no effect. Absent: the record's ce_id, else its topic, partition and offset."},
+	TypeSignal + "/by":              {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
+	"waybill.task.signalled.v1/by":  {typ: "string", text: "Who sent the signal: the name of the token that a console accepted, or what the writer of the record says."},
 	"plan.steps.needs":              {typ: "array", items: "integer", text: "The indices of the steps that must be completed or skipped first."},
+	"plan.steps.catch":              {typ: "array", items: "string", text: "The codes of errors after which the task goes on as if the step were done. *: any code."},
 	"plan.steps.repeat":             {typ: "object", text: "How the step is repeated. Absent: the first call that completes ends it."},
 	"plan.steps.check":              {typ: "object", text: "The operation that tells what became of an attempt with an unknown effect. Absent: no agent is asked."},
 	"became":                        {typ: "string", enum: []string{"completed", "none", "unknown"}, text: "What became of the step's last attempt: its effect happened, nothing happened, or it isn't known."},
@@ -66,6 +76,7 @@ var described = map[string]fieldSchema{
 	"topic_ids.tasks":               {typ: "string", text: "The id of the topic of submissions."},
 	"topic_ids.replies":             {typ: "string", text: "The id of the topic of replies."},
 	"topic_ids.recoveries":          {typ: "string", text: "The id of the topic of recoveries."},
+	"topic_ids.signals":             {typ: "string", text: "The id of the topic of signals."},
 	"topic_ids.controls":            {typ: "string", text: "The id of the topic of controls."},
 	"by":                            {typ: "string", text: "Who sent the command: the name of the token that a console accepted. Everyone who may write to controls can write any name here. To rely on it, give that right to consoles only."},
 	"by_claimed":                    {typ: "string", text: "Who sent the command, according to the tool that wrote it. It isn't verified: Kafka doesn't tell readers who wrote a record."},
@@ -118,7 +129,7 @@ var described = map[string]fieldSchema{
 	"headers.ce_completeby":                {typ: "string", pattern: instantPattern, text: "After this instant nobody waits for the reply: stop working, and send nothing."},
 	"headers.ce_idempotencykey":            {typ: "string", text: "The same for every attempt. A service that has seen it repeats its answer and does nothing."},
 	"headers.ce_request":                   {typ: "string", pattern: `^(.|\n)+/[^/]+/(do|undo|check)/[1-9][0-9]*/[^/]+$`, text: "Names the attempt, and ends with its secret token: <task>/<step>/<do|undo|check>/<attempt>/<token>. An agent copies all of it into the reply. A reply without the token is refused."},
-	"headers.ce_outcome":                   {typ: "string", enum: []string{"completed", "failed", "rejected"}, text: "completed: the attempt succeeded. failed: another attempt may succeed. rejected: no other attempt may be made."},
+	"headers.ce_outcome":                   {typ: "string", enum: []string{"completed", "failed", "rejected", "progress"}, text: "completed: the attempt succeeded. failed: another attempt may succeed. rejected: no other attempt may be made. progress: the attempt goes on, and its value is its progress."},
 	"headers.ce_effect":                    {typ: "string", enum: []string{"none", "unknown"}, text: "With failed or rejected: none says that the attempt changed nothing. Absent: unknown, and the step will be undone."},
 	"headers.ce_retryafter":                {typ: "string", pattern: `^[0-9]+(\.[0-9]+)?$`, text: "With failed: the seconds before the next attempt, at most a day. With ce_effect none, the attempt doesn't count as a failure."},
 	"headers.waybill_reason":               {typ: "string", text: "Why the record can't be used, as a code."},
@@ -130,13 +141,13 @@ var described = map[string]fieldSchema{
 	TypeRequest + "/value":                 {text: "The operation's input: any JSON. The input of an undo is an object with undo_of and the members that undo.input adds."},
 	TypeRequest + "/value.undo_of":         {typ: "object", text: "In an undo: the operation to undo. Undoing an operation that never happened must succeed."},
 	TypeRequest + "/value.undo_of.outcome": {typ: "string", enum: []string{"completed", "unknown"}, text: "Whether the operation completed; unknown: it may have."},
-	TypeReply + "/value":                   {text: "The output, which is any JSON, or an error object {code, message, details}."},
+	TypeReply + "/value":                   {text: "The output, which is any JSON, or an error object {code, message, details}, or a progress: any JSON of at most 4 KiB."},
 	TypeDeadletter + "/value":              {text: "The original value, cut to 256 KiB."},
 }
 
 // freeform are the members whose content a schema doesn't restrict.
-var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true,
-	TypeReply + "/value": true, TypeDeadletter + "/value": true}
+var freeform = map[string]bool{"input": true, "output": true, "error.details": true, "labels": true, "computed_labels": true, "data": true,
+	"waybill.task.undoing.v1/processed": true, TypeReply + "/value": true, TypeDeadletter + "/value": true}
 
 // wholeRecords are described with their key and headers, which authors of agents need more than the value.
 var wholeRecords = map[string]bool{TypeRequest: true, TypeReply: true, TypeDeadletter: true}
@@ -156,14 +167,15 @@ var schemaTexts = map[string]struct {
 	"waybill.task.cancelled.v1":    {"An operator cancelled the task, and it has ended.", nil},
 	"waybill.task.held.v1":         {"The task is held. It waits for an operator.", nil},
 	"waybill.task.resumed.v1":      {"The hold has ended. While the task is processing, due is its new complete-by.", nil},
+	"waybill.step.caught.v1":       {"The step ended in error, and the task goes on: the step counts as done. What it may have changed was undone before, if the step has an undo.", []string{"step"}},
 	"waybill.step.skipped.v1":      {"The step is skipped, because its when was false.", []string{"step"}},
 	"waybill.step.released.v1":     {"An operator settled the step by hand.", []string{"step", "as"}},
 
-	"waybill.step.started.v1":    {"An attempt begins. Its request is sent in the same transaction. due is its complete-by. Only the first attempt has the input.", []string{"step", "attempt", "due", "policy"}},
+	"waybill.step.started.v1":    {"An attempt begins. Its request is sent in the same transaction. due is its complete-by, or earlier if it has a heartbeat. Only the first attempt has the input.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.completed.v1":  {"The attempt succeeded.", []string{"step", "attempt"}},
 	"waybill.step.failed.v1":     {"The attempt failed. Another one may succeed.", []string{"step", "attempt"}},
 	"waybill.step.rejected.v1":   {"The agent rejected the attempt. No other one is made.", []string{"step", "attempt"}},
-	"waybill.step.expired.v1":    {"No reply came by the attempt's complete-by. Its effect is unknown.", []string{"step", "attempt"}},
+	"waybill.step.expired.v1":    {"No reply came by the attempt's complete-by, or no progress within its heartbeat. Its effect is unknown.", []string{"step", "attempt"}},
 	"waybill.step.waiting.v1":    {"The next attempt is made at due. attempt is the number of the previous one.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.step.errored.v1":    {"No further attempt is made.", []string{"step"}},
 	"waybill.step.repeated.v1":   {"A call of a repeated step completed, and wasn't the last one. The next call is made at due, with another key. Without due: no call follows, since the step can't succeed, or the task is held or undoing. attempt is the number of the call's last attempt.", []string{"step", "attempt"}},
@@ -177,11 +189,16 @@ var schemaTexts = map[string]struct {
 	"waybill.wait.started.v1":    {"A step waits. due is the end of the wait.", []string{"step", "attempt", "due", "policy"}},
 	"waybill.wait.completed.v1":  {"A wait ended at its time.", []string{"step", "attempt"}},
 
+	"waybill.task.signalled.v1":   {"The task received a signal. A step takes it at once, or it is kept until one does. The state of the task doesn't change.", []string{"name", "id"}},
+	"waybill.signal.started.v1":   {"A step waits for a signal. due is the end of its time.", []string{"step", "attempt", "signal", "due", "policy"}},
+	"waybill.signal.completed.v1": {"A step took a signal. Its output has the signal's data, by, at and id.", []string{"step", "attempt", "received"}},
+
 	TypeSubmission:   {"A submission: an application asks for a task, on the topic tasks. It is the data of a CloudEvent in binary or structured mode, or a JSON object alone. It is UTF-8, its escapes are whole characters, and no object has two members of one name. Repeating a submission changes nothing, even if the JSON is written differently or complete_by differs. A different submission with the same id is refused.", []string{"id", "workflow"}},
 	TypeRequest:      {"A request to an agent: a record of requests.<agent>, with its headers.", []string{"key", "headers", "value"}},
 	TypeReply:        {"An agent's reply about an attempt: a record of the topic replies, with its headers.", []string{"headers", "value"}},
 	TypeRecovery:     {"What a supervisor asks for when a timer is due.", []string{"task", "timer", "action"}},
 	TypeControl:      {"An operator's command. The answer repeats its ce_id.", []string{"task", "command"}},
+	TypeSignal:       {"A signal: a message to a task, on the topic signals. It is the data of a CloudEvent in binary or structured mode, or a JSON object alone.", []string{"task", "name"}},
 	TypeAnswer:       {"The answer to a control.", []string{"task", "control"}},
 	TypeAlert:        {"An operator is needed: a task is held, or a definition or topic can't be used.", nil},
 	TypeNotification: {"A change of a task's state, for the application that set reply_to.", []string{"id", "status"}},

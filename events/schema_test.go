@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // fieldSchema is the description of a field.
@@ -42,7 +44,7 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(appendQuoted(nil, m.k))
+		b.Write(jsonscan.AppendString(nil, m.k))
 		b.WriteByte(':')
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // The records of waybill.snapshots contain the state of a partition of events, so that a restore needn't read all
@@ -167,7 +169,7 @@ func (k *Chunk) Encode() []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendQuoted(b, id)
+		b = jsonscan.AppendString(b, id)
 	}
 	b = append(b, `],`...)
 	if k.Part != nil {
@@ -270,9 +272,9 @@ func StoredID(stored []byte) (string, error) {
 	if len(stored) <= len(begin) || string(stored[:len(begin)]) != begin {
 		return "", badValue("id", "not first")
 	}
-	end, err := skipString(stored, len(begin))
+	end, err := jsonscan.SkipString(stored, len(begin))
 	if err != nil {
 		return "", err
 	}
-	return unquote(stored[len(begin):end]), nil
+	return jsonscan.Unquote(stored[len(begin):end]), nil
 }

@@ -23,7 +23,8 @@ const (
 // TaskStates lists the states in the order of a task's life.
 var TaskStates = []TaskState{StatePending, StateProcessing, StateProcessed, StateError, StateUndoing, StateUndone, StateCancelled}
 
-// Terminal reports whether nothing can follow the state. A hold (StateError) isn't terminal: it waits for an operator.
+// Terminal reports whether the task has ended. A hold (StateError) isn't terminal: it waits for an operator. Only an
+// operator's undo can follow processed (TaskUndoing.Processed), and nothing the other terminal states.
 func (s TaskState) Terminal() bool {
 	return s == StateProcessed || s == StateUndone || s == StateCancelled
 }
@@ -39,6 +40,7 @@ const (
 	StepWaiting   StepState = "waiting"
 	StepCompleted StepState = "completed"
 	StepSkipped   StepState = "skipped"
+	StepCaught    StepState = "caught" // it ended in error, and the task goes on
 	StepError     StepState = "error"
 	StepUndoing   StepState = "undoing"
 	StepUndone    StepState = "undone"
@@ -46,7 +48,7 @@ const (
 )
 
 // StepStates lists the states in the order of a step's life.
-var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepError, StepUndoing, StepUndone, StepCancelled}
+var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, StepCompleted, StepSkipped, StepCaught, StepError, StepUndoing, StepUndone, StepCancelled}
 
 // Kind says whether a run is of a step's operation or of its undo.
 type Kind string
@@ -108,6 +110,10 @@ type Run struct {
 	TokenHash    string // of the last attempt's token; empty: it has no request
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
+	// Progress is the last recorded one, of any attempt of the generation, and ProgressAt when it was recorded; zero:
+	// none. They are dropped when the run is completed or released.
+	Progress   json.RawMessage
+	ProgressAt time.Time
 }
 
 // Step is one step of a task, at the index that its plan gives it.
@@ -120,6 +126,8 @@ type Step struct {
 	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
 	// order.
 	CompletedSeq uint64
+	// SignalID is the id of the signal that completed the step; empty: none did.
+	SignalID string
 	// Undo is nil until an undo of the step starts, Check until a check does.
 	Undo  *Run
 	Check *Run
@@ -174,17 +182,19 @@ type Task struct {
 	Prev      string
 	StatusSeq uint64
 	Accepted  []Accepted
+	// Signals are the signals that no step has taken yet, in the order in which they came; at most MaxKeptSignals.
+	Signals []KeptSignal
 
 	edition uint64 // greater than that of every step that a clone may share
 }
 
-// Open reports whether anything can still happen to the task.
+// Open reports whether the task hasn't ended.
 func (t *Task) Open() bool { return !t.State.Terminal() }
 
 // Finished returns the part of an ended task that decisions about later inputs need. That is its identity, how it
 // ended, the digest of its submission, the accepted controls, and the output or error for another notification. It
 // keeps Prev, since that covers every event. It drops steps and plan: no timer is armed, and no attempt is current. The
-// whole task is in the log. An open task, and a result of Finished, are returned unchanged.
+// whole task is in the log, and an undo of it is decided with that. An open task, and a result of Finished, are returned unchanged.
 func (t *Task) Finished() *Task {
 	if t == nil || t.Open() || t.Plan == nil {
 		return t
@@ -210,6 +220,7 @@ func (t *Task) Clone() *Task {
 	c.edition++
 	c.Steps = slices.Clone(t.Steps)
 	c.Accepted = slices.Clone(t.Accepted)
+	c.Signals = slices.Clone(t.Signals)
 	return &c
 }
 
@@ -259,6 +270,9 @@ func (t *Task) Bytes() int {
 	n := len(t.Input) + len(t.Output) + t.Error.bytes()
 	for k, v := range t.Labels {
 		n += len(k) + len(v)
+	}
+	for i := range t.Signals {
+		n += t.Signals[i].bytes()
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]

@@ -76,6 +76,7 @@ func (f *CheckCompleted) apply(t *Task, e *Event) error {
 		case BecameCompleted:
 			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
 			s.Error, s.EndedAt = nil, e.At
+			s.dropProgress()
 		case BecameNone:
 			s.Unknown = false
 		case BecameUnknown: // as before the check
@@ -133,12 +134,13 @@ var CheckTransitions = []Transition[StepState]{
 }
 
 // nextOfCheck returns the states after a fact about a check. While the task is processed, a step that is checked is
-// failed. Otherwise the check leaves the state of the step as it is. If the operation completed, so has the step.
+// failed, unless it is in error: then it is being caught. Otherwise the check leaves the state of the step as it is. If
+// the operation completed, so has the step.
 func (s stepStates) nextOfCheck(a *About, r *Transition[StepState], task TaskState) stepStates {
 	switch {
 	case a.As == StepCompleted:
 		s.step = StepCompleted
-	case task == StateProcessing:
+	case task == StateProcessing && s.step != StepError:
 		s.step = StepFailed
 	}
 	return s

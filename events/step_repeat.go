@@ -48,6 +48,7 @@ func (f *CallRepeated) apply(t *Task, e *Event) error {
 		r.LastCall = f.Attempt
 		r.Generation++
 		r.FailureCount, r.CooledDown, r.Error = 0, false, nil
+		r.dropProgress()
 		s.Output, s.Unknown = f.Output, true
 	})
 }

@@ -7,7 +7,7 @@ package events
 // Encode returns the task's stored form.
 func (t *Task) Encode() []byte { return encodeObject(t) }
 
-// DecodeTask is the inverse of Encode. Raw JSON aliases data. Only a task that has ended may have
+// DecodeTask is the inverse of Encode. The task doesn't alias data. Only a task that has ended may have
 // no plan (see Finished).
 func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}
@@ -66,6 +66,7 @@ func (t *Task) fields(c *codec) {
 		c.str("request_id", &a.RequestID)
 		c.seq("seq", &a.Seq)
 	})
+	objects(c, "signals", &t.Signals, func(c *codec, k *KeptSignal) { k.fields(c) })
 }
 
 func (t *Timer) fields(c *codec) {
@@ -78,6 +79,7 @@ func (s *Step) fields(c *codec) {
 	c.raw("output", &s.Output)
 	c.bool("unknown", &s.Unknown)
 	c.seq("completed_seq", &s.CompletedSeq)
+	c.str("signal_id", &s.SignalID)
 	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
 	optional(c, "check", &s.Check, func(c *codec, r *Run) { r.fields(c) })
 	c.int("checking", &s.Checking)
@@ -105,6 +107,8 @@ func (r *Run) fields(c *codec) {
 	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
+	c.raw("progress", &r.Progress)
+	c.time("progress_at", &r.ProgressAt)
 }
 
 // shareInput sets the input of a run whose input is the task's.

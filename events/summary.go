@@ -102,8 +102,11 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	if a.OfStep() {
 		return !s.State.Terminal() && s.onRun(e, a)
 	}
+	if a.Verb == VerbSignalled {
+		return takesSignals(s.State, s.Ending)
+	}
 	to, err := a.nextTaskState(s.State, s.Ending)
-	if err != nil {
+	if err != nil || !s.reopen(e) {
 		return false
 	}
 	s.State, s.TaskDue = to, e.Due
@@ -270,7 +273,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Open reports whether anything can still happen to the task.
+// Open reports whether the task hasn't ended.
 func (s *Summary) Open() bool { return !s.State.Terminal() }
 
 // Encode returns the stored form. Equal summaries have equal bytes.

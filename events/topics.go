@@ -13,20 +13,21 @@ const DefaultNamespace = "waybill."
 // DefaultPartitions is the partition count of the inboxes and of events.
 const DefaultPartitions = 12
 
-// Inbox is one of the four topics that a scheduler consumes.
+// Inbox is one of the five topics that a scheduler consumes.
 type Inbox uint8
 
 // The inboxes, in the order in which a scheduler reads them if several have records. Inputs that free capacity come
-// before inputs that use it.
+// before inputs that use it. Signals come after submissions, since a signal may follow the submission of its task.
 const (
 	Controls Inbox = iota
 	Replies
 	Recoveries
 	Tasks
+	Signals
 	Inboxes // their number
 )
 
-var inboxNames = [Inboxes]string{"controls", "replies", "recoveries", "tasks"}
+var inboxNames = [Inboxes]string{"controls", "replies", "recoveries", "tasks", "signals"}
 
 // String returns the topic's name without its namespace. It is also the first part of an event's cause.
 func (i Inbox) String() string { return inboxNames[i] }

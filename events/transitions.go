@@ -20,13 +20,14 @@ type Transition[S ~string] struct {
 	During []TaskState
 }
 
-// The states of the task in which events of steps may happen. New work needs a task that continues. Results of running
-// attempts are accepted during a hold and while undoing too. A release needs a hold.
+// The states of the task in which events of steps may happen. New work needs a task that continues. While the task is
+// processing, a step is undone only if its error is caught. Results of running attempts are accepted during a hold and
+// while undoing too. A release needs a hold.
 var (
 	whileProcessing = []TaskState{StateProcessing}
-	whileUndoing    = []TaskState{StateUndoing}
-	whileUndoHeld   = []TaskState{StateUndoing, StateError}
+	whileUndoing    = []TaskState{StateProcessing, StateUndoing}
 	whileRunning    = []TaskState{StateProcessing, StateUndoing, StateError}
+	whileCatching   = []TaskState{StateProcessing, StateError}
 	whileHeld       = []TaskState{StateError}
 	whileChecking   = []TaskState{StateProcessing, StateUndoing}
 )
@@ -36,7 +37,7 @@ var TaskTransitions = []Transition[TaskState]{
 	{Verb: "received", From: []TaskState{""}, To: StatePending},
 	{Verb: "started", From: []TaskState{StatePending}, To: StateProcessing},
 	{Verb: "processed", From: []TaskState{StateProcessing}, To: StateProcessed},
-	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError}, To: StateUndoing},
+	{Verb: "undoing", From: []TaskState{StatePending, StateProcessing, StateError, StateProcessed}, To: StateUndoing},
 	{Verb: "undone", From: []TaskState{StateUndoing}, To: StateUndone},
 	{Verb: "cancelled", From: []TaskState{StateUndoing, StateError}, To: StateCancelled},
 	{Verb: "held", From: []TaskState{StatePending, StateProcessing, StateUndoing}, To: StateError},
@@ -49,14 +50,15 @@ var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, 
 // checkable are the states of a step whose effect may be unknown, and of which no attempt runs.
 var checkable = []StepState{StepPending, StepFailed, StepWaiting, StepCancelled, StepError}
 
-// StepTransitions is the table of steps, for events of the operation and of the undo ("undo.") and the check ("check."). An
-// event of a check leaves the state as it is while the task isn't processed, unless the operation completed. The row "ended" is for
-// waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an agent at work at a
-// decision to undo. The rows "revived" are for ended steps when a resubmit continues the
-// task.
+// StepTransitions is the table of steps, for events of the operation, of the undo ("undo.") and of the check ("check."). The
+// row "ended" is for waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an
+// agent at work at a decision to undo. The rows "revived" are for ended steps when a resubmit continues the task. An
+// event of a check doesn't change a step in error, nor any step while the task isn't processed, unless the operation
+// completed.
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
 	{Verb: "repeated", From: []StepState{StepRunning}, Either: []StepState{StepWaiting, StepCancelled}, During: whileRunning},
 	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
@@ -65,23 +67,25 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError, During: whileRunning},
 	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError, During: whileRunning},
 	{Verb: "released", From: []StepState{StepError, StepFailed, StepCancelled}, Either: []StepState{StepCompleted, StepUndone}, During: whileHeld},
+	{Verb: "caught", From: []StepState{StepError, StepUndone}, To: StepCaught, During: whileCatching},
 	{Verb: "ended", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepCancelled},
 	{Verb: "interrupted", From: []StepState{StepRunning}, To: StepCancelled},
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
-	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileUndoHeld},
-	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileUndoHeld},
-	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoHeld},
+	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileRunning},
+	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.waiting", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoing},
-	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileUndoHeld},
-	{Verb: "undo.errored", From: undoable, To: StepError, During: whileUndoHeld},
-	{Verb: "check.started", From: checkable, Either: []StepState{StepFailed}, During: whileChecking},
-	{Verb: "check.completed", From: checkable, Either: []StepState{StepCompleted, StepFailed}, During: whileRunning},
-	{Verb: "check.failed", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
-	{Verb: "check.expired", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
-	{Verb: "check.waiting", From: checkable, Either: []StepState{StepFailed}, During: whileChecking},
-	{Verb: "check.rejected", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
-	{Verb: "check.errored", From: checkable, Either: []StepState{StepFailed}, During: whileRunning},
+	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileRunning},
+	{Verb: "undo.errored", From: undoable, To: StepError, During: whileRunning},
+	{Verb: "check.started", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileChecking},
+	{Verb: "check.completed", From: checkable, Either: []StepState{StepCompleted, StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.failed", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.expired", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.waiting", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileChecking},
+	{Verb: "check.rejected", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.errored", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
@@ -106,6 +110,7 @@ func rowsOf(prefix string) (rows []Transition[StepState]) {
 // since the same event changes both states.
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
+	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
 	{Verb: "failed", From: []StepState{"", StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed},
@@ -142,14 +147,15 @@ const (
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
 
 // Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
-// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun.
+// resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun. A processed task may be undone only
+// by a command that says so (Control.Processed).
 func Allowed(c Command, t *Task) bool {
 	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {
 	case Cancel:
 		return t.State == StatePending || t.State == StateProcessing || t.State == StateError
 	case UndoTask:
-		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld
+		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld || t.State == StateProcessed
 	case Resubmit, Release:
 		return t.State == StateError
 	}

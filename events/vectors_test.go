@@ -51,7 +51,7 @@ func TestPartition(t *testing.T) {
 func TestNames(t *testing.T) {
 	ns := Namespace("shop.")
 	for got, want := range map[string]string{
-		ns.Inbox(Tasks): "shop.tasks", ns.Inbox(Replies): "shop.replies", ns.Inbox(Recoveries): "shop.recoveries", ns.Inbox(Controls): "shop.controls",
+		ns.Inbox(Tasks): "shop.tasks", ns.Inbox(Replies): "shop.replies", ns.Inbox(Recoveries): "shop.recoveries", ns.Inbox(Controls): "shop.controls", ns.Inbox(Signals): "shop.signals",
 		ns.Events(): "shop.events", ns.Answers(): "shop.answers", ns.Alerts(): "shop.alerts", ns.Definitions(): "shop.definitions",
 		ns.Snapshots(): "shop.snapshots", ns.Deadletters(): "shop.deadletters", ns.Notifications(): "shop.notifications",
 		ns.Requests("payments"): "shop.requests.payments", ns.SchedulerGroup(): "shop.scheduler", ns.AgentGroup("payments"): "shop.agent.payments",

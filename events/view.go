@@ -43,6 +43,8 @@ type StepView struct {
 	Input        json.RawMessage `json:"input" jsonschema:"The input of the last attempt: any JSON. It is null until an attempt has started."`
 	Output       json.RawMessage `json:"output" jsonschema:"The output of the step: any JSON. It is null until the step is completed. While a step is repeated, it is the output of the last call."`
 	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
+	Progress     json.RawMessage `json:"progress,omitempty" jsonschema:"The last progress that the agent reported: any JSON. Absent: none, or the step is completed."`
+	ProgressAt   *string         `json:"progress_at,omitempty" format:"date-time" jsonschema:"When the agent reported the last progress."`
 	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
 	Check        *CheckView      `json:"check,omitempty" jsonschema:"The last check of the step: its agent was asked what became of an attempt with an unknown effect. Absent: none has begun."`
 }
@@ -55,11 +57,13 @@ type CheckView struct {
 
 // UndoView is the undo of a StepView.
 type UndoView struct {
-	State        StepState `json:"state" jsonschema:"The state of the undo."`
-	Attempt      int       `json:"attempt" jsonschema:"The number of the last attempt to undo the step."`
-	FailureCount int       `json:"failure_count" jsonschema:"The number of failed and expired attempts to undo the step, since the undo began or the last resubmit."`
-	CompleteBy   *string   `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
-	Error        *Error    `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
+	State        StepState       `json:"state" jsonschema:"The state of the undo."`
+	Attempt      int             `json:"attempt" jsonschema:"The number of the last attempt to undo the step."`
+	FailureCount int             `json:"failure_count" jsonschema:"The number of failed and expired attempts to undo the step, since the undo began or the last resubmit."`
+	CompleteBy   *string         `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
+	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
+	Progress     json.RawMessage `json:"progress,omitempty" jsonschema:"The last progress that the agent reported: any JSON. Absent: none, or the undo is completed."`
+	ProgressAt   *string         `json:"progress_at,omitempty" format:"date-time" jsonschema:"When the agent reported the last progress."`
 }
 
 // AsOf says which part of the log an answer reflects: everything of the partition below the offset. Offsets are
@@ -98,15 +102,20 @@ func (t *Task) stepView(i int) StepView {
 		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount, Calls: s.Calls,
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
-		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error,
+		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error, Progress: s.Progress, ProgressAt: InstantText(s.ProgressAt),
 	}
 	if u := s.Undo; u != nil {
-		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error}
+		undo := undoView(u)
+		v.Undo = &undo
 	}
 	if c := s.Check; c != nil {
-		v.Check = &CheckView{UndoView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error}, s.Became}
+		v.Check = &CheckView{undoView(c), s.Became}
 	}
 	return v
+}
+
+func undoView(r *Run) UndoView {
+	return UndoView{r.State, r.Attempt, r.FailureCount, InstantText(r.CompleteBy), r.Error, r.Progress, InstantText(r.ProgressAt)}
 }
 
 // InstantText returns an instant by TimeLayout for JSON; nil (null) for the zero time.

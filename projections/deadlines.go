@@ -33,6 +33,7 @@ func (s *Store) Deadlines(p int32) (*Deadlines, error) {
 	if err != nil {
 		return nil, err
 	}
+	base.decoder.AliasJSON = true // timers have no JSON
 	v := &Deadlines{view: base, tasks: map[string]*taskTimers{}}
 	v.each(kindArmed, func(task string, data []byte) error {
 		t, err := events.DecodeTimers(data)

@@ -177,7 +177,7 @@ func TestSnoozeOfADisarmedTimerIsIgnored(t *testing.T) {
 }
 
 func TestUnreadableSilencesItsTaskOnly(t *testing.T) {
-	h := newHistory(3)
+	h := newHistory(4)
 	rs := h.records(400)
 	fs := vfs.NewMem()
 	s := open(t, fs, projections.ViewDeadlines)

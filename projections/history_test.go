@@ -3,6 +3,7 @@ package projections_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ type history struct {
 	tasks  map[string]*events.Task // the model: the plain fold
 	ids    []string                // of open tasks
 	place  map[string]int          // index in ids
+	ended  []string                // processed tasks, which an operator may undo
 	state  events.PartitionState
 	offset int64
 	inbox  int64
@@ -59,6 +61,9 @@ func (h *history) next() events.Record {
 	if len(h.ids) == 0 || len(h.ids) < 200 && h.rnd.IntN(8) == 0 {
 		return h.submit()
 	}
+	if len(h.ended) > 0 && h.rnd.IntN(30) == 0 {
+		return h.reopen()
+	}
 	for {
 		id := h.ids[h.rnd.IntN(len(h.ids))]
 		t := h.tasks[id]
@@ -68,6 +73,16 @@ func (h *history) next() events.Record {
 			return h.record(e)
 		}
 	}
+}
+
+// reopen undoes a processed task.
+func (h *history) reopen() events.Record {
+	i := h.rnd.IntN(len(h.ended))
+	t := h.tasks[h.ended[i]]
+	h.ended[i] = h.ended[len(h.ended)-1]
+	h.ended = h.ended[:len(h.ended)-1]
+	return h.record(&events.Event{Task: t.ID, Seq: t.Seq + 1, Prev: t.Prev, Epoch: h.state.Epoch, Fact: &events.TaskUndoing{
+		By: events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}, Ending: events.StateUndone, Error: &events.Error{Code: events.CodeUndoRequested}, Processed: t.Encode()}})
 }
 
 func (h *history) submit() events.Record {
@@ -118,6 +133,10 @@ func (h *history) record(e *events.Event) events.Record {
 		h.ids[i], h.place[last] = last, i
 		h.ids = h.ids[:len(h.ids)-1]
 		delete(h.place, e.Task)
+		running := func(s *events.Step) bool { return s.State == events.StepRunning }
+		if t.State == events.StateProcessed && t.Plan == testPlan && !slices.ContainsFunc(t.Steps, running) {
+			h.ended = append(h.ended, e.Task)
+		}
 	}
 	return r
 }

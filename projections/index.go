@@ -15,7 +15,8 @@ import (
 // facet in the order of the list. To reduce writes, two sorts of facets are stored in two ways:
 //
 //   - A permanent property (the workflow, a label, the state in which the task ended) is posted. One posting holds all
-//     tasks of a facet that were submitted in one second and first written by one Save.
+//     tasks of a facet that were submitted in one second and first written by one Save. If an operator undoes a
+//     processed task, the task is removed from its posting, which costs a read.
 //   - A temporary property (the state of an open task, an agent with an attempt, a step in error) has an entry of its
 //     own for each task. The first Save after the property has ended deletes the entry. Most tasks begin and end
 //     between two Saves, and never have such an entry.
@@ -208,6 +209,7 @@ func posted(s *events.Summary) (first []facet, ended facet) {
 type indexWriter struct {
 	keys     keyspace
 	postings postings
+	unposted unposted
 	set      func(key, value []byte)
 	remove   func(key []byte)
 	key      []byte
@@ -224,7 +226,11 @@ func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) ind
 			w.postings.add(f, at)
 		}
 	}
-	if ended != "" && (was.state == "" || !was.state.Terminal()) {
+	wasEnded := was.state != "" && was.state.Terminal()
+	if wasEnded && was.state != is.state { // a processed task is undone
+		w.unposted.add(stateFacet(was.state), at)
+	}
+	if ended != "" && (!wasEnded || was.state != is.state) {
 		w.postings.add(ended, at)
 	}
 	w.writeOwn(was, &is, at)
@@ -263,8 +269,11 @@ func (w *indexWriter) writeOwn(was, is *indexState, at Cursor) {
 	}
 }
 
-// finish writes the postings.
-func (w *indexWriter) finish(next int64) {
+// finish writes the postings, and removes from earlier ones what is no longer so.
+func (w *indexWriter) finish(r reader, next int64) {
+	for of, tasks := range w.unposted {
+		w.unpost(r, of, tasks)
+	}
 	for of, data := range w.postings {
 		w.key = w.keys.appendPostingKey(w.key[:0], of.facet, of.bucket, next)
 		w.set(w.key, data)

@@ -45,7 +45,7 @@ func (l *lookup) iterator(id string) *iterator {
 // task returns a task; nil: there is none of that id.
 func (l *lookup) task(id string) (t *events.Task) {
 	l.get(id, func(data []byte) (err error) {
-		t, err = ownTask(data)
+		t, err = events.DecodeTask(data)
 		return err
 	})
 	return t

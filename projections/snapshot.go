@@ -373,9 +373,7 @@ func (v *Tasks) continuePass(w *chunkWriter) {
 	s.pending = append(s.pending, func() {
 		s.base, s.pass = m, nil
 		s.charge(written)
-		if f := v.s.o.Listener.Snapshot; f != nil {
-			f(v.keys.partition, m)
-		}
+		v.s.o.Listener.Snapshot(v.keys.partition, m)
 	})
 }
 
@@ -508,11 +506,14 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) 
 	size, looked := 0, 0
 	for more = it.first(); more && size < most && looked < scanReadBytesMax; more = it.next() {
 		data := it.value()
-		t, err := ownTask(data)
+		t, err := events.DecodeTask(data)
 		if err != nil {
 			v.corrupt(kindFinished, it.rest(), err)
 		}
 		last, looked = t.ID, looked+len(data)
+		if v.open.has(t.ID) || v.finished[t.ID] != nil {
+			continue // it was reopened; its present state is written elsewhere
+		}
 		if !t.UpdatedAt.After(s.scanFrom) {
 			tasks = append(tasks, t.Encode())
 			size += len(tasks[len(tasks)-1]) + 4

@@ -55,7 +55,6 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snap
 func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	return func(t *snapshotTask, task *events.Task) {
 		if most -= len(t.data); t.open && most >= 0 {
-			detachFrom(task, t.data)
 			t.task = task
 		}
 	}
@@ -110,7 +109,7 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
 	}
 	v.wipe(true)
-	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
+	v.next, v.until, v.state, v.loading, v.reopened = m.Next, m.Until, m.State, true, map[string][]byte{}
 	v.lacksLast = m.Until > m.Next      // if they are equal, ExpectLastEvent checks the last event
 	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
@@ -131,7 +130,11 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		}
 	}
 	v.store(batch)
-	return (&loader{s: v.s, keys: v.keys, chunks: finished}).run, nil
+	newer := make(map[string]struct{}, len(tasks))
+	for id := range tasks {
+		newer[id] = struct{}{}
+	}
+	return (&loader{s: v.s, keys: v.keys, chunks: finished, newer: newer}).run, nil
 }
 
 // loadTasks is the number of open tasks in one batch.
@@ -165,7 +168,7 @@ func (v *Tasks) wipe(loading bool) {
 		}
 	})
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
-	v.until, v.lacksLast, v.loading, v.loaded = 0, false, false, false
+	v.until, v.lacksLast, v.loading, v.loaded, v.reopened = 0, false, false, false, nil
 	v.snap = snapshots{}
 }
 
@@ -183,6 +186,9 @@ type loader struct {
 	s      *Store
 	keys   keyspace
 	chunks [][]byte
+	// newer are the tasks of the open chunks. One that was processed, and reopened before the snapshot, is in a chunk of
+	// finished tasks, too.
+	newer map[string]struct{}
 }
 
 func (l *loader) run(ctx context.Context) error {
@@ -216,6 +222,9 @@ func (l *loader) load(k *events.Chunk) error {
 	size := l.s.write(func(b batch) {
 		var key []byte
 		for i, data := range k.Tasks {
+			if _, is := l.newer[ids[i]]; is {
+				continue
+			}
 			key = l.keys.appendKey(key[:0], kindFinished, ids[i])
 			b.set(key, data)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 // The defaults of Options.
@@ -133,9 +134,7 @@ func (o *Options) setDefaults() {
 	if o.FlushEvery <= 0 {
 		o.FlushEvery = DefaultFlushEvery
 	}
-	if o.Listener == nil {
-		o.Listener = &Listener{}
-	}
+	o.Listener = listener.Complete(o.Listener)
 	o.Snapshots.setDefaults()
 }
 
@@ -292,9 +291,7 @@ func (s *Store) flush() {
 	s.unflushedBytes -= bytes
 	s.flushesEnded = number
 	s.mu.Unlock()
-	if s.o.Listener.Flushed != nil {
-		s.o.Listener.Flushed(time.Since(start))
-	}
+	s.o.Listener.Flushed(time.Since(start))
 }
 
 // flushes returns the number of flushes that have begun, and the number of the last that has ended.

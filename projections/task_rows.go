@@ -35,7 +35,7 @@ type taskRow struct {
 }
 
 func newRows() taskRows {
-	return taskRows{byTask: map[string]*taskRow{}}
+	return taskRows{byTask: map[string]*taskRow{}, reader: events.EventReader{AliasJSON: true}}
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.
@@ -145,7 +145,7 @@ func (rs *taskRows) recordLastAt(e *events.Event, err error) {
 // saveRows writes the rows that changed, their entries in the index, and the tally.
 func (t *Timelines) saveRows(b batch) *indexWriter {
 	rs := &t.rows
-	w := &indexWriter{keys: t.v.keys, postings: postings{}, set: b.set, remove: b.delete}
+	w := &indexWriter{keys: t.v.keys, postings: postings{}, unposted: unposted{}, set: b.set, remove: b.delete}
 	var key []byte
 	var past []int64
 	for _, r := range rs.touched {
@@ -163,7 +163,7 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 		rs.bytes += len(data) - r.bytes
 		r.indexed, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}
-	w.finish(t.v.next)
+	w.finish(t.v.reader, t.v.next)
 	t.prune(b, past)
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)

@@ -40,9 +40,12 @@ type Tasks struct {
 	lookupOpen, lookup *lookup
 
 	snap    snapshots
-	loading bool  // finished tasks of a snapshot are being written to Pebble
-	loaded  bool  // they have been written, and the next Save records that
-	until   int64 // tasks may reflect events up to here: see events.Snapshot.Until
+	loading bool // finished tasks of a snapshot are being written to Pebble
+	loaded  bool // they have been written, and the next Save records that
+	// reopened are the processed tasks that are undone by events after the snapshot, which is being loaded. The load
+	// writes what they were. The value is their stored form if they have ended again.
+	reopened map[string][]byte
+	until    int64 // tasks may reflect events up to here: see events.Snapshot.Until
 	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is until-1.
 	lacksLast bool
 }
@@ -60,6 +63,7 @@ type entry struct {
 	inClock    bool // in openTasks.clock
 
 	encoded  []byte // of a finished task, until it is saved
+	wasEnded bool   // Pebble may hold it as a finished task, though it is open: see events.Event.ProcessedTask
 	snapshot bool   // an open chunk of the snapshot may hold it
 	listed   bool   // the next snapshot writes it: the base has another state of it
 }
@@ -78,7 +82,7 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
 			return nil
 		}
-		t, err := decodeOpen(data)
+		t, err := events.DecodeTask(data)
 		if err == nil {
 			v.open.load(id, t)
 		}
@@ -121,7 +125,7 @@ func (v *Tasks) openTask(id string) *entry {
 // readOpen reads an open task from Pebble.
 func (v *Tasks) readOpen(id string) (t *events.Task) {
 	read := func(data []byte) (err error) {
-		t, err = decodeOpen(data)
+		t, err = events.DecodeTask(data)
 		return err
 	}
 	if v.lookups {
@@ -138,27 +142,13 @@ func (v *Tasks) readOpen(id string) (t *events.Task) {
 // errMissing says that Pebble lacks a task that the view has.
 var errMissing = errors.New("missing")
 
-// decodeOpen decodes an open task. The result doesn't alias data.
-func decodeOpen(data []byte) (*events.Task, error) {
-	t, err := events.DecodeTask(data)
-	if err == nil {
-		detachFrom(t, data)
-	}
-	return t, err
-}
-
 // task reads a task of a kind; nil: there is none of that id.
 func (r reader) task(kind byte, id string) (t *events.Task) {
 	r.get(kind, id, func(data []byte) (err error) {
-		t, err = ownTask(data)
+		t, err = events.DecodeTask(data)
 		return err
 	})
 	return t
-}
-
-// ownTask decodes a task. The result doesn't alias data.
-func ownTask(data []byte) (*events.Task, error) {
-	return events.DecodeTask(append(make([]byte, 0, len(data)), data...))
 }
 
 // BeginLookups makes Task cheaper until EndLookups: it reads from what is saved now, and the store
@@ -202,7 +192,13 @@ func (v *Tasks) Apply(r *events.Record) error {
 func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	en := v.openTask(e.Task)
 	if en == nil {
+		en = v.finished[e.Task]
+	}
+	if en == nil {
 		en = &entry{task: v.Task(e.Task)}
+	}
+	if en.task == nil && v.loading { // a processed task that isn't loaded yet; its event has all of it
+		en.task, _ = e.ProcessedTask()
 	}
 	if r.Offset < v.until && en.task != nil && e.Seq <= en.task.Seq {
 		return // the snapshot's task reflects it already
@@ -213,11 +209,14 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	} else {
 		e.Task = strings.Clone(e.Task)
 	}
-	detachFact(e.Fact)
+	ended := en.task != nil && !en.task.Open()
 	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
 		return
+	}
+	if ended {
+		v.reopen(en, t.ID)
 	}
 	v.put(en, t)
 }
@@ -231,7 +230,7 @@ func (v *Tasks) put(en *entry, t *events.Task) {
 		v.changed = append(v.changed, en)
 	}
 	if t.Open() {
-		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes())
+		v.setOpen(en, t, taskOverheadBytes+stepOverheadBytes*len(t.Steps)+t.Bytes()+t.ProgressBytes())
 		v.change(t.ID)
 	} else {
 		v.setFinished(en, t.Finished())
@@ -248,6 +247,15 @@ func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 	}
 	en.task = t
 	v.setBytes(en, bytes)
+}
+
+// reopen removes an ended task, which is open again: an operator undoes a processed task.
+func (v *Tasks) reopen(en *entry, id string) {
+	en.wasEnded, en.encoded = true, nil
+	delete(v.finished, id)
+	if v.loading {
+		v.reopened[id] = nil
+	}
 }
 
 // setBytes sets the size of an open task.
@@ -272,6 +280,9 @@ func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	v.finished[t.ID] = en
 	en.task, en.encoded = t, t.Encode()
 	en.bytes = len(en.encoded)
+	if _, is := v.reopened[t.ID]; is {
+		v.reopened[t.ID] = en.encoded
+	}
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
@@ -288,9 +299,12 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 		}
 		if en == nil {
 			en = &entry{}
+			if t.Reopened() {
+				en.task = v.Task(t.ID)
+			}
 		}
-		if t.Open() {
-			detachNew(t, en.task)
+		if t.Open() && en.task != nil && !en.task.Open() {
+			v.reopen(en, t.ID)
 		}
 		v.put(en, t)
 	}
@@ -313,7 +327,7 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) {
 		if !cold {
 			return nil // it was hot
 		}
-		t, err := decodeOpen(data)
+		t, err := events.DecodeTask(data)
 		if err != nil {
 			return err
 		}
@@ -348,6 +362,7 @@ func (v *Tasks) Save() {
 func (v *Tasks) fill(b batch) {
 	if v.loaded {
 		b.delete(v.keys.key(kindLoading, ""))
+		v.fillReopened(b)
 	}
 	var key []byte
 	for _, en := range v.changed {
@@ -360,6 +375,10 @@ func (v *Tasks) fill(b batch) {
 				b.delete(key)
 			}
 		}
+		if kind == kindOpen && en.wasEnded { // lookups find the open task first, so recent needn't know
+			key = v.keys.appendKey(key[:0], kindFinished, en.task.ID)
+			b.delete(key)
+		}
 		data := en.encoded
 		if kind == kindOpen {
 			data = en.task.Encode()
@@ -370,6 +389,19 @@ func (v *Tasks) fill(b batch) {
 	}
 }
 
+// fillReopened corrects what the load of a snapshot wrote of tasks that were reopened meanwhile.
+func (v *Tasks) fillReopened(b batch) {
+	for id, data := range v.reopened {
+		key := v.keys.key(kindFinished, id)
+		if data == nil {
+			b.delete(key)
+		} else {
+			b.set(key, data)
+		}
+	}
+	v.reopened = nil
+}
+
 // afterSave marks everything as saved, drops the finished tasks from memory, and evicts open ones.
 func (v *Tasks) afterSave() {
 	if v.loaded {
@@ -378,7 +410,7 @@ func (v *Tasks) afterSave() {
 		v.loaded = false
 	}
 	for _, en := range v.changed {
-		en.changed, en.stored, en.encoded = false, en.open, nil
+		en.changed, en.stored, en.encoded, en.wasEnded = false, en.open, nil, false
 		if en.open {
 			v.setBytes(en, en.saved)
 			v.open.addToClock(en)
@@ -413,7 +445,7 @@ func (r reader) eachTask(fn func(*events.Task) error) error {
 		if !valid[0] || valid[1] && string(its[1].key()[prefixBytes:]) < string(its[0].key()[prefixBytes:]) {
 			i = 1
 		}
-		t, err := ownTask(its[i].value())
+		t, err := events.DecodeTask(its[i].value())
 		if err != nil {
 			r.corrupt(kinds[i], its[i].rest(), err)
 		}

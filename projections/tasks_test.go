@@ -365,7 +365,7 @@ func TestSaveLargerThanAMemtable(t *testing.T) {
 	v := tasksOf(t, s)
 	h := newHistory(1)
 	h.input = 20_000
-	apply(t, v, h.records(1000))
+	apply(t, v, h.records(1600))
 	if v.ChangedBytes() < 4*projections.MinMemtableBytes {
 		t.Fatalf("only %d bytes changed", v.ChangedBytes())
 	}

@@ -238,9 +238,7 @@ func (v *view) save(entries int, fill func(batch)) (saved bool) {
 		stop.changed = false
 	}
 	v.savedNext = v.next
-	if f := v.s.o.Listener.Saved; f != nil {
-		f(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
-	}
+	v.s.o.Listener.Saved(Saved{Partition: v.keys.partition, Next: v.next, Entries: entries, Bytes: size})
 	v.s.recordSaved(v.keys.partition, mark{v.next, v.state}, size)
 	return true
 }

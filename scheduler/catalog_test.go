@@ -162,7 +162,7 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 }
 
 // Applied implements Definitions.
-func (w *world) Applied(name string, version int) (*workflow.Program, bool) {
+func (w *scenario) Applied(name string, version int) (*workflow.Program, bool) {
 	p, known := w.Program(name, version)
 	if !known {
 		return nil, false

@@ -60,6 +60,8 @@ type Env struct {
 	// Token generates the token of an attempt: at least 128 random bits, as text without a slash. A reply is accepted
 	// only with this token. It is a parameter because a decision is pure.
 	Token func(task string, ref events.RequestRef) string
+	// Histories has the processed tasks that were read again from the log. An undo of a processed task needs one.
+	Histories Histories
 	// Slots limits the requests that may be outstanding; nil: no limit.
 	Slots Slots
 	// Records is memory for the decision's Records, to be reused. The caller may read them until it passes the memory
@@ -86,14 +88,17 @@ type Ignored string
 
 // The reasons. Metrics use these names.
 const (
-	IgnoredStaleReply     Ignored = "stale_reply"     // its attempt is no longer current
-	IgnoredNotArmed       Ignored = "not_armed"       // a recovery for a timer that isn't armed (any more)
-	IgnoredNotDue         Ignored = "not_due"         // a recovery that came before the timer is due
-	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
-	IgnoredDuplicate      Ignored = "duplicate"       // a submission that was accepted before
-	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
-	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no free slot: the run is queued
-	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
+	IgnoredStaleReply      Ignored = "stale_reply"       // its attempt is no longer current
+	IgnoredNotArmed        Ignored = "not_armed"         // a recovery for a timer that isn't armed (any more)
+	IgnoredNotDue          Ignored = "not_due"           // a recovery that came before the timer is due
+	IgnoredOutsidePolicy   Ignored = "outside_policy"    // a recovery that the policy doesn't allow (yet)
+	IgnoredDuplicate       Ignored = "duplicate"         // a submission or a signal that was accepted before
+	IgnoredRefusedControl  Ignored = "refused_control"   // a control that the state doesn't allow
+	IgnoredProgressEarly   Ignored = "progress_early"    // a progress too soon after the last recorded one
+	IgnoredProgressLate    Ignored = "progress_late"     // a progress after the complete-by of its attempt
+	IgnoredProgressOfCheck Ignored = "progress_of_check" // a progress of a check
+	IgnoredQueued          Ignored = "queued"            // a retry whose agent has no free slot: the run is queued
+	IgnoredTaskStopped     Ignored = "task_stopped"      // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
 
 // Decision is the result of one input.
@@ -111,6 +116,9 @@ type Decision struct {
 	// NeedDefinitions requests that the definitions are read to their end and the decision is repeated. No other field
 	// is set then.
 	NeedDefinitions bool
+	// NeedHistory requests that the processed task is read again from the log and the decision is repeated. No other
+	// field is set then.
+	NeedHistory bool
 }
 
 // Decide is the scheduler's core. It decides what follows from an input in a task's state (nil: the task doesn't
@@ -127,6 +135,8 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 		d.handleRecovery(in)
 	case *events.Control:
 		d.handleControl(in)
+	case *events.Signal:
+		d.handleSignal(in)
 	}
 	return d.decision()
 }
@@ -138,12 +148,14 @@ type decider struct {
 	cause             events.Cause
 	now               time.Time
 	needDefinitions   bool
+	needHistory       bool
 	program           *workflow.Program
 	definitionChanged bool // the definition under the task's name has other steps
 	derived           derived
 	// fromQueue reports that the run was queued for its agent. slotChanges are the slots that the decision has used or
 	// freed so far.
 	fromQueue   bool
+	advancing   bool // advanceSteps is running
 	slotChanges []slotChange
 	// Memory that suffices for most decisions.
 	events      [inlineEvents]*events.Event
@@ -166,6 +178,9 @@ func newDecider(t *events.Task, cause events.Cause, env *Env) *decider {
 func (d *decider) decision() Decision {
 	if d.needDefinitions {
 		return Decision{NeedDefinitions: true}
+	}
+	if d.needHistory {
+		return Decision{NeedHistory: true}
 	}
 	return d.Decision
 }
@@ -212,8 +227,9 @@ func (d *decider) sealBounded(e *events.Event) (value []byte, hash string) {
 	if len(value) <= MaxFailureBytes {
 		return value, hash
 	}
-	err := e.Fact.About().Failure
-	if err == nil || *err == nil {
+	a := e.Fact.About()
+	err := a.Failure
+	if err == nil || *err == nil || a.Raw != nil && len(value)-len(*a.Raw) <= MaxFailureBytes {
 		return value, hash
 	}
 	*err = &events.Error{Code: events.CodeTooLarge, Step: (*err).Step,
@@ -279,6 +295,7 @@ func (d *decider) completeAttempt(i int, ref events.RequestRef, instance string,
 		f.Output = r.Body
 	}
 	d.emit(f, time.Time{}, nil)
+	d.endCatch(i, ref.Kind)
 	d.advance()
 }
 
@@ -306,17 +323,11 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 }
 
 // canContinue reports whether a run of the kind may have further attempts: a step's while the task is processed, an
-// undo's while the task is undone.
+// undo's while the task is undone. An undo while the task is processed belongs to a step that is being caught.
 func (d *decider) canContinue(k events.Kind) bool { return canContinue(d.Task, k) }
 
 func canContinue(t *events.Task, k events.Kind) bool {
-	switch k {
-	case events.Undo:
-		return t.State == events.StateUndoing
-	case events.Check:
-		return t.State == events.StateProcessing || t.State == events.StateUndoing
-	}
-	return t.State == events.StateProcessing
+	return t.State == events.StateProcessing || k != events.Do && t.State == events.StateUndoing
 }
 
 func (d *decider) handleRecovery(r *events.Recovery) {
@@ -342,7 +353,7 @@ func (d *decider) handleRecovery(r *events.Recovery) {
 		d.now = timer.Due
 	}
 	if r.Step == "" {
-		if !r.Action.GivesUp() {
+		if string(r.Action) != t.Plan.OnError { // what the policy of the timer says; failTask knows about pivots
 			d.Ignored = IgnoredOutsidePolicy
 			return
 		}
@@ -390,11 +401,11 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
 	// same and can't be distinguished, so the current policy decides there, too.
 	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
-	if ask.Action != r.Action && !late && !longer && !(ask.Action.GivesUp() && r.Action.GivesUp()) {
+	if ask.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
-	if ask.Action == events.ActionRetry && (!d.now.Before(ask.CompleteBy) || r.Kind == events.Check && d.Task.State == events.StateProcessing && !d.now.Before(d.Task.CompleteBy)) {
+	if ask.Action == events.ActionRetry && !d.inTime(i, r.Kind, ask) {
 		d.Ignored = IgnoredOutsidePolicy // the task's complete-by has passed: the task's timer decides
 		return
 	}
@@ -416,6 +427,12 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	default:
 		d.giveUp(i, r.Kind)
 	}
+}
+
+// inTime reports whether the next attempt of a run may begin: it would have time left. The supervisor knows no complete-by
+// of a check.
+func (d *decider) inTime(i int, k events.Kind, ask events.Ask) bool {
+	return d.now.Before(ask.CompleteBy) && (k != events.Check || d.mayCheck(i))
 }
 
 // isAlmostDue reports whether a retry is early by at most clockTolerance. If it were refused, the supervisor would
@@ -445,11 +462,18 @@ func (d *decider) giveUp(i int, k events.Kind) {
 		return
 	}
 	run := d.Task.Run(i, k)
-	err := triesExhausted(run)
-	if run.Error != nil && !d.Task.Plan.Retries(i, k, run.Error) {
-		err = run.Error
+	last := run.Error
+	switch {
+	case last == nil:
+	case !d.Task.Plan.Retries(i, k, last):
+		d.failRun(i, k, last)
+		return
+	case k == events.Do && d.catches(i, last.Code, events.CodeTriesExhausted): // later steps read the last error
+		d.emit(&events.RunErrored{Kind: k, Step: d.Task.Plan.Steps[i].ID, Error: last}, time.Time{}, nil)
+		d.catchStep(i)
+		return
 	}
-	d.failRun(i, k, err)
+	d.failRun(i, k, triesExhausted(run))
 }
 
 func triesExhausted(run *events.Run) *events.Error {
@@ -466,21 +490,25 @@ func triesExhausted(run *events.Run) *events.Error {
 // expireAttempt ends a running attempt that has timed out.
 func (d *decider) expireAttempt(i int, k events.Kind) {
 	run := d.Task.Run(i, k)
-	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt}, time.Time{}, nil)
+	d.emit(&events.AttemptExpired{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: run.Attempt, Silence: d.silenceOf(i, k)}, time.Time{}, nil)
 }
 
 // failRun ends a run permanently and fails its task.
 func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 	step := d.Task.Plan.Steps[i].ID
 	d.emit(&events.RunErrored{Kind: k, Step: step, Error: err}, time.Time{}, nil)
-	d.onRunError(step, k, err)
+	d.onRunError(i, k, err)
 }
 
-// onRunError fails the task of a run that ended in error.
-func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
-	if k == events.Check { // what became of the step stays unknown
-		i, _ := d.Task.Plan.Step(step)
+// onRunError goes on after a run ended in error: the error is caught, or the task fails. A check that ends in error
+// changes nothing: what became of its step stays unknown.
+func (d *decider) onRunError(i int, k events.Kind, err *events.Error) {
+	if k == events.Check {
 		d.afterCheck(i)
+		return
+	}
+	if k == events.Do && d.catches(i, err.Code) {
+		d.catchStep(i)
 		return
 	}
 	if !d.canContinue(k) {
@@ -488,15 +516,23 @@ func (d *decider) onRunError(step string, k events.Kind, err *events.Error) {
 		return
 	}
 	e := *err
-	e.Step = step
+	e.Step = d.Task.Plan.Steps[i].ID
+	if k == events.Undo {
+		d.holdTask(&e)
+		return
+	}
 	d.failTask(&e)
 }
 
-// failTask undoes or holds the task (events.Task.OnError). A task whose undo fails is held, so that an operator can
-// handle the remaining effects.
+// holdTask holds the task. A task whose undo fails is held, so that an operator can handle the remaining effects.
+func (d *decider) holdTask(err *events.Error) {
+	d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
+}
+
+// failTask undoes or holds the task (events.Task.OnError).
 func (d *decider) failTask(err *events.Error) {
 	if d.Task.State == events.StateUndoing || d.Task.OnError() == events.OnErrorHold {
-		d.emit(&events.TaskHeld{Error: err}, time.Time{}, nil)
+		d.holdTask(err)
 		return
 	}
 	d.emit(&events.TaskUndoing{Ending: events.StateUndone, Error: err}, time.Time{}, nil)

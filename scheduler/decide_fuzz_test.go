@@ -38,6 +38,7 @@ func FuzzDecide(f *testing.F) {
 		add(events.Controls, x.Record("ns.", "cli"))
 	}
 	add(events.Tasks, (&events.Submission{ID: "t", Workflow: "w", Input: json.RawMessage(`{"n":7}`)}).Record("ns.", "shop"))
+	add(events.Signals, (&events.Signal{Task: "t", Name: "yes", ID: "1", Data: json.RawMessage(`{"n":7}`)}).Record("ns.", "shop"))
 	f.Fuzz(func(t *testing.T, state, inbox uint8, ceType, id, request, outcome string, value []byte) {
 		r := events.Record{Value: value}
 		for _, h := range []events.Header{{Key: events.HeaderType, Value: []byte(ceType)}, {Key: events.HeaderID, Value: []byte(id)},
@@ -52,7 +53,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		h := drawHistory(uint64(state % fuzzedStates))
 		h.moves = h.moves[:min(len(h.moves), 20)]
-		h.last = func(w *world) { w.arrives(in, &r) }
+		h.last = func(w *scenario) { w.arrives(in, &r) }
 		if _, b := h.play(false); b != nil {
 			t.Fatal((&shrunk{h: h, b: b}).report())
 		}

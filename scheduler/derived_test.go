@@ -52,7 +52,7 @@ func TestDerivedMatchesTheTask(t *testing.T) {
 	}
 	carried := x.evaluationScope()
 	x.derived.hasScope = false
-	if anew := x.evaluationScope(); !reflect.DeepEqual(carried, anew) {
-		t.Errorf("the cached scope is\n%+v\nwant\n%+v", carried, anew)
+	if computed := x.evaluationScope(); !reflect.DeepEqual(carried, computed) {
+		t.Errorf("the cached scope is\n%+v\nwant\n%+v", carried, computed)
 	}
 }

@@ -116,9 +116,11 @@ var forgedFields = []forgery{
 		x.Instance += "x"
 		return len(x.Instance) > 1
 	})},
+	// A step whose agent doesn't exist fails without a request. If several fail so in one decision and the task is then
+	// held, nothing else in the log says which.
 	{"failed: another step", "", true, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool {
 		x.Step = another(f.before[n], x.Step)
-		return x.Step != ""
+		return x.Step != "" && x.Error.Code != events.CodeNoSuchAgent
 	})},
 	{"failed: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool { x.Attempt++; return true })},
 	{"failed: instance", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptFailed) bool { x.Instance += "x"; return len(x.Instance) > 1 })},
@@ -148,6 +150,27 @@ var forgedFields = []forgery{
 		return x.Step != ""
 	})},
 	{"expired: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptExpired) bool { x.Attempt++; return true })},
+	{"expired: silence", "P22", false, fact(func(f *forger, n *entry, x *events.AttemptExpired) bool {
+		x.Silence += time.Second
+		return true
+	})},
+	{"progressed: another step", "", true, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Step = another(f.before[n], x.Step)
+		return x.Step != ""
+	})},
+	{"progressed: number", "", true, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool { x.Attempt++; return true })},
+	{"progressed: instance", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Instance += "x"
+		return len(x.Instance) > 1
+	})},
+	{"progressed: value", "P3", false, fact(func(f *forger, n *entry, x *events.AttemptProgressed) bool {
+		x.Progress = json.RawMessage(`{"forged":true}`)
+		return true
+	})},
+	{"started: complete-by of a heartbeat", "", true, fact(func(f *forger, n *entry, x *events.AttemptStarted) bool {
+		x.CompleteBy = x.CompleteBy.Add(time.Second)
+		return x.CompleteBy.Year() > 1
+	})},
 	{"wait: another step", "", true, fact(func(f *forger, n *entry, x *events.AttemptWaiting) bool {
 		x.Step = another(f.before[n], x.Step)
 		return x.Step != ""

@@ -29,29 +29,29 @@ var likely = []string{"event dropped", "at of what arms a timer", "cause: anothe
 const ofNoTask = "none"
 
 const (
-	forgedWorlds      = 6
-	forgedWorldsQuick = 1
-	forgedMany        = 60  // number of forgeries from which the detected share is significant
-	forgedAll         = 500 // number of graphs from which each forgery can be applied
+	forgedRuns      = 6
+	forgedRunsQuick = 1
+	forgedMany      = 60  // number of forgeries from which the detected share is significant
+	forgedAll       = 500 // number of graphs from which each forgery can be applied
 )
 
 // TestForgedHistoriesAreFound changes one thing in a valid log of random graphs. All hashes, numbers and offsets stay
 // consistent. verify must report the change for its task. -graphs sets the number of graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
-	worlds, seed := forgedWorlds, rand.Uint64()>>16
+	runs, seed := forgedRuns, rand.Uint64()>>16
 	if !suite.All() || raced {
-		worlds = forgedWorldsQuick
+		runs = forgedRunsQuick
 	}
 	if *seedFlag != 0 {
-		seed, worlds = *seedFlag, 1
+		seed, runs = *seedFlag, 1
 	}
 	if *graphsFlag > 0 {
-		worlds = *graphsFlag / flowWorlds
+		runs = *graphsFlag / graphsPerScenario
 	}
-	all := slices.Concat(forgedEvents, forgedInputs, forgedFields)
+	all := slices.Concat(forgedEvents, forgedRepeats, forgedInputs, forgedFields)
 	scores := make([]forgedScore, len(all))
-	for n := range worlds {
-		w := newFlowWorld(t, seed+uint64(n))
+	for n := range runs {
+		w := newFlowScenario(t, seed+uint64(n))
 		w.cluster.now = ticking(w.clock)
 		w.play()
 		good := evidenceOf(w)
@@ -70,9 +70,9 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 		tried += s.tried
 		t.Logf("%-64s %3d tried, %3d named; by the events alone %3d found", by.name, s.tried, s.named, s.alone)
 		switch few := slices.Contains(likely, by.name); {
-		case few && (s.named == 0 && s.tried >= forgedWorlds || s.tried >= forgedMany && s.named*3 < s.tried*2), !few && s.missed != nil:
+		case few && (s.named == 0 && s.tried >= forgedRuns || s.tried >= forgedMany && s.named*3 < s.tried*2), !few && s.missed != nil:
 			t.Errorf("%s: %s", by.name, strings.Join(s.missed, "\n"))
-		case s.tried == 0 && worlds >= forgedAll:
+		case s.tried == 0 && runs >= forgedAll:
 			t.Errorf("%s: no log had a place for it", by.name)
 		}
 	}

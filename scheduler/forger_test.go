@@ -27,8 +27,8 @@ type entry struct {
 	prev bool // seal keeps e.Prev
 }
 
-// evidenceOf returns the output of a world.
-func evidenceOf(w *flowWorld) *evidence {
+// evidenceOf returns the output of a scenario.
+func evidenceOf(w *flowScenario) *evidence {
 	x := &evidence{dead: w.cluster.all(ns.Deadletters()), alerts: w.cluster.all(ns.Alerts()), end: w.clock.Now()}
 	for _, topic := range ns.InboxTopics() {
 		x.inputs = append(x.inputs, w.cluster.all(topic)...)

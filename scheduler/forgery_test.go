@@ -126,6 +126,8 @@ func (f *forger) exchange(task, a, b string) {
 			x.Step = to
 		case *events.AttemptExpired:
 			x.Step = to
+		case *events.AttemptProgressed:
+			x.Step = to
 		case *events.AttemptWaiting:
 			x.Step = to
 		case *events.RunErrored:

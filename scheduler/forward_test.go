@@ -19,6 +19,7 @@ func inboxRecords(task string) map[events.Inbox]events.Record {
 		events.Replies:    (&events.Reply{Task: task, Ref: ref, Token: testToken(task, ref), Outcome: events.Completed, Body: []byte("{}")}).Record(ns, "test"),
 		events.Recoveries: (&events.Recovery{Task: task, Timer: 2, Action: events.ActionUndo}).Record(ns, "test", -1),
 		events.Controls:   control.Record(ns, "test"),
+		events.Signals:    (&events.Signal{Task: task, Name: "approved", ID: "1"}).Record(ns, "test"),
 	}
 }
 
@@ -67,9 +68,10 @@ func TestPlacement(t *testing.T) {
 // forRecordOf returns a worker of all partitions and the id of a task of the first one. The task exists, unless the
 // inbox is for submissions. No offset is committed yet.
 func (s *site) forRecordOf(inbox events.Inbox) (w *worker, task string) {
+	s.catalog.unread = append(s.catalog.unread, waitsForSignal(s.t))
 	w, task = s.worker(s.cluster.join(0, 1)), s.ofPartition(0, "t")
 	if inbox != events.Tasks {
-		s.submit("w", task)
+		s.submit(map[bool]string{true: "sign", false: "w"}[inbox == events.Signals], task)
 		s.drain(w)
 	}
 	s.committed = nil

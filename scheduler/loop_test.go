@@ -449,7 +449,10 @@ type counted struct {
 func (c *counted) Discard() { c.back(); c.Tasks.Discard() }
 
 // failingHistory fails each read.
-type failingHistory struct{ err error }
+type failingHistory struct {
+	History
+	err error
+}
 
 func (h failingHistory) Read(context.Context, string, int32, int64, func([]events.Record) error) (int64, error) {
 	return 0, h.err
@@ -463,7 +466,7 @@ func (h failingHistory) ReadLast(context.Context, string, int32, int64, func([]e
 func TestRestoreErrorSurfaces(t *testing.T) {
 	s := newSite(t, 1)
 	gone := errors.New("offset out of range")
-	s.cfg.History = failingHistory{gone}
+	s.cfg.History = failingHistory{err: gone}
 	w := s.worker(s.cluster.join(0))
 	var err error
 	for range maxTurns {

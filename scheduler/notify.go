@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/listener"
 )
 
@@ -80,10 +81,7 @@ func Notify(ctx context.Context, cfg NotifierConfig) error {
 				return err
 			}
 			cfg.Listener.WorkerFailed(cfg.Source, err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(reopenNotifierAfter):
-			}
+			_ = backoff.Sleep(ctx, reopenNotifierAfter)
 		}
 	}
 	return nil

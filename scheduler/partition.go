@@ -21,9 +21,12 @@ type partition struct {
 	runnable       runnable
 	stopsReported  map[string]struct{} // stopped tasks with a dead letter for a recovery; may be nil
 	assignedAt     time.Time
+	submissions    submissionsRead
 	// confirmation tracks which events aren't confirmed to be in the log.
 	confirmation confirmation
 	loading      chan struct{} // closed when the load of finished tasks has ended; nil: no load
+	histories    Histories     // processed tasks that were read for commands that aren't decided yet
+	stopReading  func()        // ends a read of histories; nil: none is running
 }
 
 // ready reports whether the partition is restored, so that it may decide.
@@ -37,6 +40,7 @@ func (p *partition) accept(s *speculation, next int64) {
 		p.runnable.update(t)
 	}
 	p.tasks.Accept(tasks, s.state, next)
+	p.submissions.add(s.submissions)
 	p.confirmation.add(Accepted{next - 1, s.state.At})
 }
 
@@ -97,6 +101,8 @@ func (w *worker) reconcile(ctx context.Context) error {
 			if err := w.finishLoad(r); err != nil {
 				return err
 			}
+		case r := <-w.historyResults:
+			w.finishReadingHistories(r)
 		default:
 			return nil
 		}
@@ -110,6 +116,9 @@ func (w *worker) dropPartition(p *partition) {
 	delete(w.health.flows, p.id)
 	delete(w.refusedInRow, p.id)
 	w.tooLarge.removePartition(p.id)
+	if p.stopReading != nil {
+		p.stopReading()
+	}
 	w.cfg.Listener.Lost(p.id)
 	if p.tasks != nil {
 		if p.loading != nil {

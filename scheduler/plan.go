@@ -52,7 +52,7 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 // sameStep compares two steps without attempts and times, since a task uses those of its own plan. It doesn't compare
 // encoded forms either, since another build may encode them differently.
 func sameStep(a, b events.PlanStep) bool {
-	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || !slices.Equal(a.Needs, b.Needs) {
+	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
 	if (a.Repeat == nil) != (b.Repeat == nil) || !sameOther(a.Check, b.Check) {
@@ -78,10 +78,13 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
-		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Pivot: s.Pivot}
-		if steps[i].StepKind.CallsAgent() {
-			within, retry := def.Effective(i)
+		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Catch: slices.Clone(s.Catch), Pivot: s.Pivot, Signal: s.Signal}
+		switch within, retry := def.Effective(i); {
+		case steps[i].StepKind.CallsAgent():
 			steps[i].Attempts, steps[i].RetryCodes = attempts(within, retry), retryCodes(retry)
+			steps[i].Attempts.Heartbeat, _ = def.Heartbeats(i)
+		case s.CompleteWithin != nil:
+			steps[i].Attempts.CompleteWithin = within
 		}
 		if r := s.Repeat; r != nil {
 			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
@@ -96,6 +99,7 @@ func planOf(p *workflow.Program) *events.Plan {
 			}
 			within, retry := def.EffectiveUndo(i)
 			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
+			_, steps[i].Undo.Attempts.Heartbeat = def.Heartbeats(i)
 		}
 		if c := s.Check; c != nil {
 			within, retry := def.EffectiveCheck(i)
@@ -134,10 +138,16 @@ func (d *decider) advance() {
 	}
 }
 
-// advanceSteps starts every step that is ready, in the plan's order. A skipped step may make others ready. After the
-// task's complete-by no step starts: an agent would drop the request, and its effect would count as unknown. The task's
-// timer is due then and decides.
+// advanceSteps starts every step that is ready, in the plan's order. A step that is skipped or caught, or takes a signal
+// that is there already, may make others ready. After the task's complete-by no step starts: an agent would drop the
+// request, and its effect would count as unknown. The task's timer is due then and decides.
 func (d *decider) advanceSteps() {
+	if d.advancing {
+		return // a step was caught as it started: the loop below goes on
+	}
+	d.advancing = true
+	defer func() { d.advancing = false }()
+	d.resumeCatches()
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
@@ -148,17 +158,17 @@ func (d *decider) advanceSteps() {
 			}
 			if d.Task.Steps[i].State == events.StepPending && known.allDone(d.Task, i) {
 				d.startOrSkip(i, &held)
-				progress = progress || d.Task.Steps[i].State == events.StepSkipped
+				progress = progress || isDone(d.Task.Steps[i].State)
 			}
 		}
 	}
-	if d.Task.State == events.StateProcessing && stepsDone(d.Task) {
+	if d.Task.State == events.StateProcessing && !d.needDefinitions && stepsDone(d.Task) {
 		d.completeTask()
 	}
 }
 
-// doneAncestors caches which steps are done, together with all their ancestors. No step is undone while others start,
-// so the cache stays valid for a decision.
+// doneAncestors caches which steps are done, together with all their ancestors. No step that is done is undone while
+// others start, so the cache stays valid for a decision.
 type doneAncestors [workflow.MaxSteps]bool
 
 // allDone reports whether all ancestors of a step are done. Checking its direct needs isn't enough: an operator may
@@ -189,7 +199,9 @@ func ancestorsDone(t *events.Task, i int) bool {
 	return known.allDone(t, i)
 }
 
-func isDone(s events.StepState) bool { return s == events.StepCompleted || s == events.StepSkipped }
+func isDone(s events.StepState) bool {
+	return s == events.StepCompleted || s == events.StepSkipped || s == events.StepCaught
+}
 
 func stepsDone(t *events.Task) bool {
 	for i := range t.Steps {
@@ -202,6 +214,9 @@ func stepsDone(t *events.Task) bool {
 
 // startOrSkip starts a step, or skips it. held caches the conditions that evaluated to true in this decision.
 func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
+	if d.Task.Steps[i].IsChecking() { // resubmitted meanwhile: the answer decides
+		return
+	}
 	if !d.loadProgram() {
 		d.failRun(i, events.Do, d.definitionError())
 		return
@@ -285,10 +300,16 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	case fresh:
 		f.Input = input
 	}
-	by := d.attemptDeadline(i, k)
-	d.emit(f, by, d.policyOf(i, f))
+	by, rule := d.attemptDeadline(i, k), d.Task.Plan.AttemptsOf(i, k)
+	if rule.Heartbeat > 0 {
+		f.CompleteBy = by
+	}
+	d.emit(f, rule.SilenceEnds(d.now, by), d.policyOf(i, f))
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
-		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Value: value}
+		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Heartbeat: rule.Heartbeat, Value: value}
+	if run != nil {
+		q.Progress = run.Progress
+	}
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }
 
@@ -340,10 +361,10 @@ func gcd(a, b int64) int64 {
 }
 
 // attemptDeadline returns the complete-by of an attempt. It is limited by the attempt's complete_within and by the
-// task's complete-by. An undo is limited by its complete_within only.
+// task's complete-by. An undo, and a check before it, are limited by their complete_within only.
 func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
-	if (k == events.Do || k == events.Check && d.Task.State == events.StateProcessing) && d.Task.CompleteBy.Before(by) {
+	if (k == events.Do || k == events.Check && !d.precedesUndo(i)) && d.Task.CompleteBy.Before(by) {
 		by = d.Task.CompleteBy
 	}
 	return by
@@ -422,23 +443,24 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 	return value, nil
 }
 
-// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time.
+// advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time. Undos that have
+// begun come first: resubmitted ones, and those of steps that were being caught.
 func (d *decider) advanceUndo() {
-	for i := range d.Task.Steps {
-		s := d.Task.Steps[i]
-		if s.State == events.StepRunning || s.IsChecking() {
+	begun := -1
+	for i, s := range d.Task.Steps {
+		switch {
+		case s.State == events.StepRunning, s.IsChecking():
 			return
+		case s.Undo == nil:
+		case s.Undo.State == events.StepRunning, s.Undo.State == events.StepFailed, s.Undo.State == events.StepWaiting:
+			return
+		case s.Undo.State == events.StepPending && begun < 0:
+			begun = i
 		}
-		if u := s.Undo; u != nil {
-			switch u.State {
-			case events.StepRunning, events.StepFailed, events.StepWaiting:
-				return
-			case events.StepPending: // resubmitted
-				d.startAttempt(i, events.Undo)
-				return
-			default: // it has ended
-			}
-		}
+	}
+	if begun >= 0 {
+		d.startAttempt(begun, events.Undo)
+		return
 	}
 	if i, ok := nextUndo(d.Task); ok {
 		d.startAttempt(i, events.Undo)

@@ -56,6 +56,11 @@ type History interface {
 	Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error)
 	// ReadLast reads the last n offsets. all reports whether that was the whole partition.
 	ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error)
+	// ReadRange reads the committed records of the offsets [from, to), and perhaps later ones. It fences no transaction:
+	// one that stays open is an error.
+	ReadRange(ctx context.Context, topic string, p int32, from, to int64, fn func([]events.Record) error) error
+	// OffsetsAt returns the first offset of a partition, and its first offset with a timestamp at or after an instant.
+	OffsetsAt(ctx context.Context, topic string, p int32, at time.Time) (start, after int64, err error)
 }
 
 // Tasks is the projection of one partition's tasks. Active tasks are in memory, all tasks are on disk. One goroutine

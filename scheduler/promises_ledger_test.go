@@ -147,10 +147,10 @@ func (l *ledger) effects(step string) (keys []string) {
 	return keys
 }
 
-// checkWorld compares the effects in the ledger with an ended task (P6, P7). A completed step has one effect, under its
+// checkLedger compares the effects in the ledger with an ended task (P6, P7). A completed step has one effect, under its
 // key. An undone step has none. No step has two. It ignores steps that an operator released, or whose reply wasn't sent
 // by a service.
-func (w *world) checkWorld() {
+func (w *scenario) checkLedger() {
 	for i := range w.fold.Steps {
 		s, p := w.fold.Steps[i], &w.fold.Plan.Steps[i]
 		if w.settled[p.ID] || !p.StepKind.CallsAgent() {
@@ -164,6 +164,8 @@ func (w *world) checkWorld() {
 			w.failf("step %q completed under the key %s; effects: %q", p.ID, s.Key, keys)
 		case s.State == events.StepUndone && len(keys) > 0:
 			w.failf("step %q was undone, and its effect is there: %q", p.ID, keys)
+		case s.State == events.StepCaught && p.Undo != nil && len(keys) > 0:
+			w.failf("the error of step %q was caught, and its effect is there: %q", p.ID, keys)
 		case s.State == events.StepSkipped && len(keys) > 0:
 			w.failf("step %q was skipped, and its effect is there: %q", p.ID, keys)
 		case w.fold.Ending != "" && !w.leftBehind && p.Undo != nil && len(keys) > 0 && !(w.fold.Keep && s.State == events.StepCompleted):
@@ -182,13 +184,14 @@ type undoing struct {
 type effect struct {
 	completed, unknown bool
 	running            bool
+	catching           bool   // its undo began while the task went on
 	startedAt          uint64 // sequence number of the last start
 	completedAt        uint64
 }
 
 // expectedUndo returns the order of the undo: first steps with an unknown effect, the last started first; then
 // completed steps, the last completed first.
-func (w *world) expectedUndo() []string {
+func (w *scenario) expectedUndo() []string {
 	if w.undo.made {
 		return w.undo.left
 	}
@@ -199,7 +202,7 @@ func (w *world) expectedUndo() []string {
 		switch x := w.effects[p.ID]; {
 		case x.running:
 			w.failf("undo begins while step %q runs", p.ID)
-		case p.Undo == nil:
+		case p.Undo == nil, x.catching: // an undo that has begun isn't in the order
 		case x.completed && !w.fold.Keep:
 			completed = append(completed, p.ID)
 		case x.unknown && !x.completed:
@@ -222,24 +225,30 @@ func (w *world) expectedUndo() []string {
 }
 
 // undoBegins is called when the undo of a step starts, or can't start. It checks that this step is the next one.
-func (w *world) undoBegins(step string) {
+func (w *scenario) undoBegins(step string) {
+	if w.catches(step) {
+		return
+	}
 	if left := w.expectedUndo(); len(left) == 0 || left[0] != step {
 		w.failf("step %q is undone; in order are %q", step, left)
 	}
 }
 
 // undoEnds is called when the undo of a step is done or was released.
-func (w *world) undoEnds(step string) {
+func (w *scenario) undoEnds(step string) {
+	if w.effects[step].catching {
+		return
+	}
 	if i := slices.Index(w.expectedUndo(), step); i >= 0 {
 		w.undo.left = slices.Delete(w.undo.left, i, i+1)
 	}
 }
 
 // luck draws the outcome of a call. Most calls succeed, since few tasks would get far otherwise.
-func (w *world) luck() int { return max(0, w.IntN(18)-8) }
+func (w *scenario) luck() int { return max(0, w.IntN(18)-8) }
 
 // nothingLeft checks that an undone task has no undo left.
-func (w *world) nothingLeft(state events.TaskState) {
+func (w *scenario) nothingLeft(state events.TaskState) {
 	if left := w.expectedUndo(); len(left) > 0 {
 		w.failf("the task is %s before %q are undone", state, left)
 	}

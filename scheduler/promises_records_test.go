@@ -8,7 +8,7 @@ import (
 )
 
 // checkRecords checks the records of a decision against its events.
-func (w *world) checkRecords(d *Decision) {
+func (w *scenario) checkRecords(d *Decision) {
 	if (d.Ignored != "" || d.Unusable != nil) && len(d.Events) > 0 {
 		w.failf("ignored (%q) or unusable (%v), and yet events: %v", d.Ignored, d.Unusable, d.Events)
 	}
@@ -66,7 +66,7 @@ func (w *world) checkRecords(d *Decision) {
 }
 
 // notification formats a notification as "<ce_id> <status>".
-func (w *world) notification(r *events.Record) string {
+func (w *scenario) notification(r *events.Record) string {
 	n, err := events.DecodeNotification(r)
 	if err != nil {
 		w.failf("%v", err)

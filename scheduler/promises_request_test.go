@@ -8,7 +8,7 @@ import (
 )
 
 // checkRequest finds and checks the one request of a started attempt.
-func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
+func (w *scenario) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Event) {
 	ref := events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}
 	id := events.RequestID("t", ref)
 	var found []*events.Record
@@ -30,7 +30,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 	if f.TokenHash != events.TokenHash("t", ref, q.Token) {
 		w.failf("attempt %s has the token hash %q, its request the token %q", id, f.TokenHash, q.Token)
 	}
-	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(e.Due) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
+	if q.IdempotencyKey != f.Key || !q.CompleteBy.Equal(f.EndsBy(e)) || q.Operation != operation || r.Topic != topic || f.Agent != agent || !json.Valid(q.Value) {
 		w.failf("attempt %s is asked for by %+v, to %s", id, q, r.Topic)
 	}
 	n, last := w.requests[agent], w.run(events.Slot{Step: f.Step, Kind: f.Kind})
@@ -46,7 +46,7 @@ func (w *world) checkRequest(d *Decision, f *events.AttemptStarted, e *events.Ev
 }
 
 // checkValue checks that all requests with one key have the same value, and that an undo names the step to undo.
-func (w *world) checkValue(q *events.Request) {
+func (w *scenario) checkValue(q *events.Request) {
 	for _, before := range w.sent {
 		if q.Ref.Kind != events.Check && before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
 			w.failf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)

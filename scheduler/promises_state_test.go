@@ -9,7 +9,7 @@ import (
 
 // checkState compares the state after a decision with the fold of the records, and checks the invariants of every
 // state.
-func (w *world) checkState(wrote bool) {
+func (w *scenario) checkState(wrote bool) {
 	got := encode(w.task)
 	if !wrote {
 		if got != w.encoded {
@@ -45,7 +45,7 @@ func (w *world) checkState(wrote bool) {
 }
 
 // checkStored checks that the projections' encodings are decoded unchanged.
-func (w *world) checkStored() {
+func (w *scenario) checkStored() {
 	t, err := events.DecodeTask([]byte(w.encoded))
 	if err != nil || encode(t) != w.encoded {
 		w.failf("the stored form of %s reads back as %s, %v", w.encoded, encode(t), err)
@@ -61,7 +61,7 @@ func (w *world) checkStored() {
 }
 
 // ownTimers returns the task's armed timers. It checks that every running attempt has one, at its complete-by.
-func (w *world) ownTimers() map[events.Slot]events.Timer {
+func (w *scenario) ownTimers() map[events.Slot]events.Timer {
 	own := map[events.Slot]events.Timer{}
 	if w.task.Timer.Armed() {
 		own[events.Slot{}] = w.task.Timer
@@ -77,7 +77,7 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 				own[slot] = run.Timer
 			}
 			running := run.State == events.StepRunning && w.task.Open()
-			if running && (!run.Timer.Armed() || !run.Timer.Due.Equal(run.CompleteBy)) {
+			if running && (!run.Timer.Armed() || run.Timer.Due.After(run.CompleteBy) || w.task.Plan.AttemptsOf(i, k).Heartbeat == 0 && !run.Timer.Due.Equal(run.CompleteBy)) {
 				w.failf("%v runs until %s; its timer: %+v", slot, run.CompleteBy, run.Timer)
 			}
 			if w.task.State == events.StateError && !running && run.Timer.Armed() {
@@ -90,7 +90,7 @@ func (w *world) ownTimers() map[events.Slot]events.Timer {
 
 // rebuild folds all records from the start. The task, a supervisor's timers, the index's row and the partition's state
 // must equal the live ones.
-func (w *world) rebuild() {
+func (w *scenario) rebuild() {
 	w.counts["rebuilds from zero"]++
 	var t *events.Task
 	var timers events.Timers

@@ -15,9 +15,9 @@ import (
 // maxRecordBytes is the largest record that Kafka takes by default.
 const maxRecordBytes = 1_000_012
 
-// world is one task with its agents, supervisor and operators. It learns about the task only from the records of
+// scenario is one task with its agents, supervisor and operators. It learns about the task only from the records of
 // decisions, and checks each decision against them.
-type world struct {
+type scenario struct {
 	dice       // of the current move
 	h          *history
 	definition *workflow.Definition
@@ -50,6 +50,7 @@ type world struct {
 	effects  map[string]*effect
 	runs     map[events.Slot]*ran
 	waitEnds map[string]time.Time // of running waits, by step
+	heard    heard
 	ledger   *ledger
 	undo     undoing
 	// settled contains the steps whose effect the ledger doesn't know: an operator released them, or a reply was
@@ -72,25 +73,26 @@ type ran struct {
 	about     int   // of a check: the attempt of the step that it is about
 	checked   int   // of a check: the attempt of the step that the last one that ended is about
 	nextCall  time.Time
+	reported  time.Time // when the last progress was recorded
 }
 
 // broken is a broken promise. Its format identifies it.
 type broken struct{ format, text string }
 
-func (w *world) failf(format string, args ...any) {
+func (w *scenario) failf(format string, args ...any) {
 	panic(broken{format, fmt.Sprintf(format, args...)})
 }
 
 // say records a move for the report of a failure.
-func (w *world) say(format string, args ...any) {
+func (w *scenario) say(format string, args ...any) {
 	if w.tell {
 		w.told = append(w.told, fmt.Sprintf("%8s  ", w.now.Sub(start).Truncate(time.Millisecond))+fmt.Sprintf(format, args...))
 	}
 }
 
-func newWorld(h *history, d *workflow.Definition, tell bool) *world {
-	w := &world{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
-		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, settled: map[string]bool{},
+func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
+	w := &scenario{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
+		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, heard: heard{received: map[string]bool{}}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	w.ledger.repeats = w.repeats
@@ -117,12 +119,12 @@ func newWorld(h *history, d *workflow.Definition, tell bool) *world {
 }
 
 // forget removes the plans of the definitions, which would stay cached forever otherwise.
-func (w *world) forget() {
+func (w *scenario) forget() {
 	plans.Delete(w.program)
 	plans.Delete(w.other)
 }
 
-func (w *world) claim() {
+func (w *scenario) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
 	r := e.Record(events.DefaultNamespace, "test", 0, e.Seal(nil))
 	w.records = append(w.records, r)
@@ -133,7 +135,7 @@ func (w *world) claim() {
 }
 
 // clock returns the time of a decision as a worker does: never before the partition's last decision.
-func (w *world) clock() time.Time {
+func (w *scenario) clock() time.Time {
 	if w.now.Before(w.part.At) {
 		return w.part.At
 	}
@@ -141,7 +143,7 @@ func (w *world) clock() time.Time {
 }
 
 // Program implements Definitions.
-func (w *world) Program(name string, version int) (*workflow.Program, bool) {
+func (w *scenario) Program(name string, version int) (*workflow.Program, bool) {
 	if w.gone && w.h.another && w.task != nil {
 		return w.other, true
 	}
@@ -150,7 +152,7 @@ func (w *world) Program(name string, version int) (*workflow.Program, bool) {
 }
 
 // decide decodes one input from its record, decides on it, checks the decision, and applies it.
-func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
+func (w *scenario) decide(inbox events.Inbox, r events.Record) (events.Input, Decision) {
 	w.counts["commands"]++
 	w.offset++
 	r.Partition, r.Offset = 0, w.offset
@@ -178,13 +180,16 @@ func (w *world) decide(inbox events.Inbox, r events.Record) (events.Input, Decis
 }
 
 // take applies a decision.
-func (w *world) take(d *Decision) {
+func (w *scenario) take(d *Decision) {
 	w.verified(false)
 	w.task = d.Task
 	w.checkState(len(d.Events) > 0)
+	if w.task != nil {
+		w.noneWaits()
+	}
 }
 
-func (w *world) env() *Env {
+func (w *scenario) env() *Env {
 	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests}
 	if w.h.busy {
 		env.Slots = slotsOf{w.free, w.waiting()}
@@ -194,7 +199,7 @@ func (w *world) env() *Env {
 
 // decideBy makes a decision several times, and checks that the results are equal. Each time it uses another copy of the
 // task: a clone, as in a transaction, or a decoded one, as after a read from the store.
-func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
+func (w *scenario) decideBy(env *Env, decide func(*events.Task) Decision) Decision {
 	d := decide(w.task.Clone())
 	if d.NeedDefinitions {
 		if d.Events != nil || d.Records != nil || d.Task != nil || d.Ignored != "" || d.Unusable != nil {
@@ -223,7 +228,7 @@ func (w *world) decideBy(env *Env, decide func(*events.Task) Decision) Decision 
 }
 
 // checkFinished checks that the stored form of a finished task leads to the same decision as the whole task.
-func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
+func (w *scenario) checkFinished(in events.Input, cause events.Cause, env *Env, d *Decision) {
 	if w.task == nil || w.task.Open() {
 		return
 	}
@@ -233,13 +238,43 @@ func (w *world) checkFinished(in events.Input, cause events.Cause, env *Env, d *
 		w.failf("what is kept of a finished task can't be read: %v", err)
 	}
 	k := Decide(kept, in, cause, env)
+	if len(d.Events) > 0 {
+		w.checkReopened(in, cause, env, d, k.NeedHistory)
+		return
+	}
 	if len(k.Events)+len(d.Events) > 0 || k.Ignored != d.Ignored || !reflect.DeepEqual(k.Unusable, d.Unusable) || !slices.EqualFunc(k.Records, d.Records, sameRecord) {
 		w.failf("on a finished task is decided %+v, on what is kept of it %+v", *d, k)
 	}
 }
 
+// checkReopened checks that an undo of a processed task is decided alike on the stored form, once the task's events were
+// read again.
+func (w *scenario) checkReopened(in events.Input, cause events.Cause, env *Env, d *Decision, needed bool) {
+	x, ok := in.(*events.Control)
+	if !ok || x.Command != events.UndoTask || !x.Processed || w.task.State != events.StateProcessed || !needed {
+		w.failf("%T of a finished task in state %s leads to events; its history is needed: %v", in, w.task.State, needed)
+	}
+	w.counts["processed tasks undone"]++
+	var fold events.Fold
+	for i := range w.records {
+		if r := &w.records[i]; string(r.Key) == w.task.ID && (fold.Task == nil || fold.Task.Seq < w.task.Seq) {
+			if _, err := fold.Add(r); err != nil {
+				w.failf("%v", err)
+			}
+		}
+	}
+	kept, err := events.DecodeTask(w.task.Finished().Encode())
+	if err != nil {
+		w.failf("%v", err)
+	}
+	env.Histories = Histories{w.task.ID: {Task: fold.Task}}
+	if k := Decide(kept, in, cause, env); !slices.EqualFunc(k.Records, d.Records, sameRecord) || encode(k.Task) != encode(d.Task) {
+		w.failf("on a processed task is decided\n%v\non what is kept of it, and its history,\n%v", d.Records, k.Records)
+	}
+}
+
 // verified checks that package verify finds no fault in the records. Some faults only show at the end.
-func (w *world) verified(end bool) {
+func (w *scenario) verified(end bool) {
 	if !end && w.verify.Broken() == 0 {
 		return
 	}
@@ -250,7 +285,7 @@ func (w *world) verified(end bool) {
 }
 
 // count counts the results of a decision.
-func (w *world) count(d *Decision) {
+func (w *scenario) count(d *Decision) {
 	w.counts["events"] += len(d.Events)
 	switch {
 	case d.Unusable != nil:
@@ -267,7 +302,7 @@ func (w *world) count(d *Decision) {
 const mostEarly = 100 * time.Millisecond
 
 // checkRecovery checks that a recovery with an effect names an armed timer that is due, within the clock tolerance.
-func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
+func (w *scenario) checkRecovery(r *events.Recovery, d *Decision) {
 	if len(d.Events) == 0 {
 		return
 	}
@@ -290,7 +325,7 @@ func (w *world) checkRecovery(r *events.Recovery, d *Decision) {
 // exceptions. The recovery only ends an attempt of a task that is held or being undone. Or it asks for a wait that is
 // over by now. Or the attempt was running during a hold, so its policy may be an older one that the state doesn't
 // contain. Then a cool-down may follow although the supervisor asked for the policy's on_error.
-func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
+func (w *scenario) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	if a.Policy.Timer == events.TimerAttempt && (w.task.State == events.StateError || w.task.State == events.StateUndoing && r.Kind == events.Do) {
 		return
 	}
@@ -300,7 +335,7 @@ func (w *world) checkAction(r *events.Recovery, a *events.Armed, d *Decision) {
 	want := a.Policy.Next("t", r.Step, r.Kind, a.Attempt, a.Timer.Due, d.Events[0].At)
 	late := want.Action == events.ActionRetry && r.Action == events.ActionWait
 	through := string(r.Action) == a.Policy.OnError && a.Timer.Seq < w.task.Timer.Seq && want.CoolDown && coolsDown(d)
-	if r.Action != want.Action && !late && !through && !(r.Action.GivesUp() && want.Action.GivesUp()) {
+	if r.Action != want.Action && !late && !through {
 		w.failf("%+v was accepted; the policy calls for %s", *r, want.Action)
 	}
 }
@@ -326,7 +361,7 @@ func encode(t *events.Task) string {
 }
 
 // submit checks the decision on a submission.
-func (w *world) submit(s *events.Submission) {
+func (w *scenario) submit(s *events.Submission) {
 	was := w.task
 	w.replyTo = s.ReplyTo
 	w.say("submit %s", short(s.Input))
@@ -357,7 +392,7 @@ func (w *world) submit(s *events.Submission) {
 }
 
 // control checks that a control is answered once, with the sequence number of its first event or with a reason.
-func (w *world) control(x *events.Control) Decision {
+func (w *scenario) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
 	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
 	_, d := w.decide(events.Controls, x.Record(events.DefaultNamespace, "cli"))
@@ -385,7 +420,7 @@ func (w *world) control(x *events.Control) Decision {
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
 			w.failf("control %s was accepted as %d; its events: %v", x.ID, a.Seq, d.Events)
 		}
-		if x.Command == events.Release && others && len(d.Events) != 1 {
+		if x.Command == events.Release && others && len(d.Events) != 1 && !(x.As == events.StepUndone && len(d.Events) == 2 && isCaught(d.Events[1])) {
 			w.failf("step %q was released, another is in error, and the task continues: %v", x.Step, d.Events)
 		}
 		w.counts["controls accepted"]++
@@ -398,7 +433,7 @@ func (w *world) control(x *events.Control) Decision {
 }
 
 // othersInError reports whether a step other than but holds the task.
-func (w *world) othersInError(but string) bool {
+func (w *scenario) othersInError(but string) bool {
 	if w.task == nil {
 		return false
 	}
@@ -413,7 +448,7 @@ func (w *world) othersInError(but string) bool {
 }
 
 // checkEvent reads an event back from its record and folds it. It returns the notifications to expect.
-func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) {
+func (w *scenario) checkEvent(e *events.Event, r *events.Record) (toTell []string) {
 	r.Offset = int64(len(w.records)) + 1
 	w.records = append(w.records, *r)
 	got, err := events.DecodeEvent(r)
@@ -445,7 +480,7 @@ func (w *world) checkEvent(e *events.Event, r *events.Record) (toTell []string) 
 }
 
 // observe checks an event against the state before it and against earlier events.
-func (w *world) observe(e *events.Event) {
+func (w *scenario) observe(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.TaskReceived:
 		for i := range f.Plan.Steps {
@@ -460,9 +495,12 @@ func (w *world) observe(e *events.Event) {
 		}
 	case *events.TaskHeld:
 		w.interruptChecks()
+	case *events.RunCaught:
+		w.caught(f)
 	case *events.TaskUndoing: // ends all waits
 		w.interruptChecks()
 		w.undoingAllowed(f)
+		w.takeOver()
 		w.counts["waits interrupted"] += len(w.waitEnds)
 		clear(w.waitEnds)
 	case *events.TaskResumed:
@@ -483,7 +521,7 @@ func (w *world) observe(e *events.Event) {
 }
 
 // observeAttempt is observe for events of a run.
-func (w *world) observeAttempt(e *events.Event) {
+func (w *scenario) observeAttempt(e *events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:
 		w.started(e, f)
@@ -509,7 +547,10 @@ func (w *world) observeAttempt(e *events.Event) {
 		}
 		w.endedBy(f.Step, f.Kind, f.Error.Code)
 		w.ended(f.Step, f.Kind, f.Effect != events.EffectNone)
+	case *events.AttemptProgressed:
+		w.progressed(e, f)
 	case *events.AttemptExpired:
+		w.expired(f)
 		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
@@ -536,6 +577,8 @@ func (w *world) observeAttempt(e *events.Event) {
 			w.failf("the wait of step %q, which ends at %s, ended at %s", f.Step, end, e.At)
 		}
 		delete(w.waitEnds, f.Step)
+	case *events.TaskSignalled, *events.SignalStarted, *events.SignalCompleted:
+		w.observeSignal(e)
 	case *events.RunErrored:
 		w.unanswered(f.Step, f.Kind)
 		if w.callsEnd(f); f.Kind == events.Undo {
@@ -550,12 +593,12 @@ func (w *world) observeAttempt(e *events.Event) {
 }
 
 // afterAncestors checks that a step has no event before all of its ancestors are done.
-func (w *world) afterAncestors(step, what string) {
+func (w *scenario) afterAncestors(step, what string) {
 	seen := map[int]bool{}
 	var visit func(int)
 	visit = func(i int) {
 		for _, n := range w.fold.Plan.Steps[i].Needs {
-			if s := w.fold.Steps[n].State; s != events.StepCompleted && s != events.StepSkipped {
+			if s := w.fold.Steps[n].State; !isDone(s) {
 				w.failf("step %q is %s while step %q, which it comes after, is %s", step, what, w.fold.Plan.Steps[n].ID, s)
 			}
 			if !seen[n] {
@@ -565,107 +608,4 @@ func (w *world) afterAncestors(step, what string) {
 		}
 	}
 	visit(w.index(step))
-}
-
-// ended records that an attempt ended without success. unknown says that it may have had an effect.
-func (w *world) ended(step string, k events.Kind, unknown bool) {
-	if k == events.Do {
-		x := w.effects[step]
-		x.running, x.unknown = false, x.unknown || unknown
-	}
-}
-
-func (w *world) index(step string) int {
-	i, ok := w.fold.Plan.Step(step)
-	if !ok {
-		w.failf("an event of step %q, which the plan hasn't", step)
-	}
-	return i
-}
-
-func (w *world) run(s events.Slot) *ran {
-	if w.runs[s] == nil {
-		w.runs[s] = &ran{}
-	}
-	return w.runs[s]
-}
-
-// counted checks the budget against the observed attempts.
-func (w *world) counted(s events.Slot) {
-	r := w.run(s)
-	if r.final {
-		w.failf("an attempt at %v after an error whose code isn't retried", s)
-	}
-	r.attempts++
-	rule := w.fold.Plan.AttemptsOf(w.index(s.Step), s.Kind)
-	most := rule.MaxAttempts
-	if rule.CoolDown > 0 {
-		most++
-	}
-	if r.attempts > most {
-		w.failf("attempt %d of %v; at most %d", r.attempts, s, most)
-	}
-}
-
-// started checks that an attempt starts only in a task that continues, with time left, and with the right key.
-func (w *world) started(e *events.Event, f *events.AttemptStarted) {
-	want := events.StateProcessing
-	w.askedBefore(e, f)
-	if f.Kind == events.Check {
-		want = w.checkBegins(f)
-	} else if f.Kind == events.Undo {
-		want = events.StateUndoing
-		if x := w.effects[f.Step]; !x.completed && !x.unknown {
-			w.failf("undo of step %q, of which nothing happened", f.Step)
-		}
-		if x := w.effects[f.Step]; w.fold.Keep && x.completed {
-			w.failf("undo of step %q, which was to be kept", f.Step)
-		}
-		w.undoBegins(f.Step)
-	} else {
-		w.afterAncestors(f.Step, "started")
-		w.callBegins(e, f.Step)
-		x := w.effects[f.Step]
-		x.running, x.startedAt = true, e.Seq
-	}
-	if w.fold.State != want {
-		w.failf("%s of step %q begins in state %s", f.Kind, f.Step, w.fold.State)
-	}
-	if !e.Due.After(e.At) {
-		w.failf("%s of step %q begins at %s with complete-by %s", f.Kind, f.Step, e.At, e.Due)
-	}
-	s := events.Slot{Step: f.Step, Kind: f.Kind}
-	w.counted(s)
-	r := w.run(s)
-	if r.key != "" && (r.key == f.Key) == r.renewable {
-		w.failf("the key of %v goes from %s to %s; renewable: %v", s, r.key, f.Key, r.renewable)
-	}
-	r.key, r.rejected, r.renewable = f.Key, false, false
-	for other, o := range w.runs {
-		if other != s && o.key == f.Key {
-			w.failf("%v and %v have the same key", s, other)
-		}
-	}
-}
-
-// resumed resets the budgets of all runs that aren't running.
-func (w *world) resumed() {
-	for s, r := range w.runs {
-		run := w.fold.Run(w.index(s.Step), s.Kind)
-		if run == nil || run.State == events.StepRunning || (s.Kind == events.Undo) != (w.fold.Ending != "") {
-			continue
-		}
-		r.attempts, r.final, r.calls, r.nextCall, r.about, r.checked = 0, false, 0, time.Time{}, 0, 0
-		r.renewable = r.renewable || r.rejected
-	}
-}
-
-// undone checks that a step with an undo was undone if and only if wanted reports true for its effect.
-func (w *world) undone(wanted func(*effect) bool) {
-	for i := range w.fold.Steps {
-		p, s := &w.fold.Plan.Steps[i], w.fold.Steps[i]
-		if p.Undo != nil && wanted(w.effects[p.ID]) != (s.State == events.StepUndone) {
-			w.failf("the task has ended with step %q %s; its effect: %+v", p.ID, s.State, *w.effects[p.ID])
-		}
-	}
 }

@@ -21,7 +21,7 @@ func (s slotsOf) Waits(t *events.Task, step int, k events.Kind) bool {
 }
 
 // waiting returns the runs that are queued for their agent.
-func (w *world) waiting() map[runName]bool {
+func (w *scenario) waiting() map[runName]bool {
 	waits := map[runName]bool{}
 	if w.task == nil {
 		return waits
@@ -38,7 +38,7 @@ func (w *world) waiting() map[runName]bool {
 
 // turn gives a queued run a slot. The run starts or ends, unless the task has no time left. turn reports whether
 // anything was decided.
-func (w *world) turn() bool {
+func (w *scenario) turn() bool {
 	if w.task == nil || !w.task.Open() || !w.h.busy {
 		return false
 	}

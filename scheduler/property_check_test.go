@@ -76,7 +76,7 @@ func (l *ledger) noneBefore(q *events.Request, key string) {
 }
 
 // askedBefore checks that an unknown effect is asked about before the step is retried or undone (P23).
-func (w *world) askedBefore(e *events.Event, f *events.AttemptStarted) {
+func (w *scenario) askedBefore(e *events.Event, f *events.AttemptStarted) {
 	if f.Kind == events.Check || w.fold.Plan.Steps[w.index(f.Step)].Check == nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (w *world) askedBefore(e *events.Event, f *events.AttemptStarted) {
 }
 
 // checkBegins checks that only an unknown effect is asked about, and returns the state that the task must be in.
-func (w *world) checkBegins(f *events.AttemptStarted) events.TaskState {
+func (w *scenario) checkBegins(f *events.AttemptStarted) events.TaskState {
 	x, c := w.effects[f.Step], w.run(events.Slot{Step: f.Step, Kind: events.Check})
 	if !x.unknown || x.completed || x.running {
 		w.failf("a check of step %q, of which is known: %+v", f.Step, *x)
@@ -104,7 +104,7 @@ func (w *world) checkBegins(f *events.AttemptStarted) events.TaskState {
 }
 
 // checked applies the answer to a check.
-func (w *world) checked(e *events.Event, f *events.CheckCompleted) {
+func (w *scenario) checked(e *events.Event, f *events.CheckCompleted) {
 	w.counts["checks: "+string(f.Became)]++
 	c := w.run(events.Slot{Step: f.Step, Kind: events.Check})
 	c.checked = w.fold.Steps[w.index(f.Step)].Attempt
@@ -123,7 +123,7 @@ func (w *world) checked(e *events.Event, f *events.CheckCompleted) {
 }
 
 // unanswered counts a check that ended without an answer.
-func (w *world) unanswered(step string, k events.Kind) {
+func (w *scenario) unanswered(step string, k events.Kind) {
 	if k == events.Check {
 		w.counts["checks without an answer"]++
 		w.run(events.Slot{Step: step, Kind: k}).checked = w.fold.Steps[w.index(step)].Attempt
@@ -131,7 +131,7 @@ func (w *world) unanswered(step string, k events.Kind) {
 }
 
 // checkCheckValue checks that a check names the key and the input of the step's last attempt.
-func (w *world) checkCheckValue(q *events.Request) {
+func (w *scenario) checkCheckValue(q *events.Request) {
 	var v struct {
 		CheckOf struct {
 			Key   string `json:"idempotency_key"`
@@ -147,7 +147,7 @@ func (w *world) checkCheckValue(q *events.Request) {
 }
 
 // askedUnder returns the attempts at a step that were made under a key.
-func (w *world) askedUnder(step, key string) (refs []events.RequestRef) {
+func (w *scenario) askedUnder(step, key string) (refs []events.RequestRef) {
 	for _, q := range w.sent {
 		if q.Ref.Step == step && q.Ref.Kind == events.Do && q.IdempotencyKey == key {
 			refs = append(refs, q.Ref)
@@ -157,7 +157,7 @@ func (w *world) askedUnder(step, key string) (refs []events.RequestRef) {
 }
 
 // interruptChecks gives checks that a hold or an undo interrupts their whole budget again.
-func (w *world) interruptChecks() {
+func (w *scenario) interruptChecks() {
 	for s, r := range w.runs {
 		if s.Kind == events.Check {
 			r.about = 0
@@ -166,7 +166,7 @@ func (w *world) interruptChecks() {
 }
 
 // checkAbout gives a check its whole budget if it is about another attempt than the check before.
-func (w *world) checkAbout(step string, k events.Kind) {
+func (w *scenario) checkAbout(step string, k events.Kind) {
 	c, own := w.run(events.Slot{Step: step, Kind: k}), w.fold.Steps[w.index(step)].Attempt
 	if k == events.Check && c.about != own {
 		c.about, c.attempts, c.final = own, 0, false

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	flowGraphs      = 500
-	flowGraphsQuick = 200
-	flowWorlds      = 10 // graphs per world
-	flowMoves       = 60
-	flowPartitions  = 2
+	flowGraphs        = 500
+	flowGraphsQuick   = 200
+	graphsPerScenario = 10 // graphs per scenario
+	flowMoves         = 60
+	flowPartitions    = 2
 )
 
 // TestFlowOfRandomGraphs runs tasks of random graphs against one worker. Its agents have few slots, fail, recover and
@@ -37,11 +37,11 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 	}
 	seed := rand.Uint64() >> 16
 	if *seedFlag != 0 {
-		seed, graphs = *seedFlag, flowWorlds
+		seed, graphs = *seedFlag, graphsPerScenario
 	}
 	counts := map[string]int{}
-	for n := 0; n < graphs && !t.Failed(); n += flowWorlds {
-		w := newFlowWorld(t, seed+uint64(n/flowWorlds))
+	for n := 0; n < graphs && !t.Failed(); n += graphsPerScenario {
+		w := newFlowScenario(t, seed+uint64(n/graphsPerScenario))
 		w.play()
 		for what, k := range w.counts {
 			counts[what] += k
@@ -49,15 +49,15 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 	}
 	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "topics that came", "ended processed", "ended undone"} {
 		if counts[what] == 0 && graphs >= flowGraphsQuick {
-			t.Errorf("no world had any %s: %v", what, counts)
+			t.Errorf("no scenario had any %s: %v", what, counts)
 		}
 	}
 	tally.Add(t, "random graphs that flow through a worker", graphs)
 	t.Logf("%v", counts)
 }
 
-// flowWorld is a worker, its agents and its supervisor.
-type flowWorld struct {
+// flowScenario is a worker, its agents and its supervisor.
+type flowScenario struct {
 	dice
 	*site
 	seed   uint64
@@ -82,8 +82,8 @@ type flowWorld struct {
 	found map[runName]int
 }
 
-func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
-	w := &flowWorld{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
+func newFlowScenario(t *testing.T, seed uint64) *flowScenario {
+	w := &flowScenario{dice: newDice(seed), site: newSite(t, flowPartitions), seed: seed, counts: map[string]int{}, states: map[string]*events.Task{},
 		timers: map[string]*events.Timers{}, asked: map[string]int{}, again: map[string]time.Time{}, seen: map[int32]int{},
 		taken: map[string]map[int32]int{}, inherited: map[uint64]int{}, found: map[runName]int{}, open: map[string][]*events.Request{}, dead: map[string]bool{}}
 	for _, a := range agents {
@@ -91,8 +91,11 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 		w.taken[a] = map[int32]int{}
 	}
 	w.cfg.Capacity = w.drawCapacity()
-	for i := range flowWorlds {
+	for i := range graphsPerScenario {
 		g := drawGraph(w.dice, w.oneIn(6))
+		if d := newDice(seed ^ repeatSeed + uint64(i)); d.coin() {
+			g.repeat(d, false)
+		}
 		d, err := g.build()
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +109,7 @@ func newFlowWorld(t *testing.T, seed uint64) *flowWorld {
 }
 
 // drawCapacity draws the capacity flags of a process.
-func (w *flowWorld) drawCapacity() Capacity {
+func (w *flowScenario) drawCapacity() Capacity {
 	c := Capacity{Agents: map[string]int{}, Observe: w.coin()}
 	for _, a := range agents {
 		if !w.oneIn(4) {
@@ -116,7 +119,7 @@ func (w *flowWorld) drawCapacity() Capacity {
 	return c
 }
 
-func (w *flowWorld) play() {
+func (w *flowScenario) play() {
 	for range flowMoves {
 		w.move()
 		w.step()
@@ -150,7 +153,7 @@ func (w *flowWorld) play() {
 	w.worker.close(func() {})
 }
 
-func (w *flowWorld) move() {
+func (w *flowScenario) move() {
 	switch n := w.IntN(24); {
 	case n < 5:
 		for range w.between(1, 6) {
@@ -181,7 +184,7 @@ func (w *flowWorld) move() {
 
 // harm injects one fault: it deletes or recreates an agent's topic, rolls back the next transactions, reassigns a
 // partition, or moves all partitions to a process with another capacity.
-func (w *flowWorld) harm() {
+func (w *flowScenario) harm() {
 	switch {
 	case w.oneIn(4):
 		a := pick(w.dice, agents)
@@ -221,15 +224,15 @@ func (w *flowWorld) harm() {
 	}
 }
 
-func (w *flowWorld) submitOne() {
+func (w *flowScenario) submitOne() {
 	w.n++
 	id := fmt.Sprint("t", w.n)
 	w.tasks = append(w.tasks, id)
-	s := &events.Submission{ID: id, Workflow: fmt.Sprint("w", w.IntN(flowWorlds)), Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, w.IntN(5))), Priority: w.IntN(3)}
+	s := &events.Submission{ID: id, Workflow: fmt.Sprint("w", w.IntN(graphsPerScenario)), Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, w.IntN(5))), Priority: w.IntN(3)}
 	w.cluster.write(s.Record(ns, "test"))
 }
 
-func (w *flowWorld) command() {
+func (w *flowScenario) command() {
 	for range w.between(1, 3) {
 		x := &events.Control{Task: pick(w.dice, w.tasks), ID: fmt.Sprint("x", w.IntN(1<<30)), Command: pick(w.dice, []events.Command{events.Cancel, events.UndoTask, events.Resubmit, events.Resubmit, events.Release, events.Release})}
 		x.By = events.By{Who: "op", RequestID: x.ID}
@@ -242,7 +245,7 @@ func (w *flowWorld) command() {
 }
 
 // stepOf returns the id of a step, preferably one that can be released.
-func (w *flowWorld) stepOf(t *events.Task) string {
+func (w *flowScenario) stepOf(t *events.Task) string {
 	of := w.Perm(len(t.Steps))
 	for _, i := range of {
 		if s := t.Steps[i].State; s == events.StepError || s == events.StepFailed || s == events.StepCancelled {
@@ -253,7 +256,7 @@ func (w *flowWorld) stepOf(t *events.Task) string {
 }
 
 // step runs the worker, follows its output and checks everything.
-func (w *flowWorld) step() {
+func (w *flowScenario) step() {
 	w.until(w.worker, "the partitions are there", func() bool {
 		for p, generation := range w.log.Assigned() {
 			if x := w.worker.partitions[p]; x == nil || !x.ready() || x.generation != generation {
@@ -268,7 +271,7 @@ func (w *flowWorld) step() {
 }
 
 // follow reads the new events and requests.
-func (w *flowWorld) follow() {
+func (w *flowScenario) follow() {
 	w.cluster.mu.Lock()
 	defer w.cluster.mu.Unlock()
 	for p, log := range w.cluster.logs[ns.Events()] {
@@ -289,7 +292,7 @@ func (w *flowWorld) follow() {
 	}
 }
 
-func (w *flowWorld) followOne(r *events.Record) {
+func (w *flowScenario) followOne(r *events.Record) {
 	e, err := events.DecodeEvent(r)
 	if err != nil {
 		w.t.Fatal(err)
@@ -314,7 +317,7 @@ func (w *flowWorld) followOne(r *events.Record) {
 }
 
 // answer lets live agents answer some of their requests.
-func (w *flowWorld) answer() {
+func (w *flowScenario) answer() {
 	for _, a := range agents {
 		for range w.IntN(4) {
 			if len(w.open[a]) > 0 && !w.dead[a] {
@@ -326,7 +329,7 @@ func (w *flowWorld) answer() {
 	}
 }
 
-func (w *flowWorld) answerAll() {
+func (w *flowScenario) answerAll() {
 	for _, a := range agents {
 		for _, q := range w.open[a] {
 			w.reply(q, 0)
@@ -335,7 +338,7 @@ func (w *flowWorld) answerAll() {
 	}
 }
 
-func (w *flowWorld) reply(q *events.Request, luck int) {
+func (w *flowScenario) reply(q *events.Request, luck int) {
 	if !w.clock.Now().Before(q.CompleteBy) {
 		return // an agent drops a late request
 	}
@@ -359,7 +362,7 @@ func (w *flowWorld) reply(q *events.Request, luck int) {
 }
 
 // jump advances the time to the next timer.
-func (w *flowWorld) jump() {
+func (w *flowScenario) jump() {
 	var next time.Time
 	for id, ts := range w.timers {
 		for _, a := range ts.Armed {
@@ -380,7 +383,7 @@ func (w *flowWorld) jump() {
 func timerName(task string, a events.Armed) string { return fmt.Sprint(task, "/", a.Timer.Seq) }
 
 // sweep simulates the supervisor. It repeats each request after 1 s, doubling to 30 s.
-func (w *flowWorld) sweep() {
+func (w *flowScenario) sweep() {
 	now := events.Millis(w.clock.Now())
 	for _, id := range slices.Sorted(maps.Keys(w.timers)) {
 		for _, a := range w.timers[id].Armed {
@@ -397,11 +400,11 @@ func (w *flowWorld) sweep() {
 }
 
 // busy reports whether an agent has requests to answer.
-func (w *flowWorld) busy() bool {
+func (w *flowScenario) busy() bool {
 	return slices.ContainsFunc(agents, func(a string) bool { return len(w.open[a]) > 0 })
 }
 
-func (w *flowWorld) settled() bool {
+func (w *flowScenario) settled() bool {
 	for _, id := range w.tasks {
 		if t := w.states[id]; t == nil || !t.State.Terminal() && t.State != events.StateError {
 			return false
@@ -411,7 +414,7 @@ func (w *flowWorld) settled() bool {
 }
 
 // check compares the worker's flow control with its tasks.
-func (w *flowWorld) check() {
+func (w *flowScenario) check() {
 	for _, c := range w.committed {
 		w.counts["refused retries"] += c.Ignored[IgnoredQueued]
 	}
@@ -446,7 +449,7 @@ func (w *flowWorld) check() {
 
 // checkUncounted checks that no step waits for an agent without a limit. Steps that an earlier owner queued may wait
 // until the next input.
-func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
+func (w *flowScenario) checkUncounted(p *partition, now time.Time) {
 	left := map[unslottedStep]bool{}
 	for _, x := range p.unslottedSteps {
 		left[x] = true
@@ -467,7 +470,7 @@ func (w *flowWorld) checkUncounted(p *partition, now time.Time) {
 	})
 }
 
-func (w *flowWorld) checkAgent(a, fresh *agentFlow, over map[string]bool, now time.Time) {
+func (w *flowScenario) checkAgent(a, fresh *agentFlow, over map[string]bool, now time.Time) {
 	if a.outstanding != fresh.outstanding {
 		w.t.Fatalf("seed %d: %s has %d outstanding, by the tasks %d", w.seed, a.name, a.outstanding, fresh.outstanding)
 	}
@@ -501,7 +504,7 @@ func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 }
 
 // checkWaits checks that the capacity is kept, and that queued steps will be started by a later input.
-func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
+func (w *flowScenario) checkWaits(generation uint64, f *flow, a *agentFlow, timers int) {
 	do := 0
 	for _, p := range f.runs {
 		if p.agent == a.name && p.state == runOutstanding && p.kind == events.Do {
@@ -524,7 +527,7 @@ func (w *flowWorld) checkWaits(generation uint64, f *flow, a *agentFlow, timers 
 }
 
 // verified checks all written records against the promises.
-func (w *flowWorld) verified() {
+func (w *flowScenario) verified() {
 	c := verify.New(verify.Options{Namespace: ns, Partitions: flowPartitions, Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true,
 		Whole: true, ReplyTolerance: math.MaxInt64}) // old replies may be repeated at any time
 	feed := func(topic string, fn func(*events.Record)) {

@@ -297,12 +297,14 @@ type history struct {
 	honest     bool // only services reply, and only to running attempts
 	another    bool // the definition may be replaced, and not only missing
 	busy       bool // steps are queued for their agents
+	beats      bool // some steps have heartbeats, and agents report progress
+	signals    bool // steps may wait for signals, and people send some
 	bodyBytes  int  // size of agents' bodies; 0: small
 	partitions []int32
 	submission events.Submission
 	moves      []uint64
-	last       func(*world) // after the moves; may be nil
-	ending     uint64       // seed of the part after the faults
+	last       func(*scenario) // after the moves; may be nil
+	ending     uint64          // seed of the part after the faults
 }
 
 const maxMoves = 120
@@ -313,8 +315,10 @@ const (
 	anotherSeed  = 0x6f746872
 	busySeed     = 0x62757379
 	waitSeed     = 0x77616974
+	signalSeed   = 0x7369676e
 	repeatSeed   = 0x72657065
 	checkSeed    = 0x63686563
+	beatSeed     = 0x62656174
 	codesSeed    = 0x636f6465
 )
 
@@ -349,8 +353,16 @@ func drawHistory(seed uint64) history {
 	if d := newDice(seed ^ checkSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.check(d)
 	}
+	if d := newDice(seed ^ beatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.beat(d)
+		h.beats = true
+	}
 	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
 		h.graph.codes(d)
+	}
+	if d := newDice(seed ^ signalSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.signals = true
+		h.graph.signal(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
 	return h

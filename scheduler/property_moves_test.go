@@ -12,13 +12,13 @@ import (
 	"github.com/waybill-run/waybill/internal/congestion"
 )
 
-func (w *world) anyControl() {
+func (w *scenario) anyControl() {
 	if w.task != nil {
 		w.control(w.drawControl())
 	}
 }
 
-func (w *world) drawControl() *events.Control {
+func (w *scenario) drawControl() *events.Control {
 	id := "req-" + strconv.FormatInt(w.offset, 10)
 	x := &events.Control{Task: "t", ID: id, By: events.By{Who: "op", Why: "test", RequestID: id},
 		Command: pick(w.dice, []events.Command{events.Resubmit, events.Release, events.UndoTask, events.Cancel})}
@@ -29,6 +29,8 @@ func (w *world) drawControl() *events.Control {
 	switch x.Command {
 	case events.Cancel:
 		x.Keep = w.coin()
+	case events.UndoTask:
+		x.Processed = w.coin()
 	case events.Resubmit:
 		if w.oneIn(8) {
 			x.Step = step
@@ -42,7 +44,7 @@ func (w *world) drawControl() *events.Control {
 }
 
 // stepsInError returns the likely steps of a control, and sometimes any step.
-func (w *world) stepsInError() []string {
+func (w *scenario) stepsInError() []string {
 	var in, all []string
 	for i := range w.definition.Steps {
 		id := w.definition.Steps[i].ID
@@ -57,14 +59,14 @@ func (w *world) stepsInError() []string {
 	return in
 }
 
-func (w *world) controlAgain() {
+func (w *scenario) controlAgain() {
 	if len(w.controls) > 0 {
 		w.counts["controls again"]++
 		w.control(pick(w.dice, w.controls))
 	}
 }
 
-func (w *world) submitAgain() {
+func (w *scenario) submitAgain() {
 	s := w.h.submission
 	if w.coin() {
 		s.Input = json.RawMessage(`{"n":7}`)
@@ -74,7 +76,7 @@ func (w *world) submitAgain() {
 	}
 }
 
-func (w *world) toggleAgent() {
+func (w *scenario) toggleAgent() {
 	a := pick(w.dice, agents)
 	if _, ok := w.requests[a]; ok {
 		delete(w.requests, a)
@@ -86,7 +88,7 @@ func (w *world) toggleAgent() {
 
 // garbage delivers a corrupt input. It must be refused with a reason, unless it is by chance another valid input. Then
 // it is handled as that.
-func (w *world) garbage() {
+func (w *scenario) garbage() {
 	inbox := events.Inbox(w.IntN(int(events.Inboxes)))
 	if w.task == nil {
 		return
@@ -99,7 +101,7 @@ func (w *world) garbage() {
 }
 
 // arrives decides any record of an inbox.
-func (w *world) arrives(inbox events.Inbox, r *events.Record) {
+func (w *scenario) arrives(inbox events.Inbox, r *events.Record) {
 	task, in, err := events.DecodeInput(inbox, r)
 	if err != nil {
 		var u *events.Unusable
@@ -125,11 +127,13 @@ func (w *world) arrives(inbox events.Inbox, r *events.Record) {
 	case *events.Control:
 		in.ID = in.RequestID // the record has only one id
 		w.control(in)
+	case *events.Signal:
+		w.sendSignal(in)
 	}
 }
 
 // stranger delivers an input for another, unknown task. It must not change this task.
-func (w *world) stranger(inbox events.Inbox, task string, in events.Input) {
+func (w *scenario) stranger(inbox events.Inbox, task string, in events.Input) {
 	env := &Env{Token: testToken, Now: w.clock(), Namespace: events.DefaultNamespace, Source: "test", Epoch: 1, Definitions: w, Requests: w.requests, DefinitionsRead: true}
 	d := Decide(nil, in, events.Cause{Inbox: inbox, Offset: w.offset}, env)
 	if inbox != events.Tasks && (d.Task != nil || len(d.Events) > 0) {
@@ -142,12 +146,14 @@ func (w *world) stranger(inbox events.Inbox, task string, in events.Input) {
 	}
 }
 
-func (w *world) wellFormed(inbox events.Inbox) events.Record {
+func (w *scenario) wellFormed(inbox events.Inbox) events.Record {
 	switch {
 	case inbox == events.Replies && len(w.sent) > 0:
 		return answerTo(pick(w.dice, w.sent), events.Completed, events.EffectNone, `{"ref":"r-1","n":[1,2.5e3,null]}`).Record(events.DefaultNamespace, "agent")
 	case inbox == events.Recoveries && len(w.asked) > 0:
 		return pick(w.dice, w.asked).Record(events.DefaultNamespace, "supervisor", 0)
+	case inbox == events.Signals:
+		return (&events.Signal{Task: "t", Name: pick(w.dice, signalNames), ID: "id-1", By: "ada"}).Record(events.DefaultNamespace, "shop")
 	case inbox == events.Controls && len(w.controls) > 0:
 		return pick(w.dice, w.controls).Record(events.DefaultNamespace, "cli")
 	}
@@ -155,7 +161,7 @@ func (w *world) wellFormed(inbox events.Inbox) events.Record {
 }
 
 // spoil corrupts a record as senders and networks do.
-func (w *world) spoil(r *events.Record) {
+func (w *scenario) spoil(r *events.Record) {
 	r.Value = bytes.Clone(r.Value)
 	at := w.IntN(len(r.Value) + 1)
 	switch w.IntN(6) {
@@ -181,7 +187,7 @@ func (w *world) spoil(r *events.Record) {
 }
 
 // behave ends all faults.
-func (w *world) behave() {
+func (w *scenario) behave() {
 	w.say("from here on everybody behaves")
 	w.gone = false
 	w.free = congestion.Unlimited
@@ -198,7 +204,7 @@ const maxSweeps = 400
 
 // finish runs the task until it has ended or is held: agents reply, the supervisor requests recoveries, time passes. It
 // fails if the task does neither.
-func (w *world) finish() {
+func (w *scenario) finish() {
 	for range maxSweeps {
 		if w.task.State.Terminal() || w.task.State == events.StateError {
 			return
@@ -210,7 +216,7 @@ func (w *world) finish() {
 				answered = true
 			}
 		}
-		if answered || w.turn() {
+		if w.answerSignals() || answered || w.turn() {
 			continue
 		}
 		armed := w.armed()
@@ -227,7 +233,7 @@ func (w *world) finish() {
 
 // settle checks that an operator can always end a held task. Resubmits suffice if its expressions can be evaluated;
 // otherwise a cancel does.
-func (w *world) settle() {
+func (w *scenario) settle() {
 	if w.task.State == events.StateError {
 		w.counts["held after the faults"]++
 	}
@@ -252,7 +258,19 @@ func (w *world) settle() {
 	}
 }
 
-func (w *world) operator(x *events.Control) {
+// refund undoes some of the processed tasks.
+func (w *scenario) refund() {
+	if w.task.State != events.StateProcessed || w.coin() {
+		return
+	}
+	w.operator(&events.Control{Command: events.UndoTask, Processed: true})
+	w.finish()
+	w.settle()
+	w.counts["ended "+string(w.task.State)+" after processed"]++
+	w.checkLedger()
+}
+
+func (w *scenario) operator(x *events.Control) {
 	x.Task, x.ID = "t", fmt.Sprint("op-", w.offset)
 	x.By = events.By{Who: "op", RequestID: x.ID}
 	if d := w.control(x); d.Ignored != "" {
@@ -263,7 +281,7 @@ func (w *world) operator(x *events.Control) {
 
 // stragglers repeats every request to its agent, in any order, and every input after the task's end. Nothing may
 // change.
-func (w *world) stragglers() {
+func (w *scenario) stragglers() {
 	w.say("after the end everything comes again")
 	for _, i := range w.Perm(len(w.sent)) {
 		if r := w.ledger.perform(w.sent[i], w.luck(), w.drawBody()); w.oneIn(4) {

@@ -29,10 +29,10 @@ func (g *graph) neverEnds() bool {
 }
 
 // repeats reports whether a step is repeated.
-func (w *world) repeats(step string) bool { return w.fold.Plan.Steps[w.index(step)].Repeat != nil }
+func (w *scenario) repeats(step string) bool { return w.fold.Plan.Steps[w.index(step)].Repeat != nil }
 
 // callEnded checks the calls of a repeat (P23): their number, and that the next one is due in time.
-func (w *world) callEnded(e *events.Event, f *events.CallRepeated) {
+func (w *scenario) callEnded(e *events.Event, f *events.CallRepeated) {
 	w.counts["calls repeated"]++
 	x, r := w.effects[f.Step], w.run(events.Slot{Step: f.Step, Kind: events.Do})
 	x.running, x.unknown = false, true
@@ -49,7 +49,7 @@ func (w *world) callEnded(e *events.Event, f *events.CallRepeated) {
 }
 
 // callBegins checks that a call doesn't begin before its time (P23).
-func (w *world) callBegins(e *events.Event, step string) {
+func (w *scenario) callBegins(e *events.Event, step string) {
 	r := w.run(events.Slot{Step: step, Kind: events.Do})
 	if e.At.Before(r.nextCall) {
 		w.failf("the call of step %q that is due at %s begins at %s", step, r.nextCall, e.At)
@@ -58,7 +58,7 @@ func (w *world) callBegins(e *events.Event, step string) {
 }
 
 // callsEnd checks that a step that ends for its calls has made them all (P23).
-func (w *world) callsEnd(f *events.RunErrored) {
+func (w *scenario) callsEnd(f *events.RunErrored) {
 	if f.Error.Code != events.CodeRepeatExhausted {
 		return
 	}
@@ -70,7 +70,7 @@ func (w *world) callsEnd(f *events.RunErrored) {
 
 // oneEffect reports whether the effects of a step are under the keys that it may have them under: the calls of a repeat
 // have a key each.
-func (w *world) oneEffect(step, key string, keys []string) bool {
+func (w *scenario) oneEffect(step, key string, keys []string) bool {
 	if w.repeats(step) {
 		return slices.Contains(keys, key)
 	}

@@ -87,7 +87,7 @@ func (s *shrunk) report() string {
 }
 
 // story returns the workflow, the commands and the timeline.
-func (w *world) story() string {
+func (w *scenario) story() string {
 	var b strings.Builder
 	d, err := w.h.graph.build()
 	if err != nil {

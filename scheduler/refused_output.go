@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
@@ -178,10 +179,7 @@ func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 	case again:
 		w.pauseForRetry(p, now)
 	default:
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPauseFirst):
-		}
+		_ = backoff.Sleep(ctx, retryPauseFirst)
 	}
 	if request { // another partition may have a leader
 		bounded, cancel := context.WithTimeout(ctx, metadataWithin)
@@ -195,11 +193,7 @@ func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 // transaction timeout, and rolls back all inputs that were polled with it. Without the pause, output to one leaderless
 // partition would stop the whole worker.
 func (w *worker) pauseForRetry(p int32, now time.Time) {
-	wait := retryPauseMin
-	for n := 2; n < w.refusedInRow[p] && wait < retryPauseMax; n++ {
-		wait *= 2
-	}
-	wait = min(wait, retryPauseMax)
+	wait := backoff.After(retryPauseMin, retryPauseMax, w.refusedInRow[p]-1)
 	for topic := range w.inboxes {
 		w.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}

@@ -96,11 +96,12 @@ func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 		w.health.addPartition(p.id, p.flow)
 	}
 	if r.loadFinished == nil {
+		p.submissions.at = w.cfg.Clock.Now()
 		w.log.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
 		w.startLoad(ctx, p, r.loadFinished)
 		ns := w.cfg.Namespace
-		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls))
+		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls), ns.Inbox(events.Signals))
 	}
 	w.cfg.Listener.Restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
@@ -160,6 +161,7 @@ func (w *worker) finishLoad(r loadResult) error {
 	}
 	p.tasks.FinishLoad()
 	p.loading = nil
+	p.submissions.at = w.cfg.Clock.Now()
 	w.log.Resume(p.id, inboxgate.PausedForRestore)
 	w.cfg.Listener.FinishedLoaded(p.id, time.Since(p.assignedAt))
 	return nil

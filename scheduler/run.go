@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/listener"
 )
 
@@ -110,11 +111,8 @@ func (c *Config) runWorker(ctx context.Context, number int, requests *requestTop
 		if time.Since(start) > reopenWaitMax {
 			wait = reopenWaitMin
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-			wait = min(2*wait, reopenWaitMax)
-		}
+		_ = backoff.Sleep(ctx, wait)
+		wait = min(2*wait, reopenWaitMax)
 	}
 	return nil
 }

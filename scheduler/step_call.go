@@ -14,7 +14,7 @@ var _ = registerStepKind(events.CallStep, callStep{})
 // start starts the first attempt, or the next one after a resubmit. Without a free slot the step stays pending, in the
 // queue of its agent.
 func (callStep) start(d *decider, i int) {
-	if d.hasSlot(i, events.Do) && !d.Task.Steps[i].IsChecking() {
+	if d.hasSlot(i, events.Do) {
 		d.startAttempt(i, events.Do)
 	}
 }
@@ -30,13 +30,15 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 			return
 		}
 		d.completeAttempt(i, ref, instance, r)
+	case events.Progress:
+		d.recordProgress(i, ref, instance, r.Body)
 	case events.Failed:
 		d.failAttempt(i, &events.AttemptFailed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Effect: r.Effect, Error: r.Failure(),
 			RetryAfter: events.AskedWait(ref.Kind, r.RetryAfter), Deferred: run.Defers(ref.Kind, r.Effect, r.RetryAfter, d.now)})
 	case events.Rejected:
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
-		d.onRunError(ref.Step, ref.Kind, err)
+		d.onRunError(i, ref.Kind, err)
 	}
 }
 

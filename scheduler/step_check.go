@@ -7,10 +7,19 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// needsCheck reports whether an agent is asked first what became of a step's last attempt. After the task's complete-by
-// the task's timer decides, and the check follows with the undo.
+// needsCheck reports whether an agent is asked first what became of a step's last attempt.
 func (d *decider) needsCheck(i int, k events.Kind) bool {
-	return k != events.Check && d.Task.NeedsCheck(i) && (d.Task.State == events.StateUndoing || d.now.Before(d.Task.CompleteBy))
+	return k != events.Check && d.Task.NeedsCheck(i) && d.mayCheck(i)
+}
+
+// mayCheck reports whether an attempt to check a step may begin. After the task's complete-by the task's timer decides, and
+// the check follows with the undo.
+func (d *decider) mayCheck(i int) bool { return d.precedesUndo(i) || d.now.Before(d.Task.CompleteBy) }
+
+// precedesUndo reports whether a check of the step would be followed by its undo: the task is being undone, or the step is
+// being caught.
+func (d *decider) precedesUndo(i int) bool {
+	return d.Task.State == events.StateUndoing || d.Task.Steps[i].State == events.StepError
 }
 
 // completeCheck applies the answer to a check.
@@ -19,31 +28,25 @@ func (d *decider) completeCheck(i int, ref events.RequestRef, instance string, r
 	f.Became, f.Output, f.Error = r.Became()
 	n := len(f.Output) - len(d.Task.Steps[i].Output)
 	if len(f.Output) > MaxOutputBytes || d.derived.taskBytes(d.Task)+n > MaxTaskBytes {
-		// The effect is there and can't be taken over, so it stays unknown. The operation isn't called again.
+		// The effect is there, and its output can't be stored, so it stays unknown.
 		err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of step "+quoted(ref.Step), len(f.Output), MaxOutputBytes, d.derived.taskBytes(d.Task)+n)}
 		f.Became, f.Output, f.Error = events.BecameUnknown, nil, err
-		d.emit(f, time.Time{}, nil)
-		d.failChecked(i, err)
-		return
 	}
 	d.emit(f, time.Time{}, nil)
-	d.afterCheck(i)
-}
-
-// failChecked ends a step whose effect happened, but whose output is too large.
-func (d *decider) failChecked(i int, err *events.Error) {
-	if !d.canContinue(events.Do) {
-		d.advance()
+	if s := d.Task.Steps[i]; f.Error != nil && f.Error.Code == events.CodeTooLarge && s.State == events.StepFailed && d.canContinue(events.Do) {
+		d.failRun(i, events.Do, f.Error) // the operation isn't called again
 		return
 	}
-	d.failRun(i, events.Do, err)
+	d.afterCheck(i)
 }
 
 // afterCheck continues a step after its check: what was due before the check follows now.
 func (d *decider) afterCheck(i int) {
 	s := d.Task.Steps[i]
 	switch {
-	case !d.canContinue(events.Do), s.State != events.StepFailed: // completed, held, being undone, or resubmitted meanwhile
+	case s.State == events.StepError && d.canCatch():
+		d.catchStep(i)
+	case !d.canContinue(events.Do), s.State != events.StepFailed: // completed, held, or being undone
 		d.advance()
 	case !d.now.Before(d.Task.CompleteBy): // the task's timer decides
 	case !d.mayRetry(i):

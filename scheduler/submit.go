@@ -144,11 +144,7 @@ func (d *decider) handleControl(x *events.Control) {
 			return
 		}
 	}
-	if !events.Allowed(x.Command, t) {
-		why := fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
-		if undoHeld(t) {
-			why = undoHeldReason
-		}
+	if why := whyRefused(x, t); why != "" {
 		d.answerControl(x, 0, why)
 		return
 	}
@@ -158,18 +154,33 @@ func (d *decider) handleControl(x *events.Control) {
 	case events.Cancel:
 		why = d.cancelTask(x)
 	case events.UndoTask:
-		d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateUndone, Error: &events.Error{Code: events.CodeUndoRequested, Message: x.Why}}, time.Time{}, nil)
-		d.advance()
+		why = d.undoTask(x)
 	case events.Resubmit:
 		why = d.resubmitTask(x)
 	case events.Release:
 		why = d.releaseStep(x)
+	}
+	if d.needHistory {
+		return
 	}
 	if why != "" {
 		d.answerControl(x, 0, why)
 		return
 	}
 	d.answerControl(x, seq, "")
+}
+
+// whyRefused returns why the task's state doesn't allow a command; empty: it does.
+func whyRefused(x *events.Control, t *events.Task) (why string) {
+	switch {
+	case !events.Allowed(x.Command, t) && undoHeld(t):
+		return undoHeldReason
+	case !events.Allowed(x.Command, t):
+		return fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
+	case x.Command == events.UndoTask && t.State == events.StateProcessed && !x.Processed:
+		return fmt.Sprintf("undo: task %q is processed; to undo what it did, say that the task is processed (--processed)", x.Task)
+	}
+	return ""
 }
 
 // undoHeld reports whether a task is held during its undo.
@@ -234,8 +245,11 @@ func (d *decider) releaseStep(x *events.Control) (why string) {
 		return "there is no step " + quoted(x.Step)
 	}
 	s := t.Steps[i]
+	caught := t.BeingCaught(i) && s.Undo.State == events.StepError
 	switch {
-	case t.Ending == "" && x.As == events.StepUndone:
+	case caught && x.As == events.StepCompleted:
+		return "its undo is in error, and its own error can be caught then; release the step as undone, or resubmit it"
+	case t.Ending == "" && x.As == events.StepUndone && !caught:
 		return "the task isn't being undone; release the step as completed, or undo the task"
 	case t.Ending != "" && x.As == events.StepCompleted:
 		return "the task is being undone; release the step as undone"
@@ -243,10 +257,16 @@ func (d *decider) releaseStep(x *events.Control) (why string) {
 		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
 		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
+	case s.IsChecking():
+		return fmt.Sprintf("step %q is being checked; release it after the answer", x.Step)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}
+	err := s.Error
 	d.emit(&events.RunReleased{By: x.By, Step: x.Step, As: x.As, Output: x.Output}, time.Time{}, nil)
+	if caught {
+		d.emitCaught(i, err)
+	}
 	if stillHeld(d.Task) {
 		return ""
 	}

@@ -44,6 +44,7 @@ type speculation struct {
 	stopsReported    map[string]bool // stopped tasks whose first recovery becomes a dead letter
 	wroteSnapshot    bool            // the transaction contains the due part of its snapshot
 	unslottedStarted int             // number of unslotted steps that were started
+	submissions      submissionsRead
 }
 
 func (w *worker) beginTransaction() *transaction {
@@ -89,7 +90,8 @@ var errOutOfTime = errors.New("the inputs take too long for one transaction")
 // same records are read again. The causes are:
 //
 //   - The partition of a record was reassigned meanwhile.
-//   - The finished tasks or the definitions can't be looked up yet. The inbox of the record is paused until then.
+//   - The finished tasks, the definitions, or the history of a processed task can't be looked up yet. The inbox of the
+//     record is paused until then.
 //   - A decision used old metadata of the request topics.
 //
 // A commit includes the positions of all polled records, so none can be deferred alone. If deciding takes too long, the
@@ -117,6 +119,12 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		case errors.Is(err, errDefinitionsUnread):
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
 			return false, nil
+		case errors.Is(err, errHistoryUnread):
+			tx.worker.startReadingHistories(ctx, p, records[i:])
+			return false, nil
+		case errors.Is(err, errSignalEarly):
+			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRetry, time.Now().Add(earlySignalRetry))
+			return false, nil
 		case errors.Is(err, errStaleMetadata):
 			return false, nil
 		case err != nil:
@@ -141,6 +149,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	if r.Offset < s.state.ReflectedIn(inbox, w.topicIDs[inbox]) {
 		tx.counts.Reflected++
 		return nil
+	}
+	if inbox == events.Tasks {
+		s.submissions.add(submissionsRead{to: r.Time, at: w.decisionTime(s)})
 	}
 	cause := events.Cause{Inbox: inbox, Partition: r.Partition, Offset: r.Offset}
 	tx.claimPartition(s, cause)
@@ -167,12 +178,18 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	if why, stopped := p.tasks.WhyStopped(task); stopped {
 		return tx.refuseStopped(s, r, task, in, why)
 	}
+	if tx.isEarlySignal(s, r, task, in) {
+		return errSignalEarly
+	}
 	d, err := tx.decide(ctx, s, task, func(t *events.Task, env *Env) Decision {
 		tx.recordAgentReply(s, t, in, env.Now)
 		return Decide(t, in, cause, env)
 	})
 	if err != nil {
 		return err
+	}
+	if d.NeedHistory {
+		return errHistoryUnread
 	}
 	tx.addDecision(s, r, in, d)
 	return tx.startQueued(ctx, s, r, cause)
@@ -446,7 +463,7 @@ func (tx *transaction) rollback() {
 		}
 		for id, made := range s.tasks {
 			t := s.partition.tasks.Task(id)
-			if t == nil { // the transaction created it: none of its steps runs or waits
+			if t == nil || t.Plan == nil { // the transaction created or reopened it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
@@ -471,6 +488,7 @@ func (tx *transaction) accept() {
 		tx.worker.tooLarge.removeDecided(s.tasks)
 		s.partition.addStopsReported(s.stopsReported)
 		s.partition.dropUnslotted(s.unslottedStarted)
+		clear(s.partition.histories) // their commands are decided; others are read again
 		at, wrote := next[id]
 		if !wrote {
 			continue

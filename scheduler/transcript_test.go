@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -71,6 +72,7 @@ type script struct {
 	offset   int64
 	task     *events.Task
 	history  []events.Record
+	whole    Histories
 	timers   events.Timers
 	out      strings.Builder
 }
@@ -179,6 +181,12 @@ func (s *script) command(name string, words []string, line string) {
 		s.due()
 	case "recover": // recover SEQ STEP/KIND ACTION: any recovery
 		s.recover(words)
+	case "undo-processed":
+		s.decide(events.Controls, s.control(events.UndoTask, func(x *events.Control) { x.Processed = true }))
+	case "keep": // from here on the task is what a store keeps of an ended one
+		s.task = s.task.Finished()
+	case "read": // read [WHY]: the task is read again from the log, or can't be
+		s.read(strings.TrimPrefix(strings.TrimPrefix(line, "read"), " "))
 	case "cancel", "cancel-keep", "undo", "resubmit":
 		command, keep := strings.CutSuffix(words[0], "-keep")
 		s.decide(events.Controls, s.control(events.Command(command), func(x *events.Control) { x.Keep = keep }))
@@ -186,6 +194,12 @@ func (s *script) command(name string, words []string, line string) {
 		s.decide(events.Controls, s.control(events.Release, func(x *events.Control) {
 			x.Step, x.As, x.Output = words[1], events.StepState(words[2]), rest(3)
 		}))
+	case "signal": // signal JSON, without the task
+		s.signal(rest(1))
+	case "signals": // signals N NAME: N signals of their own
+		for i := range s.number(words[1]) {
+			s.signal(json.RawMessage(fmt.Sprintf(`{"name":%q,"id":"n%d"}`, words[2], i+1)))
+		}
 	case "no-agent": // no-agent NAME: its request topic is deleted
 		delete(s.requests, words[1])
 	case "agent": // agent NAME
@@ -201,6 +215,22 @@ func (s *script) control(c events.Command, change func(*events.Control)) *events
 	x := &events.Control{Task: "t", Command: c, By: events.By{Who: "op", Why: "test", RequestID: fmt.Sprint("req-", s.offset)}, ID: fmt.Sprint("req-", s.offset)}
 	change(x)
 	return x
+}
+
+func (s *script) signal(value json.RawMessage) {
+	r := events.Record{Topic: "waybill.signals", Partition: 3, Offset: s.offset, Value: append([]byte(`{"task":"t",`), bytes.TrimPrefix(value, []byte("{"))...)}
+	_, in, err := events.DecodeInput(events.Signals, &r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.decide(events.Signals, in)
+}
+
+func (s *script) number(text string) (n int) {
+	if _, err := fmt.Sscan(text, &n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
 
 func (s *script) duration(text string) time.Duration {
@@ -243,8 +273,12 @@ func (s *script) due() {
 
 func (s *script) decide(inbox events.Inbox, in events.Input) {
 	s.offset++
-	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1}
+	env := &Env{Token: testToken, Now: s.now, Namespace: events.DefaultNamespace, Source: "test", Definitions: s.catalog, DefinitionsRead: true, Requests: s.requests, Epoch: 1, Histories: s.whole}
 	d := Decide(s.task.Clone(), in, events.Cause{Inbox: inbox, Offset: s.offset}, env)
+	if d.NeedHistory {
+		s.out.WriteString("needs the history\n")
+		return
+	}
 	s.task = d.Task
 	if d.Ignored != "" {
 		fmt.Fprintf(&s.out, "ignored: %s\n", d.Ignored)
@@ -297,8 +331,19 @@ func (s *script) record(r *events.Record) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		fmt.Fprintf(&s.out, "  request %s/%d %s key=%s by=+%s %s\n", strings.TrimPrefix(r.Topic, "waybill.requests."), r.Partition, q.Operation, q.IdempotencyKey, q.CompleteBy.Sub(s.start), q.Value)
+		fmt.Fprintf(&s.out, "  request %s/%d %s key=%s by=+%s%s %s\n", strings.TrimPrefix(r.Topic, "waybill.requests."), r.Partition, q.Operation, q.IdempotencyKey, q.CompleteBy.Sub(s.start), heartbeatText(q), q.Value)
 	}
+}
+
+// heartbeatText prints a request's heartbeat and its last progress.
+func heartbeatText(q *events.Request) (s string) {
+	if q.Heartbeat > 0 {
+		s = " heartbeat=" + q.Heartbeat.String()
+	}
+	if len(q.Progress) > 0 {
+		s += " progress=" + string(q.Progress)
+	}
+	return s
 }
 
 func (s *script) event(e *events.Event, r *events.Record) {
@@ -307,13 +352,19 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if err := json.Unmarshal(r.Value, &data); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, k := range []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "token_hash", "reply_to", "input"} {
+	for _, k := range []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "plan", "digest", "workflow", "version", "by", "why", "request_id", "agent", "operation", "idempotency_key", "token_hash", "reply_to", "input", "processed"} {
 		delete(data, k)
 	}
 	line := fmt.Sprintf("  %d %s", e.Seq, name)
+	if f, ok := e.Fact.(*events.TaskUndoing); ok && len(f.Processed) > 0 {
+		line += " with the processed task"
+	}
 	if len(data) > 0 {
 		text, _ := json.Marshal(data)
 		line += " " + string(text)
+	}
+	if f, ok := e.Fact.(*events.TaskSignalled); ok && f.By != "" {
+		line += " by=" + f.By
 	}
 	if _, ok := e.Fact.(*events.WaitCompleted); ok {
 		line += " at=+" + e.At.Sub(s.start).String()
@@ -324,9 +375,27 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	s.say(line)
 }
 
+// read sets the history that a worker has read; why: that it can't be read.
+func (s *script) read(why string) {
+	s.whole = Histories{"t": {Task: s.fold(), Why: why}}
+}
+
 // rebuild folds the history again and compares the state. It is called after every input.
 func (s *script) rebuild() {
-	var t *events.Task
+	t := s.fold()
+	if s.task != nil && s.task.Plan == nil {
+		t = t.Finished()
+	}
+	if t == nil && s.task == nil {
+		return
+	}
+	if got, want := string(t.Encode()), string(s.task.Encode()); got != want {
+		s.t.Fatalf("the rebuild differs from the live state:\n%s\n%s", got, want)
+	}
+}
+
+// fold folds the history.
+func (s *script) fold() (t *events.Task) {
 	for i := range s.history {
 		r := &s.history[i]
 		e, err := events.DecodeEvent(r)
@@ -337,12 +406,7 @@ func (s *script) rebuild() {
 			s.t.Fatal(err)
 		}
 	}
-	if t == nil && s.task == nil {
-		return
-	}
-	if got, want := string(t.Encode()), string(s.task.Encode()); got != want {
-		s.t.Fatalf("the rebuild differs from the live state:\n%s\n%s", got, want)
-	}
+	return t
 }
 
 func (s *script) state() {

@@ -31,6 +31,7 @@ type worker struct {
 	partitions      map[int32]*partition
 	restoreResults  chan restoreResult
 	loadResults     chan loadResult
+	historyResults  chan historyResult
 	background      sync.WaitGroup
 	requests        *requestTopics
 	health          *agentHealth
@@ -56,7 +57,7 @@ type worker struct {
 
 func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *worker {
 	w := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
-		inboxes: map[string]events.Inbox{}, partitions: map[int32]*partition{}, refusedInRow: map[int32]int{}, tooLarge: tooLargeRequests{}, confirmAnswers: make(chan []confirmAnswer, 1), restoreResults: make(chan restoreResult, cfg.Partitions), loadResults: make(chan loadResult, cfg.Partitions)}
+		inboxes: map[string]events.Inbox{}, partitions: map[int32]*partition{}, refusedInRow: map[int32]int{}, tooLarge: tooLargeRequests{}, confirmAnswers: make(chan []confirmAnswer, 1), restoreResults: make(chan restoreResult, cfg.Partitions), loadResults: make(chan loadResult, cfg.Partitions), historyResults: make(chan historyResult, cfg.Partitions)}
 	w.sizing.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		w.inboxes[topic] = events.Inbox(i)
@@ -246,6 +247,7 @@ func (w *worker) decisionEnv(s *speculation) Env {
 		Definitions: w.cfg.Catalog, ReplyToPrefixes: w.cfg.ReplyToPrefixes, Token: w.cfg.token}
 	env.Requests, env.Leaderless = w.requests.partitions()
 	env.Unwritable, env.tooLarge = w.requests.unwritable(), w.tooLarge
+	env.Histories = s.partition.histories
 	if s.partition.flow != nil {
 		env.Slots = s.partition.flow
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // PageSize is the most timers of one batch of recoveries. The rest waits until the batch is written; other partitions
@@ -49,16 +50,4 @@ func Ask(d *events.Due, now time.Time) (*events.Recovery, time.Duration) {
 }
 
 // askAgainAfter is the pause after asked asks before this one.
-func askAgainAfter(asked int) time.Duration { return exponential(AskAgainMin, AskAgainMax, asked) }
-
-// exponential is first, doubled times times, at most limit.
-func exponential(first, limit time.Duration, times int) time.Duration {
-	d := first
-	for range times {
-		if d >= limit/2 {
-			return limit
-		}
-		d *= 2
-	}
-	return min(d, limit)
-}
+func askAgainAfter(asked int) time.Duration { return backoff.After(AskAgainMin, AskAgainMax, asked+1) }

@@ -33,6 +33,16 @@ func newRig(t *testing.T, partitions int32) *rig {
 	return &rig{t: t, log: newBrokerLog(partitions), out: &outbox{}, disk: newDisk(t, partitions), clock: &brokerClock{}, start: time.Now()}
 }
 
+// withRig calls test on a virtual clock, and ends the rig.
+func withRig(t *testing.T, partitions int32, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, partitions)
+		test(t, r)
+		r.end()
+	})
+}
+
 // run starts the loop without partitions.
 func (r *rig) run() {
 	r.t.Helper()
@@ -102,8 +112,7 @@ func expect(t *testing.T, what string, got []time.Duration, want string) {
 }
 
 func TestLostRecoveryIsAskedForAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.run()
 		r.assign(0)
 		r.log.append(0, r.started("order-1", 3, r.start.Add(5*time.Second)))
@@ -115,13 +124,11 @@ func TestLostRecoveryIsAskedForAgain(t *testing.T) {
 				t.Errorf("asked for %+v at %v", d.recovery, d.at)
 			}
 		}
-		r.end()
 	})
 }
 
 func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.run()
 		r.assign(0)
 		due := r.start.Add(5 * time.Second)
@@ -135,15 +142,13 @@ func TestDisarmedTimerIsNotAskedAbout(t *testing.T) {
 		expect(t, "disarmed before it was due", r.out.since(due, "before"), "")
 		expect(t, "disarmed after two asks", r.out.since(due, "after"), "0s 1s")
 		expect(t, "armed again", r.out.since(due, "again"), "0s 1s 55s 56s 58s 1m2s 1m10s 1m26s 1m56s")
-		r.end()
 	})
 }
 
 // TestBehindPartitionUsesTheLogsTime checks that a supervisor with a lag requests no recovery for a timer that an
 // unread event may disarm. Such requests would increase its own lag, and the scheduler's.
 func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.log.pollLimit = 1 // one record per poll
 		r.run()
 		r.assign(0)
@@ -163,14 +168,12 @@ func TestBehindPartitionUsesTheLogsTime(t *testing.T) {
 		if got := r.out.since(due, "silent"); len(got) == 0 {
 			t.Error("the timer that is due at the log's tail was not asked about")
 		}
-		r.end()
 	})
 }
 
 // TestDisarmedWhileSending disarms a timer while its recovery is in flight. The later snooze must not arm it again.
 func TestDisarmedWhileSending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(300 * time.Millisecond); return nil }
 		r.run()
 		r.assign(0)
@@ -180,13 +183,11 @@ func TestDisarmedWhileSending(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect(t, "disarmed", r.out.since(r.start, ""), "1.3s")
-		r.end()
 	})
 }
 
 func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2)
+	withRig(t, 2, func(t *testing.T, r *rig) {
 		var restored []time.Duration
 		r.listen.Restored = func(p int32, took time.Duration) { restored = append(restored, took) }
 		r.log.append(0, r.started("done", 3, r.start.Add(-time.Hour)), r.started("open", 3, r.start.Add(-time.Hour)))
@@ -207,15 +208,13 @@ func TestNothingIsAskedBeforeCaughtUp(t *testing.T) {
 		if len(restored) != 1 || restored[0] != 10*time.Second {
 			t.Errorf("restored %v, want once, after 10s", restored)
 		}
-		r.end()
 	})
 }
 
 // TestEndMarkersCountAsCaughtUp checks a log that ends with end markers. The supervisor counts as caught up, although
 // no record reaches the high watermark.
 func TestEndMarkersCountAsCaughtUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.log.append(0, r.started("open", 3, r.start.Add(-time.Hour)))
 		r.log.appendRecord(0, nil)
 		r.run()
@@ -223,14 +222,12 @@ func TestEndMarkersCountAsCaughtUp(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		expect(t, "open", r.out.since(r.start, ""), "0s")
-		r.end()
 	})
 }
 
 func TestBurstDoesNotStarveOthers(t *testing.T) {
 	const burst, sendTime = 10_000, 5 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 3)
+	withRig(t, 3, func(t *testing.T, r *rig) {
 		var pages atomic.Int32
 		r.out.deliver = func(_ context.Context, p int32, n int) error {
 			time.Sleep(sendTime)
@@ -259,14 +256,12 @@ func TestBurstDoesNotStarveOthers(t *testing.T) {
 		if last := slices.Max(all); last != burst/supervisor.PageSize*sendTime {
 			t.Errorf("the burst took %v, want one page each %v", last, sendTime)
 		}
-		r.end()
 	})
 }
 
 // TestLateness checks that a continuous stream of records doesn't delay a timer.
 func TestLateness(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2)
+	withRig(t, 2, func(t *testing.T, r *rig) {
 		var late []time.Duration
 		r.listen.Late = func(d time.Duration) { late = append(late, d) }
 		r.run()
@@ -286,13 +281,11 @@ func TestLateness(t *testing.T) {
 		if lo, hi := slices.Min(late), slices.Max(late); lo < 0 || hi > 2*supervisor.MinSleep {
 			t.Errorf("asked %v to %v past due, want 0 to %v", lo, hi, 2*supervisor.MinSleep)
 		}
-		r.end()
 	})
 }
 
 func TestLostPartitionIsNotAskedAbout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2)
+	withRig(t, 2, func(t *testing.T, r *rig) {
 		var lost []int32
 		r.listen.Lost = func(p int32) { lost = append(lost, p) }
 		r.run()
@@ -317,15 +310,13 @@ func TestLostPartitionIsNotAskedAbout(t *testing.T) {
 		synctest.Wait()
 		expect(t, "came back", r.out.since(back, "lost"), "0s")
 		expect(t, "written meanwhile", r.out.since(back, "meanwhile"), "0s")
-		r.end()
 	})
 }
 
 // TestPartitionReassignedBetweenIterations revokes a partition and assigns it again between two iterations. It keeps
 // its state, and is read to the end before the next recovery is requested.
 func TestPartitionReassignedBetweenIterations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.run()
 		r.assign(0)
 		r.log.append(0, r.started("a", 3, r.start.Add(5*time.Second)), r.started("b", 3, r.start.Add(5*time.Second)))
@@ -341,15 +332,13 @@ func TestPartitionReassignedBetweenIterations(t *testing.T) {
 		synctest.Wait()
 		expect(t, "a", r.out.since(r.start, "a"), "")
 		expect(t, "b", r.out.since(r.start, "b"), "10s")
-		r.end()
 	})
 }
 
 // TestClockSlightlyAhead lets the clock be slightly ahead. The supervisor continues, and repeats an early recovery one
 // second after the timer is due.
 func TestClockSlightlyAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.clock.offset.Store(int64(supervisor.WarnSkew))
 		r.run()
 		r.assign(0)
@@ -359,7 +348,6 @@ func TestClockSlightlyAhead(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		expect(t, "a clock that was 2 s ahead", r.out.since(r.start.Add(20*time.Second), "a"), "-2s 1s")
-		r.end()
 	})
 }
 
@@ -367,8 +355,7 @@ func TestClockSlightlyAhead(t *testing.T) {
 // When the clock is corrected, it ends with ErrClock. After a restart it must not wait an hour before the next
 // recovery.
 func TestClockThatWasAheadDelaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.clock.offset.Store(int64(time.Hour))
 		r.run()
 		r.assign(0)
@@ -390,13 +377,11 @@ func TestClockThatWasAheadDelaysNothing(t *testing.T) {
 		time.Sleep(r.start.Add(20500 * time.Millisecond).Sub(again))
 		synctest.Wait()
 		expect(t, "by the right clock", r.out.since(again, "a"), "-10s -9s -7s 10s")
-		r.end()
 	})
 }
 
 func TestRestartContinuesFromSavedState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.run()
 		r.assign(0)
 		r.log.append(0, r.started("order-1", 3, r.start.Add(5*time.Second)))
@@ -413,13 +398,11 @@ func TestRestartContinuesFromSavedState(t *testing.T) {
 		if again := r.disk.applied - before; again != 1 {
 			t.Errorf("%d records were read again, want the last one", again)
 		}
-		r.end()
 	})
 }
 
 func TestSavesByTimeAndBySize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.run()
 		r.assign(0)
 		saves := func() int { r.disk.mu.Lock(); defer r.disk.mu.Unlock(); return r.disk.saves }
@@ -444,14 +427,12 @@ func TestSavesByTimeAndBySize(t *testing.T) {
 		if n := saves() - before; n < 2 || n > 3 {
 			t.Errorf("saved %d times in %d records", n, 2*supervisor.SaveRecords+2000)
 		}
-		r.end()
 	})
 }
 
 // TestSlowSend checks that the pause and the lateness are measured from the acknowledgement.
 func TestSlowSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		var late []time.Duration
 		r.listen.Late = func(d time.Duration) { late = append(late, d) }
 		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
@@ -462,14 +443,12 @@ func TestSlowSend(t *testing.T) {
 		synctest.Wait()
 		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 3.4s 6.1s")
 		expect(t, "late", late, "700ms")
-		r.end()
 	})
 }
 
 // TestPartitionLostWhileSending reassigns a partition while its recoveries are in flight. Their result is ignored.
 func TestPartitionLostWhileSending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.out.deliver = func(context.Context, int32, int) error { time.Sleep(700 * time.Millisecond); return nil }
 		r.run()
 		r.assign(0)
@@ -481,15 +460,13 @@ func TestPartitionLostWhileSending(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect(t, "order-1", r.out.since(r.start, ""), "1.7s 2s")
-		r.end()
 	})
 }
 
 // TestPartitionRevokedBeforeFirstIteration revokes a partition before the loop has started it. It is closed, and
 // neither Assigned nor Lost is called.
 func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		r.listen.Lost = func(p int32) { t.Errorf("Lost was called for %d", p) }
 		r.run()
 		if _, _, err := r.s.Start(t.Context(), testNamespace.Events(), 0); err != nil {
@@ -498,15 +475,13 @@ func TestPartitionRevokedBeforeFirstIteration(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r.closed()
-		r.end()
 	})
 }
 
 // TestClockSkewIsReported checks that timers are due by the broker's time, and that a large skew is reported once a
 // minute.
 func TestClockSkewIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1)
+	withRig(t, 1, func(t *testing.T, r *rig) {
 		var skews []time.Duration
 		r.listen.Skew = func(d time.Duration) { skews = append(skews, d) }
 		r.clock.offset.Store(int64(-time.Hour))
@@ -532,13 +507,11 @@ func TestClockSkewIsReported(t *testing.T) {
 		if len(skews) != 3 {
 			t.Errorf("warned of %v, at most %v off", skews[3:], supervisor.WarnSkew)
 		}
-		r.end()
 	})
 }
 
 func TestGroupOffsetsAreNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2)
+	withRig(t, 2, func(t *testing.T, r *rig) {
 		failed := 0
 		r.listen.CommitFailed = func(error) { failed++ }
 		r.run()
@@ -567,6 +540,5 @@ func TestGroupOffsetsAreNotRead(t *testing.T) {
 		if got := fmt.Sprint(r.log.commits[1:]); got != "[map[0:2]]" {
 			t.Errorf("after partition 0 came back, committed %s", got)
 		}
-		r.end()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // How the loop schedules its work.
@@ -83,8 +84,8 @@ func (p *partition) due(now, local time.Time) []events.Due {
 
 // pauseAfterFailure pauses the partition after a failed batch.
 func (p *partition) pauseAfterFailure(local time.Time) {
-	p.resumeAt = local.Add(exponential(SendPauseMin, SendPauseMax, p.failures))
 	p.failures++
+	p.resumeAt = local.Add(backoff.After(SendPauseMin, SendPauseMax, p.failures))
 }
 
 // saveDue reports whether the stored state is too far behind.

@@ -134,6 +134,7 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	k.check(f, d, s, path)
 	k.checkShared(f, s, path)
 	checkRetry(f, path+".retry", s.Retry)
+	checkCatch(f, path+".catch", s.Catch)
 	checkRepeat(f, d, s.Repeat, path+".repeat")
 	checkCheck(f, d, s, path+".check")
 	if u := s.Undo; u != nil {
@@ -144,6 +145,10 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 		}
 		if u.CompleteWithin != nil {
 			checkDuration(f, path+".complete_within", *u.CompleteWithin, true)
+		}
+		if u.Heartbeat != nil {
+			within, _ := d.EffectiveUndo(d.Index(s.ID))
+			checkHeartbeat(f, path, *u.Heartbeat, Duration(within))
 		}
 		checkRetry(f, path+".retry", u.Retry)
 	}

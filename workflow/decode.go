@@ -266,8 +266,12 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Input = c.tree(v, path, 0)
 	case "complete_within":
 		s.CompleteWithin = c.optionalDuration(v, path)
+	case "heartbeat":
+		s.Heartbeat = c.optionalDuration(v, path)
 	case "retry":
 		s.Retry = c.retry(v, path)
+	case "catch":
+		s.Catch = c.codes(v, path)
 	case "repeat":
 		s.Repeat = c.repeat(v, path)
 	case "check":
@@ -292,29 +296,36 @@ func (c *decoder) undoField(u *Undo, m member, path string) {
 		u.Input = c.tree(v, path, 0)
 	case "complete_within":
 		u.CompleteWithin = c.optionalDuration(v, path)
+	case "heartbeat":
+		u.Heartbeat = c.optionalDuration(v, path)
 	case "retry":
 		u.Retry = c.retry(v, path)
 	}
 }
 
 func (c *decoder) needs(n *node, path string) []string {
+	return c.texts(n, path, "a list of step ids", "write the ids of steps, as in [a, b]")
+}
+
+// texts decodes a list of texts. what names it, and fix says what to write instead of another value.
+func (c *decoder) texts(n *node, path, what, fix string) []string {
 	if n.kind == kindString {
-		c.f.addAt(n.at, path, "this is a string, want a list of step ids", "write ["+n.text+"]")
+		c.f.addAt(n.at, path, "this is a string, want "+what, "write ["+n.text+"]")
 		return nil
 	}
 	if n.kind != kindList {
-		c.kindFault(n, path, kindList, "write the ids of steps, as in [a, b]")
+		c.kindFault(n, path, kindList, fix)
 		return nil
 	}
-	var needs []string
+	var list []string
 	for i, v := range n.items {
 		at := indexPath(path, i)
 		c.f.src.positions[at] = v.at
-		if id := c.text(v, at); id != "" {
-			needs = append(needs, id)
+		if text := c.text(v, at); text != "" {
+			list = append(list, text)
 		}
 	}
-	return needs
+	return list
 }
 
 // tree decodes a value that may contain expressions.

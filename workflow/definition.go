@@ -66,7 +66,7 @@ type Defaults struct {
 }
 
 // Step is one step of a workflow. Its own fields make its kind: Agent and Operation a call of an agent, Wait or WaitUntil
-// a wait.
+// a wait, Signal one for a signal.
 type Step struct {
 	ID        string `json:"-"`
 	Agent     string `json:"agent"`
@@ -74,17 +74,25 @@ type Step struct {
 	// Wait is a duration, or an expression "${ ... }" that gives one, from when the step starts.
 	Wait string `json:"wait"`
 	// WaitUntil is an instant as in RFC 3339, or an expression that gives a timestamp. One in the past ends at once.
-	WaitUntil string   `json:"wait_until"`
-	Needs     []string `json:"needs"`
+	WaitUntil string `json:"wait_until"`
+	// Signal is the name of the signal that the step waits for. Its CompleteWithin is required.
+	Signal string   `json:"signal"`
+	Needs  []string `json:"needs"`
 	// When is an expression "${ ... }" with a boolean result; false skips the step. Empty: true.
 	When string `json:"when"`
 	// Input is a tree like Definition.Output; nil: an empty object.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults
-	Retry          *Retry    `json:"retry"`
-	Repeat         *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
-	Check          *Check    `json:"check"`  // nil: no agent is asked what became of an unknown effect
-	Undo           *Undo     `json:"undo"`
+	// Heartbeat is the longest silence between two reports of progress of an attempt: at least MinHeartbeat, and shorter
+	// than CompleteWithin. nil: the agent needn't report.
+	Heartbeat *Duration `json:"heartbeat"`
+	Retry     *Retry    `json:"retry"`
+	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
+	Check     *Check    `json:"check"`  // nil: no agent is asked what became of an unknown effect
+	Undo      *Undo     `json:"undo"`
+	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
+	// step may have changed is undone first.
+	Catch []string `json:"catch"`
 	// Pivot marks a point of no return: once the step is completed, the task is held after a failure, and never undone
 	// unless an operator asks for it.
 	Pivot bool `json:"pivot"`
@@ -97,6 +105,7 @@ type Undo struct {
 	// Input is a tree like Definition.Output. Its result must be an object. nil: no input.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"`
+	Heartbeat      *Duration `json:"heartbeat"` // as Step.Heartbeat; nil: none, even if the step has one
 	Retry          *Retry    `json:"retry"`
 }
 

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // JSON returns the canonical body: the same bytes for the same meaning, independent of the layout of the YAML. A
@@ -36,13 +37,13 @@ func (w *writer) field(name string) {
 		w.b = append(w.b, ',')
 	}
 	w.first = false
-	w.b = append(appendString(w.b, name), ':')
+	w.b = append(jsonscan.AppendString(w.b, name), ':')
 }
 
 func (w *writer) text(name, s string) {
 	if s != "" {
 		w.field(name)
-		w.b = appendString(w.b, s)
+		w.b = jsonscan.AppendString(w.b, s)
 	}
 }
 
@@ -130,7 +131,9 @@ func (w *writer) step(s *Step) {
 	w.text("when", s.When)
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
+	w.optionalDuration("heartbeat", s.Heartbeat)
 	w.retry(s.Retry)
+	w.texts("catch", s.Catch)
 	w.repeat(s.Repeat)
 	w.check(s.Check)
 	w.boolean("pivot", s.Pivot)
@@ -141,6 +144,7 @@ func (w *writer) step(s *Step) {
 		w.text("agent", u.Agent)
 		w.tree("input", u.Input)
 		w.optionalDuration("complete_within", u.CompleteWithin)
+		w.optionalDuration("heartbeat", u.Heartbeat)
 		w.retry(u.Retry)
 		w.closeObject()
 	}
@@ -155,7 +159,7 @@ func appendTree(b []byte, v any) []byte {
 	case json.Number:
 		return append(b, v...)
 	case string:
-		return appendString(b, v)
+		return jsonscan.AppendString(b, v)
 	case []any:
 		b = append(b, '[')
 		for i, e := range v {
@@ -171,55 +175,12 @@ func appendTree(b []byte, v any) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendString(b, k), ':')
+			b = append(jsonscan.AppendString(b, k), ':')
 			b = appendTree(b, v[k])
 		}
 		return append(b, '}')
 	}
 	return append(b, "null"...)
-}
-
-// appendString appends a JSON string. It escapes only what JSON requires, and replaces invalid UTF-8 by U+FFFD.
-func appendString(b []byte, s string) []byte {
-	return append(appendInner(append(b, '"'), s), '"')
-}
-
-// appendInner is appendString without the quotes.
-func appendInner(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 {
-				b = append(append(b, s[start:i]...), "\uFFFD"...)
-				start = i + 1
-			}
-			i += size
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		b = append(b, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
-			b = append(b, '\\', 'n')
-		case '\r':
-			b = append(b, '\\', 'r')
-		case '\t':
-			b = append(b, '\\', 't')
-		default:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-		i++
-		start = i
-	}
-	return append(b, s[start:]...)
 }
 
 // appendDouble appends a finite double as encoding/json and JavaScript do: the shortest text that parses to it,

@@ -3,35 +3,25 @@ package workflow
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // MaxCodes bounds a list of error codes.
 const MaxCodes = 64
 
-// codesFix says what to write instead of a value that isn't a list of codes.
-const codesFix = "write the codes of errors, as in [no_funds, expired]"
+// anyCode stands for every code.
+const anyCode = "*"
 
 // codes decodes a list of error codes.
 func (c *decoder) codes(n *node, path string) []string {
-	if n.kind == kindString {
-		c.f.addAt(n.at, path, "this is a string, want a list of error codes", "write ["+n.text+"]")
+	if n.kind == kindString && n.text == anyCode { // in YAML, [*] is something else
+		c.f.addAt(n.at, path, "this is a string, want a list of error codes", `write ["*"]`)
 		return nil
 	}
-	if n.kind != kindList {
-		c.kindFault(n, path, kindList, codesFix)
-		return nil
-	}
-	var codes []string
-	for i, v := range n.items {
-		at := indexPath(path, i)
-		c.f.src.positions[at] = v.at
-		if code := c.text(v, at); code != "" {
-			codes = append(codes, code)
-		}
-	}
-	return codes
+	return c.texts(n, path, "a list of error codes", "write the codes of errors, as in [no_funds, expired]")
 }
 
 func (w *writer) texts(name string, list []string) {
@@ -44,7 +34,7 @@ func (w *writer) texts(name string, list []string) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = appendString(w.b, s)
+		w.b = jsonscan.AppendString(w.b, s)
 	}
 	w.b = append(w.b, ']')
 }
@@ -69,6 +59,19 @@ func checkRetryCodes(f *faults, path string, r *Retry) {
 	checkCodes(f, path+".except", r.Except)
 	if len(r.Only) > 0 && len(r.Except) > 0 {
 		f.add(path+".except", "only and except are given", "keep only, which excludes all other codes, or except")
+	}
+}
+
+// checkCatch reports faults of the codes that a step catches.
+func checkCatch(f *faults, path string, codes []string) {
+	checkCodes(f, path, codes)
+	for i, code := range codes {
+		switch {
+		case code == anyCode && len(codes) > 1:
+			f.add(indexPath(path, i), `"*" stands for every code`, "remove it, or all others")
+		case !events.CanCatch(code):
+			f.add(indexPath(path, i), code+" can't be caught: it isn't a failure of the step", "remove it")
+		}
 	}
 }
 
@@ -99,6 +102,9 @@ func (w *writer) boolean(name string, v bool) {
 
 // failureNotes says in a graph what the step means for failures.
 func (s *Step) failureNotes() (notes []string) {
+	if len(s.Catch) > 0 {
+		notes = append(notes, "catch "+strings.Join(s.Catch, " "))
+	}
 	if s.Pivot {
 		notes = append(notes, "pivot")
 	}

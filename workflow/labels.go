@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // labelProgram is the compiled value of a label.
@@ -29,7 +30,7 @@ func (w *writer) labels(labels map[string]string) {
 	w.openObject()
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		w.field(name)
-		w.b = appendString(w.b, labels[name])
+		w.b = jsonscan.AppendString(w.b, labels[name])
 	}
 	w.closeObject()
 }

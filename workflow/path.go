@@ -7,6 +7,8 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // rawPath is an expression that has only selections, such as input.items, task.id or
@@ -90,15 +92,15 @@ func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
 			return out, false
 		}
 		v, ok = s.Labels[p.links[0].name]
-	case scopeInput, stepOutput, stepError: // JSON values, which aren't text
+	case scopeInput, stepOutput, stepError, callOutput: // JSON values, which aren't text
 	}
 	switch {
 	case !ok:
 		return out, false
 	case text:
-		return appendInner(out, v), true
+		return jsonscan.AppendInner(out, v), true
 	}
-	return appendString(out, v), true
+	return jsonscan.AppendString(out, v), true
 }
 
 var null = []byte("null")
@@ -111,7 +113,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 	if len(p.links) == 0 {
 		raw = trim(raw)
 	} else {
-		raw = raw[skipSpace(raw, 0):]
+		raw = raw[jsonscan.SkipSpace(raw, 0):]
 	}
 	for i, l := range p.links {
 		var end int
@@ -129,7 +131,7 @@ func (p *rawPath) follow(document []byte, work *Work) ([]byte, bool) {
 		} else {
 			raw, end = memberOf(raw, l.name)
 		}
-		if raw == nil || i == 0 && skipSpace(whole, end) != len(whole) {
+		if raw == nil || i == 0 && jsonscan.SkipSpace(whole, end) != len(whole) {
 			return nil, false // the document has trailing data
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // Program is a compiled definition. It is immutable and safe for concurrent use.
@@ -274,8 +276,8 @@ func labels(m map[string]string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, k), ':')
-		b = appendString(b, m[k])
+		b = append(jsonscan.AppendString(b, k), ':')
+		b = jsonscan.AppendString(b, m[k])
 	}
 	return append(b, '}')
 }

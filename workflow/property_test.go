@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // names are few, so that paths often match members, and keys repeat.
@@ -66,7 +68,7 @@ func drawString(t *rapid.T) string {
 func spell(t *rapid.T, s string) string {
 	switch rapid.IntRange(0, 2).Draw(t, "spelling") {
 	case 0:
-		return string(appendString(nil, s))
+		return string(jsonscan.AppendString(nil, s))
 	case 1:
 		b, _ := json.Marshal(s) // a string always has JSON
 		return string(b)
@@ -237,7 +239,8 @@ func drawDefinition(t *rapid.T) *Definition {
 		b.OnError(OnErrorHold)
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
-		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry(), Pivot: rapid.Bool().Draw(t, "pivot")}
+		s := Step{ID: "s-" + strconv.Itoa(i), Agent: "agent", Operation: "Op.x", Input: tree(), Retry: retry(), Pivot: rapid.Bool().Draw(t, "pivot"),
+			Catch: rapid.SampledFrom([][]string{nil, {"*"}, {"expired", "gone"}}).Draw(t, "catch")}
 		for j := range i {
 			if rapid.IntRange(0, 2).Draw(t, "needs") == 0 {
 				s.Needs = append(s.Needs, "s-"+strconv.Itoa(j))
@@ -251,6 +254,12 @@ func drawDefinition(t *rapid.T) *Definition {
 		}
 		if rapid.Bool().Draw(t, "undo") {
 			s.Undo = &Undo{Operation: "undo", Retry: retry(), Input: map[string]any{"of": fmt.Sprintf("${ steps[%q].output }", s.ID)}}
+		}
+		if rapid.Bool().Draw(t, "heartbeat") {
+			s.CompleteWithin, s.Heartbeat = Within(time.Minute), Within(time.Second+time.Duration(rapid.IntRange(0, 1000).Draw(t, "beat"))*time.Millisecond)
+			if s.Undo != nil {
+				s.Undo.Heartbeat = Within(2 * time.Second)
+			}
 		}
 		b.Step(s)
 	}

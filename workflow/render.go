@@ -13,6 +13,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 var errTooLarge = fmt.Errorf("the result is larger than %d bytes", MaxResultBytes)
@@ -33,11 +35,11 @@ func appendValue(b []byte, v ref.Val, depth int) ([]byte, error) {
 	case types.Null:
 		return append(b, "null"...), nil
 	case types.String:
-		return appendString(b, string(v)), nil
+		return jsonscan.AppendString(b, string(v)), nil
 	case types.Timestamp, types.Duration:
-		return appendString(b, string(v.ConvertToType(types.StringType).(types.String))), nil
+		return jsonscan.AppendString(b, string(v.ConvertToType(types.StringType).(types.String))), nil
 	case types.Bytes:
-		return appendString(b, base64.StdEncoding.EncodeToString(v)), nil
+		return jsonscan.AppendString(b, base64.StdEncoding.EncodeToString(v)), nil
 	case traits.Mapper:
 		return appendMap(b, v, depth-1)
 	case traits.Lister:
@@ -95,7 +97,7 @@ func appendMap(b []byte, m traits.Mapper, depth int) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, e.key), ':')
+		b = append(jsonscan.AppendString(b, e.key), ':')
 		var err error
 		if b, err = appendValue(b, e.value, depth); err != nil {
 			return b, err
@@ -124,9 +126,9 @@ func appendList(b []byte, l traits.Lister, depth int) ([]byte, error) {
 func appendText(b []byte, v ref.Val) ([]byte, error) {
 	switch s := v.(type) {
 	case types.String:
-		return appendInner(b, string(s)), nil
+		return jsonscan.AppendInner(b, string(s)), nil
 	case types.Timestamp, types.Duration:
-		return appendInner(b, string(v.ConvertToType(types.StringType).(types.String))), nil
+		return jsonscan.AppendInner(b, string(v.ConvertToType(types.StringType).(types.String))), nil
 	case types.Bool, types.Int, types.Uint, types.Double:
 		return appendScalar(b, v)
 	case types.Null:

@@ -20,7 +20,7 @@ func init() {
 		label: func(d *Definition, step int) (what, detail string) {
 			s := &d.Steps[step]
 			within, retry := d.Effective(step)
-			return s.Agent + "." + s.Operation, fmt.Sprintf("within %s, %s", Duration(within), attempts(retry))
+			return s.Agent + "." + s.Operation, fmt.Sprintf("within %s%s, %s", Duration(within), heartbeatLabel(s.Heartbeat), attempts(retry))
 		},
 	})
 }
@@ -35,5 +35,9 @@ func checkCall(f *faults, d *Definition, s *Step, path string) {
 		d.checkFits(f, within, *s.CompleteWithin)
 	case d.Defaults.CompleteWithin == 0 && !f.reported("defaults.complete_within"):
 		f.missing(within, true, "", "give the step a deadline such as complete_within: 10s, or all of them one in defaults")
+	}
+	if s.Heartbeat != nil {
+		attempt, _ := d.Effective(d.Index(s.ID))
+		checkHeartbeat(f, path, *s.Heartbeat, Duration(attempt))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // template is a compiled tree: literal JSON and expressions, alternating. It is immutable and safe for concurrent
@@ -63,7 +65,7 @@ func (b *templateBuilder) tree(v any, path string) {
 			if i > 0 {
 				b.literal = append(b.literal, ',')
 			}
-			b.literal = append(appendString(b.literal, k), ':')
+			b.literal = append(jsonscan.AppendString(b.literal, k), ':')
 			b.tree(v[k], at)
 		}
 		b.literal = append(b.literal, '}')
@@ -88,7 +90,7 @@ func (b *templateBuilder) text(s, path string) {
 		if p.expression {
 			b.expression(pl, p, true)
 		} else {
-			b.literal = appendInner(b.literal, p.text)
+			b.literal = jsonscan.AppendInner(b.literal, p.text)
 		}
 	}
 	b.literal = append(b.literal, '"')

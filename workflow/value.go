@@ -12,6 +12,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // value returns the CEL value of raw JSON. Objects and lists keep their bytes. They are decoded one level at a time,
@@ -23,7 +25,7 @@ func value(raw []byte) ref.Val {
 	case '[':
 		return &list{raw: raw}
 	case '"':
-		return types.String(unquote(raw))
+		return types.String(jsonscan.Unquote(raw))
 	case 't':
 		return types.True
 	case 'f':
@@ -77,8 +79,8 @@ func (o *object) load() {
 	}
 	o.loaded = true
 	o.values = map[string]ref.Val{}
-	end := -1
-	walkObject(o.raw, 0, maxJSONDepth, func(key, raw []byte) { o.values[unquote(key)] = value(raw) }, &end)
+	// The value was scanned before.
+	_, _ = jsonscan.EachMember(o.raw, 0, 0, func(m jsonscan.Member) { o.values[jsonscan.Unquote(m.Name)] = value(m.Value) })
 	o.keys = slices.Sorted(maps.Keys(o.values))
 }
 
@@ -167,8 +169,11 @@ type list struct {
 func (l *list) elements() traits.Lister {
 	if l.lister == nil {
 		var elements []ref.Val
-		end := -1
-		walkList(l.raw, 0, maxJSONDepth, func(raw []byte) { elements = append(elements, value(raw)) }, &end)
+		// The value was scanned before.
+		_, _ = jsonscan.EachElement(l.raw, 0, 0, func(raw []byte) error {
+			elements = append(elements, value(raw))
+			return nil
+		})
 		l.lister = types.NewRefValList(types.DefaultTypeAdapter, elements)
 	}
 	return l.lister

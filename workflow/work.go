@@ -6,6 +6,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/waybill-run/waybill/internal/jsonscan"
 )
 
 // MaxWorkCost bounds the total cost of all evaluations with one Work, in CEL's cost units. Without this bound, 1,000
@@ -79,9 +81,9 @@ func (d *sharedDocument) decodedValue(raw []byte, what string) ref.Val {
 // an object.
 func (d *sharedDocument) member(raw []byte, name string) []byte {
 	if d.members == nil && !d.invalid {
-		members, end := map[string][]byte{}, -1
-		ok := walkObject(raw, skipSpace(raw, 0), maxJSONDepth, func(key, v []byte) { members[unquote(key)] = v }, &end)
-		if d.invalid = !ok || skipSpace(raw, end) != len(raw); !d.invalid {
+		members := map[string][]byte{}
+		end, err := jsonscan.EachMember(raw, jsonscan.SkipSpace(raw, 0), 0, func(m jsonscan.Member) { members[jsonscan.Unquote(m.Name)] = m.Value })
+		if d.invalid = err != nil || jsonscan.AtEnd(raw, end) != nil; !d.invalid {
 			d.members = members
 		}
 	}

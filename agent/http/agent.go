@@ -124,6 +124,12 @@ func (a *Agent) request(ctx context.Context, r agent.Request) (*http.Request, er
 	if r.Traceparent != "" {
 		set("traceparent", r.Traceparent)
 	}
+	if r.Heartbeat > 0 {
+		set("X-Waybill-Heartbeat-Ms", strconv.FormatInt(r.Heartbeat.Milliseconds(), 10))
+	}
+	if v := fieldValue(string(r.Progress)); v != "" && len(v) <= progressHeaderMax {
+		req.Header.Set("X-Waybill-Progress", v)
+	}
 	return req, nil
 }
 

@@ -95,7 +95,7 @@ func TestStatusClasses(t *testing.T) {
 		want     string
 		statuses []int
 	}{
-		{"completed", []int{200, 201, 202, 203, 204, 205, 206, 299}},
+		{"completed", []int{200, 201, 203, 204, 205, 206, 299}},
 		{"failed neutral", []int{300, 301, 302, 303, 304, 307, 308}},
 		{"rejected", []int{400, 401, 402, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 421, 422, 423, 424, 426, 428, 431, 451, 499}},
 		{"again neutral", []int{408, 409}},
@@ -339,7 +339,7 @@ func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
 	return name
 }
 
-func TestHeaderFileIsReadAgainAndNeverTold(t *testing.T) {
+func TestHeaderFileIsReadAgainAndNeverShown(t *testing.T) {
 	var got http.Header
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header })
 	dir := t.TempDir()

@@ -13,12 +13,15 @@
 //	X-Waybill-Request       <task>/<step>/<do|undo>/<attempt>
 //	X-Waybill-Operation     the operation
 //	traceparent             if the task has one
+//	X-Waybill-Heartbeat-Ms  if the step has a heartbeat: answer more often, with 202 while the work goes on
+//	X-Waybill-Progress      the last progress of an earlier attempt, JSON, if there is one of up to 4 KiB here
 //
 // The values percent-encode '%', white space and all bytes that aren't printable ASCII.
 //
 // # The answer
 //
-//	2xx                        completed; 202 too: answer when the work is done
+//	202                        the work goes on; its body is progress. The same request is posted again
+//	other 2xx                  completed
 //	2xx that can't be decoded  failed, effect unknown
 //	408, 409, 5xx              called again within complete-by, effect unknown
 //	425, 429                   called again within complete-by, no effect
@@ -28,6 +31,10 @@
 //	connection lost, timeout   called again within complete-by, effect unknown
 //	too large                  failed, effect unknown
 //	1xx as the last answer     failed, effect unknown
+//
+// After a 202 the agent posts the same request again, with the same Idempotency-Key, after Retry-After (2 s without one, and
+// at most two fifths of the heartbeat). It holds no connection and no slot in between. Another instance does the same if
+// this one ends. See docs/adr/0039-http-services-are-polled.md.
 //
 // The scheduler doesn't undo a rejected step. So a service that returns another 4xx must not have done the work.
 //

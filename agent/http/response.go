@@ -28,6 +28,9 @@ type response struct {
 // interpret converts a response into an output or a Failure. It is pure.
 func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 	tooLarge := int64(len(w.body)) > a.cfg.MaxResponseBytes
+	if w.status == http.StatusAccepted {
+		return nil, a.stillWorking(r, w)
+	}
 	if w.status >= 200 && w.status < 300 {
 		switch {
 		case tooLarge: // another call would get the same response

@@ -105,7 +105,7 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 		if hold {
 			<-release
 		}
-		c.world.ServeHTTP(w, r)
+		c.services.ServeHTTP(w, r)
 	})
 	// The session outlasts the attempts. Otherwise another instance would take over the requests themselves before
 	// their complete-by, which is correct, but not what this test is about.

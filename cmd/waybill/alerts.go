@@ -196,7 +196,7 @@ func (o *alertsOptions) followTopic(cmd *cobra.Command, from time.Time) error {
 	defer l.close()
 	found := newestBuffer[alert]{limit: &o.limit, instant: func(a *alert) *string { return a.At }}
 	topic, began := l.cfg.Namespace.Alerts(), time.Now()
-	places, err := l.read(cmd.Context(), topic, logreader.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
+	next, err := l.read(cmd.Context(), topic, logreader.Range{Since: from, Unavailable: l.skipLeaderless(topic)}, func(r *events.Record) error {
 		if a, ok := l.readAlert(r); ok {
 			found.add(a)
 		}
@@ -211,9 +211,9 @@ func (o *alertsOptions) followTopic(cmd *cobra.Command, from time.Time) error {
 		fmt.Fprintf(l.note, "waybill: %s; new alerts there are shown when the partition has a leader again\n", printable(err.Error()))
 	}
 	for _, p := range l.leaderless[topic] {
-		places[p] = readPosition{time: later(from, began.Add(-clockSpread))}
+		next[p] = 0
 	}
-	return o.followTail(cmd, list, &tail{log: l, topic: topic, places: places})
+	return o.followTail(cmd, list, &tail{log: l, topic: topic, next: next, since: later(from, began.Add(-clockSpread))})
 }
 
 // followTail prints the list, and then new alerts.

@@ -14,6 +14,7 @@ func newBenchOpen() *cobra.Command {
 	var o benchOptions
 	var levels []int
 	var rounds int
+	var step string
 	cmd := &cobra.Command{
 		Use:   "open",
 		Short: "Measure throughput and memory while many tasks are open",
@@ -25,18 +26,20 @@ another log, so that two adjacent runs are compared.
 with the median processor time. A level starts when the stores have flushed and compacted what was opened for
 it. Task ids have no order. Memory is what the roles release when they end; caches, memtables and decoded tasks
 are bounded, however many tasks are open.`,
-		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3`,
-		Args:    noArguments,
+		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3
+  waybill bench open --step wait --levels 0,100000 --tasks 20000 --rounds 3`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
-			return runBench(cmd, &o, bench.OpenOptions{Options: options, Levels: levels, Rounds: rounds}, bench.RunOpen, openTable)
+			return runBench(cmd, &o, bench.OpenOptions{Options: options, Step: bench.ParkedStep(step), Levels: levels, Rounds: rounds}, bench.RunOpen, openTable)
 		},
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
+	cmd.Flags().StringVar(&step, "step", string(bench.ParkedCall), "step in which the open tasks are: call (of an agent that doesn't answer), wait (for a time) or signal (for a signal)")
 	cmd.Flags().IntSliceVar(&levels, "levels", []int{0, 100_000, 1_000_000}, "numbers of open tasks, in ascending order")
 	cmd.Flags().IntVar(&rounds, "rounds", 1, "number of measurements of each level")
 	return cmd
@@ -114,25 +117,28 @@ func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 func newBenchTimers() *cobra.Command {
 	var o benchOptions
 	var t bench.TimersOptions
+	var step string
 	cmd := &cobra.Command{
 		Use:   "timers",
 		Short: "Measure the cost of timers, and how late they fire",
 		Long: `Measure the cost of timers (the load with and without a supervisor), and how late timers fire while many are
 armed: some one after another, and many at the same time.`,
-		Example: `  waybill bench timers --armed 1000000 --burst 100000`,
-		Args:    noArguments,
+		Example: `  waybill bench timers --armed 1000000 --burst 100000
+  waybill bench timers --step wait --armed 200000 --burst 10000`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := o.options(cmd)
 			if err != nil {
 				return err
 			}
-			t.Options = options
+			t.Options, t.Step = options, bench.ParkedStep(step)
 			return runBench(cmd, &o, t, bench.RunTimers, timersTable)
 		},
 	}
 	o.flags(cmd)
 	o.loadFlags(cmd, 20_000)
 	f := cmd.Flags()
+	f.StringVar(&step, "step", string(bench.ParkedCall), "what fires: call (the deadlines of tasks and of calls), wait (the ends of waits, one in each task) or signal (no timer; a signal is sent to each task)")
 	f.IntVar(&t.Armed, "armed", 1_000_000, "number of armed timers; each open task has two")
 	f.IntVar(&t.Burst, "burst", 100_000, "number of timers that are due at the same time")
 	f.IntVar(&t.Spread, "spread", 10_000, "number of timers that are due one after another")

@@ -28,23 +28,27 @@ import (
 
 // cluster is a namespace on Apache Kafka, with roles in separate processes.
 type cluster struct {
-	t      *testing.T
-	binary string
-	cfg    kafka.Config
-	dir    string
-	procs  map[string]*exec.Cmd
-	logs   map[string]*bytes.Buffer
-	world  *demo.World
-	url    string
-	log    *verify.Checker // what follow has read; verified decides
-	seen   system          // the same, for checkLog
-	inputs *inboxes
-	mu     sync.Mutex
-	ended  map[string]events.TaskState
-	waits  int // that have started
-	calls  int // of repeated steps, that completed and weren't the last
-	times  []eventTime
-	change chan struct{}
+	t        *testing.T
+	binary   string
+	cfg      kafka.Config
+	dir      string
+	procs    map[string]*exec.Cmd
+	logs     map[string]*bytes.Buffer
+	services *demo.Services
+	url      string
+	log      *verify.Checker // what follow has read; verified decides
+	seen     system          // the same, for checkLog
+	inputs   *inboxes
+	mu       sync.Mutex
+	ended    map[string]events.TaskState
+	waits    int // that have started
+	calls    int // of repeated steps, that completed and weren't the last
+	// reports counts recorded progress, silences the attempts that expired without it.
+	reports, silences int
+	times             []eventTime
+	change            chan struct{}
+
+	card func(i int) string // of submission i; nil: a few are slow
 }
 
 // eventTime is when an event of a partition was appended. claimed is the owner, if the event is a claim.
@@ -78,17 +82,17 @@ func newCluster(t *testing.T) *cluster {
 		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
 		ended: map[string]events.TaskState{}, change: make(chan struct{}, 1)}
 	c.seen = system{broker: b, ns: c.cfg.Namespace, partitions: events.DefaultPartitions}
-	if c.world, err = demo.NewWorld(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
+	if c.services, err = demo.OpenServices(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(c.world)
+	server := httptest.NewServer(c.services)
 	c.url = server.URL
 	t.Cleanup(func() {
 		for name := range c.procs {
 			c.kill(name)
 		}
 		server.Close()
-		if err := c.world.Close(); err != nil {
+		if err := c.services.Close(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -209,6 +213,14 @@ func (c *cluster) take(rs []events.Record) {
 		}
 		if _, ok := e.Fact.(*events.CallRepeated); ok {
 			c.calls++
+		}
+		switch f := e.Fact.(type) {
+		case *events.AttemptProgressed:
+			c.reports++
+		case *events.AttemptExpired:
+			if f.Silence > 0 {
+				c.silences++
+			}
 		}
 		c.times = append(c.times, at)
 		if t := c.log.Task(e.Task); t != nil && (t.State.Terminal() || t.State == events.StateError) {
@@ -356,6 +368,9 @@ func (c *cluster) submit(ctx context.Context, ids []string, rate int) error {
 		card := demo.CardWorks
 		if i%250 == 0 {
 			card = demo.CardSlow
+		}
+		if c.card != nil {
+			card = c.card(i)
 		}
 		s := events.Submission{ID: id, Workflow: "shop", Input: []byte(`{"card":"` + card + `"}`)}
 		producer.SendAsync(ctx, s.Record(c.cfg.Namespace, "test"), func(_ events.Record, err error) {

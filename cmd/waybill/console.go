@@ -37,7 +37,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&o.origins, "trusted-origin", nil, "origin, scheme://host[:port], whose pages may post although a proxy passes on another Host; needs --tokens (repeatable)")
 	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: let local users submit orders and send commands")
 	f.StringVar(&o.listen, "listen", defaultConsole, "address of the HTTP API; any address but loopback needs --tokens")
-	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens, one line each: role (viewer, submitter or operator), name, token; reloaded when it changes")
+	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens, one line each: role (viewer, signaller, submitter, operator or undo_processed), name, token; reloaded when it changes")
 }
 
 func newConsole() *cobra.Command {

@@ -66,6 +66,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 
 func newUndo() *cobra.Command {
 	var o controlOptions
+	var processed bool
 	cmd := &cobra.Command{
 		Use:   "undo ID",
 		Short: "Undo the completed steps of a task",
@@ -73,17 +74,22 @@ func newUndo() *cobra.Command {
 held task that nobody wants to go on with. First, running attempts end; steps whose outcome is unknown
 are undone before completed ones.
 
+A task that has ended as processed is undone only with --processed: it refunds a finished order. The
+scheduler reads the task's history again from the log for that.
+
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
 task's state doesn't allow it, it is refused: exit code 8.`,
-		Example: `  waybill undo order-7 --why 'the customer withdrew'`,
-		Args:    arguments("a task's id"),
+		Example: `  waybill undo order-7 --why 'the customer withdrew'
+  waybill undo order-7 --processed --why 'the customer returned it'`,
+		Args: arguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
-				return &events.Control{Command: events.UndoTask}, nil
+				return &events.Control{Command: events.UndoTask, Processed: processed}, nil
 			})
 		},
 	}
 	o.flags(cmd)
+	cmd.Flags().BoolVar(&processed, "processed", false, "undo the task even if it has ended as processed")
 	return cmd
 }
 
@@ -258,6 +264,9 @@ func commandText(x *events.Control) string {
 	}
 	if len(x.Output) > 0 {
 		command += ", with the result " + text.Shorten(string(x.Output), 60)
+	}
+	if x.Processed {
+		command += ", even if it has ended as processed: what it did is taken back"
 	}
 	if x.Keep {
 		command += ", and keep what completed"

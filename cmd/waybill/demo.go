@@ -118,14 +118,14 @@ type demoCommand struct {
 
 func (d *demoCommand) run(ctx context.Context, dir string) (err error) {
 	ledger := filepath.Join(dir, "ledger.jsonl")
-	if d.World, err = demo.NewWorld(ledger); err != nil {
+	if d.Services, err = demo.OpenServices(ledger); err != nil {
 		return err
 	}
 	d.Orders, d.Observer = demo.Orders(d.o.tasks, d.o.seed, d.o.faults == "on"), demo.NewObserver()
 	d.Progress, d.Resubmits = d.printProgress, func(orders int) {
 		fmt.Fprintf(d.note, "%s  operator: refunds work again; resubmits %d of the held orders\n", clearLine(d.note), orders)
 	}
-	if err := errors.Join(d.runSystem(ctx, dir), d.World.Close()); err != nil {
+	if err := errors.Join(d.runSystem(ctx, dir), d.Services.Close()); err != nil {
 		return err
 	}
 	if !d.Finished() && ctx.Err() != nil {
@@ -144,7 +144,7 @@ func (d *demoCommand) runSystem(whole context.Context, dir string) error {
 	defer cancel()
 	definition := demo.Workflow()
 	sys, err := local.Start(ctx, local.Options{DataDir: dir, Partitions: events.DefaultPartitions, Definitions: []*workflow.Definition{definition},
-		Agents: d.World.Handlers(), Concurrency: demoConcurrency, Metrics: instance.NewMetrics(),
+		Agents: d.Services.Handlers(), Concurrency: demoConcurrency, Metrics: instance.NewMetrics(),
 		Scheduler:  instance.SchedulerOptions{Workers: 2, MaxRunnable: demoRunnable, ObserveCapacity: true},
 		EndProcess: d.end,
 		Log:        slog.New(slog.NewTextHandler(d.note, &slog.HandlerOptions{Level: slog.LevelWarn})),

@@ -82,9 +82,8 @@ func (t *historyTool) openHistory(cmd *cobra.Command) (eventSource, error) {
 // logHistory is the eventSource of the events topic.
 type logHistory struct {
 	*logbook
-	places          map[int32]readPosition // positions at the end of the last read
-	console         *apiClient             // provides the offsets of a task's events; nil: the whole partition is read
-	allowLeaderless bool                   // skip partitions without a leader; partialError reports them
+	console         *apiClient // provides the offsets of a task's events; nil: the whole partition is read
+	allowLeaderless bool       // skip partitions without a leader; partialError reports them
 }
 
 func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record) error, lost func(replay.Loss)) (err error) {
@@ -93,7 +92,6 @@ func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record
 		records, _, err := h.console.history(ctx, id)
 		if err == nil {
 			for i := range records {
-				h.places = map[int32]readPosition{records[i].Partition: {records[i].Offset + 1, records[i].Time}}
 				if err := fn(&records[i]); err != nil {
 					return err
 				}
@@ -110,7 +108,7 @@ func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record
 	if h.allowLeaderless {
 		in.Unavailable = h.skipLeaderless(h.cfg.Namespace.Events())
 	}
-	h.places, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
+	_, err = h.logbook.read(ctx, h.cfg.Namespace.Events(), in, fn)
 	return err
 }
 

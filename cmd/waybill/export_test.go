@@ -74,7 +74,7 @@ func TestExportWithoutWhatIsLost(t *testing.T) {
 		{"some, one is lost", lost, replay.Export{IDs: []string{"whole", "headless"}}, exitUnreachable, "[0 2 6]", "[whole]"},
 		{"some, none is lost", lost, replay.Export{IDs: []string{"nameless", "headless"}}, exitOK, "[0 2 4 5 6]", "[]"},
 		{"one, it is lost", lost, replay.Export{IDs: []string{"whole"}}, exitUnreachable, "none", ""},
-		{"one of which nothing else is there", lost, replay.Export{IDs: []string{"gone"}}, exitUnreachable, "none", ""},
+		{"a task without other events", lost, replay.Export{IDs: []string{"gone"}}, exitUnreachable, "none", ""},
 		{"one that isn't there", lost, replay.Export{IDs: []string{"nobody"}}, exitNotFound, "none", ""},
 		{"a range", lost, replay.Export{Until: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone whole]"},
 		{"another range", lost, replay.Export{From: time.UnixMilli(2500)}, exitUnreachable, "[0]", "[gone]"},

@@ -36,7 +36,7 @@ func TestVerifyKnowsNothingOfWhatIsHeldBack(t *testing.T) {
 	createTopics(t, cfg)
 	ns := cfg.Namespace
 	claim := &events.Event{Seq: 1, Epoch: 1, At: events.Millis(time.Now()), Cause: events.Cause{Inbox: events.Tasks, Offset: 1}, Fact: &events.PartitionClaimed{Owner: "test"}}
-	produce(t, cfg, events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("no JSON")}, claim.Record(ns, "test", 0, claim.Value()))
+	produce(t, cfg, events.Record{Topic: ns.Inbox(events.Tasks), Value: []byte("no JSON")}, claim.Record(ns, "test", 0, claim.Seal(nil)))
 	if out, _, code := verifyOf(t, cfg); code != exitOther || !strings.Contains(out, "there is no dead letter of it") {
 		t.Fatalf("without a dead letter: exit code %d\n%s", code, out)
 	}

@@ -148,7 +148,7 @@ func (l *partitionReading) read(ctx context.Context, in logreader.Range) error {
 	}
 	for from, ps := range starts {
 		in.Partitions, in.From, in.ReuseBuffers, in.Unavailable = ps, from, true, func(int32) {}
-		places, err := l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
+		next, err := l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
 			if !l.to.send(ctx, indexBatch{records: rs}) {
 				return ctx.Err()
 			}
@@ -157,11 +157,9 @@ func (l *partitionReading) read(ctx context.Context, in logreader.Range) error {
 		if err != nil {
 			return err
 		}
-		for p, at := range places {
-			l.reached[p] = at.next
-		}
+		maps.Copy(l.reached, next)
 		for _, p := range ps {
-			if _, led := places[p]; !led {
+			if _, led := next[p]; !led {
 				delete(l.reached, p)
 			}
 		}

@@ -128,15 +128,9 @@ func (l *logbook) ends(ctx context.Context, topic string) (ends map[int32]int64,
 	return ends, nil
 }
 
-// readPosition is a reader's position in a partition.
-type readPosition struct {
-	next int64     // offset
-	time time.Time // no record before next is newer
-}
-
-// read passes the records of a topic to fn, shows a progress bar, and returns the position in each partition at
+// read passes the records of a topic to fn, shows a progress bar, and returns the offset in each partition at
 // which the read ended. It warns if that isn't the end.
-func (l *logbook) read(ctx context.Context, topic string, in logreader.Range, fn func(*events.Record) error) (map[int32]readPosition, error) {
+func (l *logbook) read(ctx context.Context, topic string, in logreader.Range, fn func(*events.Record) error) (map[int32]int64, error) {
 	bar := newProgress(l.note, "reading "+topic)
 	defer bar.end()
 	return l.readBatches(ctx, topic, in, bar, func(rs []events.Record) error {
@@ -150,13 +144,13 @@ func (l *logbook) read(ctx context.Context, topic string, in logreader.Range, fn
 }
 
 // readBatches is read with a function that receives several records of one partition, and a progress bar.
-func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]readPosition, error) {
+func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Range, bar *progressBar, fn func([]events.Record) error) (map[int32]int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stallTimeout, func() { cancel(instance.ErrUnreachable) })
 	defer watchdog.Stop()
-	var mu sync.Mutex // with Range.Concurrent, fn is called from several goroutines
-	last, held := map[int32]time.Time{}, map[int32]int64{}
+	var mu sync.Mutex // Blocked is called from several goroutines
+	held := map[int32]int64{}
 	if in.Blocked == nil {
 		in.Blocked = func(p int32, next, _ int64) {
 			mu.Lock()
@@ -166,17 +160,7 @@ func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Ra
 	}
 	reached, err := l.reader.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 		watchdog.Reset(stallTimeout)
-		p, youngest := rs[0].Partition, time.Time{} // a fetch has records of one partition
-		for i := range rs {
-			youngest = later(rs[i].Time, youngest)
-		}
-		if err := fn(rs); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		last[p] = later(youngest, last[p])
-		return nil
+		return fn(rs)
 	}, bar.set)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), instance.ErrUnreachable) {
@@ -185,14 +169,10 @@ func (l *logbook) readBatches(ctx context.Context, topic string, in logreader.Ra
 		return nil, fmt.Errorf("read %s: %w", topic, l.connectionLost(err))
 	}
 	l.warnOpenTransaction(topic, held)
-	places := make(map[int32]readPosition, len(reached))
-	for p, next := range reached {
-		places[p] = readPosition{next, later(last[p], in.Since)}
-	}
-	return places, nil
+	return reached, nil
 }
 
-// skipLeaderless returns the kafka.Range.Unavailable of a list that omits partitions without a leader. partialError
+// skipLeaderless returns the logreader.Range.Unavailable of a list that omits partitions without a leader. partialError
 // reports them.
 func (l *logbook) skipLeaderless(topic string) func(int32) {
 	if l.leaderless == nil {
@@ -235,7 +215,7 @@ func (l *logbook) readIncomplete(topic string) bool {
 	return false
 }
 
-// ignoreHeld is the kafka.Range.Blocked of readers that read again later.
+// ignoreHeld is the logreader.Range.Blocked of readers that read again later.
 func ignoreHeld(int32, int64, int64) {}
 
 func later(a, b time.Time) time.Time {

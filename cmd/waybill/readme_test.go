@@ -185,6 +185,10 @@ func ranElsewhere(page string, words []string) bool {
 	switch page {
 	case "docs/guides/agents.md":
 		return words[0] == "kcat" || words[0] == "printf" || words[0] == "docs/examples/agent.py" // TestKcatSessionOfThePage, testKcat, testPython
+	case "docs/guides/refunds.md", "docs/guides/signals.md": // the sessions of docs/tutorials/refund.md and approval.md
+		return words[0] == "waybill" && (words[1] == "undo" || words[1] == "signal")
+	case "docs/guides/testing-workflows.md": // testdata/script/workflow_test.txtar runs a directory
+		return len(words) > 2 && words[1] == "workflow" && words[2] == "test"
 	case "README.md":
 		// TestRolesScript and the tests of a cluster.
 		return words[0] == "export" || words[0] == "waybill" && slices.Contains([]string{"topics", "workflow", "scheduler", "supervisor", "agent", "console", "doctor"}, words[1])

@@ -186,7 +186,11 @@ func constantOf(t *testing.T, pkg, name string) int64 {
 func evaluated(t *testing.T, expression string) int64 {
 	t.Helper()
 	if m := regexp.MustCompile(`^([a-z]+)\.(Max\w+)$`).FindStringSubmatch(expression); m != nil {
-		return constantOf(t, m[1], m[2])
+		pkg := m[1]
+		if _, err := os.Stat(filepath.Join(repository, pkg)); err != nil {
+			pkg = "internal/" + pkg
+		}
+		return constantOf(t, pkg, m[2])
 	}
 	for unit, value := range map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour} {
 		expression = strings.ReplaceAll(expression, "time."+unit, strconv.FormatInt(int64(value), 10))

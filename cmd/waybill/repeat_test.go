@@ -2,14 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -26,38 +21,18 @@ const deliverStep = `  deliver:
 // call. Each call has its own key, and none begins early: verify checks it.
 func TestRepeatsSurviveKills(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
+	t.Parallel()
 	const tasks = 100
 	c := newCluster(t)
 	c.apply(clusterWorkflow + deliverStep)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.follow(ctx)
-	for _, n := range []string{"1", "2"} {
-		c.scheduler("scheduler-" + n)
-		c.supervisor("supervisor-" + n)
-		c.agent("agent-"+n, c.url+"/shop/{operation}", 3*time.Second)
-	}
-	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, time.Minute)
-	c.owners(ns.SupervisorGroup(), 2, time.Minute)
-	c.owners(ns.AgentGroup("shop"), 2, time.Minute)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("order-%05d", i)
-	}
-	if err := c.submit(ctx, ids, 100); err != nil {
-		t.Fatal(err)
-	}
-	c.await("all first calls", time.Minute, func() bool { return c.calls >= tasks })
-	c.kill("scheduler-1")
-	c.kill("supervisor-1")
-	c.kill("agent-1")
-	c.await("all tasks ended", 2*time.Minute, func() bool { return len(c.ended) >= tasks })
-	for id, s := range c.ended {
-		if s != events.StateProcessed {
-			t.Errorf("task %s ended %s", id, s)
-		}
-	}
+	c.startShop(c.url, 2)
+	ids := c.submitNumbered(ctx, tasks)
+	c.await("all first calls", patience, func() bool { return c.calls >= tasks })
+	c.killFirst("scheduler", "supervisor", "agent")
+	c.awaitProcessed(tasks)
 	c.mu.Lock()
 	if c.calls != 2*tasks {
 		t.Errorf("%d calls were repeated, want 2 of each of %d tasks", c.calls, tasks)
@@ -77,30 +52,6 @@ steps:
 func TestRepeatsSurviveUpKilled(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 50
-	file := filepath.Join(t.TempDir(), "polls.yaml")
 	definition := pollsOnly + strings.NewReplacer("agent: shop", "agent: shipping", "every: 6s", "every: 3s").Replace(deliverStep)
-	if err := os.WriteFile(file, []byte(definition), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	u := startUpProcess(t, "--demo", "--workflow", file)
-	var lines strings.Builder
-	for i := range tasks {
-		fmt.Fprintf(&lines, "{\"id\":\"p-%d\",\"workflow\":\"polls\"}\n", i)
-	}
-	orders := filepath.Join(t.TempDir(), "orders.jsonl")
-	if err := os.WriteFile(orders, []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	seen := observe(t, &u.system)
-	u.waybill(t, exitOK, "submit", "-f", orders)
-	seen.await(t, "all tasks run", func() bool { return seen.counts[events.StateProcessing] == tasks })
-	u.kill()
-	u.start(t)
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "60s")
-	if n := seen.awaitEnded(t, tasks); n != tasks {
-		t.Errorf("%d tasks ended", n)
-	}
-	u.waybill(t, exitOK, "verify")
-	u.stop(t)
+	(&upKill{definition: definition, args: []string{"--demo"}, orders: numberedOrders("polls", 50)}).run(t)
 }

@@ -108,14 +108,14 @@ func startUp(t *testing.T) *local.System { return startUpWith(t, 4, demo.Workflo
 func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local.System {
 	t.Helper()
 	dir := t.TempDir()
-	world, err := demo.NewWorld(filepath.Join(dir, "ledger.jsonl"))
+	services, err := demo.OpenServices(filepath.Join(dir, "ledger.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	console := &consoleFlags{listen: "127.0.0.1:0", operator: true}
 	ctx, stop := context.WithCancel(context.Background())
 	sys, err := local.Start(ctx, local.Options{DataDir: dir, Listen: "127.0.0.1:0", Partitions: partitions, Definitions: []*workflow.Definition{d},
-		Agents: world.Handlers(), Concurrency: 16, Scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
+		Agents: services.Handlers(), Concurrency: 16, Scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: instance.NewMetrics(),
 		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) { return console.start(ctx, n, false) }})
 	if err != nil {
@@ -131,7 +131,7 @@ func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local.
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(<-ended, sys.Close(), world.Close()); err != nil {
+		if err := errors.Join(<-ended, sys.Close(), services.Close()); err != nil {
 			t.Error(err)
 		}
 	})

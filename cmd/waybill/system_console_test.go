@@ -164,10 +164,10 @@ func (s *system) circuits(t *testing.T, agents []*process, consoles ...*consoleC
 	t.Helper()
 	for _, c := range consoles {
 		c.await(t, "closed circuits of agents that have worked", "/agents", func(body string) bool {
-			return strings.Count(body, `"circuit":"closed"`) == len(demo.Services)
+			return strings.Count(body, `"circuit":"closed"`) == len(demo.ServiceNames)
 		})
 	}
-	shipping := slices.Index(demo.Services, "shipping")
+	shipping := slices.Index(demo.ServiceNames, "shipping")
 	agents[shipping].stop(t)
 	nobody := "http://127.0.0.1:1/" // where nothing listens
 	s.start(t, "agent", "http", "--agent", "shipping", "--url", nobody+"{operation}", "--session-timeout", shortSession,

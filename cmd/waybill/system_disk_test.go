@@ -14,11 +14,12 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// smallDisk mounts a file system of a few MB on an empty directory.
+// smallDisk mounts a file system of a few MB on an empty directory. Only root may do that, so on a developer's own account
+// the test is skipped. .ci/run runs it: there a test that may not mount fails.
 func smallDisk(t *testing.T, dir string) {
 	t.Helper()
 	switch err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); {
-	case errors.Is(err, syscall.EPERM):
+	case errors.Is(err, syscall.EPERM) && os.Getenv("CI") == "":
 		t.Skipf("only root may mount a disk; .ci/run, as root, runs this test: %v", err)
 	case err != nil:
 		t.Fatal(err)

@@ -207,7 +207,7 @@ func rubbishOf(s *system) []rubbish {
 	add(events.Controls, events.ReasonWrongKey, "g-2", control, asControl...)
 
 	noType := [events.Inboxes]events.Reason{events.Tasks: events.ReasonBadJSON, events.Replies: events.ReasonMissingHeader,
-		events.Recoveries: events.ReasonUnknownType, events.Controls: events.ReasonUnknownType}
+		events.Recoveries: events.ReasonUnknownType, events.Controls: events.ReasonUnknownType, events.Signals: events.ReasonBadJSON}
 	for inbox := range events.Inboxes {
 		add(inbox, events.ReasonNull, "g-1", "")
 		add(inbox, noType[inbox], "", "\xff\x00\xfe no text, no headers, no key")

@@ -56,7 +56,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := onBroker(t, b, file)
-		replyTo := string(s.ns[:len(s.ns)-1]) + "-told"
+		replyTo := string(s.ns[:len(s.ns)-1]) + "-received"
 		b.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": bound}, replyTo)
 		replies := s.ns.Inbox(events.Replies)
 		b.SetTopic(t, replies, "max.message.bytes", bound)
@@ -82,7 +82,7 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 		for _, id := range ids {
 			s.waybill(t, exitOK, "task", "wait", id, "--timeout", "2m")
 		}
-		toldOf(t, s, replyTo, ids...)
+		awaitNotifications(t, s, replyTo, ids...)
 		if n := s.waybill(t, exitOK, "deadletters", "-o", "jsonl"); n != "" {
 			t.Errorf("there are dead letters: %s", n)
 		}
@@ -95,12 +95,12 @@ func TestOutputsThatFitAreDeliveredOneByOne(t *testing.T) {
 		b.SetTopic(t, replyTo, "max.message.bytes", "1000000")
 		b.AwaitRecordSize(t, replyTo, 1, 200_000)
 		s.waybill(t, exitOK, "deadletters", "redrive", "--since", "1h", "--execute")
-		toldOf(t, s, replyTo, "larger")
+		awaitNotifications(t, s, replyTo, "larger")
 	})
 }
 
-// toldOf waits until reply_to has a processed notification of each task, with its output.
-func toldOf(t *testing.T, s *system, topic string, ids ...string) {
+// awaitNotifications waits until reply_to has a processed notification of each task, with its output.
+func awaitNotifications(t *testing.T, s *system, topic string, ids ...string) {
 	t.Helper()
 	admin, err := kafkaadmin.Open(s.config())
 	if err != nil {
@@ -108,11 +108,11 @@ func toldOf(t *testing.T, s *system, topic string, ids ...string) {
 	}
 	defer admin.Close()
 	for deadline := time.Now().Add(patience); ; {
-		told := map[string]int{}
+		received := map[string]int{}
 		if err := admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
 			n, err := events.DecodeNotification(&r)
 			if err == nil && n.Status == string(events.StateProcessed) {
-				told[n.Task] = len(n.Output)
+				received[n.Task] = len(n.Output)
 			}
 			return err
 		}); err != nil {
@@ -120,13 +120,13 @@ func toldOf(t *testing.T, s *system, topic string, ids ...string) {
 		}
 		missing := false
 		for _, id := range ids {
-			missing = missing || told[id] < 40_000
+			missing = missing || received[id] < 40_000
 		}
 		if !missing {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s was told %v, want %v", topic, told, ids)
+			t.Fatalf("%s received %v, want %v", topic, received, ids)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

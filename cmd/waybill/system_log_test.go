@@ -88,6 +88,12 @@ func (o *observer) ended() int {
 	return n
 }
 
+// begun returns the number of tasks that run, have ended or are held. On a busy machine some end before others begin. The
+// caller holds o.mu.
+func (o *observer) begun() int {
+	return o.counts[events.StateProcessing] + o.counts[events.StateUndoing] + o.ended()
+}
+
 // await waits until done returns true. It calls done with o.mu locked.
 func (o *observer) await(t *testing.T, what string, done func() bool) {
 	t.Helper()

@@ -18,7 +18,7 @@ func TestRevokedRightsEndTheirProcesses(t *testing.T) {
 	t.Parallel() // it has a cluster of its own
 	by := guarded(t)
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		create = append(create, "--agent", name)
 	}
 	by["admin"].waybill(t, exitOK, create...)

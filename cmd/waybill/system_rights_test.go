@@ -24,7 +24,7 @@ const rightsPage = "docs/operate/security.md"
 // rightsUsers maps the first column of the table to users. One more user has the rights of a supervisor except those on
 // snapshots.
 var rightsUsers = map[string]string{
-	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop",
+	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop", "who sends signals": "approver",
 	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter",
 }
 
@@ -166,7 +166,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	by := guarded(t)
 	root, admin, shopper, operator := by["root"], by["admin"], by["shop"], by["operator"]
 	create := []string{"topics", "create", "--partitions", "1", "--agent-partitions", "1"}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		create = append(create, "--agent", name)
 	}
 	admin.waybill(t, exitOK, create...)
@@ -224,6 +224,7 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 		t.Errorf("%s was told of no order", rightsReplyTo)
 	}
 	rightsOfAConsole(t, consoleAt(t, console))
+	by["approver"].waybill(t, exitOK, "signal", "held", "approved", "--data", "true")
 	rightsOfAGoClient(t, shopper)
 	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
 }

@@ -16,7 +16,7 @@ import (
 
 // shop runs the simulated services in this process. The HTTP agents of a system call them at url.
 type shop struct {
-	*demo.World
+	*demo.Services
 	url, ledger string
 	closing     func() error
 }
@@ -27,7 +27,7 @@ func openShop(t *testing.T, before func(http.ResponseWriter, *http.Request) (ans
 	t.Helper()
 	s := &shop{ledger: filepath.Join(t.TempDir(), "ledger.jsonl")}
 	var err error
-	if s.World, err = demo.NewWorld(s.ledger); err != nil {
+	if s.Services, err = demo.OpenServices(s.ledger); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (s *shop) end(t *testing.T) {
 func (s *system) agents(t *testing.T, shop *shop) []*process {
 	t.Helper()
 	var started []*process
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		// The services fail only where a card asks for it. A circuit breaker would delay the other orders, so it is
 		// disabled.
 		started = append(started, startProcess(t, s.env(), "agent", "http", "--agent", name, "--url", shop.url+"/"+name+"/{operation}",
@@ -85,7 +85,7 @@ func onBroker(t *testing.T, b *kafkatest.Broker, workflowFiles ...string) *syste
 	t.Helper()
 	s := &system{broker: b, ns: b.Namespace(t), partitions: 6}
 	create := []string{"topics", "create", "--partitions", strconv.Itoa(int(s.partitions)), "--agent-partitions", "3"}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		create = append(create, "--agent", name)
 	}
 	s.waybill(t, exitOK, create...)

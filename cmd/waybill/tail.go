@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
@@ -20,12 +21,12 @@ const (
 // tail follows partitions of a topic by polling. It needs no consumer group: so no rights on groups are
 // required, none is left behind, and the three seconds that Kafka waits for a new group don't apply.
 //
-// Each read starts by time, at the last record that was seen, and skips records by offset. So no record is
-// missed, whatever the clocks of the brokers.
+// Of partitions that weren't read before, it leaves out records from before since.
 type tail struct {
-	log    *logbook
-	topic  string
-	places map[int32]readPosition
+	log   *logbook
+	topic string
+	next  map[int32]int64 // offsets, by partition
+	since time.Time
 }
 
 // poll passes new records to fn, and reports whether there were any.
@@ -34,27 +35,24 @@ func (t *tail) poll(ctx context.Context, fn func(*events.Record)) (news bool, er
 	if err != nil {
 		return false, err
 	}
-	for _, p := range slices.Sorted(maps.Keys(t.places)) {
-		at := t.places[p]
-		if ends[p] <= at.next { // or it has no leader
+	for _, p := range slices.Sorted(maps.Keys(t.next)) {
+		if ends[p] <= t.next[p] { // or it has no leader
 			continue
 		}
-		places, err := t.log.read(ctx, t.topic, logreader.Range{Partitions: []int32{p}, Since: at.time, Blocked: ignoreHeld}, func(r *events.Record) error {
-			if r.Offset >= at.next {
-				news = true
-				fn(r)
-				// Updated at once: a read that fails midway is retried from here.
-				at = readPosition{r.Offset + 1, later(r.Time, at.time)}
-				t.places[p] = at
-			}
+		in := logreader.Range{Partitions: []int32{p}, From: t.next[p], Blocked: ignoreHeld}
+		if in.From == 0 {
+			in.Since = t.since
+		}
+		reached, err := t.log.read(ctx, t.topic, in, func(r *events.Record) error {
+			news = true
+			fn(r)
+			t.next[p] = r.Offset + 1 // at once: a read that fails midway is retried from here
 			return nil
 		})
 		if err != nil {
 			return news, err
 		}
-		if places[p].next > at.next {
-			t.places[p] = places[p]
-		}
+		t.next[p] = max(t.next[p], reached[p])
 	}
 	return news, nil
 }
@@ -78,10 +76,8 @@ func (l *logbook) pollForever(ctx context.Context, poll func() (news bool, err e
 		default:
 			failing = time.Time{}
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, tailEvery) != nil {
 			return ctx.Err()
-		case <-time.After(tailEvery):
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -98,15 +99,20 @@ one runs. Otherwise the task's partition of the log is indexed for this query.`,
 		Example: `  waybill task get order-7
   waybill task get order-7 -o json`,
 		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runTaskGet(cmd, &o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args, o.printTaskOf) },
 	}
-	o.tool.flags(cmd)
-	o.queryFlags.flags(cmd)
-	o.fileFlag(cmd)
+	o.flags(cmd)
 	return cmd
 }
 
-func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
+func (o *taskGetOptions) flags(cmd *cobra.Command) {
+	o.tool.flags(cmd)
+	o.queryFlags.flags(cmd)
+	o.fileFlag(cmd)
+}
+
+// run calls ask with a console that answers about the task.
+func (o *taskGetOptions) run(cmd *cobra.Command, args []string, ask func(cmd *cobra.Command, c *apiClient, id string) error) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
@@ -114,13 +120,15 @@ func runTaskGet(cmd *cobra.Command, o *taskGetOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
-		v, err := c.Task(cmd.Context(), id)
-		if err != nil {
-			return err
-		}
-		return o.printTask(cmd, v)
-	})
+	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error { return ask(cmd, c, id) })
+}
+
+func (o *taskGetOptions) printTaskOf(cmd *cobra.Command, c *apiClient, id string) error {
+	v, err := c.Task(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	return o.printTask(cmd, v)
 }
 
 // printTask prints a task as a console returned it.
@@ -148,6 +156,9 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	}
 	w.row("Input", text.Shorten(string(v.Input), 200))
 	w.row("Output", text.Shorten(string(v.Output), 200))
+	for i := range v.Steps {
+		progressRow(w, &v.Steps[i])
+	}
 	w.row("As of", fmt.Sprintf("partition %d, offset %s", v.AsOf.Partition, v.AsOf.Offset))
 	if err := w.Flush(); err != nil {
 		return err
@@ -166,6 +177,17 @@ func taskTable(out io.Writer, v events.TaskView) error {
 			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, text.Shorten(errorText(failed), 60))
 	}
 	return w.Flush()
+}
+
+// progressRow prints the last progress of a step, or of its undo.
+func progressRow(w *table, s *events.StepView) {
+	value, at, what := s.Progress, s.ProgressAt, s.ID
+	if s.Undo != nil && s.Undo.ProgressAt != nil {
+		value, at, what = s.Undo.Progress, s.Undo.ProgressAt, "undo of "+s.ID
+	}
+	if at != nil {
+		w.row("Progress", fmt.Sprintf("%s, at %s: %s", what, tableTime(at), cmp.Or(text.Shorten(string(value), 200), "no value")))
+	}
 }
 
 type taskWaitOptions struct {

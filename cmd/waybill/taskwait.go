@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
@@ -68,10 +69,8 @@ func (w *taskWait) await(ctx context.Context) (consoleapi.Task, error) {
 		case !p.Waiting:
 			return w.consumed(ctx, err)
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, waitingInterval) != nil {
 			return v, ctx.Err()
-		case <-time.After(waitingInterval):
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // addTools adds the verbs for submitters and operators.
 func addTools(root *cobra.Command) {
-	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newWorkflow(), newBench())
+	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newSignal(), newWorkflow(), newBench())
 	root.InitDefaultCompletionCmd()
 	usageArguments(root)
 	completeValues(root)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/text"
 )
@@ -109,9 +110,7 @@ func (o *topOptions) redraw(ctx context.Context, c *apiClient, out io.Writer, li
 		if _, err := view.WriteTo(out); err != nil || !live {
 			return err
 		}
-		select {
-		case <-time.After(o.every):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, o.every) != nil {
 			fmt.Fprintln(out) // later output starts on its own line
 			return ctx.Err()
 		}

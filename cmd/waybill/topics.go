@@ -49,16 +49,12 @@ whether existing topics are good enough.`,
 			if replication < 0 {
 				return usage("--replication %d: at least 1", replication)
 			}
-			admin, err := openAdmin(cmd, &conn)
+			admin, applied, err := openTopics(cmd, &conn)
 			if err != nil {
 				return err
 			}
 			defer admin.Close()
-			applied, err := registry.ListIfCreated(cmd.Context(), admin, events.Namespace(conn.namespace))
-			if err != nil {
-				return err
-			}
-			for _, agent := range registry.Agents(applied) {
+			for _, agent := range applied {
 				want.Agents[agent] = agentPartitions
 			}
 			report, err := admin.CreateTopics(cmd.Context(), want)
@@ -98,6 +94,20 @@ func requestTopics(agents []string, partitions int32) (map[string]int32, error) 
 	return topics, nil
 }
 
+// openTopics also returns the agents of the workflows in the log.
+func openTopics(cmd *cobra.Command, conn *connection) (*kafkaadmin.Admin, []string, error) {
+	admin, err := openAdmin(cmd, conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	applied, err := registry.ListIfCreated(cmd.Context(), admin, events.Namespace(conn.namespace))
+	if err != nil {
+		admin.Close()
+		return nil, nil, err
+	}
+	return admin, registry.Agents(applied), nil
+}
+
 // partitionsAsked returns the value of --partitions if it was given, else 0: existing topics keep their number,
 // and the flag's default is for new ones.
 func partitionsAsked(cmd *cobra.Command, value int32) (int32, error) {
@@ -121,16 +131,12 @@ than it should be.`,
 		Example: `  waybill topics check --brokers kafka:9092`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			admin, err := openAdmin(cmd, &conn)
+			admin, applied, err := openTopics(cmd, &conn)
 			if err != nil {
 				return err
 			}
 			defer admin.Close()
-			applied, err := registry.ListIfCreated(cmd.Context(), admin, events.Namespace(conn.namespace))
-			if err != nil {
-				return err
-			}
-			findings, err := admin.CheckTopics(cmd.Context(), registry.Agents(applied)...)
+			findings, err := admin.CheckTopics(cmd.Context(), applied...)
 			if err != nil {
 				return err
 			}

@@ -71,12 +71,12 @@ func runUp(cmd *cobra.Command, o *upOptions) error {
 	}
 	lo.Partitions = partitions
 	if o.demo {
-		world, err := demo.NewWorld(filepath.Join(o.dataDir, "ledger.jsonl"))
+		services, err := demo.OpenServices(filepath.Join(o.dataDir, "ledger.jsonl"))
 		if err != nil {
 			return err
 		}
-		lo.Agents = world.Handlers()
-		return errors.Join(o.run(cmd, lo), world.Close())
+		lo.Agents = services.Handlers()
+		return errors.Join(o.run(cmd, lo), services.Close())
 	}
 	return o.run(cmd, lo)
 }

@@ -27,7 +27,7 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 	rule := events.Attempts{CompleteWithin: time.Minute, MaxAttempts: 1}
 	plan := events.NewPlan(events.OnErrorUndo, time.Hour, []events.PlanStep{{ID: "charge", Agent: "bank", Operation: "charge", Attempts: rule}})
 	claim := &events.Event{Seq: 1, Epoch: 1, At: at, Cause: events.Cause{Inbox: events.Tasks}, Fact: &events.PartitionClaimed{Owner: "test"}}
-	records := []events.Record{claim.Record(ns, "test", 0, claim.Value())}
+	records := []events.Record{claim.Record(ns, "test", 0, claim.Seal(nil))}
 	for n, id := range []string{"good-7", "edited"} { // with two partitions, both are in the first
 		var task *events.Task
 		for _, f := range []events.Fact{
@@ -49,7 +49,7 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 			case *events.AttemptCompleted, *events.TaskProcessed:
 				e.Cause = events.Cause{Inbox: events.Replies, Offset: int64(n)}
 			}
-			r := e.Record(ns, "test", 0, e.Value())
+			r := e.Record(ns, "test", 0, e.Seal(task))
 			var err error
 			if task, err = events.Evolve(task, e, events.Hash(f.Type(), r.Value)); err != nil {
 				t.Fatal(err)

@@ -107,15 +107,10 @@ func (v *logVerification) readInbox(ctx context.Context, i events.Inbox) error {
 func (v *logVerification) readPartitions(ctx context.Context, topic string, in logreader.Range, feed func(*events.Record)) (map[int32]int64, error) {
 	in.Partitions, in.Concurrent, in.ReuseBuffers = v.parts, true, true
 	in.Corrupt = func(d *logreader.CorruptError) { v.check.Corrupt(d.Topic, d.Partition, d.Offset, d.Keys, d.Error()) }
-	places, err := v.read(ctx, topic, in, func(r *events.Record) error {
+	return v.read(ctx, topic, in, func(r *events.Record) error {
 		feed(r)
 		return nil
 	})
-	next := make(map[int32]int64, len(places))
-	for p, at := range places {
-		next[p] = at.next
-	}
-	return next, err
 }
 
 // readTimeline reads the events around a fault.

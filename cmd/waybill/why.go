@@ -19,7 +19,7 @@ func newTaskWhy() *cobra.Command {
 		Long: `Show why a task doesn't advance, since when, and what would unblock it. If several steps wait, the reason
 is that of the step that is blocked most; the others are listed.
 
-  unreadable         an event of the task is unreadable
+  unreadable     an event of the task is unreadable
   hold           the task is held: an operator has to decide
   no_live_agent  a step could start, but nobody reads the agent's requests
   cool_down      a step waits for its cool-down
@@ -28,6 +28,7 @@ is that of the step that is blocked most; the others are listed.
   queue          the agent's group may not have read the request yet
   at_work        the agent has the request
   waiting_timer  a step waits for its instant
+  waiting_signal a step waits for a signal
   waiting_repeat a step that polls waits for its next call
   upstream_step  a step waits for other steps
   ended          the task has ended
@@ -35,29 +36,18 @@ is that of the step that is blocked most; the others are listed.
 With --file the state of agents is unknown.`,
 		Example: `  waybill task why order-7`,
 		Args:    arguments("a task's id"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runTaskWhy(cmd, &o, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, args, o.printWhy) },
 	}
-	o.tool.flags(cmd)
-	o.queryFlags.flags(cmd)
-	o.fileFlag(cmd)
+	o.flags(cmd)
 	return cmd
 }
 
-func runTaskWhy(cmd *cobra.Command, o *taskGetOptions, args []string) error {
-	if err := o.output.check(); err != nil {
+func (o *taskGetOptions) printWhy(cmd *cobra.Command, c *apiClient, id string) error {
+	w := &replay.Why{}
+	if err := c.Get(cmd.Context(), consoleapi.TaskPath(id)+"/why", consoleapi.AtLogEnd(), w); err != nil {
 		return err
 	}
-	id, err := idArgument(args)
-	if err != nil {
-		return err
-	}
-	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
-		w := &replay.Why{}
-		if err := c.Get(cmd.Context(), consoleapi.TaskPath(id)+"/why", consoleapi.AtLogEnd(), w); err != nil {
-			return err
-		}
-		return o.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
-	})
+	return o.printObject(cmd.OutOrStdout(), w, func(out io.Writer) error { return whyTable(out, w) })
 }
 
 // whyTable prints an explanation.

@@ -43,6 +43,8 @@ you commit it.`,
 	o.output.flags(cmd)
 	cmd.Flags().StringVar(&o.pattern, "run", "", "run only cases whose names match this regular expression")
 	cmd.Flags().BoolVarP(&o.update, "update", "u", false, "write what happened into the expectations of cases that differ")
+	cmd.Flags().String("config", "", "YAML file of settings; its keys are flag names")
+	commandLineOnly(cmd.Flags(), "run", "update")
 	return cmd
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A Waybill agent that charges cards, in memory (the contract: docs/guides/agents.md; Debian: python3-confluent-kafka)."""
-import argparse, json, os, signal, sys
+import argparse, inspect, json, os, signal, sys, time
 from datetime import datetime, timezone
 from confluent_kafka import Consumer, KafkaException, Producer
 
-charges, undone = {}, set()  # by idempotency key; a real service keeps both with its effects
+charges, parts, undone = {}, {}, set()  # by idempotency key; a real service keeps them with its effects
 
 
 class Rejected(Exception):
@@ -25,15 +25,57 @@ def refund(key, body):
     return {"refunded": charges.pop(key, None) is not None}  # undoing what never happened succeeds
 
 
-OPERATIONS = {"charge": charge, "refund": refund}
+def transfer(key, body):
+    """Takes long, part by part. It yields its progress, and goes on where an earlier attempt stopped."""
+    while parts.setdefault(key, 0) < body["parts"]:
+        time.sleep(body.get("seconds", 1))
+        parts[key] += 1
+        yield {"parts": parts[key]}
+    return {"parts": parts[key]}
 
 
-def handle(operation, key, value):
+OPERATIONS = {"charge": charge, "refund": refund, "transfer": transfer}
+
+
+class Over(Exception):
+    """The attempt is over: nothing more is sent."""
+
+
+def reporter(producer, topic, key, headers, left, heartbeat):
+    """Sends progress, without waiting for the broker, and a little less often than the scheduler records it."""
+    sent, acknowledged = -10.0, time.monotonic()
+
+    def delivered(err, _):
+        nonlocal acknowledged
+        acknowledged = acknowledged if err else time.monotonic()
+
+    def report(value):
+        nonlocal sent
+        producer.poll(0)
+        now = time.monotonic()
+        if left() <= 0 or heartbeat and now - acknowledged > heartbeat:
+            raise Over()
+        if now - sent >= (heartbeat * 0.4 or 10):
+            sent = now
+            producer.produce(topic, json.dumps(value), key, headers=headers, on_delivery=delivered)
+            producer.poll(0)
+    return report
+
+
+def handle(operation, key, value, report):
     """Does one request: (outcome, output or error object)."""
     try:
         if operation not in OPERATIONS:
             raise Rejected("no operation " + operation)
-        return "completed", OPERATIONS[operation](key, json.loads(value))
+        output = OPERATIONS[operation](key, json.loads(value))
+        while inspect.isgenerator(output):
+            try:
+                report(next(output))
+            except StopIteration as end:
+                output = end.value
+        return "completed", output
+    except Over:
+        raise
     except Rejected as why:
         return "rejected", {"code": "rejected", "message": str(why)}
     except Exception as why:  # the effect is unknown, so no ce_effect
@@ -55,8 +97,13 @@ def serve(m, producer, replies):
     complete_by = datetime.fromisoformat(headers["ce_completeby"].replace("Z", "+00:00"))
     left = lambda: (complete_by - datetime.now(timezone.utc)).total_seconds()
     if left() > 0:  # else whoever asked has given up
-        outcome, body = handle(headers["ce_operation"], headers["ce_idempotencykey"], m.value())
-        reply(producer, replies, m.key(), {"ce_request": headers["ce_request"], "ce_outcome": outcome}, body, left)
+        as_outcome = lambda outcome: {"ce_request": headers["ce_request"], "ce_outcome": outcome}
+        report = reporter(producer, replies, m.key(), as_outcome("progress"), left, float(headers.get("ce_heartbeat", 0)))
+        try:
+            outcome, body = handle(headers["ce_operation"], headers["ce_idempotencykey"], m.value(), report)
+            reply(producer, replies, m.key(), as_outcome(outcome), body, left)
+        except Over:
+            producer.purge()
 
 
 if __name__ == "__main__":

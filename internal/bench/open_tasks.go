@@ -18,6 +18,8 @@ import (
 // OpenOptions configure how many tasks are open while a load is measured.
 type OpenOptions struct {
 	Options
+	// Step is the kind of step in which the open tasks are; empty: a call.
+	Step ParkedStep
 	// Levels are numbers of open tasks, in ascending order.
 	Levels []int
 	// Rounds is how often the load is measured at each level, each time after the first level on another log. On a
@@ -103,7 +105,7 @@ const secondLogDir = "beside"
 // RunOpen measures a load while tasks are open, level by level on one log, and before each level the first level
 // on another log.
 func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error) {
-	if err := errors.Join(o.Load.Check(), checkLevels(o.Levels, o.Rounds)); err != nil {
+	if err := errors.Join(o.Load.Check(), o.Step.check(), checkLevels(o.Levels, o.Rounds)); err != nil {
 		return nil, err
 	}
 	dir, remove, err := runDir(o.Dir)
@@ -123,7 +125,7 @@ func RunOpen(ctx context.Context, o OpenOptions) (result *OpenResult, err error)
 			return nil, err
 		}
 		logs = append(logs, &openLog{environment: s, want: map[events.TaskState]int{}})
-		if err := s.prepareAll(ctx, &o.Load); err != nil {
+		if err := s.prepareAll(ctx, &o.Load, o.Step); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +155,7 @@ func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenR
 	for i := range max(1, len(others)) {
 		var base, rounds []OpenLevel
 		for range result.Rounds {
-			x, err := logs[0].measureLevel(ctx, &o.Options, o.Levels[0])
+			x, err := logs[0].measureLevel(ctx, o, o.Levels[0])
 			if err != nil {
 				return nil, err
 			}
@@ -161,7 +163,7 @@ func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenR
 			if len(others) == 0 {
 				continue
 			}
-			if x, err = logs[1].measureLevel(ctx, &o.Options, others[i]); err != nil {
+			if x, err = logs[1].measureLevel(ctx, o, others[i]); err != nil {
 				return nil, err
 			}
 			rounds = append(rounds, *x)
@@ -189,12 +191,12 @@ func checkLevels(levels []int, rounds int) error {
 }
 
 // prepareAll creates the topics and writes both definitions.
-func (s *environment) prepareAll(ctx context.Context, l *Load) error {
+func (s *environment) prepareAll(ctx context.Context, l *Load, step ParkedStep) error {
 	d, err := l.Definition()
 	if err != nil {
 		return err
 	}
-	parked, err := parkedDefinition()
+	parked, err := step.definition()
 	if err != nil {
 		return err
 	}
@@ -202,13 +204,13 @@ func (s *environment) prepareAll(ctx context.Context, l *Load) error {
 }
 
 // measureLevel parks tasks up to that many open ones, measures the load, and measures the roles' memory.
-func (s *openLog) measureLevel(ctx context.Context, o *Options, open int) (*OpenLevel, error) {
+func (s *openLog) measureLevel(ctx context.Context, o *OpenOptions, open int) (*OpenLevel, error) {
 	more := open - s.open
-	r := newRun(o)
+	r := newRun(&o.Options)
 	r.env, r.orders = s.environment, spreadOrders(o.Load.Payload)
 	part := r.roles()
 	part.parked = true
-	p := s.park(more, o.Load.Payload)
+	p := s.park(o.Step, more, o.Load.Payload)
 	p.orders = spreadOrders(o.Load.Payload)
 	x := &OpenLevel{Open: open}
 	var held int64

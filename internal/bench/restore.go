@@ -70,7 +70,7 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.prepareAll(ctx, &o.Load); err != nil {
+	if err := s.prepareAll(ctx, &o.Load, ParkedCall); err != nil {
 		return nil, err
 	}
 	r := newRun(&o.Options)
@@ -108,7 +108,7 @@ func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 	r.o = &o
 	part := r.roles()
 	part.parked, part.index = true, false
-	p := s.park(open, r.o.Load.Payload)
+	p := s.park(ParkedCall, open, r.o.Load.Payload)
 	return s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
 		if err := part.awaitJoined(ctx, n); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 
 // restoreOnce starts a scheduler with waiting submissions, and returns when it has decided all of them.
 func (s *environment) restoreOnce(ctx context.Context, o *Options, profile func() (func() error, error)) (Restored, error) {
-	p := s.park(o.probes(), o.Load.Payload)
+	p := s.park(ParkedCall, o.probes(), o.Load.Payload)
 	w := &restoreWatch{}
 	var began time.Time
 	var cpu time.Duration

@@ -14,6 +14,9 @@ import (
 // TimersOptions configure the deadlines.
 type TimersOptions struct {
 	Options
+	// Step is the kind of step whose timers fire: the deadlines of calls, or the ends of waits. For a signal, no timer
+	// fires: the signals are sent instead, and lateness is from then. Empty: calls.
+	Step  ParkedStep
 	Armed int // timers that stay armed meanwhile
 	Burst int // timers that are due at one instant
 	// Spread timers are due one after the other, Rate per second.
@@ -56,8 +59,11 @@ func (o *TimersOptions) check() error {
 	if o.Spread > 0 && !(o.Rate > 0) || o.Within <= 0 {
 		return fmt.Errorf("timer rate %v, within %v: both above 0", o.Rate, o.Within)
 	}
-	return o.Load.Check()
+	return errors.Join(o.Step.check(), o.Load.Check())
 }
+
+// firing returns how many tasks have that many timers that fire.
+func (o *TimersOptions) firing(timers int) int { return timers / o.Step.kind().firing }
 
 // RunTimers measures the cost and lateness of timers. Lateness is from a timer's due time to the instant of the
 // resulting decision. Each part has its own log, since a supervisor first reads what was written before it
@@ -102,7 +108,7 @@ func (t *timers) runPart(ctx context.Context, dir string, run func(context.Conte
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	t.result.Broker = s.brokerKind()
-	if err := s.prepareAll(ctx, &t.o.Load); err != nil {
+	if err := s.prepareAll(ctx, &t.o.Load, t.o.Step); err != nil {
 		return err
 	}
 	want, err := run(ctx, s)
@@ -150,14 +156,14 @@ func (t *timers) measureFiring(ctx context.Context, s *environment) (map[events.
 		}
 		return t.armAndFire(ctx, s, n)
 	})
-	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, events.StateUndone: (t.o.Burst + t.o.Spread) / parkedTimers}, err
+	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, t.o.Step.kind().ends: t.o.firing(t.o.Burst) + t.o.firing(t.o.Spread)}, err
 }
 
 // armAndFire arms the timers that stay armed, and then those that fire.
 func (t *timers) armAndFire(ctx context.Context, s *environment, n *instance.Instance) error {
 	began := time.Now()
 	if t.o.Armed > 0 {
-		p := s.park(t.o.Armed/parkedTimers, t.o.Load.Payload)
+		p := s.park(t.o.Step, t.o.Armed/parkedTimers, t.o.Load.Payload)
 		err := p.submit(ctx, n, t.o.progress)
 		p.close()
 		if err != nil {
@@ -166,14 +172,14 @@ func (t *timers) armAndFire(ctx context.Context, s *environment, n *instance.Ins
 	}
 	t.result.ArmedSeconds = time.Since(began).Seconds()
 	due := events.Millis(n.Clock.Now().Add(t.o.Within))
-	spread, err := t.measureLateness(ctx, s, n, t.o.Spread/parkedTimers, func(i int) time.Time {
-		return events.Millis(due.Add(time.Duration(float64(parkedTimers*i) * float64(time.Second) / t.o.Rate)))
+	spread, err := t.measureLateness(ctx, s, n, t.o.firing(t.o.Spread), func(i int) time.Time {
+		return events.Millis(due.Add(time.Duration(float64(t.o.Step.kind().firing*i) * float64(time.Second) / t.o.Rate)))
 	})
 	if err != nil {
 		return fmt.Errorf("timers one after the other: %w", err)
 	}
 	due = events.Millis(n.Clock.Now().Add(t.o.Within))
-	burst, err := t.measureLateness(ctx, s, n, t.o.Burst/parkedTimers, func(int) time.Time { return due })
+	burst, err := t.measureLateness(ctx, s, n, t.o.firing(t.o.Burst), func(int) time.Time { return due })
 	if err != nil {
 		return fmt.Errorf("timers at once: %w", err)
 	}
@@ -187,15 +193,15 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	if count == 0 {
 		return h, nil
 	}
-	p := s.park(count, t.o.Load.Payload)
+	p, kind := s.park(t.o.Step, count, t.o.Load.Payload), t.o.Step.kind()
 	fired := make(chan struct{})
-	left := parkedTimers * count
-	p.completeBy = due
+	left := kind.firing * count
+	p.due = due
 	p.onEvent = func(i int, _ string, e *events.Event) error {
-		if e.Cause.Inbox != events.Recoveries {
+		if e.Cause.Inbox != kind.inbox {
 			return nil
 		}
-		if a := e.Fact.About(); a.Verb == events.VerbUndoing || a.Phase == events.PhaseExpired { // each ends a timer
+		if a := e.Fact.About(); kind.fires(&a) {
 			h.Record(e.At.Sub(due(i)))
 			if left--; left == 0 {
 				close(fired)
@@ -209,6 +215,9 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	}
 	if late := n.Clock.Now().Sub(due(0)); late > 0 {
 		return nil, fmt.Errorf("the first was due %s before all were armed: give --within more than %s", late.Round(time.Millisecond), t.o.Within)
+	}
+	if t.o.Step == ParkedSignal {
+		p.sendSignals(ctx, n)
 	}
 	return h, p.awaitFired(ctx, fired, due(count-1))
 }

@@ -88,6 +88,7 @@ func (m *strayWriters) command() {
 	} else if x.Task = m.load.randomTask(m.rng); x.Task != "" {
 		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
 		x.Keep = m.rng.IntN(4) == 0
+		x.Processed = x.Command == events.UndoTask && m.rng.IntN(3) > 0
 		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly rejected
 		if x.Command != events.Release {
 			x.Step, x.As = "", ""
@@ -164,10 +165,10 @@ func (m *strayWriters) sendMalformed() {
 		r.Value = []byte(`{"id":"` + id + `","workflow":"no-such"}`)
 	case 4: // a future version
 		r.Value = []byte(`{"id":"` + id + `","workflow":"chain","task":"` + id + `"}`)
-		header(events.HeaderType, []string{"waybill.task.submitted.v9", "waybill.reply.v9", "waybill.recovery.v9", "waybill.control.v9"}[inbox])
+		header(events.HeaderType, []string{"waybill.task.submitted.v9", "waybill.reply.v9", "waybill.recovery.v9", "waybill.control.v9", "waybill.signal.v9"}[inbox])
 	case 5: // a key that names another task
 		r.Value = []byte(`{"id":"another","workflow":"chain","task":"another","timer":1,"action":"hold","command":"cancel"}`)
-		header(events.HeaderType, []string{events.TypeSubmission, events.TypeReply, events.TypeRecovery, events.TypeControl}[inbox])
+		header(events.HeaderType, []string{events.TypeSubmission, events.TypeReply, events.TypeRecovery, events.TypeControl, events.TypeSignal}[inbox])
 		header(events.HeaderID, "x")
 		header(events.HeaderRequest, "another/charge/do/1/token")
 		header(events.HeaderOutcome, string(events.Completed))

@@ -18,8 +18,8 @@ import (
 // observer follows events and inboxes, without the proxies, as any client could, and feeds the checkers. The other
 // parts of the test read from it which tasks are held and whether all tasks are done.
 type observer struct {
-	cfg   kafka.Config
-	world *demo.World
+	cfg      kafka.Config
+	services *demo.Services
 
 	mu      sync.Mutex
 	checker *verify.Checker
@@ -40,9 +40,9 @@ type place struct {
 }
 
 // observe follows events and inboxes until the end of the test, and checks them by the options.
-func observe(t *testing.T, cfg kafka.Config, world *demo.World, against verify.Options) *observer {
+func observe(t *testing.T, cfg kafka.Config, services *demo.Services, against verify.Options) *observer {
 	t.Helper()
-	o := &observer{cfg: cfg, world: world, checker: verify.New(against), next: map[place]int64{},
+	o := &observer{cfg: cfg, services: services, checker: verify.New(against), next: map[place]int64{},
 		states: map[string]events.TaskState{}, counts: map[events.TaskState]int{}, held: map[string]bool{}, moved: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
@@ -157,7 +157,7 @@ func (o *observer) applyRelease(id string, f *events.RunReleased) {
 		c.Key, c.UndoKey = "settled/"+s.Key, s.Key
 	}
 	// A key that was undone meanwhile is refused, correctly.
-	_, _ = o.world.Do(context.Background(), c)
+	_, _ = o.services.Do(context.Background(), c)
 }
 
 // settled returns how many tasks have ended or are held.

@@ -19,13 +19,13 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// faultyService is the services that the agents of a run call: the demo's world behind an HTTP server that injects
-// faults at a given rate. The world keeps the effects and the ledger. The server changes only calls and responses, as
+// faultyService is the services that the agents of a run call: the demo's services behind an HTTP server that injects
+// faults at a given rate. The services keep the effects and the ledger. The server changes only calls and responses, as
 // networks and machines do, so the ledger stays correct.
 type faultyService struct {
-	world  *demo.World
-	ledger string
-	server *httptest.Server
+	services *demo.Services
+	ledger   string
+	server   *httptest.Server
 
 	sickness atomic.Int64   // faulty calls per 1,000
 	late     sync.WaitGroup // late effects that are pending
@@ -56,11 +56,11 @@ const lateMost = 2 * time.Second
 
 func openService(t *testing.T, ledger string) *faultyService {
 	t.Helper()
-	world, err := demo.NewWorld(ledger)
+	services, err := demo.OpenServices(ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &faultyService{world: world, ledger: ledger}
+	s := &faultyService{services: services, ledger: ledger}
 	s.server = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.server.CloseClientConnections()
@@ -77,7 +77,7 @@ func (s *faultyService) setFaultRate(ofThousand int64) { s.sickness.Store(ofThou
 
 func (s *faultyService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if rand.Int64N(1000) >= s.sickness.Load() {
-		s.world.ServeHTTP(rw, r)
+		s.services.ServeHTTP(rw, r)
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -119,7 +119,7 @@ func (s *faultyService) perform(r *http.Request, body []byte) *httptest.Response
 	again := r.Clone(r.Context())
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
-	s.world.ServeHTTP(answer, again)
+	s.services.ServeHTTP(answer, again)
 	return answer
 }
 
@@ -130,8 +130,8 @@ func (s *faultyService) performLate(r *http.Request, body []byte) {
 		by = time.Now()
 	}
 	s.late.Go(func() {
-		time.Sleep(time.Until(by) + rand.N(lateMost)) // the delay of the world
-		// The world ends some calls only when their caller does.
+		time.Sleep(time.Until(by) + rand.N(lateMost)) // the delay of a service
+		// The services end some calls only when their caller does.
 		ctx, cancel := context.WithTimeout(context.Background(), lateMost)
 		defer cancel()
 		s.perform(r.Clone(ctx), body)
@@ -141,7 +141,7 @@ func (s *faultyService) performLate(r *http.Request, body []byte) {
 // close waits for pending effects and returns the ledger.
 func (s *faultyService) close() ([]demo.Entry, error) {
 	s.late.Wait()
-	if err := s.world.Close(); err != nil {
+	if err := s.services.Close(); err != nil {
 		return nil, err
 	}
 	return demo.ReadLedger(s.ledger)

@@ -84,7 +84,7 @@ func prepare(ctx context.Context, t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	admin, producer := openClients(t, cfg)
 	topics := kafkaadmin.CreateTopicsOptions{Partitions: events.DefaultPartitions, Agents: map[string]int32{}}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		topics.Agents[name] = events.DefaultPartitions
 	}
 	if _, err := admin.CreateTopics(ctx, topics); err != nil {

@@ -219,7 +219,7 @@ func (m *mix) killEverything(ctx context.Context) {
 // stopAgents stops all processes of an agent for a while.
 func (m *mix) stopAgents(ctx context.Context) {
 	for sleep(ctx, m.between(time.Second, 5*time.Second)) {
-		name := demo.Services[m.intn(len(demo.Services))]
+		name := demo.ServiceNames[m.intn(len(demo.ServiceNames))]
 		var away []*slot
 		for _, s := range m.platform.slots {
 			if s.spec.Agent == name {

@@ -79,7 +79,7 @@ func openMix(t *testing.T, o mixOptions) *mix {
 	defer cancel()
 	prepare(ctx, t, m.site.config(m.ns))
 	m.pulse = startBrokerProbe(t, m.site.proxiedConfig(m.ns), "pulse")
-	m.seen = observe(t, m.site.proxiedConfig(m.ns), m.service.world, checks(m.ns, m.drainWithin(), m.exempt))
+	m.seen = observe(t, m.site.proxiedConfig(m.ns), m.service.services, checks(m.ns, m.drainWithin(), m.exempt))
 	m.platform = newPlatform(t.TempDir(), m.roles(dir), m.logEvent)
 	var err error
 	if m.load, err = openLoad(m.site.config(m.ns), m.seen, o.seed, o.rate, o.tasks); err != nil {
@@ -110,7 +110,7 @@ func (m *mix) roles(dir string) []childSpec {
 		all = append(all, one, two)
 	}
 	all = append(all, m.role(indexChild, "index-1", dir))
-	for i, name := range demo.Services {
+	for i, name := range demo.ServiceNames {
 		for n := range 2 - i/2 { // the last service has one agent process
 			s := m.role(agentChild, fmt.Sprintf("%s-%d", name, n+1), "")
 			s.Agent, s.Service, s.DataDir = name, m.service.url(name), ""
@@ -236,7 +236,7 @@ func (m *mix) endAllFaults(ctx context.Context) {
 	m.t.Logf("%s: the end of the faults", time.Since(m.began).Round(time.Second))
 	m.site.clearWeather()
 	m.service.setFaultRate(0)
-	m.service.world.Repair()
+	m.service.services.Repair()
 	m.await(ctx, "the brokers run", func(ctx context.Context) error {
 		for i := range m.site.count {
 			if err := m.site.nodes.Restart(ctx, i); err != nil {

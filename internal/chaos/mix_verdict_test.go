@@ -102,7 +102,7 @@ func (m *mix) drain(ctx context.Context, quiet time.Time) time.Duration {
 // transaction markers follow.
 func (m *mix) lag(ctx context.Context, admin *kafkaadmin.Admin) (int64, error) {
 	groups := []string{m.ns.SchedulerGroup(), m.ns.SupervisorGroup(), m.ns.NotifierGroup()}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		groups = append(groups, m.ns.AgentGroup(name))
 	}
 	total := int64(0)
@@ -241,7 +241,7 @@ func (m *mix) rawLog(ctx context.Context) int {
 func (m *mix) feed(ctx context.Context, c *verify.Checker) {
 	m.t.Helper()
 	topics := map[string]func(*events.Record){m.ns.Deadletters(): c.Deadletter, m.ns.Alerts(): c.Alert}
-	for _, name := range demo.Services {
+	for _, name := range demo.ServiceNames {
 		topics[m.ns.Requests(name)] = c.Request
 	}
 	for topic, fn := range topics {

@@ -20,12 +20,14 @@ type Role int
 
 // The roles.
 const (
-	Viewer    Role = iota + 1 // reads
-	Submitter                 // submits tasks
-	Operator                  // sends commands to tasks
+	Viewer        Role = iota + 1 // reads
+	Signaller                     // sends signals to tasks, such as approvals
+	Submitter                     // submits tasks
+	Operator                      // sends commands to tasks
+	UndoProcessed                 // undoes tasks that have ended as processed, too
 )
 
-var roleNames = map[string]Role{"viewer": Viewer, "submitter": Submitter, "operator": Operator}
+var roleNames = map[string]Role{"viewer": Viewer, "signaller": Signaller, "submitter": Submitter, "operator": Operator, "undo_processed": UndoProcessed}
 
 func (r Role) String() string {
 	for name, role := range roleNames {
@@ -75,11 +77,11 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 			continue
 		}
 		if len(fields) != 3 {
-			return nil, fmt.Errorf("line %d has %d words; a line is a role (viewer, submitter or operator), a name, and a token", n, len(fields))
+			return nil, fmt.Errorf("line %d has %d words; a line is a role (viewer, signaller, submitter, operator or undo_processed), a name, and a token", n, len(fields))
 		}
 		role, ok := roleNames[fields[0]]
 		if !ok {
-			return nil, fmt.Errorf("line %d: there is no role %q; it is viewer, submitter or operator", n, fields[0])
+			return nil, fmt.Errorf("line %d: there is no role %q; it is viewer, signaller, submitter, operator or undo_processed", n, fields[0])
 		}
 		if len(fields[2]) < tokenMinBytes {
 			return nil, fmt.Errorf("line %d: the token has less than %d bytes", n, tokenMinBytes)
@@ -98,7 +100,7 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("the file has no token; a line is a role (viewer, submitter or operator), a name, and a token")
+		return nil, fmt.Errorf("the file has no token; a line is a role (viewer, signaller, submitter, operator or undo_processed), a name, and a token")
 	}
 	t := &Tokens{}
 	t.current.Store(&all)
@@ -169,7 +171,7 @@ func (c *Console) localCaller(r *http.Request) (caller, error) {
 		}
 	}
 	if c.cfg.LoopbackOperator {
-		return caller{name: localName, role: Operator}, nil
+		return caller{name: localName, role: UndoProcessed}, nil
 	}
 	return caller{name: localName, role: Viewer}, nil
 }

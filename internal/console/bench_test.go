@@ -12,7 +12,7 @@ import (
 // BenchmarkAPI measures responses about the recorded system, without the network. BenchmarkList of projections has a
 // store with any number of tasks.
 func BenchmarkAPI(b *testing.B) {
-	w := newWorld(b)
+	w := newRecording(b)
 	c := w.console(b, someTokens(b)).Config.Handler
 	task := url.PathEscape(w.some(b, events.StateUndone).ID)
 	for _, bb := range []struct{ name, path string }{

@@ -24,7 +24,7 @@ import (
 )
 
 // get requests a route of the OpenAPI document and decodes the response.
-func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
+func get[T any](t testing.TB, w *recording, s server, route, path string) (v T) {
 	t.Helper()
 	r := ask(t, s, http.MethodGet, path, "")
 	if r.status != http.StatusOK {
@@ -38,7 +38,7 @@ func get[T any](t testing.TB, w *world, s server, route, path string) (v T) {
 }
 
 // pagesOf reads a list in pages of two, and checks each page's cursor.
-func pagesOf[L, T any](t testing.TB, w *world, s server, route, question string, of func(L) ([]T, int64, string)) (all []T) {
+func pagesOf[L, T any](t testing.TB, w *recording, s server, route, question string, of func(L) ([]T, int64, string)) (all []T) {
 	t.Helper()
 	for token := ""; ; {
 		list, left, next := of(get[L](t, w, s, route, route+"?"+question+"&limit=2&page_token="+token))
@@ -66,7 +66,7 @@ func problem(t testing.TB, r reply, status int) consoleapi.Problem {
 
 // Responses about a task equal the fold of its events.
 func TestTaskAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	for id, task := range w.tasks {
 		p := events.Partition([]byte(id), w.partitions)
@@ -101,7 +101,7 @@ func TestTaskAnswers(t *testing.T) {
 
 // A submission that no scheduler has consumed isn't a task. The error says where it waits.
 func TestSubmissionThatWaits(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
 	s := w.console(t, nil)
 	for _, what := range []string{"", "/why", "/timeline"} {
@@ -114,8 +114,8 @@ func TestSubmissionThatWaits(t *testing.T) {
 
 // Lookups of waiting submissions are bounded. Further requests get a 404 without a lookup, and lists are not
 // affected.
-func TestLooksForSubmissionsAreBounded(t *testing.T) {
-	w := newWorld(t)
+func TestLookupsOfSubmissionsAreBounded(t *testing.T) {
+	w := newRecording(t)
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
 	looking, on := make(chan bool), make(chan bool)
 	w.looking = func() { looking <- true; <-on }
@@ -143,7 +143,7 @@ func TestLooksForSubmissionsAreBounded(t *testing.T) {
 }
 
 // last returns the last event of a task.
-func (w *world) last(id string) events.Record {
+func (w *recording) last(id string) events.Record {
 	rs := w.records[events.Partition([]byte(id), w.partitions)]
 	for i := len(rs) - 1; ; i-- {
 		if string(rs[i].Key) == id {
@@ -153,7 +153,7 @@ func (w *world) last(id string) events.Record {
 }
 
 // wanted returns the ids that a filter accepts, in the order of the list.
-func (w *world) wanted(keep func(*events.Task) bool) []string {
+func (w *recording) wanted(keep func(*events.Task) bool) []string {
 	var list []*events.Task
 	for _, task := range w.tasks {
 		if keep(task) {
@@ -171,7 +171,7 @@ func (w *world) wanted(keep func(*events.Task) bool) []string {
 }
 
 // walk reads all pages of a filter, from the consoles in turn.
-func walk(t *testing.T, w *world, consoles []server, filter string, size int) (ids []string) {
+func walk(t *testing.T, w *recording, consoles []server, filter string, size int) (ids []string) {
 	t.Helper()
 	token := ""
 	for i := range len(w.tasks) + 2 {
@@ -196,7 +196,7 @@ func walk(t *testing.T, w *world, consoles []server, filter string, size int) (i
 
 // Pages of any size contain each matching task once, in order, from one console or alternating between two.
 func TestPages(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	one, two := w.console(t, nil), w.console(t, nil)
 	middle := w.tasks[w.wanted(func(*events.Task) bool { return true })[len(w.tasks)/2]].SubmittedAt
 	for filter, keep := range map[string]func(*events.Task) bool{
@@ -221,7 +221,7 @@ func TestPages(t *testing.T) {
 
 // Any console answers requests about any task.
 func TestAnyConsoleAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	for id, task := range w.tasks {
 		for _, s := range consoles {
@@ -239,7 +239,7 @@ func TestAnyConsoleAnswers(t *testing.T) {
 
 // An id that would be a relative path segment is requested in the API's encoding.
 func TestIDsOfDots(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	for _, id := range []string{".", ".."} {
 		for _, what := range []string{"", "/timeline"} {
@@ -251,7 +251,7 @@ func TestIDsOfDots(t *testing.T) {
 }
 
 func TestClusterAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	states := map[events.TaskState]int64{}
 	for _, task := range w.tasks {
@@ -293,7 +293,7 @@ func TestClusterAnswers(t *testing.T) {
 
 // The pages of dead letters add up to the list, whatever arrives meanwhile, and however many have the same timestamp.
 func TestDeadlettersPageByPage(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	comes := func(n int, at time.Time) {
 		for i := range n {
@@ -324,7 +324,7 @@ func TestDeadlettersPageByPage(t *testing.T) {
 // A request with min_offset waits until the response reflects it, for a bounded time.
 func TestMinOffset(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	id := w.some(t, events.StateProcessed).ID
 	p, last := events.Partition([]byte(id), w.partitions), w.last(id)
@@ -360,7 +360,7 @@ func TestMinOffset(t *testing.T) {
 
 // A command is written with the caller's name, and the answer is returned.
 func TestCommands(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	task := w.some(t, events.StateProcessed)
 	path := api + "/tasks/" + url.PathEscape(task.ID)
@@ -406,7 +406,7 @@ func TestCommands(t *testing.T) {
 // A repeated submission gets the task's state. Another order with its id is refused. The scheduler ensures that neither
 // runs twice.
 func TestSubmit(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	var order events.Record
 	for _, r := range w.other["waybill.tasks"] {
@@ -438,7 +438,7 @@ func TestSubmit(t *testing.T) {
 
 // A workflow is unknown only after the definitions were read to their end, as for schedulers.
 func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	submit := func(workflow string) reply { // with the id of another order, which is refused at once if the workflow is known
 		return ask(t, s, http.MethodPost, api+"/tasks", `{"id":`+strconv.Quote(w.some(t, events.StateProcessed).ID)+`,"workflow":"`+workflow+`","input":{}}`)
@@ -456,7 +456,7 @@ func TestOrderOfAWorkflowThatWasJustApplied(t *testing.T) {
 // Alerts of holds come from the index of any console, whatever their topic still has. Alerts without an event come from
 // the topic, once.
 func TestAlerts(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	held, open := 0, 0
 	for p := range w.partitions {
 		for i := range w.records[p] {
@@ -524,7 +524,7 @@ func TestAlerts(t *testing.T) {
 
 // If nothing is known of agents, a task's wait for one is explained without them.
 func TestWhyWithoutAgents(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.noAgents = true
 	s := w.console(t, nil)
 	// All waits are over, so nothing is known about the agents of tasks that were open then.

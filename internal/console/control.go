@@ -157,7 +157,10 @@ func (c *call) resubmit(r *commandRequest[consoleapi.ResubmitCommand]) (*console
 }
 
 func (c *call) undo(r *commandRequest[consoleapi.UndoCommand]) (*consoleapi.CommandResult, error) {
-	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask})
+	if r.Body.Processed && c.who.role < UndoProcessed {
+		return nil, c.roleError(c.who, UndoProcessed)
+	}
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.UndoTask, Processed: r.Body.Processed})
 }
 
 func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*consoleapi.CommandResult, error) {

@@ -213,7 +213,7 @@ func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next)}
+	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), WaitingSignals: waitingSignals(task)}
 	if unreadable != nil {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}

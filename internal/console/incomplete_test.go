@@ -13,16 +13,16 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// restoringWorld returns a console that restores: partition 2 isn't read to its end yet, and nothing of partition 3 is
+// restoringRecording returns a console that restores: partition 2 isn't read to its end yet, and nothing of partition 3 is
 // read.
-func restoringWorld(t *testing.T) (*world, server) {
-	w := newWorld(t)
+func restoringRecording(t *testing.T) (*recording, server) {
+	w := newRecording(t)
 	w.restoring = map[int32]int64{2: 4 * (w.records[2][len(w.records[2])-1].Offset + 1)}
 	return w, w.console(t, nil, 0, 1, 2)
 }
 
 // incompleteLists returns what each list reports as missing.
-func incompleteLists(t *testing.T, w *world, s server) map[string][]consoleapi.Incomplete {
+func incompleteLists(t *testing.T, w *recording, s server) map[string][]consoleapi.Incomplete {
 	return map[string][]consoleapi.Incomplete{
 		"/tasks":      get[consoleapi.TaskPage](t, w, s, api+"/tasks", api+"/tasks?page_size=1000").Incomplete,
 		"/alerts":     get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts?open=true").Incomplete,
@@ -34,7 +34,7 @@ func incompleteLists(t *testing.T, w *world, s server) map[string][]consoleapi.I
 
 // Every response about all partitions names what is missing during a restore, and why.
 func TestListsWhileRestoring(t *testing.T) {
-	w, s := restoringWorld(t)
+	w, s := restoringRecording(t)
 	for path, got := range incompleteLists(t, w, s) {
 		if want := []consoleapi.Incomplete{{Partition: 2, Why: consoleapi.Restoring, Restored: 0.25}, {Partition: 3, Why: consoleapi.Restoring}}; !slices.Equal(got, want) {
 			t.Errorf("%s lacks %v, want %v", path, got, want)
@@ -55,7 +55,7 @@ func TestListsWhileRestoring(t *testing.T) {
 
 // A task of a partition that isn't read yet isn't reported as missing. The error names what the response would lack.
 func TestTasksWhileRestoring(t *testing.T) {
-	w, s := restoringWorld(t)
+	w, s := restoringRecording(t)
 	for i := range 40 {
 		id := fmt.Sprint("nobody-", i)
 		r := ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id), "")
@@ -74,7 +74,7 @@ func TestTasksWhileRestoring(t *testing.T) {
 // A request with min_offset gets no response without the partition.
 func TestMinOffsetWhileRestoring(t *testing.T) {
 	suite.NeedAll(t, "seconds of waiting on the machine's own clock")
-	_, s := restoringWorld(t)
+	_, s := restoringRecording(t)
 	for _, path := range []string{"/tasks?min_offset=3:1", "/alerts?min_offset=0:1,3:1"} {
 		begun := time.Now()
 		r := ask(t, s, http.MethodGet, api+path, "")

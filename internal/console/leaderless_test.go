@@ -14,7 +14,7 @@ import (
 
 // A partition without a leader doesn't affect requests about tasks of other partitions. Responses that lack it say so.
 func TestPartitionWithoutALeader(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.leaderless = []int32{1}
 	s := w.console(t, nil)
 	there, beside := "", ""
@@ -52,7 +52,7 @@ func lacksLeaders(lacks []consoleapi.Incomplete, leaderless []int32) bool {
 // that never had a leader.
 func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	for _, read := range [][]int32{{0, 1, 2, 3}, {0, 2, 3}} {
-		w := newWorld(t)
+		w := newRecording(t)
 		w.leaderless = []int32{1}
 		s := w.console(t, nil, read...)
 		l := get[consoleapi.TaskPage](t, w, s, api+"/tasks", api+"/tasks?min_offset=end&page_size=1000")
@@ -73,7 +73,7 @@ func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 
 // The stream of all events continues with the other partitions, and with this one when it has a leader.
 func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.leaderless = []int32{1}
 	s := w.console(t, nil)
 	zero := api + "/events?after=0:0,2:0,3:0"
@@ -103,7 +103,7 @@ func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 
 // The error says that a partition isn't read because it has no leader. So repeating the request doesn't help.
 func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.leaderless = []int32{1}
 	s := w.console(t, nil, 0, 2, 3)
 	for id := range w.tasks {
@@ -119,7 +119,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 
 // If brokers don't deliver the events of a task, the response is 503 with the reason.
 func TestTaskThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.stuck = func(context.Context) error { return fmt.Errorf("%w: no broker leads partition 1", ErrUnavailable) }
 	s := w.console(t, nil)
 	path := api + consoleapi.TaskPath(w.some(t, events.StateProcessed).ID)
@@ -133,7 +133,7 @@ func TestTaskThatCannotBeRead(t *testing.T) {
 // If a submission was written but brokers don't deliver the task's first event, that is neither an internal error
 // nor a conflict.
 func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	task := w.some(t, events.StateProcessed)
 	order := (&events.Submission{ID: task.ID, Workflow: task.Workflow, Input: task.Input}).Record(events.DefaultNamespace, "test")
 	s := w.console(t, nil)

@@ -116,7 +116,7 @@ func TestJSONBytes(t *testing.T) {
 }
 
 // largeDeadletters replaces the dead letters by n of the maximal size. Their JSON is six times as large.
-func (w *world) largeDeadletters(n int) {
+func (w *recording) largeDeadletters(n int) {
 	w.other["waybill.deadletters"] = nil
 	value := bytes.Repeat([]byte{1}, events.MaxDeadletterBytes)
 	for i := range n {
@@ -127,7 +127,7 @@ func (w *world) largeDeadletters(n int) {
 
 // Large dead letters are returned in pages below the limit, and none is missing.
 func TestLargeDeadletters(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	const n = 25
 	w.largeDeadletters(n)
@@ -157,7 +157,7 @@ func TestLargeDeadletters(t *testing.T) {
 
 // The number of concurrent reads of a topic is bounded. Further reads wait for a while.
 func TestTopicReadsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within.topicRead = 50 * time.Millisecond
 	s := w.console(t, nil)
 	reading, on := make(chan bool), make(chan bool)
@@ -191,7 +191,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 
 // A client that doesn't read its response doesn't delay others.
 func TestAnswerThatNobodyTakes(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within.write = time.Second
 	s := w.console(t, nil)
 	w.largeDeadletters(20)

@@ -94,7 +94,7 @@ func TestOpenAPIDescribesEverything(t *testing.T) {
 
 // Every route answers as the document says. TestStream and TestTaskStream cover streams.
 func TestAnswersFitTheDocument(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.answer = func(x *events.Control) (*events.Answer, error) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, Seq: 1, State: events.StateUndoing}, nil
 	}
@@ -108,6 +108,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		switch route.request {
 		case reflect.TypeFor[submitRequest]():
 			body = `{"id":"new-1","workflow":"order","input":{}}`
+		case reflect.TypeFor[signalRequest]():
+			body = `{"data":{"yes":true},"by":"alice"}`
 		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
 			body = `{"reason":"a test","step":"charge","as":"undone"}`
 		default:
@@ -123,7 +125,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 
 // The document has exactly the parameters that a route accepts.
 func TestOpenAPIHasTheParameters(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	id := w.some(t, "processed").ID
 	for path, methods := range readDocument(t).Paths {
@@ -157,7 +159,7 @@ func sameWords(a, b string) bool {
 
 // min_offset accepts exactly what its pattern in the document allows.
 func TestOpenAPIHasTheOffsets(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	id, checked := w.some(t, "processed").ID, 0
 	d := readDocument(t)

@@ -26,7 +26,7 @@ func someTokens(t testing.TB) *Tokens {
 
 // Invalid requests are rejected with a problem that says what is wrong, and nothing is written.
 func TestRefusals(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	id := w.some(t, events.StateProcessed).ID
 	get, post := http.MethodGet, http.MethodPost
@@ -121,7 +121,7 @@ func TestRefusals(t *testing.T) {
 
 // Malformed HTTP requests end with an HTTP error.
 func TestBrokenRequests(t *testing.T) {
-	s := newWorld(t).console(t, nil)
+	s := newRecording(t).console(t, nil)
 	for text, want := range map[string]string{
 		"GET " + api + "/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + strings.Repeat("x", 1<<21) + "\r\n\r\n": " 431 ",
 		"GET " + api + "/tasks HTTP/1.1\r\n\r\n":                       " 400 ",
@@ -138,7 +138,7 @@ func TestBrokenRequests(t *testing.T) {
 // A missing or unknown token is rejected. Each role may do exactly what it is allowed to on every route. Records name
 // the caller.
 func TestTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, someTokens(t))
 	w.answer = func(x *events.Control) (*events.Answer, error) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Reason: "it is processed", State: events.StateProcessed}, nil
@@ -155,15 +155,18 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	problem(t, ask(t, s, http.MethodGet, "/nowhere", ""), http.StatusUnauthorized)
-	roles := []struct{ token, name string }{{viewerToken, "vera"}, {submitterToken, "saul"}, {operatorToken, "olga"}}
+	roles := []struct {
+		token, name string
+		role        Role
+	}{{viewerToken, "vera", Viewer}, {submitterToken, "saul", Submitter}, {operatorToken, "olga", Operator}}
 	for _, route := range routes {
 		if route.streams() {
 			continue // TestTaskStream and TestStream cover streams
 		}
 		path := strings.Replace(route.path, "{id}", "t-1", 1)
-		for i, who := range roles {
+		for _, who := range roles {
 			r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"nobody"}`, "Authorization: Bearer "+who.token)
-			if permitted := Role(i+1) >= route.role; permitted == (r.status == http.StatusForbidden) || r.status == http.StatusUnauthorized {
+			if permitted := who.role >= route.role; permitted == (r.status == http.StatusForbidden) || r.status == http.StatusUnauthorized {
 				t.Errorf("%s %s by %s: %d %s", route.method, route.path, who.name, r.status, r.body)
 			}
 		}

@@ -26,6 +26,8 @@ var routes = []route{
 	commandRoute("resubmit", "Run a held step again, with a failure count of 0", (*call).resubmit),
 	commandRoute("undo", "Undo a task's completed steps", (*call).undo),
 	commandRoute("release", "Record that a held step was completed or undone by hand", (*call).release),
+	postRoute("signalTask", "/tasks/{id}/signals/{name}", Signaller, "Send a signal to a task", (*call).signal).
+		succeeds(http.StatusAccepted, "The signal is written. A step takes it, or the task keeps it until one does; if none can, it becomes a dead letter."),
 	getRoute("streamEvents", "/events", "Stream the events of all tasks, from now on", (*call).events).
 		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line."),
 	getRoute("listWorkflows", "/workflows", "List the workflow versions, with their tasks by state", (*call).workflows),

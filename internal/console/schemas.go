@@ -34,6 +34,8 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.ResubmitCommand](): "Runs a held step again.",
 	reflect.TypeFor[consoleapi.UndoCommand]():     "Undoes a task's completed steps.",
 	reflect.TypeFor[consoleapi.ReleaseCommand]():  "Records that a held step was completed or undone by hand.",
+	reflect.TypeFor[consoleapi.SignalBody]():      "A signal: a message to a step that waits.",
+	reflect.TypeFor[consoleapi.SignalResult]():    "The answer to a signal.",
 	reflect.TypeFor[consoleapi.Workflow]():        "A version of a workflow. A version that was deleted is listed as long as it has tasks.",
 	reflect.TypeFor[consoleapi.WorkflowList]():    "All workflow versions, by name and version.",
 	reflect.TypeFor[consoleapi.Agent]():           "An agent that has a request topic.",

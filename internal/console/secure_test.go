@@ -15,7 +15,7 @@ import (
 // configured returns a console with a changed configuration and without a listener.
 func configured(t *testing.T, change func(*Config)) *Console {
 	t.Helper()
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, someTokens(t))
 	cfg := s.Config.Handler.(*Console).cfg
 	change(&cfg)
@@ -216,7 +216,7 @@ func TestStreamsOfOneToken(t *testing.T) {
 
 // A stream ends when its token is replaced, even by another token with the same name.
 func TestStreamEndsWithItsToken(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	tokens := someTokens(t)
 	task := w.some(t, events.StateError) // its stream doesn't end on its own
 	s := w.console(t, tokens)

@@ -84,7 +84,7 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 // A task's stream starts with its first event and ends with its last. It resumes after the last received id. A complete
 // stream isn't started again.
 func TestTaskStream(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	task := w.some(t, events.StateUndone)
 	path := api + "/tasks/" + url.PathEscape(task.ID) + "/events"
@@ -120,7 +120,7 @@ func TestTaskStream(t *testing.T) {
 
 // The stream of all events resumes at any of its ids without gaps or repetitions.
 func TestStream(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	total := 0
 	for _, task := range w.tasks {
@@ -160,7 +160,7 @@ func TestStream(t *testing.T) {
 
 // Records before the end of the log that are not committed yet are streamed after the commit.
 func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	var want []string
 	for p, rs := range w.records {
@@ -189,7 +189,7 @@ func TestStreamBeginsBeforeWhatIsNotCommitted(t *testing.T) {
 
 // HEAD of a stream is rejected, because it would stay open as long as its connection.
 func TestHeadOfAStream(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	for _, path := range []string{"/events", "/tasks/" + url.PathEscape(w.some(t, events.StateError).ID) + "/events"} {
 		for range streamsMax + 1 {
@@ -205,7 +205,7 @@ func TestHeadOfAStream(t *testing.T) {
 
 // The number of open streams is bounded. A stream that ends frees its slot.
 func TestStreamsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	for range streamsMax {
 		if _, status := openStream(t, s, api+"/events"); status != http.StatusOK {
@@ -217,7 +217,7 @@ func TestStreamsAreBounded(t *testing.T) {
 
 // An unreadable record of a task is reported once, and later events follow.
 func TestTaskStreamPassesWhatIsNoEvent(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	task := w.some(t, events.StateError)
 	p := w.last(task.ID).Partition
 	for i := range w.records[p] {

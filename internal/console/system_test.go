@@ -13,7 +13,7 @@ import (
 
 // Every response names its system once, whichever handler wrote it.
 func TestAnswersSayWhoseTheyAre(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	task := api + "/tasks/" + url.PathEscape(w.some(t, events.StateProcessed).ID)
 	for _, s := range consoles {
@@ -36,7 +36,7 @@ func TestAnswersSayWhoseTheyAre(t *testing.T) {
 
 // Requests for another system are rejected, and nothing is written.
 func TestMeantForAnotherSystem(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	s := w.console(t, nil)
 	w.answer = func(x *events.Control) (*events.Answer, error) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, State: events.StateUndoing}, nil

@@ -33,7 +33,7 @@ func readTimePasses(t *testing.T, s server) {
 // asksOfATask sends all requests about a task at once, while reading its events is stuck.
 func asksOfATask(t *testing.T, stuck func(context.Context, server) error, take func(reply)) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within = hasty
 	s := w.console(t, nil)
 	w.stuck = func(ctx context.Context) error { return stuck(ctx, s) }
@@ -86,7 +86,7 @@ func TestAnswerOutlastsTheReadTime(t *testing.T) {
 // The connection of a client that doesn't read its export is closed.
 func TestExportThatNobodyTakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within.write = 200 * time.Millisecond
 	s := w.console(t, nil)
 	answered := make(chan bool)
@@ -122,7 +122,7 @@ func TestExportThatNobodyTakes(t *testing.T) {
 // none.
 func TestCommandThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within = hasty
 	s := w.console(t, nil)
 	r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x"}`)
@@ -135,7 +135,7 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 
 // A command that no broker has acknowledged in time doesn't count as written.
 func TestCommandThatIsNotWritten(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	w.answer = func(*events.Control) (*events.Answer, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotAcknowledged, context.DeadlineExceeded)
 	}
@@ -149,7 +149,7 @@ func TestCommandThatIsNotWritten(t *testing.T) {
 // A stream has no timeout.
 func TestStreamOutlastsTheReadTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRecording(t)
 	w.within = hasty
 	consoles := []server{w.console(t, nil), w.console(t, nil)}
 	task := w.some(t, events.StateError)

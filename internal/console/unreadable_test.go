@@ -18,7 +18,7 @@ import (
 // before it.
 func TestTaskWithWhatIsNoEvent(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
-		w := newWorld(t)
+		w := newRecording(t)
 		task := w.some(t, events.StateUndone)
 		p := w.last(task.ID).Partition
 		var offset string
@@ -62,7 +62,7 @@ func TestTaskWithWhatIsNoEvent(t *testing.T) {
 
 // A record without an event type is reported at its position too.
 func TestTaskWithWhatHasNoName(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	task := w.some(t, events.StateUndone)
 	none := w.last(task.ID)
 	none.Offset, none.Headers = none.Offset+1000, nil
@@ -90,7 +90,7 @@ func TestTaskWithWhatHasNoName(t *testing.T) {
 // A corrupt batch doesn't hide the other events either. It is reported at its position.
 func TestTaskWithWhatIsCorrupt(t *testing.T) {
 	for _, spoilt := range []int{0, 2} {
-		w := newWorld(t)
+		w := newRecording(t)
 		task := w.some(t, events.StateUndone)
 		w.corruptIn = w.last(task.ID).Partition
 		for i, n := 0, 0; w.corruption.Err == nil; i++ {
@@ -133,7 +133,7 @@ func TestTaskWithWhatIsCorrupt(t *testing.T) {
 
 // A task has ended even if its last event is unreadable. Its stream ends, and clients don't reconnect.
 func TestTaskStreamOfACorruptEnd(t *testing.T) {
-	w := newWorld(t)
+	w := newRecording(t)
 	task := w.some(t, events.StateUndone)
 	last := w.last(task.ID)
 	w.corruptIn, w.corruption = last.Partition, Corruption{From: last.Offset, Next: last.Offset + 1, Err: errors.New("its checksum is another")}

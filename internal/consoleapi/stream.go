@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 const (
@@ -70,10 +71,8 @@ func (s *taskStream) follow(ctx context.Context) error {
 		case b.shouldGiveUp(opened, time.Now(), s.last > before, err):
 			return cmp.Or[error](err, &UnreachableError{URL: s.client.cfg.URL, Fault: "keeps closing the task's event stream without sending anything"})
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, backoff.After(streamBackoffMin, streamBackoffMax, b.tries)) != nil {
 			return ctx.Err()
-		case <-time.After(b.backoff()):
 		}
 	}
 }
@@ -101,15 +100,6 @@ func (b *streamRetry) shouldGiveUp(opened, ended time.Time, came bool, err error
 	}
 	b.tries++
 	return ended.Sub(b.failingSince) > b.reconnectFor
-}
-
-// backoff returns the wait before the next stream. It doubles while none is stable, up to streamBackoffMax.
-func (b *streamRetry) backoff() time.Duration {
-	pause := streamBackoffMin
-	for range b.tries - 1 {
-		pause = min(2*pause, streamBackoffMax)
-	}
-	return pause
 }
 
 // read reads one stream to its end. opened is the time of the answer, or zero if there was none.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // TestBrokenStreams: a broken stream is reopened as long as streams are stable in between, even without events. A
@@ -63,7 +65,7 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	tries := 0
 	for before := time.Duration(0); !b.shouldGiveUp(now, now, false, nil); tries++ {
-		pause := b.backoff()
+		pause := backoff.After(streamBackoffMin, streamBackoffMax, b.tries)
 		if pause < before || pause > streamBackoffMax || tries > 20 {
 			t.Fatalf("try %d: a pause of %v after one of %v", tries, pause, before)
 		}
@@ -72,8 +74,8 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 	if tries < 10 {
 		t.Errorf("it was over after %d tries", tries)
 	}
-	if b.shouldGiveUp(now, now, true, nil) || b.backoff() != streamBackoffMin {
-		t.Errorf("after one that worked: a pause of %v", b.backoff())
+	if b.shouldGiveUp(now, now, true, nil) || backoff.After(streamBackoffMin, streamBackoffMax, b.tries) != streamBackoffMin {
+		t.Errorf("after one that worked: a pause of %v", backoff.After(streamBackoffMin, streamBackoffMax, b.tries))
 	}
 }
 

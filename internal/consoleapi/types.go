@@ -33,6 +33,8 @@ func TaskPath(id string) string {
 // Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
 type Task struct {
 	events.TaskView
+	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
+
 	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
@@ -84,7 +86,10 @@ type (
 		CommandBody
 		Step string `json:"step,omitempty" jsonschema:"Resubmit only if this step is held."`
 	}
-	UndoCommand    struct{ CommandBody }
+	UndoCommand struct {
+		CommandBody
+		Processed bool `json:"processed,omitempty" jsonschema:"true: undo the task even if it has ended as processed. It needs a token of the role undo_processed."`
+	}
 	ReleaseCommand struct {
 		CommandBody
 		Step   string           `json:"step" jsonschema:"The held step."`
@@ -92,6 +97,20 @@ type (
 		Output json.RawMessage  `json:"output,omitempty" jsonschema:"The step's output, which later steps read: any JSON. With as completed it is required, and null if the step has none."`
 	}
 )
+
+// SignalBody is the body of a signal.
+type SignalBody struct {
+	Data json.RawMessage `json:"data,omitempty" jsonschema:"The data of the signal, which later steps read: any JSON. Absent: null."`
+	ID   string          `json:"id,omitempty" jsonschema:"A repeated signal with the same task, name and id has no effect. Absent: the console makes an id."`
+	By   string          `json:"by,omitempty" jsonschema:"Who sends the signal. It is written to the log as by_claimed. A console with tokens also writes the name of the token, as by."`
+}
+
+// SignalResult is the answer to a signal.
+type SignalResult struct {
+	Task string `json:"task" jsonschema:"The task's id."`
+	Name string `json:"name" jsonschema:"The name of the signal."`
+	ID   string `json:"id" jsonschema:"The id of the signal."`
+}
 
 // CommandResult is the answer to an operator's command.
 type CommandResult struct {

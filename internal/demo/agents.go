@@ -13,18 +13,19 @@ import (
 )
 
 // Handlers returns the agents of all services.
-func (w *World) Handlers() map[string]agent.Handler {
+func (w *Services) Handlers() map[string]agent.Handler {
 	all := map[string]agent.Handler{}
-	for _, service := range Services {
+	for _, service := range ServiceNames {
 		all[service] = w.Handler(service)
 	}
 	return all
 }
 
 // Handler returns the agent of a simulated service.
-func (w *World) Handler(service string) agent.Handler {
+func (w *Services) Handler(service string) agent.Handler {
 	return agent.HandlerFunc(func(ctx context.Context, r agent.Request) (any, error) {
-		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input}
+		c := Call{Service: service, Operation: r.Operation, Key: r.IdempotencyKey, Request: r.ID, Deadline: r.CompleteBy, Input: r.Input,
+			Progress: func(value any) error { return agent.Progress(ctx, value) }}
 		if r.UndoOf != nil {
 			c.UndoKey, c.UndoInput = r.UndoOf.IdempotencyKey, r.UndoOf.Input
 		}
@@ -44,7 +45,7 @@ func (w *World) Handler(service string) agent.Handler {
 const maxCallBytes = 1 << 20
 
 // ServeHTTP serves the services at /<service>/<operation>, for the built-in HTTP agent.
-func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *Services) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	service, operation, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxCallBytes))
 	if !ok || err != nil || r.Method != http.MethodPost {

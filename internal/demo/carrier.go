@@ -9,7 +9,7 @@ import (
 const transitAsks = 3
 
 // track says where a parcel is. Each parcel is delivered after it was asked for a few times, in this process.
-func (w *World) track(c Call) json.RawMessage {
+func (w *Services) track(c Call) json.RawMessage {
 	var v struct {
 		Parcel string `json:"parcel"`
 	}

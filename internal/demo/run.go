@@ -36,7 +36,7 @@ func Workflow() *workflow.Definition {
 // Run is one run of the demo.
 type Run struct {
 	Orders    []Order
-	World     *World
+	Services  *Services
 	Namespace events.Namespace
 	Send      func(context.Context, ...events.Record) error // returns once all records are acknowledged
 	Observer  *Observer                                     // fed with the committed events
@@ -113,7 +113,7 @@ func (r *Run) allStuckHeld() bool {
 // resubmitHeld acts as an operator after refunds work again: it resubmits some of the held orders. The others
 // stay held.
 func (r *Run) resubmitHeld(ctx context.Context) error {
-	r.World.Repair()
+	r.Services.Repair()
 	var batch []events.Record
 	for _, o := range r.Orders {
 		if o.Resubmit {

@@ -14,8 +14,8 @@ import (
 
 // stuck runs orders on a system that accepts submissions and does nothing.
 func stuck(t *testing.T, ctx context.Context, orders []Order, send error) (sent int, err error) {
-	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
-	r := Run{Orders: orders, World: w, Namespace: "waybill.", Observer: NewObserver(), Progress: func(Progress, bool) {}, Resubmits: func(int) {},
+	w := openServices(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	r := Run{Orders: orders, Services: w, Namespace: "waybill.", Observer: NewObserver(), Progress: func(Progress, bool) {}, Resubmits: func(int) {},
 		Send: func(_ context.Context, rs ...events.Record) error {
 			sent += len(rs)
 			return send

@@ -21,8 +21,8 @@ const (
 	CardStuckUndo = "tok_stuck_undo" // charges, but says that it failed; and can't be refunded at first
 )
 
-// Services are the names of the services.
-var Services = []string{"inventory", "payments", "shipping"}
+// ServiceNames are the names of the services.
+var ServiceNames = []string{"inventory", "payments", "shipping"}
 
 // downFailures is how often a charge of tok_down fails: more often than the demo's workflow tries before its
 // cool-down.
@@ -48,6 +48,8 @@ type Call struct {
 	// UndoKey and UndoInput are those of the call that this one undoes; empty: it is no undo.
 	UndoKey   string
 	UndoInput json.RawMessage
+	// Progress reports how far the call is; nil: nobody asks.
+	Progress func(value any) error
 }
 
 // Failure is the error that a service answers.
@@ -59,8 +61,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
-// World is the services and their state. It is safe for concurrent use.
-type World struct {
+// Services is the services and their state. It is safe for concurrent use.
+type Services struct {
 	ledger *Ledger
 
 	mu         sync.Mutex
@@ -74,13 +76,13 @@ type World struct {
 	ledgerErr  error
 }
 
-// NewWorld opens the world whose ledger is at path, with the state that the ledger has.
-func NewWorld(path string) (*World, error) {
+// OpenServices opens the services whose ledger is at path, with the state that the ledger has.
+func OpenServices(path string) (*Services, error) {
 	l, had, err := OpenLedger(path)
 	if err != nil {
 		return nil, err
 	}
-	w := &World{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
+	w := &Services{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
@@ -95,7 +97,7 @@ func NewWorld(path string) (*World, error) {
 }
 
 // Close waits for pending late effects and closes the ledger. It returns the first error of the ledger.
-func (w *World) Close() error {
+func (w *Services) Close() error {
 	w.pending.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,14 +108,14 @@ func (w *World) Close() error {
 }
 
 // Repair makes undos of tok_stuck_undo succeed from now on.
-func (w *World) Repair() {
+func (w *Services) Repair() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.repaired = true
 }
 
 // Do performs a call. The error is a *Failure, or that of ctx: the call may still take effect then.
-func (w *World) Do(ctx context.Context, c Call) (json.RawMessage, error) {
+func (w *Services) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	timer := time.NewTimer(latency(c.Key))
 	defer timer.Stop()
 	select {
@@ -134,11 +136,14 @@ func latency(key string) time.Duration {
 	return time.Duration(h.Sum64() % uint64(latencyMax))
 }
 
-func (w *World) do(ctx context.Context, c Call) (json.RawMessage, error) {
+func (w *Services) do(ctx context.Context, c Call) (json.RawMessage, error) {
 	w.mu.Lock()
 	w.tries[c.Key]++
 	try := w.tries[c.Key]
 	w.mu.Unlock()
+	if c.Service == "payments" && c.Operation == "transfer" {
+		return w.transfer(ctx, c)
+	}
 	card := ""
 	if c.Operation == "charge" {
 		card = cardOf(c.Input)
@@ -196,7 +201,7 @@ func parcelStatus(key string) string {
 }
 
 // effectLater takes effect after the caller's deadline.
-func (w *World) effectLater(c Call) {
+func (w *Services) effectLater(c Call) {
 	w.pending.Go(func() {
 		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)
 		if err := w.effect(c, true); err != nil {
@@ -211,7 +216,7 @@ func (w *World) effectLater(c Call) {
 }
 
 // effect takes effect, once for each key and not after its undo.
-func (w *World) effect(c Call, late bool) error {
+func (w *Services) effect(c Call, late bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	entries := make([]Entry, 0, 2)
@@ -236,7 +241,7 @@ func (w *World) effect(c Call, late bool) error {
 	return nil
 }
 
-func (w *World) undo(c Call) (json.RawMessage, error) {
+func (w *Services) undo(c Call) (json.RawMessage, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tries[c.Key]++
@@ -258,14 +263,14 @@ func (w *World) undo(c Call) (json.RawMessage, error) {
 	return json.RawMessage(`{"undone":true}`), nil
 }
 
-func (w *World) appendAndFail(e Entry, then error) error {
+func (w *Services) appendAndFail(e Entry, then error) error {
 	if err := w.ledger.Append(e); err != nil {
 		return err
 	}
 	return then
 }
 
-func (w *World) appendCall(c Call, what What) {
+func (w *Services) appendCall(c Call, what What) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.ledger.Append(entry(c, what)); err != nil && w.ledgerErr == nil {

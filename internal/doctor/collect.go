@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
@@ -119,9 +120,7 @@ func (c *Collector) activity(ctx context.Context, agents []string, partitions in
 	}
 	second := first
 	if first.hasBacklog() {
-		select {
-		case <-time.After(progressInterval):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, progressInterval) != nil {
 			return first, ctx.Err()
 		}
 		if second, err = c.observe(ctx, agents, partitions); err != nil {

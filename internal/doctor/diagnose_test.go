@@ -117,9 +117,9 @@ func TestDiagnosisIsNoWiderThanAScreen(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksTwice: a group that commits between two observations has moved, even if other partitions of the same
+// TestDoctorChecksTwice: a group that commits between two observations has moved, even if other partitions of the same
 // topic haven't.
-func TestDoctorLooksTwice(t *testing.T) {
+func TestDoctorChecksTwice(t *testing.T) {
 	at := func(a, b int64) Group {
 		return Group{Members: 1, Lag: 9, Commits: map[string]map[int32]int64{"t": {0: a, 1: b}}}
 	}

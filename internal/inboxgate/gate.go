@@ -14,6 +14,7 @@
 //	PausedForQuarantine     the broker can't return a record         at an instant, later each time
 //	PausedForSlots          an agent's process is busy               a request is done
 //	PausedForPosition       the log ends below the position          the partition is assigned again
+//	PausedForHistory        a processed task is to be undone         its events were read again from the log (controls)
 package inboxgate
 
 import (
@@ -33,10 +34,11 @@ const (
 	PausedForQuarantine
 	PausedForSlots
 	PausedForPosition
+	PausedForHistory
 	reasonCount
 )
 
-var reasonNames = [reasonCount]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position"}
+var reasonNames = [reasonCount]string{"restore", "retry", "definitions", "admission", "quarantine", "slots", "position", "history"}
 
 // String is the reason's name in errors and metrics.
 func (r Reason) String() string { return reasonNames[r] }

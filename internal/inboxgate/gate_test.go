@@ -133,7 +133,7 @@ func TestEachOrderOfReasons(t *testing.T) {
 			}
 		})
 	}
-	if orders != 13699 { // the sum of 7!/(7-k)! for k of 1 to 7
+	if orders != 109600 { // the sum of 8!/(8-k)! for k of 1 to 8
 		t.Errorf("%d orders were tried", orders)
 	}
 }

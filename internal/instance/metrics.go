@@ -429,7 +429,7 @@ func (n *Instance) sessionListener(who string) agentsession.Listener {
 }
 
 func (n *Instance) agentListener(name string) agent.Listener {
-	initCounters(n.metrics.requests.MustCurryWith(prometheus.Labels{"agent": name}), "completed", "failed", "rejected", "late", "dropped", "retried", "abandoned",
+	initCounters(n.metrics.requests.MustCurryWith(prometheus.Labels{"agent": name}), "completed", "failed", "rejected", "progress", "late", "dropped", "retried", "abandoned",
 		"panicked", "send_failed", "malformed")
 	count := func(result string) { n.metrics.requests.WithLabelValues(name, result).Inc() }
 	log := n.log.With("agent", name)
@@ -438,12 +438,13 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			n.metrics.health.markLeft("agent." + name)
 			log.Info("left the group", "reason", reason)
 		},
-		Unhealthy: func(err error, failures int) { log.Warn("agent is unhealthy", "failures", failures, "error", err) },
-		Finished:  func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
-		Late:      func(agent.Request, time.Duration) { count("late") },
-		Dropped:   func(agent.Request) { count("dropped") },
-		Retried:   func(agent.Request, error, int, time.Duration) { count("retried") },
-		Abandoned: func(agent.Request) { count("abandoned") },
+		Unhealthy:  func(err error, failures int) { log.Warn("agent is unhealthy", "failures", failures, "error", err) },
+		Finished:   func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
+		Progressed: func(agent.Request) { count("progress") },
+		Late:       func(agent.Request, time.Duration) { count("late") },
+		Dropped:    func(agent.Request) { count("dropped") },
+		Retried:    func(agent.Request, error, int, time.Duration) { count("retried") },
+		Abandoned:  func(agent.Request) { count("abandoned") },
 		Panicked: func(r agent.Request, value any, stack []byte) {
 			count("panicked")
 			log.Error("handler panicked", "request", r.ID, "value", value, "stack", string(stack))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // Bounds of the wait before a failed listener is opened again. The wait doubles.
@@ -54,10 +56,8 @@ func (m *Metrics) serveUntilDone(ctx context.Context, l net.Listener, log *slog.
 // reopenListener listens at an address after a wait, and retries until it succeeds; nil: ctx has ended.
 func reopenListener(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) net.Listener {
 	for ; ; wait = min(2*wait, reopenWaitMax) {
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil
-		case <-time.After(wait):
 		}
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
@@ -24,7 +25,7 @@ const (
 
 // partitionStatus is what a scheduler process knows about its partitions, besides their tasks: the progress of
 // long restores, and why an inbox isn't read. It reports restores in the log, in metrics and in a consumer group
-// (kafka.RestoreProgress), where other processes can read them. The stall check (stallWatch) uses the rest.
+// (kafkaadmin.RestoreProgress), where other processes can read them. The stall check (stallWatch) uses the rest.
 type partitionStatus struct {
 	n            *Instance
 	writeReports func(context.Context, map[int32]kafkaadmin.RestoreProgress) error
@@ -293,10 +294,7 @@ func (s *partitionStatus) runReports(ctx context.Context) {
 		}
 		if err := s.commitReports(ctx); err != nil && ctx.Err() == nil {
 			s.n.log.Info("progress of restores not written; it is retried", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(restoreReportWithin):
-			}
+			_ = backoff.Sleep(ctx, restoreReportWithin)
 		}
 	}
 }

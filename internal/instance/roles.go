@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
@@ -292,12 +293,10 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		} else {
 			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "role failed and is restarted", "role", role, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil
-		case <-time.After(wait):
-			wait = min(2*wait, restartWaitMax)
 		}
+		wait = min(2*wait, restartWaitMax)
 	}
 }
 

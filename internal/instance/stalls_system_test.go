@@ -15,7 +15,7 @@ import (
 
 // An open transaction in the topic of offsets blocks the partitions of a scheduler: its client waits without a bound.
 // The scheduler logs which partitions and why, its worker gets a new client, and the process ends with that reason.
-func TestSchedulerThatStandsStillEnds(t *testing.T) {
+func TestStalledSchedulerEnds(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace

@@ -18,7 +18,7 @@ import (
 
 // An inbox is stalled while records wait in it and its position doesn't change. A stall is logged after three checks,
 // and again at intervals that double. It ends when the position changes. A gap between checks restarts the count.
-func TestStands(t *testing.T) {
+func TestStalls(t *testing.T) {
 	const every = 10 * time.Second
 	a, b := inbox{"tasks", 0}, inbox{"replies", 4}
 	s, now := stallTracker{every: every}, time.Unix(1000, 0)
@@ -63,7 +63,7 @@ func TestStands(t *testing.T) {
 
 // A worker with a new client owns nothing until it has joined. Its stalls continue to count, without the time of the
 // join. Otherwise the process would never end.
-func TestStandsOfAWorkerWithANewClient(t *testing.T) {
+func TestStallsOfAWorkerWithANewClient(t *testing.T) {
 	const every = 10 * time.Second
 	at := inbox{"tasks", 0}
 	s, now := stallTracker{every: every}, time.Unix(1000, 0)

@@ -34,7 +34,7 @@ type Config struct {
 	Reached bool
 	// Clock is corrected with records read at the log's tail; nil: there is none.
 	Clock *brokerclock.Clock
-	// OneBroker: the cluster is one broker and remains so. See Worker.options for what that allows.
+	// OneBroker: the cluster is one broker and remains so. Package schedulerworker says what that allows (Worker.options).
 	OneBroker bool
 	// Hooks observe the client (metrics).
 	Hooks []Hook

@@ -3,7 +3,7 @@
 //
 //	Config    how to reach the cluster: flags, or a Java client.properties
 //	Producer  records outside of transactions: submissions, recoveries
-//	ClassOf   what an error means to whoever reads or joins a group
+//	ClassOf   what an error means to a reader or a group member
 //
 // Below it, in the order of their imports:
 //

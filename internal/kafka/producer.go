@@ -219,9 +219,9 @@ var (
 // WriteError returns the error of a record that wasn't written to a topic, with what to do.
 func WriteError(topic string, err error) error {
 	switch {
-	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+	case IsTopicMissing(err):
 		return fmt.Errorf("write to %s: %w; create it, for a topic of Waybill with `waybill topics create`", topic, ErrNoTopic)
-	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+	case IsTooLarge(err):
 		return fmt.Errorf("write to %s: record too large: %w", topic, err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("write to %s: not permitted; grant WRITE and DESCRIBE on it: %w", topic, err)

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -65,11 +63,6 @@ func (e *TooLargeError) Unwrap() error { return e.Err }
 
 // TooLarge returns Bytes and Max, for callers that match the error by its methods.
 func (e *TooLargeError) TooLarge() (bytes, most int) { return e.Bytes, e.Max }
-
-// IsTooLarge reports whether a record or its batch was refused because of its size.
-func IsTooLarge(err error) bool {
-	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
-}
 
 // RecordBytesMin and RecordBytesMax bound the size of a record in a batch, before compression.
 func RecordBytesMin(r *events.Record) int {

@@ -14,48 +14,9 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
-	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
-func openProducer(t *testing.T, c kafka.Config, opts ...kafka.ProducerOption) *kafka.Producer {
-	t.Helper()
-	p, err := kafka.OpenProducer(c, opts...)
-	must(t, err)
-	t.Cleanup(p.Close)
-	return p
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func openAdmin(t *testing.T, c kafka.Config) *kafkaadmin.Admin {
-	t.Helper()
-	a, err := kafkaadmin.Open(c)
-	must(t, err)
-	t.Cleanup(a.Close)
-	return a
-}
-
-func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
-	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
-	must(t, err)
-	t.Cleanup(c.Close)
-	return c, kafka.Config{Brokers: c.ListenAddrs(), Namespace: "test.", ClientID: "test"}
-}
-
-func TestProducerPlacesByKeyOrWhereTold(t *testing.T) {
+func TestProducerPlacesByKeyOrGivenPartition(t *testing.T) {
 	_, cfg := fake(t, kfake.SeedTopics(7, "t"))
 	p, a, ctx := openProducer(t, cfg), openAdmin(t, cfg), bounded(t)
 	var rs []events.Record

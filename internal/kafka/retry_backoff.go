@@ -3,6 +3,8 @@ package kafka
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // These constants control how clients retry errors that end soon: a leader or a coordinator has moved or is loading.
@@ -18,12 +20,6 @@ const (
 // retryBackoff returns the wait after a number of failures, 1 or more. Half of it is random, so that clients don't
 // retry all at once when a broker is available again.
 func retryBackoff(failed int) time.Duration {
-	backoff := retryBackoffMin
-	for range failed - 1 {
-		if backoff = 2 * backoff; backoff >= retryBackoffMax {
-			backoff = retryBackoffMax
-			break
-		}
-	}
-	return backoff/2 + rand.N(backoff/2)
+	wait := backoff.After(retryBackoffMin, retryBackoffMax, failed)
+	return wait/2 + rand.N(wait/2)
 }

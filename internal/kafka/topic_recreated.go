@@ -2,13 +2,11 @@ package kafka
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -35,14 +33,6 @@ func (e *RecreatedError) Error() string {
 
 // Recreated reports true, for callers that know the error by its methods: a new client reads the new topic.
 func (e *RecreatedError) Recreated() bool { return true }
-
-// IsRecreated reports whether a record failed because its topic was recreated.
-func IsRecreated(err error) bool { return errors.Is(err, kerr.UnknownTopicID) }
-
-// IsTopicMissing reports whether an error means that the topic doesn't exist or was recreated.
-func IsTopicMissing(err error) bool {
-	return IsRecreated(err) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
-}
 
 // While a topic is missing, a session retries every TopicMissingRetryInterval. It reports that at once if there was no
 // such error for topicMissingReportMin, and then at intervals that double up to topicMissingReportMax.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
@@ -36,9 +37,6 @@ func Follow(ctx context.Context, cfg logreader.FollowerConfig, take func([]event
 	}
 	for ctx.Err() == nil {
 		failed(read())
-		select {
-		case <-ctx.Done():
-		case <-time.After(followRetryInterval):
-		}
+		_ = backoff.Sleep(ctx, followRetryInterval)
 	}
 }

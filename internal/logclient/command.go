@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // WriteFunc appends a record, and returns it as acknowledged, with its time (kafka.Producer.SendOne).
@@ -71,10 +72,7 @@ func (a *answerReader) await(ctx context.Context) (*events.Answer, error) {
 		case time.Since(good) > BrokerSilenceMax:
 			return nil, fmt.Errorf("the command was written, but its answer can't be read: %w", persistentError(err, BrokerSilenceMax))
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = backoff.Sleep(ctx, pause)
 	}
 }
 

@@ -27,8 +27,7 @@ func (s *taskFold) apply(r *events.Record) {
 	if s.err != nil {
 		return
 	}
-	own := r.WithOwnValue()
-	e, err := events.ReadEvent(own)
+	e, err := events.ReadEvent(r)
 	switch {
 	case err != nil:
 		s.err = &UnreadableError{fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)}
@@ -38,12 +37,12 @@ func (s *taskFold) apply(r *events.Record) {
 		s.endMissed = s.endMissed || mayEnd(e.Fact)
 	default:
 		f := events.Fold{Task: s.task}
-		if err := f.Apply(e, own); err != nil {
+		if err := f.Apply(e, r); err != nil {
 			s.err = &UnreadableError{fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)}
 			return
 		}
 		s.task = f.Task
-		s.bytes += len(own.Value)
+		s.bytes += len(r.Value)
 	}
 }
 

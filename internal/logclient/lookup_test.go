@@ -27,7 +27,6 @@ func TestLookupsReplaceSearches(t *testing.T) {
 		running := b.task("running").write(received("d"), started)
 		resumes := b.task("resumes").write(received("d"), started, held(), resumed)
 		w := b.openWaiter(t)
-		defer w.Close()
 		mustEnd(t, w, "ended", events.StateProcessed)
 		w.submit("resubmitted", "d", 0, time.Now())
 		mustEnd(t, w, "resubmitted", events.StateUndone)
@@ -89,7 +88,6 @@ func TestLookupsThatFail(t *testing.T) {
 			b.lookup = b.lookUp
 			b.task("ended").write(received("d"), started, finished)
 			w := b.openWaiter(t)
-			defer w.Close()
 			begun := time.Now()
 			b.fault = func(what string) error {
 				if what == "lookup" && time.Since(begun) < c.away {

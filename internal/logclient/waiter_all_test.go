@@ -19,7 +19,6 @@ func TestWaitAll(t *testing.T) {
 		b.task("other").write(received("e"), started)
 		time.Sleep(24 * time.Hour)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.trackedMax = 2 * trackedDefault
 		var ids []string
 		want := map[string]events.TaskState{}
@@ -74,7 +73,6 @@ func TestWaitAllEnds(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.silenceMax = 20 * time.Second
 		ids := []string{"running", "unknown", "ended"}
 		for _, id := range ids {

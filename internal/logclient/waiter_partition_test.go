@@ -18,7 +18,6 @@ func TestWaitWithoutALeaderOfAnotherPartition(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(2)
 		w := b.openWaiter(t)
-		defer w.Close()
 		ids := map[int32]string{}
 		for i := 0; len(ids) < 2; i++ {
 			ids[w.partitionOf(fmt.Sprint(i))] = fmt.Sprint(i)
@@ -62,7 +61,6 @@ func TestWaitIgnoresOldReadErrors(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("o").write(received(""), started, finished)
 		w := b.openWaiter(t)
-		defer w.Close()
 		away := errors.New("unavailable for a moment")
 		var until atomic.Int64
 		b.fault = func(what string) error {

@@ -19,7 +19,6 @@ func TestWaitSearchesNoUnconsumedOrders(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("old").write(received(""), started, finished)
 		w := b.openWaiter(t)
-		defer w.Close()
 		b.consumedByScheduler = map[int32]int64{0: 0}
 		var ids []string
 		for i := range 20 {
@@ -59,7 +58,6 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 			b.task(fmt.Sprint("old-", i)).write(received("")) // at least 300 ms to read
 		}
 		w := b.openWaiter(t)
-		defer w.Close()
 		b.fault = func(what string) error {
 			if what == "consumed" {
 				return errors.New("GROUP_AUTHORIZATION_FAILED")
@@ -100,7 +98,6 @@ func TestSearchReadsBackToTheFirstEvent(t *testing.T) {
 		young := b.task("young").write(received(""), started)
 		fill(3<<20 + 3*searchFirst + 1000)
 		w := b.openWaiter(t)
-		defer w.Close()
 		young.write(finished)
 		old.write(finished)
 		for _, c := range []struct {

@@ -31,7 +31,9 @@ func (b *fakeLog) openWaiter(t *testing.T) *Waiter {
 		t.Fatal(err)
 	}
 	b.fault, b.endsCalls = fault, 0
-	return NewWaiter(testNamespace, int32(len(ends)), ends, b, Options{Lookup: b.lookup})
+	w := NewWaiter(testNamespace, int32(len(ends)), ends, b, Options{Lookup: b.lookup})
+	t.Cleanup(w.Close)
+	return w
 }
 
 // submit records an acknowledged order of the waiter's client.
@@ -67,7 +69,6 @@ func TestWaitFindsAnEarlierEnd(t *testing.T) {
 			b.task(fmt.Sprint("old-", i)).write(received(""), started, finished)
 		}
 		w := b.openWaiter(t)
-		defer w.Close()
 		for i := range 50 {
 			g.Go(func() { mustEnd(t, w, fmt.Sprint("old-", i), events.StateProcessed) })
 		}
@@ -90,7 +91,6 @@ func TestWaitReadsNoHistoryOfOwnOrders(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour)
 		w := b.openWaiter(t)
-		defer w.Close()
 		for i := range 20 {
 			id := fmt.Sprint("new-", i)
 			w.submit(id, "", int64(i), time.Now())
@@ -118,7 +118,6 @@ func TestWaitDoesNotTrustClocks(t *testing.T) {
 			history.skew = skew
 			history.write(received(""), started, finished)
 			w := b.openWaiter(t)
-			defer w.Close()
 			w.submit("new", "", 0, time.Now()) // by another broker's clock
 			next := b.task("new")
 			next.skew = skew
@@ -134,7 +133,6 @@ func TestWaitForAnOrderSubmittedAfterItsEnd(t *testing.T) {
 		b.task("o").write(received("d"), started, undoing(), undone())
 		b.task("p").write(received("d"), started, finished)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "d", 0, time.Now()) // without a result
 		mustEnd(t, w, "o", events.StateUndone)
 		w.submit("p", "another", 1, time.Now())
@@ -152,7 +150,6 @@ func TestWaitAfterASubmitThatFailed(t *testing.T) {
 		b := newFakeLog(2)
 		b.task("there").write(received("d"), started, finished)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.RecordPosition("there") // with another body, and never acknowledged
 		mustEnd(t, w, "there", events.StateProcessed)
 		w.submit("refused", "d", 3, time.Now())
@@ -178,7 +175,6 @@ func TestWaitForAnOrderThatIsRefused(t *testing.T) {
 		withVirtualClock(t, func(t *testing.T) {
 			b := newFakeLog(3)
 			w := b.openWaiter(t)
-			defer w.Close()
 			if tt.otherWaiting {
 				w.submit("open", "d", 16, time.Now())
 				go func() { _, _ = w.Wait(withinAnHour(t), "open") }()
@@ -206,7 +202,6 @@ func TestDeadLettersAreReadOnce(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("other", "d", 16, time.Now())
 		b.deadletter(w, "other", 16)
 		w.submit("o", "d", 17, time.Now())
@@ -239,7 +234,6 @@ func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "d", 17, time.Now())
 		b.deadletter(w, "o", 17)
 		var refused *RefusedError
@@ -264,7 +258,6 @@ func TestWaitForAnOrderThatWasSubmittedAgain(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "d", 17, time.Now())
 		b.deadletter(w, "o", 17)
 		var once sync.Once
@@ -288,7 +281,6 @@ func TestWaitForAHoldIsAboutNow(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started, held())
 		mustEnd(t, w, "o", events.StateError)
@@ -307,7 +299,6 @@ func TestWaitForAHoldIsNotOfALookBegunBefore(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started, held())
 		mustEnd(t, w, "o", events.StateError)
@@ -345,7 +336,6 @@ func TestWaitSurvivesBrokersThatAreAway(t *testing.T) {
 			return nil
 		}
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.submit("o", "", 0, time.Now())
 		task := b.task("o").write(received(""), started)
 		go func() {
@@ -368,7 +358,6 @@ func TestWaitForAPartitionThatCannotBeRead(t *testing.T) {
 		b := newFakeLog(1)
 		b.task("o").write(received(""))
 		w := b.openWaiter(t)
-		defer w.Close()
 		denied := errors.New("not permitted")
 		b.fault = func(what string) error {
 			if what == "read" {
@@ -424,7 +413,6 @@ func TestWaitForWhatCannotBeUnderstood(t *testing.T) {
 		b.append(testNamespace.Events(), 0, later)
 		b.task("fine").write(received(""), started, finished)
 		w := b.openWaiter(t)
-		defer w.Close()
 		for id, want := range map[string]string{"trimmed": "no longer has its first events", "broken": "can't be applied", "later": "unknown event type"} {
 			if _, err := w.Wait(withinAnHour(t), id); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", id, err, want)
@@ -438,7 +426,6 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		defer w.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		var g sync.WaitGroup
 		g.Go(func() {
@@ -473,7 +460,6 @@ func TestWatchKeepsFewBytes(t *testing.T) {
 		b.task("old").write(received(""), started, finished)
 		time.Sleep(24 * time.Hour)
 		w := b.openWaiter(t)
-		defer w.Close()
 		w.idleBytesMax = 10 * large
 		bounded := func() {
 			t.Helper()
@@ -581,7 +567,6 @@ func randomWaits(t *testing.T, r *rand.Rand, lookups bool) {
 		write(fmt.Sprint(i), true)
 	}
 	w := b.openWaiter(t)
-	defer w.Close()
 	w.idleBytesMax = under(2) * under(5000)
 	for i := range tasks {
 		id := fmt.Sprint(i)
@@ -644,7 +629,6 @@ func TestWaitSaysThatNoBrokerAnswers(t *testing.T) {
 				b := newFakeLog(1)
 				b.task("o").write(received(""))
 				w := b.openWaiter(t)
-				defer w.Close()
 				b.fault = func(what string) error {
 					if what == c.what {
 						return c.err

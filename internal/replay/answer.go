@@ -38,20 +38,29 @@ var Assumes = []Assume{AssumeCompleted, AssumeFailed, AssumeRejected, AssumeSile
 // recording holds the agents' answers in the recorded history of a task.
 type recording struct {
 	answers map[events.RequestRef]answer
-	outputs map[string]json.RawMessage // of steps that completed
+	outputs map[string]json.RawMessage     // of steps that completed
+	reports map[events.RequestRef][]answer // the progress of each attempt
 	started map[events.RequestRef]begun
 	asked   map[events.RequestRef]asked
 	// unsent are the attempts whose request could not be sent, with the agent that had no request topic.
 	unsent map[events.RequestRef]string
 	plan   *events.Plan
 	course recordedTiming
+	// signals are the signals that the task received, in the order of the log.
+	signals []sentSignal
+}
+
+// sentSignal is a recorded signal, with the moment at which it came.
+type sentSignal struct {
+	moment
+	signal *events.Signal
 }
 
 // asked is the agent and the operation of an attempt.
 type asked struct{ agent, operation string }
 
 func newRecording() *recording {
-	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, started: map[events.RequestRef]begun{},
+	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, reports: map[events.RequestRef][]answer{}, started: map[events.RequestRef]begun{},
 		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
@@ -61,19 +70,24 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 	if f, ok := e.Fact.(*events.TaskReceived); ok {
 		r.plan = f.Plan
 	}
+	if f, ok := e.Fact.(*events.TaskSignalled); ok {
+		r.signals = append(r.signals, sentSignal{moment{e.At, e.Seq, recorded}, &events.Signal{Task: e.Task, Name: f.Name, ID: f.ID, By: f.By, Claimed: f.Claimed, Data: f.Data}})
+	}
 	a := e.Fact.About()
 	ref := a.Ref()
 	switch a.Phase {
 	case events.PhaseStarted:
 		r.started[ref] = begun{e.At, e.Due}
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
-			r.asked[ref] = asked{f.Agent, f.Operation}
+			r.asked[ref], r.started[ref] = asked{f.Agent, f.Operation}, begun{e.At, f.EndsBy(e)}
 		}
 	case events.PhaseReplied:
 		r.recordReply(e, &a)
+	case events.PhaseGoesOn:
+		r.recordReport(e, &a)
 	case events.PhaseExpired:
 		r.recordAnswer(e, ref, answer{})
-	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired: // say nothing about an agent
+	case events.PhaseNone, events.PhaseWaiting, events.PhaseBegan, events.PhaseFired, events.PhaseTaken: // say nothing about an agent
 	}
 }
 
@@ -161,7 +175,7 @@ func (r *recording) answerTo(ref events.RequestRef, within time.Duration, assume
 	if recorded && (a.outcome != "" || within <= a.written) {
 		return a
 	}
-	return r.assumedAnswer(ref, a.written, assume)
+	return r.assumedAnswer(ref, max(a.written, r.lastReport(ref)), assume)
 }
 
 // assumedAnswer returns the assumed answer to an attempt, some time after its start.

@@ -11,7 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Export copies events of a Source to a file that a Reader reads. A task of which an event can't be read is left out
+// Export copies events of a Source to a file that a Reader reads. A task with an unreadable event is left out
 // completely, and named in the file's first line.
 type Export struct {
 	IDs         []string  // the tasks; empty: all

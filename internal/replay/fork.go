@@ -62,7 +62,7 @@ type Forked struct {
 // agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing. Commands of
 // operators after the fork are left out, since they were meant for another course. records are all records of the task.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
-	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
+	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, reports: map[events.RequestRef][]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
 	if err := s.replay(records); err != nil {
 		return nil, err
@@ -101,10 +101,12 @@ type sandbox struct {
 	startedAt time.Time // of the task, or when it was resubmitted; zero: not yet
 	asked     time.Time // the complete-by of the submission; zero: none, or the task was resubmitted
 	running   map[events.RequestRef]time.Time
-	answers   map[events.RequestRef]pending // scheduled answers
-	silent    map[events.RequestRef]bool    // attempts for which silence is assumed
-	snoozed   map[uint64]time.Time          // timers whose recovery changed nothing, and when to ask again
-	queue     []queuedStart                 // attempts that waited for their agent and haven't started
+	answers   map[events.RequestRef]pending   // scheduled answers
+	reports   map[events.RequestRef][]pending // scheduled progress
+	silent    map[events.RequestRef]bool      // attempts for which silence is assumed
+	snoozed   map[uint64]time.Time            // timers whose recovery changed nothing, and when to ask again
+	signalled int                             // number of recorded signals that were delivered
+	queue     []queuedStart                   // attempts that waited for their agent and haven't started
 	now       time.Time
 	seq       uint64 // of the recorded event for the input that is being decided
 	partition int32
@@ -201,6 +203,7 @@ func (s *sandbox) trackEvent(e *events.Event) {
 		s.running[a.Ref()] = e.At
 	case a.Phase.Ends():
 		delete(s.running, a.Ref())
+		delete(s.reports, a.Ref())
 	}
 }
 
@@ -261,6 +264,7 @@ func (s *sandbox) migrate() {
 		if _, ok := plan.Step(ref.Step); ok {
 			a := s.past.answerTo(ref, 0, s.fork.Assume) // a running attempt keeps its complete-by
 			s.scheduleAnswer(ref, since, a)
+			s.scheduleReports(ref, since)
 		}
 	}
 	s.setTokens()
@@ -343,7 +347,10 @@ func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 		s.scheduleAnswer(ref, e.At, s.past.assumedAnswer(ref, 0, s.fork.Assume))
 		return
 	}
-	s.scheduleAnswer(ref, e.At, s.past.answerTo(ref, e.Due.Sub(e.At), s.fork.Assume))
+	i, _ := s.task.Plan.Step(f.Step)
+	within := s.past.aliveFor(ref, s.task.Plan.AttemptsOf(i, f.Kind).Heartbeat, f.EndsBy(e).Sub(e.At))
+	s.scheduleAnswer(ref, e.At, s.past.answerTo(ref, within, s.fork.Assume))
+	s.scheduleReports(ref, e.At)
 }
 
 // run takes step after step until the task has ended, or is held and nothing recorded is pending.
@@ -367,7 +374,7 @@ func (s *sandbox) hasPending() bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
 		return !recorded && a.Policy.Timer != events.TimerStep
 	})
-	return len(s.answers) > 0 || len(s.timers.Armed) > 0
+	return len(s.answers) > 0 || len(s.timers.Armed) > 0 || len(s.pendingSignals()) > 0
 }
 
 // step takes the next answer, timer, or start of a waiting step, whichever comes first.
@@ -375,6 +382,9 @@ func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
 	waits := s.firstStart()
+	if s.takeSignal(reply, timer, fires, waits) {
+		return nil
+	}
 	switch {
 	case reply == nil && timer == nil && waits == nil:
 		return errors.New("nothing is under way, and no timer is armed")
@@ -382,7 +392,11 @@ func (s *sandbox) step() error {
 		s.start(*waits)
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
-		delete(s.answers, ref)
+		if reply.outcome == events.Progress {
+			s.takeReport(ref)
+		} else {
+			delete(s.answers, ref)
+		}
 		s.advanceTo(reply.moment)
 		s.decide(&events.Reply{Task: s.task.ID, Ref: ref, Token: sandboxToken, Outcome: reply.outcome, Effect: reply.effect, RetryAfter: reply.later, Body: reply.body, Source: reply.from}, reply.assumed)
 		return nil
@@ -412,12 +426,18 @@ func attemptOf(a *events.Armed) events.RequestRef {
 	return events.RequestRef{Step: a.Slot.Step, Kind: a.Slot.Kind, Attempt: a.Attempt}
 }
 
-// firstAnswer returns the first pending answer. Among equal moments the order of the log decides.
+// firstAnswer returns the first pending answer or progress. Among equal moments the order of the log decides.
 func (s *sandbox) firstAnswer() (ref events.RequestRef, first *pending) {
-	for r, a := range s.answers {
+	consider := func(r events.RequestRef, a pending) {
 		if first == nil || cmp.Or(s.compare(a.moment, first.moment), strings.Compare(events.RequestID("", r), events.RequestID("", ref))) < 0 {
 			ref, first = r, &a
 		}
+	}
+	for r, a := range s.answers {
+		consider(r, a)
+	}
+	for r, list := range s.reports {
+		consider(r, list[0])
 	}
 	return ref, first
 }

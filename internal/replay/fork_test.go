@@ -91,6 +91,8 @@ func inboxOf(in events.Input) events.Inbox {
 		return events.Controls
 	case *events.Reply:
 		return events.Replies
+	case *events.Signal:
+		return events.Signals
 	}
 	panic(fmt.Sprintf("%T", in))
 }
@@ -343,5 +345,22 @@ func TestPairs(t *testing.T) {
 	}
 	if left+both != len(f.Recorded) || right+both != len(f.Forked) || both != 1 {
 		t.Errorf("%d, %d and %d in both, of %d recorded and %d forked", left, right, both, len(f.Recorded), len(f.Forked))
+	}
+}
+
+// forksAsRecorded checks that a fork under the same definition does at each moment what the log has, from each event on.
+func forksAsRecorded(t *testing.T, h *history, same *workflow.Program, assume replay.Assume) {
+	t.Helper()
+	for seq := uint64(1); seq <= h.task.Seq; seq++ {
+		got := fork(t, h, replay.Fork{Program: same, At: seq, Assume: assume})
+		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
+			t.Errorf("from event %d on: %s, %s, %d assumed", seq, got.State, recordedTiming(got), got.Assumed)
+			continue
+		}
+		for i := range got.Forked {
+			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.At != b.At {
+				t.Errorf("from event %d on: %+v, want %+v", seq, a, b)
+			}
+		}
 	}
 }

@@ -77,7 +77,6 @@ func (in *Instant) recordStart(r *events.Record, e *events.Event) {
 // Add folds a record of the events topic, if it is not later than the instant. An event that can't be folded
 // leaves its task unchanged and is a fault.
 func (in *Instant) Add(r *events.Record) {
-	r = r.WithOwnValue()
 	e, err := events.ReadEvent(r)
 	in.recordStart(r, e)
 	if err == nil && e.At.After(in.at) || err != nil && r.Time.After(in.at) {

@@ -93,7 +93,7 @@ func (s *Survey) Add(r *events.Record) {
 		t = &instantTask{partition: r.Partition}
 		s.tasks[id] = t
 	}
-	if _, err := t.Add(r.WithOwnValue()); err == nil {
+	if _, err := t.Add(r); err == nil {
 		t.shorten()
 	}
 }

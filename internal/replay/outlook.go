@@ -247,7 +247,6 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	t := c.tasks[id]
-	r = r.WithOwnValue()
 	e, err := events.ReadEvent(r)
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
@@ -260,12 +259,16 @@ func (c *Choice) Add(r *events.Record) {
 		return
 	}
 	over := t.Task != nil && !t.Task.Open()
+	if over {
+		c.remove(t.Task) // an operator may undo a processed task
+	}
 	if err == nil {
 		err = t.Apply(e, r)
 	}
 	switch {
 	case err != nil && over:
 		t.Err = err // it keeps its place, since a task that it displaced may be gone
+		heap.Push(&c.ended, t.Task)
 	case err != nil:
 		c.broken[id] = true
 		delete(c.tasks, id)
@@ -277,10 +280,10 @@ func (c *Choice) Add(r *events.Record) {
 	}
 }
 
-// cloneRecord returns a copy of a record. The value is shared, since it is a copy already.
+// cloneRecord returns a copy of a record.
 func cloneRecord(r *events.Record) events.Record {
 	k := *r
-	k.Key, k.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
+	k.Key, k.Value, k.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
 	for i := range k.Headers {
 		k.Headers[i].Value = bytes.Clone(k.Headers[i].Value)
 	}
@@ -292,6 +295,13 @@ func (c *Choice) end(t *events.Task) {
 	heap.Push(&c.ended, t)
 	if c.ended.Len() > c.finished {
 		delete(c.tasks, heap.Pop(&c.ended).(*events.Task).ID)
+	}
+}
+
+// remove removes a task from those that have ended.
+func (c *Choice) remove(t *events.Task) {
+	if i := slices.Index(c.ended, t); i >= 0 {
+		heap.Remove(&c.ended, i)
 	}
 }
 

@@ -195,7 +195,7 @@ func allowsStarts(f events.Fact) bool {
 	switch a := f.About(); a.Verb {
 	case events.VerbStarted:
 		return !a.OfStep()
-	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbReleased:
+	case events.VerbResumed, events.VerbCompleted, events.VerbSkipped, events.VerbCaught, events.VerbReleased:
 		return true
 	default:
 		return false

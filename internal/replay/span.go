@@ -56,8 +56,9 @@ type spanStep struct {
 
 // ofEvent holds the members of an event's data that spans need.
 type ofEvent struct {
-	Due  time.Time `json:"due"`
-	Plan struct {
+	Due        time.Time `json:"due"`
+	CompleteBy time.Time `json:"complete_by"` // of an attempt with a heartbeat
+	Plan       struct {
 		Steps []spanStep `json:"steps"`
 	} `json:"plan"`
 }
@@ -89,6 +90,9 @@ func (s *spanning) of(l *events.Line) (span Span) {
 	case l.Step == "":
 	case verb == "started":
 		s.started[ref] = begun{at, data.Due}
+		if !data.CompleteBy.IsZero() {
+			s.started[ref] = begun{at, data.CompleteBy}
+		}
 		span.Wait = s.waited(r, at)
 	case verb == "completed" || verb == "failed" || verb == "rejected" || verb == "expired":
 		if a, ok := s.started[ref]; ok {

@@ -44,18 +44,7 @@ func TestWhyRepeats(t *testing.T) {
 // Under the same definition each call begins and ends as in the log.
 func TestForkOfARepeat(t *testing.T) {
 	h, same := delivered(t), program(t, polling)
-	for seq := uint64(1); seq <= h.task.Seq; seq++ {
-		got := fork(t, h, replay.Fork{Program: same, At: seq, Assume: replay.AssumeSilent})
-		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
-			t.Errorf("from event %d on: %s, %s, %d assumed", seq, got.State, recordedTiming(got), got.Assumed)
-			continue
-		}
-		for i := range got.Forked {
-			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.At != b.At {
-				t.Errorf("from event %d on: %+v, want %+v", seq, a, b)
-			}
-		}
-	}
+	forksAsRecorded(t, h, same, replay.AssumeSilent)
 }
 
 // Under another condition the recorded outputs count, and calls beyond them are assumed.

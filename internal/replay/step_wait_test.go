@@ -57,18 +57,7 @@ func TestWhyWaits(t *testing.T) {
 // Under the same definition a wait ends when it ended in the log.
 func TestForkOfAWait(t *testing.T) {
 	h, same := settled(t), program(t, waiting)
-	for seq := uint64(1); seq <= h.task.Seq; seq++ {
-		got := fork(t, h, replay.Fork{Program: same, At: seq, Assume: replay.AssumeSilent})
-		if got.State != h.task.State || got.Assumed != 0 || len(got.Forked) != len(got.Recorded) {
-			t.Errorf("from event %d on: %s, %s, %d assumed", seq, got.State, recordedTiming(got), got.Assumed)
-			continue
-		}
-		for i := range got.Forked {
-			if a, b := got.Forked[i].Line, got.Recorded[i]; a.Type != b.Type || a.At != b.At {
-				t.Errorf("from event %d on: %+v, want %+v", seq, a, b)
-			}
-		}
-	}
+	forksAsRecorded(t, h, same, replay.AssumeSilent)
 }
 
 // A step that is under way as a wait starts again if the new definition makes it a call, and the other way round.

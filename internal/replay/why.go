@@ -16,23 +16,24 @@ type Reason string
 
 // The reasons. The task's reason is the one of its steps that comes first in Reasons.
 const (
-	ReasonUnreadable   Reason = "unreadable"     // this build can't read or fold an event of its history
-	ReasonHold         Reason = "hold"           // the task is held for an operator
-	ReasonNoLiveAgent  Reason = "no_live_agent"  // no process reads the agent's requests, so an attempt doesn't end or start
-	ReasonCoolDown     Reason = "cool_down"      // the cool-down after the last attempt of the budget
-	ReasonWaitingRetry Reason = "waiting_retry"  // the wait before another attempt
-	ReasonCapacity     Reason = "capacity"       // it could start, but the agent's concurrency limit is reached
-	ReasonQueue        Reason = "queue"          // the request or the submission hasn't been consumed
-	ReasonAtWork       Reason = "at_work"        // an attempt is running
-	ReasonWaitingTimer Reason = "waiting_timer"  // a step waits for an instant
-	ReasonWaitingCall  Reason = "waiting_repeat" // a repeated step waits for its next call
-	ReasonUpstreamStep Reason = "upstream_step"  // another step must end first
-	ReasonEnded        Reason = "ended"
+	ReasonUnreadable    Reason = "unreadable"     // this build can't read or fold an event of its history
+	ReasonHold          Reason = "hold"           // the task is held for an operator
+	ReasonNoLiveAgent   Reason = "no_live_agent"  // no process reads the agent's requests, so an attempt doesn't end or start
+	ReasonCoolDown      Reason = "cool_down"      // the cool-down after the last attempt of the budget
+	ReasonWaitingRetry  Reason = "waiting_retry"  // the wait before another attempt
+	ReasonCapacity      Reason = "capacity"       // it could start, but the agent's concurrency limit is reached
+	ReasonQueue         Reason = "queue"          // the request or the submission hasn't been consumed
+	ReasonAtWork        Reason = "at_work"        // an attempt is running
+	ReasonWaitingTimer  Reason = "waiting_timer"  // a step waits for an instant
+	ReasonWaitingCall   Reason = "waiting_repeat" // a repeated step waits for its next call
+	ReasonWaitingSignal Reason = "waiting_signal" // a step waits for a signal
+	ReasonUpstreamStep  Reason = "upstream_step"  // another step must end first
+	ReasonEnded         Reason = "ended"
 )
 
 // Reasons lists the reasons by precedence, the first being the task's.
 var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
-	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
+	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingSignal, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
 type AgentState struct {
@@ -195,11 +196,11 @@ func (w *Why) ofSteps(t *events.Task) {
 	w.Reason, w.Step, w.Since, w.Until, w.Moves, w.Error = s.Reason, s.Step, s.Since, s.Until, s.Moves, s.err
 }
 
-// present returns the current run of a step. While the task is undoing, that is its undo's, unless an attempt of the
-// operation is still running; nil: it hasn't begun.
+// present returns the current run of a step. While the task is undoing, or the step is undone because its error is
+// caught, that is its undo's, unless an attempt of the operation is still running; nil: it hasn't begun.
 func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	kind := events.Do
-	if t.State == events.StateUndoing && t.Steps[i].State != events.StepRunning {
+	if s := t.Steps[i].State; t.State == events.StateUndoing && s != events.StepRunning || s == events.StepUndoing {
 		kind = events.Undo
 	}
 	if t.Steps[i].IsChecking() {
@@ -288,7 +289,7 @@ func needs(t *events.Task, i int) (missing []string, since time.Time) {
 			}
 			seen[n] = true
 			need := t.Steps[n]
-			if need.State != events.StepCompleted && need.State != events.StepSkipped {
+			if need.State != events.StepCompleted && need.State != events.StepSkipped && need.State != events.StepCaught {
 				missing = append(missing, t.Plan.Steps[n].ID)
 				continue
 			}
@@ -315,8 +316,20 @@ func late(timer events.Timer, now time.Time) string {
 
 // explainRunning explains a running step, by its kind.
 var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time){
-	events.CallStep: (*StepWhy).running,
-	events.WaitStep: (*StepWhy).waitingTimer,
+	events.CallStep:   (*StepWhy).running,
+	events.WaitStep:   (*StepWhy).waitingTimer,
+	events.SignalStep: (*StepWhy).waitingSignal,
+}
+
+func (s *StepWhy) waitingSignal(t *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {
+	s.Reason, s.Until = ReasonWaitingSignal, events.InstantText(run.Timer.Due)
+	s.Moves = "the end of its time"
+	if i, ok := t.Plan.Step(s.Step); ok {
+		s.Moves = "the signal " + t.Plan.Steps[i].Signal
+	}
+	if l := late(run.Timer, now); l != "" {
+		s.Moves = "a supervisor that asks for the end of its time" + l
+	}
 }
 
 func (s *StepWhy) waitingTimer(_ *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {
@@ -329,7 +342,10 @@ func (s *StepWhy) waitingTimer(_ *events.Task, run *events.Run, _ map[string]Age
 
 func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]AgentState, now time.Time) {
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
-	s.Moves = "the agent's reply, or the end of the attempt's time"
+	s.Moves = "the agent's reply, or the end of the attempt's time" + lastProgress(run)
+	if t.Plan.AttemptsOf(stepIndex(t, s.Step), s.Kind).Heartbeat > 0 {
+		s.Moves = "the agent's reply or next progress, or the end of its silence" + lastProgress(run)
+	}
 	a, known := agents[s.Agent]
 	switch {
 	case !known:
@@ -360,23 +376,6 @@ func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]Age
 
 func (s *StepWhy) noLiveAgent() {
 	s.Reason, s.Moves = ReasonNoLiveAgent, "an instance of agent "+s.Agent+" that reads its requests"
-}
-
-// AgentsOf returns the agents with a running attempt of the task, each once.
-func AgentsOf(t *events.Task) []string {
-	var names []string
-	for i := range t.Steps {
-		for _, kind := range []events.Kind{events.Do, events.Undo, events.Check} {
-			run := t.Run(i, kind)
-			if run == nil || run.State != events.StepRunning {
-				continue
-			}
-			if name, _ := t.Plan.Agent(i, kind); name != "" && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 // AgentsAwaited returns the agents whose state Explain needs, each once: those with a running attempt, and those of

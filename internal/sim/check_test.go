@@ -34,7 +34,7 @@ const (
 func newDisk() *vfs.MemFS { return vfs.NewCrashableMem() }
 
 // calm continues the load with faults of services only. During it timers must be punctual.
-func (w *world) calm(ctx context.Context) {
+func (w *simulation) calm(ctx context.Context) {
 	w.punctual = time.Now().Add(recoverWithin)
 	select {
 	case <-ctx.Done():
@@ -45,7 +45,7 @@ func (w *world) calm(ctx context.Context) {
 
 // settle waits, with all faults off, until all tasks have ended or are held. It doesn't report the rest; the checkers
 // do.
-func (w *world) settle(ctx context.Context) {
+func (w *simulation) settle(ctx context.Context) {
 	w.quiet = time.Now()
 	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *world) settle(ctx context.Context) {
 
 // lag returns the number of records that no group has consumed. Transaction markers aren't records, and no group
 // commits their offsets at the end of a partition.
-func (w *world) lag(ctx context.Context, admin *kafkaadmin.Admin) int64 {
+func (w *simulation) lag(ctx context.Context, admin *kafkaadmin.Admin) int64 {
 	groups := []string{w.ns.SchedulerGroup()}
 	for _, a := range agents {
 		groups = append(groups, w.ns.AgentGroup(a))
@@ -91,7 +91,7 @@ func (w *world) lag(ctx context.Context, admin *kafkaadmin.Admin) int64 {
 }
 
 // unread counts the records among the last n offsets of a partition.
-func (w *world) unread(ctx context.Context, admin *kafkaadmin.Admin, topic string, p int32, n int64) (records int64) {
+func (w *simulation) unread(ctx context.Context, admin *kafkaadmin.Admin, topic string, p int32, n int64) (records int64) {
 	if n == 0 {
 		return 0
 	}
@@ -109,7 +109,7 @@ func (w *world) unread(ctx context.Context, admin *kafkaadmin.Admin, topic strin
 }
 
 // read passes the committed records of a topic to fn.
-func (w *world) read(ctx context.Context, topic string, fn func(r *events.Record)) {
+func (w *simulation) read(ctx context.Context, topic string, fn func(r *events.Record)) {
 	w.t.Helper()
 	reader, err := logreader.OpenRestorer(w.config("sim"), nil)
 	if err != nil {
@@ -128,7 +128,7 @@ func (w *world) read(ctx context.Context, topic string, fn func(r *events.Record
 }
 
 // open counts the acknowledged tasks that haven't ended and aren't held.
-func (w *world) open(ctx context.Context) int {
+func (w *simulation) open(ctx context.Context) int {
 	log := verify.NewLog()
 	w.read(ctx, w.ns.Events(), func(r *events.Record) { log.Add(r) })
 	open := 0
@@ -143,7 +143,7 @@ func (w *world) open(ctx context.Context) int {
 }
 
 // check reads all topics as an external client and checks them against the guarantees.
-func (w *world) check(ctx context.Context) {
+func (w *simulation) check(ctx context.Context) {
 	w.t.Helper()
 	o := verify.Options{Namespace: w.ns, Partitions: partitions, Keep: true, Inputs: true, Ledger: true, Deadletters: true, Alerts: true, Requests: true, Whole: true,
 		DrainWithin: settleWithin, LatestBy: latestBy, Exempt: w.exempt}
@@ -183,7 +183,7 @@ func (w *world) check(ctx context.Context) {
 const faultsTold = 4
 
 // fail reports the broken guarantees, the injected faults, and the shortest timeline of the first broken task.
-func (w *world) fail(r *verify.Report, log []events.Record) {
+func (w *simulation) fail(r *verify.Report, log []events.Record) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d breaks %d promises; again: go test ./internal/sim -seed %d -seeds 1 -minutes %d\n", w.seed, r.Broken, w.seed, *minutes)
 	broken, told := "", map[string]int{}
@@ -214,7 +214,7 @@ func (w *world) fail(r *verify.Report, log []events.Record) {
 }
 
 // digests compares every store, as it is on its disk, with a rebuild up to the store's offset.
-func (w *world) digests(ctx context.Context, c *verify.Checker, log []events.Record) {
+func (w *simulation) digests(ctx context.Context, c *verify.Checker, log []events.Record) {
 	for _, p := range w.procs {
 		switch p.role.name {
 		case schedulerRole.name:
@@ -240,7 +240,7 @@ func openView(s *projections.Store, name string, p int32) (view, error) {
 	return s.Deadlines(p)
 }
 
-func (w *world) digest(ctx context.Context, c *verify.Checker, proc *process, name string, log []events.Record) {
+func (w *simulation) digest(ctx context.Context, c *verify.Checker, proc *process, name string, log []events.Record) {
 	admin, err := kafkaadmin.Open(w.config("sim"))
 	if err != nil {
 		w.t.Fatal(err)
@@ -278,7 +278,7 @@ func (w *world) digest(ctx context.Context, c *verify.Checker, proc *process, na
 }
 
 // digestOf passes the checker the digest of a view, as of the offset of the first store that had reached it.
-func (w *world) digestOf(c *verify.Checker, s *projections.Store, name, by string, p int32, rebuild func(view)) (next int64) {
+func (w *simulation) digestOf(c *verify.Checker, s *projections.Store, name, by string, p int32, rebuild func(view)) (next int64) {
 	v, err := openView(s, name, p)
 	if err != nil {
 		w.t.Errorf("seed %d: %s: %v", w.seed, by, err)
@@ -294,7 +294,7 @@ func (w *world) digestOf(c *verify.Checker, s *projections.Store, name, by strin
 	return w.reflects
 }
 
-func (w *world) closed(s *projections.Store) {
+func (w *simulation) closed(s *projections.Store) {
 	if err := s.Close(); err != nil {
 		w.t.Errorf("seed %d: close a store: %v", w.seed, err)
 	}
@@ -303,7 +303,7 @@ func (w *world) closed(s *projections.Store) {
 // exempt reports whether a reply is not covered by guarantees. That is so for replies that the test sent again, and for
 // all replies of a seed in which agents were stopped or slow. A process that is stopped between its check and the write
 // to the socket sends late.
-func (w *world) exempt(r *events.Record) bool {
+func (w *simulation) exempt(r *events.Record) bool {
 	source, _ := r.Header(events.HeaderSource)
 	return w.agentsDisturbed || source == liar
 }

@@ -6,7 +6,7 @@
 //	go test ./internal/sim -seed 4711 -v          one seed, with its log
 //	go test ./internal/sim -for 4m                as many as fit
 //
-// A seed is a world: its workflows, its load, its faults. It goes through two
+// A seed is a simulation: its workflows, its load, its faults. It goes through two
 // phases. In the first a new mix of faults begins every half minute, and a
 // quarter of the half minutes is quiet. Then all faults end, and the system has
 // a bounded time to work off what is left: every task ends or is visibly held.

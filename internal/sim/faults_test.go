@@ -16,15 +16,15 @@ import (
 // periodLasts is the duration of a mix of faults.
 const periodLasts = 30 * time.Second
 
-// faults injects faults into a world.
+// faults injects faults into a simulation.
 type faults struct {
-	w     *world
+	w     *simulation
 	rnd   *rand.Rand
 	false []*kfake.FaultHandle // active fault handles of kfake
 	gone  int32                // the removed node; -1: none
 }
 
-func newFaults(w *world) *faults {
+func newFaults(w *simulation) *faults {
 	return &faults{w: w, rnd: rand.New(rand.NewPCG(w.seed, 3)), gone: -1}
 }
 

@@ -50,7 +50,7 @@ var noBreaker = agent.Breaker{Failures: math.MaxUint32}
 
 // flowRun is a workflow of one step, an agent with a limited throughput, and the figures that are read from the log.
 type flowRun struct {
-	*world
+	*simulation
 	n        int
 	expired  int
 	started  int
@@ -160,7 +160,7 @@ func (f *flowRun) away() {
 }
 
 func newFlowRun(t *testing.T) *flowRun {
-	f := &flowRun{world: newWorld(t, 1), attempts: map[string]int{}}
+	f := &flowRun{simulation: newSimulation(t, 1), attempts: map[string]int{}}
 	f.prepare(t.Context())
 	d, err := workflow.New("one", 1).CompleteWithin(time.Hour).AttemptWithin(flowWithin).
 		Retry(workflow.Retry{MaxAttempts: 5, Backoff: workflow.Duration(200 * time.Millisecond), Factor: 2, Max: workflow.Duration(30 * time.Second)}).
@@ -177,7 +177,7 @@ func newFlowRun(t *testing.T) *flowRun {
 // start starts a process of each role, and the agent's after a delay.
 func (f *flowRun) start(ctx context.Context, away time.Duration) (stop func()) {
 	running, cancel := context.WithCancel(ctx)
-	ant := role{"agent", nil, func(ctx context.Context, _ *world, n *instance.Instance) error {
+	ant := role{"agent", nil, func(ctx context.Context, _ *simulation, n *instance.Instance) error {
 		n.StartAgent(ctx, agents[0], flowAtOnce, noBreaker, agent.HandlerFunc(func(ctx context.Context, _ agent.Request) (any, error) {
 			select {
 			case <-time.After(flowTake):
@@ -189,12 +189,12 @@ func (f *flowRun) start(ctx context.Context, away time.Duration) (stop func()) {
 		return nil
 	}}
 	scheduler := schedulerRole
-	scheduler.start = func(ctx context.Context, _ *world, n *instance.Instance) error {
+	scheduler.start = func(ctx context.Context, _ *simulation, n *instance.Instance) error {
 		return n.StartScheduler(ctx, instance.SchedulerOptions{Workers: 2, AgentCapacity: f.capacity, ObserveCapacity: f.observe})
 	}
 	var group sync.WaitGroup
 	for i, r := range []role{scheduler, supervisorRole, ant} {
-		p := &process{w: f.world, name: r.name, role: r, rnd: rand.New(rand.NewPCG(f.seed, uint64(i))), disk: vfs.NewCrashableMem()}
+		p := &process{w: f.simulation, name: r.name, role: r, rnd: rand.New(rand.NewPCG(f.seed, uint64(i))), disk: vfs.NewCrashableMem()}
 		if r.name == ant.name {
 			p.down = time.Now().Add(away)
 		}

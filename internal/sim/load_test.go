@@ -27,7 +27,7 @@ const (
 	waitMost     = 3 * time.Second
 )
 
-// agents are the agents of a world. Each has a topic and processes.
+// agents are the agents of a simulation. Each has a topic and processes.
 var agents = []string{"ants", "bees"}
 
 // definitions generates the workflows of a seed.
@@ -74,6 +74,9 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 		if more.IntN(5) == 0 {
 			s.Repeat = &workflow.Repeat{Until: fmt.Sprintf("${ output.call >= %d }", 1+more.IntN(3)), Every: workflow.Duration(1+more.IntN(int(time.Second/time.Millisecond))) * workflow.Duration(time.Millisecond), Max: 1 + more.IntN(3)}
 		}
+		if i > 0 && more.IntN(5) == 0 { // a long call
+			s.CompleteWithin, s.Heartbeat = workflow.Within(attemptMost), workflow.Within(time.Duration(1000+more.IntN(1500))*time.Millisecond)
+		}
 		if i > 0 && more.IntN(5) == 0 { // a wait
 			s = workflow.Step{ID: s.ID, Needs: s.Needs, When: s.When, Wait: fmt.Sprintf("%dms", 1+more.IntN(int(waitMost/time.Millisecond)))}
 		}
@@ -101,7 +104,7 @@ func relate(more *rand.Rand, s *workflow.Step) {
 
 // load submits tasks, sends commands, and sends invalid records.
 type load struct {
-	w        *world
+	w        *simulation
 	rnd      *rand.Rand
 	more     *rand.Rand // for later additions, so that the draws of existing seeds stay the same
 	ds       []*workflow.Definition
@@ -187,6 +190,7 @@ func (l *load) command(ctx context.Context) {
 		}
 	}
 	x.Keep = x.Command == events.Cancel && l.rnd.IntN(3) == 0
+	x.Processed = x.Command == events.UndoTask && l.rnd.IntN(3) > 0
 	l.send(ctx, x.Record(l.w.ns, "sim"))
 }
 

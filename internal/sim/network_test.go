@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// wires holds all connections of a world by their port. When a node is removed, its connections must break, as on a
+// wires holds all connections of a simulation by their port. When a node is removed, its connections must break, as on a
 // real machine. Otherwise kfake's old node would continue to serve them.
 type wires struct {
 	dialTo func(ctx context.Context, network, addr string) (net.Conn, error)

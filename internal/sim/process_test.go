@@ -23,15 +23,15 @@ import (
 type role struct {
 	name   string
 	points []point.Point // the points that it passes
-	start  func(ctx context.Context, w *world, n *instance.Instance) error
+	start  func(ctx context.Context, w *simulation, n *instance.Instance) error
 }
 
 // restartAfter is the pause after which the platform restarts an ended process.
 const restartAfter = 500 * time.Millisecond
 
-// process is one process of the world, across its restarts.
+// process is one process of the simulation, across its restarts.
 type process struct {
-	w      *world
+	w      *simulation
 	name   string
 	role   role
 	static bool // a static member of its groups

@@ -77,10 +77,8 @@ var errService = errors.New("the service failed")
 // Handle implements agent.Handler.
 func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 	m, took := s.draw(r.Kind == events.Undo)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(took):
+	if err := work(ctx, r, took); err != nil {
+		return nil, err
 	}
 	switch m {
 	case works:
@@ -105,6 +103,27 @@ func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 		panic("sim: a handler that panics")
 	}
 	return nil, errService
+}
+
+// work takes a time, and reports progress if that is asked for.
+func work(ctx context.Context, r agent.Request, took time.Duration) error {
+	for left := took; ; {
+		part := left
+		if r.Heartbeat > 0 {
+			part = min(left, r.Heartbeat/5)
+			if err := agent.Progress(ctx, left.String()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(part):
+		}
+		if left -= part; left <= 0 {
+			return nil
+		}
+	}
 }
 
 // call performs the call, once for each key, and never after its undo.

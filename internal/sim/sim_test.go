@@ -16,7 +16,7 @@ import (
 // seedsWithin bounds the number of seeds within -for. It is more than can run.
 const seedsWithin = 1 << 20
 
-// TestSeeds runs seeds, each in a separate world.
+// TestSeeds runs seeds, each in a separate simulation.
 func TestSeeds(t *testing.T) {
 	begin, n := time.Now(), *seeds
 	if *within > 0 {

@@ -22,7 +22,7 @@ func drawSnapshots(rnd *rand.Rand) projections.SnapshotOptions {
 // taker counts the restores that used a snapshot.
 type taker struct {
 	scheduler.Tasks
-	w *world
+	w *simulation
 }
 
 func (t *taker) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) error, error) {
@@ -35,7 +35,7 @@ func (t *taker) LoadSnapshot(r *events.SnapshotReader) (func(context.Context) er
 
 // fromSnapshots compares the state of the snapshots plus the events after them with a rebuild (P8). No snapshot may
 // have been refused.
-func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []events.Record) {
+func (w *simulation) fromSnapshots(ctx context.Context, c *verify.Checker, log []events.Record) {
 	w.outcome.taken = int(w.taken.Load())
 	for _, n := range w.notes {
 		if strings.Contains(n, "snapshot can't be used") {
@@ -88,7 +88,7 @@ func (w *world) fromSnapshots(ctx context.Context, c *verify.Checker, log []even
 }
 
 // rebuild passes the checker the digest of a partition that starts with begin and continues to the end of the log.
-func (w *world) rebuild(c *verify.Checker, name, by string, p int32, log []events.Record, begin func(view) error, m *events.Snapshot) {
+func (w *simulation) rebuild(c *verify.Checker, name, by string, p int32, log []events.Record, begin func(view) error, m *events.Snapshot) {
 	id := projections.Identity{ClusterID: "c", Namespace: w.ns, Partitions: partitions, View: name}
 	s, err := projections.Open("fresh", id, projections.Options{FS: newDisk()})
 	if err != nil {

@@ -59,12 +59,25 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.twoDone().undoing().add(undo("b", 1)).reply("b", events.Undo, 1, events.Rejected)
 			h.add(&events.AttemptRejected{Kind: events.Undo, Step: "b", Attempt: 1, Error: failed}).add(&events.TaskHeld{Error: failedOf("b")})
 		},
+		"a caught step": func(h *history) {
+			caughtA(h).completes("b", events.Do).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
+		},
+		"progress": func(h *history) { finishes(reports(fallsSilent(reports(beating(h), 1)), 2), 2) },
+		"progress of an undo": func(h *history) {
+			h.beats = 6 * time.Second
+			h.twoDone().undoing().add(undo("b", 1)).completes("b", events.Undo).add(undo("a", 1))
+			h.reply("a", events.Undo, 1, events.Progress).add(&events.AttemptProgressed{Kind: events.Undo, Step: "a", Attempt: 1, Progress: []byte("{}")})
+			h.completes("a", events.Undo).add(&events.TaskUndone{})
+		},
 		"a repeat": func(h *history) {
 			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
 				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})
 		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
+		},
+		"signals": func(h *history) {
+			taken(h).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
 		},
 	} {
 		h := newHistory(t, Options{})

@@ -11,8 +11,12 @@ import (
 
 func (s *eventCheck) countCompleted() {
 	s.endAttempt()
+	s.run.dropProgress()
 	if s.run.done = s.e.Seq; s.about.Kind == events.Undo {
 		s.mark(undone)
+		if s.beingCaught() {
+			s.t.open.uncaught++
+		}
 	} else {
 		s.unmark(unknown)
 		s.mark(completed)
@@ -33,10 +37,10 @@ func (s *eventCheck) countSkipped() {
 }
 
 func (s *eventCheck) countExpired() {
-	due := s.t.attempts[s.run.index].due
+	due := s.run.due
 	s.endAttempt()
 	s.countCode(&events.Error{Code: events.CodeExpired})
-	s.countFailure(time.UnixMilli(due))
+	s.countFailure(due)
 	if s.about.Kind == events.Do {
 		s.mark(unknown)
 	}
@@ -67,8 +71,9 @@ func (s *eventCheck) countStarted() {
 	r.attempt, r.running, r.began = f.Attempt, true, s.e.Seq
 	r.fresh++
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
+	r.completeBy, r.due, r.given = f.EndsBy(s.e), s.e.Due, r.last
 	r.index = len(s.t.attempts)
-	s.t.attempts = append(s.t.attempts, attempt{due: millis(s.e.Due), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
+	s.t.attempts = append(s.t.attempts, attempt{due: millis(r.completeBy), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
 		step: uint16(s.index), number: uint16(f.Attempt), run: runNumber(f.Kind),
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
@@ -80,8 +85,13 @@ func (s *eventCheck) countStarted() {
 // countErrored counts a step that is now in error.
 func (s *eventCheck) countErrored() {
 	k, err := s.about.Kind, s.about.Error()
-	s.t.open.gaveUp = gaveUp{s.e.Seq, s.index, sumOfError(err), err == nil || err.Code == events.CodeTooLarge}
-	if k == events.Do && !s.t.steps[s.index].flags.has(erred) {
+	s.countError(err)
+	s.t.open.gaveUp = gaveUp{seq: s.e.Seq, step: s.index, err: sumOfError(err), any: err == nil || err.Code == events.CodeTooLarge, undo: k == events.Undo,
+		caught: k == events.Do && s.run.catches}
+	if !s.t.plan.StepKindOf(s.index, k).CallsAgent() {
+		s.run.running = false // its time is over
+	}
+	if (k == events.Do || s.beingCaught()) && !s.t.steps[s.index].flags.has(erred) {
 		s.mark(erred)
 		s.t.open.erred++
 	}
@@ -97,6 +107,7 @@ func (s *eventCheck) countSettled() {
 
 // endAttempt ends the running attempt.
 func (s *eventCheck) endAttempt() {
+	s.endSilence()
 	s.run.running, s.run.closed = false, s.e.Fact.Type()
 	a := &s.t.attempts[s.run.index]
 	a.ended, a.below = true, s.replied
@@ -159,8 +170,14 @@ func (s *eventCheck) countReleased() {
 		return
 	}
 	s.index = i
+	s.t.open.run(i, events.Do).dropProgress()
+	s.t.open.run(i, events.Undo).dropProgress()
 	if s.about.As == events.StepUndone {
 		s.mark(handUndone)
+		if s.t.open.state.Ending == "" {
+			s.countSettled()
+			s.t.open.uncaught++
+		}
 		return
 	}
 	s.unmark(unknown)
@@ -176,31 +193,27 @@ func (s *eventCheck) countInterrupted() {
 			s.t.open.run(i, events.Do).running = false
 		}
 	}
+	s.countTakenOver()
 }
 
 // countResumed resets the failures of runs that aren't running: those of steps, or of undos if the task is undoing.
 func (s *eventCheck) countResumed() {
-	kind, over := events.Do, completed|handSettled
+	kind, over := events.Do, completed|handSettled|caught
 	if s.t.open.state.Ending != "" {
 		kind, over = events.Undo, undone|handUndone
 	}
 	for i := range s.t.steps {
-		if s.index = i; kind == events.Do {
+		s.index = i
+		k, over := kind, over
+		if kind == events.Do {
 			s.countSettled()
 			s.resumeCheck(i)
 		}
-		r := s.t.open.run(i, kind)
-		if r.running || s.t.steps[i].flags.has(over) {
-			continue
+		if s.t.steps[i].flags.has(catching) {
+			k, over = events.Undo, undone|handUndone
 		}
-		r.fresh, r.failures, r.cooled, r.final, r.calls, r.notBefore = 0, 0, false, false, 0, time.Time{}
-		if r.rejected {
-			r.rejected, r.renewed = false, true
-			if kind == events.Do {
-				s.t.steps[i].generation++
-			} else {
-				s.t.steps[i].undoing++
-			}
+		if r := s.t.open.run(i, k); !r.running && !s.t.steps[i].flags.has(over) {
+			s.countFresh(r, k)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package verify checks what Waybill promises (P1 to P19, P23 and P24, in docs/explanation/guarantees.md). It does no I/O:
+// Package verify checks what Waybill promises (P1 to P19 and P21 to P24, in docs/explanation/guarantees.md). It does no I/O:
 // it is fed what was written and observed, and reports what is broken. All kinds of tests, `waybill demo` and
 // `waybill verify` use it.
 //

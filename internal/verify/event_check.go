@@ -53,31 +53,20 @@ func (s *eventCheck) before() (promise, what string) {
 	}
 	s.findTimer()
 	s.beginCheck()
-	if promise, what = s.current(); what != "" {
-		return promise, what
+	for _, check := range checksBefore {
+		if promise, what = check(s); what != "" {
+			return promise, what
+		}
 	}
-	if promise, what = s.recovered(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.attempted(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.undoOrder(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.early(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.once(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.checkPlan(); what != "" {
-		return promise, what
-	}
-	if promise, what = s.origin(); what != "" {
-		return promise, what
-	}
-	return s.checkTimer()
+	return "", ""
+}
+
+// checksBefore are the checks of before, in the order in which they report a fault.
+var checksBefore []func(*eventCheck) (promise, what string)
+
+func init() { // the checks lead back to before
+	checksBefore = []func(*eventCheck) (promise, what string){(*eventCheck).current, (*eventCheck).recovered, (*eventCheck).attempted,
+		(*eventCheck).undoOrder, (*eventCheck).early, (*eventCheck).once, (*eventCheck).checkPlan, (*eventCheck).origin, (*eventCheck).checkTimer}
 }
 
 // request returns the request id of the control that led to the event; empty: none.
@@ -219,6 +208,9 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
 		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 	}
+	if promise, what = s.checkHeartbeat(f, attempts); what != "" {
+		return promise, what
+	}
 	return s.asked(f)
 }
 
@@ -333,7 +325,7 @@ func (s *eventCheck) origin() (promise, what string) {
 	switch {
 	case s.e.Queued && (only || s.rule.own):
 		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
-	case s.first && !slices.Contains(from, s.e.Cause.Inbox):
+	case s.first && (s.rule.follows || !slices.Contains(from, s.e.Cause.Inbox)):
 		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
 	case !s.first && only:
 		what = fmt.Sprintf("%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)
@@ -369,6 +361,8 @@ func (s *eventCheck) after() (promise, what string) {
 	if s.fires() {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
+	s.countCatching()
+	s.countAsking()
 	if s.rule.count != nil {
 		s.rule.count(s)
 	}

@@ -240,7 +240,8 @@ func (f *finish) checkEffects(t *task) {
 		}
 		for g := 0; g <= int(s.generation); g++ {
 			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.id, p.ID, events.Do, g),
-				completed: s.flags.has(completed) && g == int(s.generation), back: t.takenBack() && p.Undo != nil,
+				completed: s.flags.has(completed) && g == int(s.generation),
+				caught:    s.flags.has(caught) && s.flags.has(unknown) && p.Undo != nil, back: t.takenBack() && p.Undo != nil,
 				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
 			if promise, what := f.c.ledger.check(x); what != "" {
 				f.addTaskFault(t, promise, what)

@@ -232,9 +232,11 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	if t.broken {
 		return
 	}
-	if t.open == nil {
-		c.broken(t, "P2", r, fmt.Sprintf("%s after the task ended as %s", e.Fact.Type(), t.state))
-		return
+	if t.state.Terminal() {
+		if what := c.checkReopening(t, e); what != "" {
+			c.broken(t, "P2", r, what)
+			return
+		}
 	}
 	s := &c.turn
 	*s = eventCheck{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies], about: e.Fact.About()}

@@ -28,6 +28,8 @@ type history struct {
 	onError string          // of its plan; empty: undo
 	chain   bool            // each step needs the one before it
 	waiting bool            // step a is a wait
+	beats   time.Duration   // the heartbeat of step a and of its undo; 0: none
+	forget  bool            // requests are without progress
 	polling bool            // step a is repeated: at most 2 calls, 10 s apart
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	all     []events.Record // of events
@@ -91,6 +93,10 @@ func (h *history) plan() *events.Plan {
 		if n := len(steps) - 1; h.chain && n > 0 {
 			steps[n].Needs = []int{n - 1}
 		}
+	}
+	if h.beats > 0 {
+		steps[0].Attempts.CompleteWithin, steps[0].Attempts.Heartbeat = time.Minute, h.beats
+		steps[0].Undo.Attempts = steps[0].Attempts
 	}
 	if h.polling {
 		steps[0].Repeat = &events.PlanRepeat{Every: 10 * time.Second, Max: 2}
@@ -186,7 +192,18 @@ func (h *history) event(f events.Fact) *events.Event {
 		if i, _ := h.state.Plan.Step(f.Step); f.Kind == events.Do && f.Input == nil && len(h.state.Steps[i].Input) == 0 {
 			f.Input = []byte("{}") // as in all requests
 		}
-		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.at.Add(time.Second))
+		i, _ := h.state.Plan.Step(f.Step)
+		rule := h.state.Plan.AttemptsOf(i, f.Kind)
+		by := h.at.Add(rule.CompleteWithin)
+		if rule.Heartbeat > 0 {
+			f.CompleteBy = by
+		}
+		h.arm(e, events.TimerAttempt, f.Step, f.Kind, rule.SilenceEnds(h.at, by))
+	case *events.AttemptProgressed:
+		i, _ := h.state.Plan.Step(f.Step)
+		h.arm(e, events.TimerAttempt, f.Step, f.Kind, h.state.Plan.AttemptsOf(i, f.Kind).SilenceEnds(h.at, h.state.Run(i, f.Kind).CompleteBy))
+	case *events.SignalStarted:
+		h.arm(e, events.TimerStep, f.Step, events.Do, h.at.Add(10*time.Second))
 	case *events.WaitStarted:
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
 	case *events.CallRepeated:
@@ -262,7 +279,7 @@ func (h *history) write(e *events.Event) *history {
 	switch f := e.Fact.(type) {
 	case *events.AttemptStarted:
 		if h.o.Requests {
-			h.request(f, e.Due)
+			h.request(f, f.EndsBy(e))
 		}
 	case *events.TaskHeld:
 		a := events.Alert{Task: h.id, Seq: e.Seq}
@@ -278,6 +295,11 @@ func (h *history) request(f *events.AttemptStarted, due time.Time) {
 	}
 	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
 		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
+	i, _ := h.state.Plan.Step(f.Step)
+	q.Heartbeat, q.Progress = h.state.Plan.AttemptsOf(i, f.Kind).Heartbeat, h.state.Run(i, f.Kind).Progress
+	if h.forget {
+		q.Progress = nil
+	}
 	r := q.Record(ns, "test", "x", 0)
 	h.c.Request(&r)
 }

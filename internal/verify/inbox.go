@@ -56,6 +56,7 @@ type input struct {
 	request string
 	by      uint64 // a hash of the operator and the reason, or of a submission's traceparent
 	keep    bool
+	refund  bool // an undo may be of a processed task
 	as      events.StepState
 }
 
@@ -84,6 +85,7 @@ type lead struct {
 	asks    []events.Action
 	ending  events.TaskState
 	keep    bool
+	refund  bool // a processed task is undone
 	as      events.StepState
 	erred   []string // steps in error that a resubmit may name
 }
@@ -209,7 +211,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		}
 		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, events.AskedWait(in.Ref.Kind, in.RetryAfter), in.Source
 		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
-		if x.body = sumOf(in.Body); x.outcome != events.Completed {
+		if x.body = sumOf(in.Body); x.outcome != events.Completed && x.outcome != events.Progress {
 			x.body = sumOfError(in.Failure())
 		} else if in.Ref.Kind == events.Check {
 			became, output, _ := in.Became()
@@ -221,7 +223,9 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		x.ref, x.timer, x.action = events.RequestRef{Step: in.Step, Kind: in.Kind}, in.Timer, in.Action
 	case *events.Control:
 		x.command, x.request, x.ref.Step, x.by = in.Command, in.RequestID, in.Step, sumOfBy(&in.By)
-		x.keep, x.as, x.body = in.Keep, in.As, sumOf(in.Output)
+		x.keep, x.refund, x.as, x.body = in.Keep, in.Processed, in.As, sumOf(in.Output)
+	case *events.Signal:
+		x.ref.Step, x.request, x.by, x.body = in.Name, in.ID, sumOfBy(&events.By{Who: in.By, Claimed: in.Claimed}), sumOf(in.Data)
 	}
 	return x
 }

@@ -51,7 +51,7 @@ func leadRejected(s *eventCheck, l *lead, _ *input) {
 
 func leadUndoing(s *eventCheck, l *lead, _ *input) {
 	if f, ok := s.e.Fact.(*events.TaskUndoing); ok {
-		l.by, l.ending, l.keep = sumOfBy(&f.By), f.Ending, f.Keep
+		l.by, l.ending, l.keep, l.refund = sumOfBy(&f.By), f.Ending, f.Keep, len(f.Processed) > 0
 	}
 }
 
@@ -87,6 +87,8 @@ func (l *lead) submitted(task string, f *events.TaskReceived, x *input) {
 var (
 	toGoOn   = []events.Action{events.ActionRetry, events.ActionWait} // the wait that was asked for may be over
 	toGiveUp = []events.Action{events.ActionUndo, events.ActionHold}
+	toUndo   = toGiveUp[:1]
+	toHold   = toGiveUp[1:]
 	toFire   = []events.Action{events.ActionFire}
 )
 
@@ -105,6 +107,15 @@ func asksWait(s *eventCheck) []events.Action {
 		return nil
 	}
 	return toGoOn
+}
+
+// asksHeld returns what a supervisor asks for before a hold. It asks for the undo that the plan says even if a completed
+// pivot forbids it.
+func asksHeld(s *eventCheck) []events.Action {
+	if s.t.plan != nil && s.t.onError() != s.t.plan.OnError {
+		return toGiveUp
+	}
+	return toHold
 }
 
 func asksErrored(s *eventCheck) []events.Action {
@@ -152,6 +163,8 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		}
 	case events.Controls:
 		return x.checkCommand(cause, l)
+	case events.Signals:
+		return x.checkSignal(cause, l)
 	case events.Inboxes: // the number of inboxes
 	}
 	return "", ""
@@ -175,6 +188,9 @@ func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 	switch {
 	case tooLarge && !l.large:
 		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
+	case x.outcome == events.Progress && x.body != l.body && !l.large:
+		return "P3", fmt.Sprintf("%s has another progress than %s, which it led to", cause, l.fact)
+	case x.outcome == events.Progress:
 	case x.outcome == events.Completed && l.written && x.body != l.body:
 		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
 	case x.outcome != events.Completed && x.body != 0 && x.body != l.body && !l.large:
@@ -194,6 +210,8 @@ func verbOf(o events.Outcome) string {
 		return ".completed."
 	case events.Failed:
 		return ".failed."
+	case events.Progress:
+		return ".progressed."
 	default:
 		return ".rejected."
 	}
@@ -221,7 +239,7 @@ func (x *input) matchesCommand(l *lead) bool {
 	case events.Cancel:
 		return l.ending == events.StateCancelled && x.keep == l.keep
 	case events.UndoTask:
-		return l.ending == events.StateUndone && !l.keep
+		return l.ending == events.StateUndone && !l.keep && (x.refund || !l.refund)
 	case events.Resubmit:
 		return x.ref.Step == "" || slices.Contains(l.erred, x.ref.Step)
 	default: // a release

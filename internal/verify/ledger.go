@@ -84,7 +84,8 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 			continue
 		}
 		x := settled{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
-			back: back && t.Plan.Steps[i].Undo != nil}
+			caught: s.State == events.StepCaught && s.Unknown && t.Plan.Steps[i].Undo != nil,
+			back:   back && t.Plan.Steps[i].Undo != nil}
 		if promise, what := l.check(x); what != "" {
 			fs = append(fs, Fault{Promise: promise, Task: t.ID, What: what})
 		}
@@ -102,6 +103,7 @@ func undoHeld(t *events.Task) bool {
 type settled struct {
 	step, key string
 	completed bool // by its agent
+	caught    bool // its error was caught, and it may have had an effect
 	back      bool // it must be undone
 	byHand    bool // an operator released it as undone
 	spared    bool // no undo was requested
@@ -113,6 +115,8 @@ func (l *Ledger) check(s settled) (promise, what string) {
 		x = &effects{}
 	}
 	switch {
+	case s.caught && !s.byHand && x.happened > 0 && (!x.undone || x.afterwards):
+		return "P21", fmt.Sprintf("the error of step %q was caught, and it has an effect under %s without its undo", s.step, s.key)
 	case s.completed && x.happened == 0:
 		return "P7", fmt.Sprintf("step %q completed without an effect under %s", s.step, s.key)
 	case s.back && !s.byHand && x.happened > 0 && !x.undone:

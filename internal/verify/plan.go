@@ -9,7 +9,7 @@ import (
 )
 
 // done are the flags of a step on which dependent steps may start.
-const done = completed | handSettled | skipped
+const done = completed | handSettled | skipped | caught
 
 // checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue (P2).
 func (s *eventCheck) checkPlan() (promise, what string) {
@@ -46,7 +46,7 @@ func (s *eventCheck) checkStartIf(begins bool) (promise, what string) {
 
 func (s *eventCheck) checkProcessed() (promise, what string) {
 	if i, ok := s.t.notDone(); ok {
-		return "P2", fmt.Sprintf("processed, and step %q is neither completed nor skipped", s.t.plan.Steps[i].ID)
+		return "P2", fmt.Sprintf("processed, and step %q is neither completed, skipped nor caught", s.t.plan.Steps[i].ID)
 	}
 	return "", ""
 }
@@ -82,7 +82,9 @@ func (t *task) notDone() (step int, ok bool) {
 // The functions from checkHold to checkResume check that a task continues or ends as its plan or an operator decided.
 
 func (s *eventCheck) checkHold() (promise, what string) {
-	if t := s.t.open.state; t.State != events.StateUndoing && s.t.onError() != events.OnErrorHold {
+	g := &s.t.open.gaveUp
+	undo := g.undo && g.seq == s.e.Seq-1
+	if t := s.t.open.state; t.State != events.StateUndoing && s.t.onError() != events.OnErrorHold && !undo {
 		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
 	}
 	return s.checkReason(s.about.Error())
@@ -97,10 +99,14 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 	switch own := f.RequestID == ""; {
 	case t.State == events.StateError && t.Ending != "":
 		return "P2", "undoing again, while an undo of it is held"
+	case own && t.State == events.StateProcessed:
+		return "P2", "undoing a processed task, which nobody asked for"
 	case own && t.Plan.OnError != events.OnErrorUndo:
 		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
 	case own && s.t.onError() != events.OnErrorUndo:
 		return "P2", "undoing, which nobody asked for, and a pivot is completed"
+	case own && s.t.open.gaveUp.undo && s.t.open.gaveUp.seq == s.e.Seq-1:
+		return "P2", "undoing, and an undo of it just failed: it must be held"
 	case own && (f.Ending != events.StateUndone || f.Keep):
 		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
 	case own:
@@ -123,6 +129,9 @@ func (s *eventCheck) checkCancelled() (promise, what string) {
 
 func (s *eventCheck) checkRelease() (promise, what string) {
 	undoing := s.t.open.state.Ending != ""
+	if i, ok := s.t.plan.Step(s.about.Step); ok && s.t.steps[i].flags.has(catching) {
+		undoing = true // its undo is released
+	}
 	if undoing != (s.about.As == events.StepUndone) {
 		return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", s.about.Step, s.about.As, undoing)
 	}
@@ -154,6 +163,8 @@ func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
 	}
 	i, ok := s.t.plan.Step(err.Step)
 	switch after := g.seq == s.e.Seq-1; {
+	case after && g.caught:
+		return "P2", fmt.Sprintf("%s for the error %s of step %q, which catches it", s.e.Fact.Type(), err.Code, err.Step)
 	case after && (!ok || i != g.step || sumOfError(err) != g.err):
 		return "P2", fmt.Sprintf("%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
 	case !after && err.Step != "":
@@ -206,7 +217,11 @@ func (d *decision) contains(e *events.Event) bool {
 
 // extendDecision adds the event to the decision.
 func (s *eventCheck) extendDecision(d *decision) {
-	d.offset, d.fact, d.loose = s.r.Offset, s.e.Fact.Type(), false
+	released := (*events.RunReleased)(nil).Type()
+	if s.about.Verb != events.VerbCaught || d.fact != released { // what follows a release also follows a caught error after it
+		d.fact = s.e.Fact.Type()
+	}
+	d.offset, d.loose = s.r.Offset, false
 	if s.rule.loose {
 		d.loose = s.e.Policy == nil && s.mayRetry()
 	}
@@ -222,6 +237,9 @@ func (d *decision) whyIncomplete() string {
 		return ""
 	}
 	why, o := "", d.task.open
+	if o.uncaught > 0 {
+		return fmt.Sprintf("what %s led to ends with %s: the undo of a step is complete, and its error isn't caught", d.cause, d.fact)
+	}
 	switch t := o.state; t.State {
 	case events.StatePending:
 		why = "it wasn't started"
@@ -234,6 +252,8 @@ func (d *decision) whyIncomplete() string {
 			why = "an attempt ended, and it isn't said how the step goes on"
 		case !open:
 			why = "all steps are done, and the task isn't processed"
+		default:
+			why = d.task.leftSignal()
 		}
 	case events.StateUndoing:
 		switch {
@@ -245,6 +265,8 @@ func (d *decision) whyIncomplete() string {
 	case events.StateError:
 		if d.fact == (*events.RunReleased)(nil).Type() && !stillHeld(t) {
 			why = "no step is in error any more, and the task isn't resumed"
+		} else {
+			why = d.task.leftSignal()
 		}
 	case events.StateProcessed, events.StateUndone, events.StateCancelled: // nothing follows
 	}

@@ -17,6 +17,8 @@ type request struct {
 	value     uint64 // a hash of it
 	trace     uint64 // a hash of its traceparent
 	token     uint64 // a hash of its token's hash
+	heartbeat time.Duration
+	progress  uint64 // a hash of the last progress in it
 	key       string
 	operation string
 	topic     string
@@ -39,7 +41,7 @@ func (c *Checker) Request(r *events.Record) {
 		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, fmt.Sprintf("the request %s has the key %q", id, r.Key)})
 		return
 	}
-	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
+	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.Heartbeat, sumOf(q.Progress), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
 	if t := c.tasks[q.Task]; t != nil {
 		if i, ok := t.findAttempt(q.Ref); ok {
 			c.checkRequest(t, i, id, x)
@@ -98,6 +100,8 @@ func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 		what = "the request " + id + " was written twice"
 	case a.token != x.token:
 		what = "the request " + id + " has another token than its attempt: its reply will be refused"
+	case t.plan.AttemptsOf(int(a.step), kind).Heartbeat != x.heartbeat:
+		what = fmt.Sprintf("the request %s has a heartbeat of %s, its attempt one of %s", id, x.heartbeat, t.plan.AttemptsOf(int(a.step), kind).Heartbeat)
 	case a.due != x.due:
 		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
 	case x.operation != operation || x.topic != topicRequests+agent:
@@ -111,6 +115,8 @@ func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	case t.open != nil && t.open.runs != nil:
 		if run := t.open.run(int(a.step), kind); run.attempt == int(a.number) && run.key != x.key {
 			what = fmt.Sprintf("the request %s has the key %s, its attempt %s", id, x.key, run.key)
+		} else if run.attempt == int(a.number) && run.given != x.progress {
+			what = fmt.Sprintf("the request %s hasn't the last progress of step %q", id, t.plan.Steps[a.step].ID)
 		}
 	}
 	a.asked = true

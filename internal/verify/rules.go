@@ -11,6 +11,7 @@ import (
 type factRule struct {
 	from    []events.Inbox // inboxes whose inputs may lead to it as their first event
 	only    bool           // it can only be the first event of its cause
+	follows bool           // it can't be the first event of its cause
 	own     bool           // it can't be a start in a freed slot
 	promise string         // the promise that is broken if it has another cause; empty: P10
 	// begins is true if the event starts an attempt, or says that none can be made. wait is true if it begins a wait.
@@ -42,10 +43,10 @@ var taskRules = map[events.Verb]*factRule{
 	events.VerbStarted:   {own: true, arms: startedTimer},
 	events.VerbProcessed: {course: (*eventCheck).checkProcessed},
 	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, course: (*eventCheck).checkUndoing,
-		count: (*eventCheck).countInterrupted, asks: always(toGiveUp), lead: leadUndoing},
+		count: (*eventCheck).countInterrupted, asks: always(toUndo), lead: leadUndoing},
 	events.VerbUndone:    {course: (*eventCheck).checkUndone},
 	events.VerbCancelled: {from: byControls, course: (*eventCheck).checkCancelled, lead: leadCancelled},
-	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: always(toGiveUp)},
+	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: asksHeld},
 	events.VerbResumed: {from: byControls, own: true, course: (*eventCheck).checkResume, arms: resumedTimer, count: (*eventCheck).countResumed,
 		lead: leadResumed},
 }
@@ -53,6 +54,7 @@ var taskRules = map[events.Verb]*factRule{
 // stepRules are the rules of facts of a step, or of its undo.
 var stepRules = map[events.Verb]*factRule{
 	events.VerbSkipped: {course: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
+	events.VerbCaught:  {course: (*eventCheck).checkCaught, count: (*eventCheck).countCaught},
 	events.VerbReleased: {from: byControls, only: true, course: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
 		lead: leadReleased},
 	events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).begun, course: (*eventCheck).checkAttempt,
@@ -61,7 +63,7 @@ var stepRules = map[events.Verb]*factRule{
 	events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
 		attempted: (*eventCheck).unsent, course: (*eventCheck).checkUnsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
 	events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countRejected, lead: leadRejected},
-	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, count: (*eventCheck).countExpired},
+	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
 	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
 		arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
 	events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, course: (*eventCheck).checkErrored,

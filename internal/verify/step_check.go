@@ -53,6 +53,29 @@ func (s *eventCheck) beginCheck() {
 	}
 }
 
+// precedesUndo reports whether a check would be followed by the undo of its step: the task is being undone, or the step's
+// error is being caught.
+func (s *eventCheck) precedesUndo() bool {
+	return s.t.open.state.State == events.StateUndoing || s.t.steps[s.index].flags.has(erred|asking)
+}
+
+// countAsking counts that a check of a step in error begins or goes on: the step is being caught, and doesn't hold the task.
+func (s *eventCheck) countAsking() {
+	if s.slot.Kind == events.Check && s.t.open.state.Ending == "" && s.about.Phase != events.PhaseNone && s.t.steps[s.index].flags.has(erred) {
+		s.countSettled()
+		s.mark(asking)
+	}
+}
+
+// endAsking counts the end of a check. A step that was in error is in error again.
+func (s *eventCheck) endAsking() {
+	if s.t.steps[s.index].flags.has(asking) {
+		s.unmark(asking)
+		s.mark(erred)
+		s.t.open.erred++
+	}
+}
+
 // checkBegun checks that only an unknown effect is asked about, once for each attempt, while no attempt runs (P23).
 func (s *eventCheck) checkBegun(attempts events.Attempts) (promise, what string) {
 	own := s.t.open.run(s.index, events.Do)
@@ -61,6 +84,8 @@ func (s *eventCheck) checkBegun(attempts events.Attempts) (promise, what string)
 		return "P23", fmt.Sprintf("a check of step %q, whose effect isn't unknown", s.about.Step)
 	case own.running:
 		return "P23", fmt.Sprintf("a check of step %q while attempt %d of it runs", s.about.Step, own.attempt)
+	case s.t.steps[s.index].flags.has(erred) && s.t.open.state.Ending == "" && !own.catches:
+		return "P23", fmt.Sprintf("a check of step %q, which is in error, and doesn't catch it", s.about.Step)
 	case s.run.checked == own.attempt:
 		return "P23", fmt.Sprintf("a second check of attempt %d of step %q", own.attempt, s.about.Step)
 	}
@@ -100,11 +125,13 @@ func (s *eventCheck) countChecked() {
 	}
 	s.endAttempt()
 	s.run.checked, s.run.became = s.run.of, f.Became
+	s.endAsking()
 	switch f.Became {
 	case events.BecameCompleted:
 		s.unmark(unknown)
 		s.countSettled()
 		s.mark(completed)
+		s.t.open.run(s.index, events.Do).dropProgress()
 		s.t.open.run(s.index, events.Do).done = s.e.Seq
 	case events.BecameNone:
 		s.unmark(unknown)
@@ -119,11 +146,13 @@ func (s *eventCheck) countCheckRejected() {
 
 // countUnchecked counts a check that ended without an answer.
 func (s *eventCheck) countUnchecked() {
+	s.endAsking()
 	s.run.checked, s.run.became = s.run.of, events.BecameUnknown
 }
 
 // resumeCheck lets the last attempt of a step be asked about again after a resubmit.
 func (s *eventCheck) resumeCheck(i int) {
+	s.unmark(asking)
 	if r := s.t.open.run(i, events.Check); !r.running && !s.t.steps[i].flags.has(completed|handSettled) {
 		r.of, r.checked = 0, 0
 	}
@@ -166,9 +195,11 @@ func (s *eventCheck) interruptChecks() {
 		for i := range s.t.steps {
 			if r := o.run(i, events.Check); !r.running {
 				r.of = 0
+				s.t.steps[i].flags &^= asking
 			}
 		}
 	case s.about.Kind == events.Check && o.state.State == events.StateError:
 		s.run.of = 0
+		s.t.steps[s.index].flags &^= asking
 	}
 }

@@ -23,14 +23,17 @@ func (s *eventCheck) repeated(events.Attempts) (promise, what string) {
 	return "", ""
 }
 
-// nextCall checks that a call has a key of its own and doesn't begin before its time (P23). key is the call's key; empty:
+// nextCall checks that a call has a key of its own, doesn't begin before its time, and isn't one too many (P23). key is the call's key; empty:
 // its request couldn't be sent.
 func (s *eventCheck) nextCall(key string) (promise, what string) {
 	r := s.run
 	if r.lastCall == 0 || r.attempt != r.lastCall { // no call completed since the last attempt
 		return "", ""
 	}
+	rule := s.t.plan.Steps[s.index].Repeat
 	switch early := r.notBefore.Sub(s.e.At); {
+	case rule != nil && r.calls >= rule.Max:
+		return "P23", fmt.Sprintf("attempt %d of step %q begins after %d calls of %d", s.about.Attempt, s.about.Step, r.calls, rule.Max)
 	case key != "" && key == r.key:
 		return "P23", fmt.Sprintf("attempt %d of step %q has the key of the call before, %s", s.about.Attempt, s.about.Step, key)
 	case early > 0:
@@ -64,6 +67,7 @@ func repeatTimer(s *eventCheck) (events.TimerKind, time.Time) {
 
 func (s *eventCheck) countRepeated() {
 	s.endAttempt()
+	s.run.dropProgress()
 	r := s.run
 	r.calls++
 	r.lastCall = s.about.Attempt

@@ -88,6 +88,10 @@ func TestRepeats(t *testing.T) {
 			h.arm(e, events.TimerWaiting, "a", events.Do, h.at.Add(10*time.Second))
 			h.raw(e)
 		}},
+		{"P23: a call after the last one", "P23", func(h *history) {
+			again(dueCall(polled(h)).add(call(2, 2)), 2)
+			h.raw(h.event(call(3, 3)))
+		}},
 		{"P23: exhausted after one call of two", "P23", func(h *history) {
 			h.polling = true
 			h.submit().add(do("a", 1)).add(do("b", 1)).add(do("c", 1)).later(time.Millisecond).reply("a", events.Do, 1, events.Completed)

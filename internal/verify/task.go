@@ -22,7 +22,10 @@ type task struct {
 	taken     int64        // the offset of the submission
 	askedAt   int64        // instant of the submission, or of the last command, in ms
 	statusAt  int64        // instant of the event that set state, in ms
-	open      *open        // nil: the task has ended and isn't kept
+	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
+	content, whole uint64
+	signals        []uint64 // hashes of the signals received
+	open           *open    // nil: the task has ended and isn't kept
 }
 
 // facts are the results of a step, counted independently of the fold.
@@ -32,7 +35,7 @@ type facts struct {
 	undoing    uint16 // generation of the undo's key
 }
 
-type flags uint8
+type flags uint16
 
 const (
 	completed   flags = 1 << iota // by its agent
@@ -42,7 +45,10 @@ const (
 	undone                        // by its agent
 	handUndone                    // released as undone by an operator
 	skipped
-	erred // in error, and not resumed since
+	erred    // in error, and not resumed since
+	catching // its undo began so that its error can be caught
+	caught
+	asking // in error, and checked before its error is caught
 )
 
 func (f flags) has(any flags) bool { return f&any != 0 }
@@ -72,11 +78,15 @@ type open struct {
 	state  *events.Task
 	offset int64 // of the last event that state reflects
 	timers events.Timers
-	runs   []run        // the run of step i is at 3i, of its undo at 3i+1, of its check at 3i+2
-	done   int          // steps
-	erred  int          // steps
-	cut    *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
-	gaveUp gaveUp
+	runs   []run // the run of step i is at 3i, of its undo at 3i+1, of its check at 3i+2
+	done   int   // steps
+	erred  int   // steps
+	// uncaught is the number of steps whose undo is complete, so that they must be caught.
+	uncaught int
+	cut      *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
+	gaveUp   gaveUp
+	// signals are the signals that the task received, in the order of the log.
+	signals []signal
 }
 
 // gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
@@ -85,6 +95,9 @@ type gaveUp struct {
 	step int
 	err  uint64 // a hash of it
 	any  bool   // the error was too large, so it is unknown
+	undo bool   // it was a step's undo
+	// caught is true if the step catches the error, so the task must go on.
+	caught bool
 }
 
 // run counts the attempts at a step or its undo, independently of the fold.
@@ -97,6 +110,8 @@ type run struct {
 	cooled    bool   // a cool-down was granted
 	notBefore time.Time
 	key       string
+	err       uint64 // a hash of the error that ended a step; 0: unknown
+	catches   bool   // the step catches it
 	code      uint64 // a hash of the last failure's code
 	final     bool   // that code isn't retried
 	rejected  bool   // the last attempt was rejected, so a resubmit renews the key
@@ -104,11 +119,17 @@ type run struct {
 	index     int    // of the running attempt in the task's attempts
 	began     uint64
 	done      uint64 // seq of the event that completed it
-	calls     int    // of a repeat: those that completed and didn't end it, since submission or the last resubmit
-	lastCall  int    // the attempt with which the last of them ended; 0: none
-	of        int    // of a check: the step's attempt that it is about
-	checked   int    // of a check: the step's attempt that the last check that ended is about
-	became    events.Became
+	// Of the running attempt: its complete-by, and when its timer is due.
+	completeBy, due time.Time
+	reportedAt      time.Time // when the last progress was recorded; zero: none
+	reported        int       // the size of the last progress
+	// last is a hash of the last progress, given that of the one in the request of the last attempt.
+	last, given uint64
+	calls       int // of a repeat: those that completed and didn't end it, since submission or the last resubmit
+	lastCall    int // the attempt with which the last of them ended; 0: none
+	of          int // of a check: the step's attempt that it is about
+	checked     int // of a check: the step's attempt that the last check that ended is about
+	became      events.Became
 }
 
 func (o *open) run(i int, k events.Kind) *run {
@@ -147,6 +168,15 @@ func (t *task) settle(keep bool) (was *open) {
 		t.statusAt = s.UpdatedAt.UnixMilli()
 	}
 	t.state, t.keep = s.State, s.Keep
+	if !keep {
+		t.content += sumOfContent(s)
+	}
+	if s.State == events.StateProcessed {
+		t.whole = t.sumOfProcessed()
+		if keep {
+			t.content = sumOfContent(s)
+		}
+	}
 	if keep {
 		return nil
 	}
@@ -158,9 +188,9 @@ func (t *task) settle(keep bool) (was *open) {
 	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
 	for i := range s.Steps {
 		st := s.OwnStep(i)
-		st.Input, st.Output, st.Error = nil, nil, nil
+		st.Input, st.Output, st.Error, st.Progress = nil, nil, nil, nil
 		if st.Undo != nil {
-			st.Undo.Input, st.Undo.Error = nil, nil
+			st.Undo.Input, st.Undo.Error, st.Undo.Progress = nil, nil, nil
 		}
 	}
 	return nil

@@ -12,8 +12,11 @@ import (
 func (s *eventCheck) checkTimer() (promise, what string) {
 	kind, due := s.requiredTimer()
 	promise = "P5"
-	if s.run == nil {
+	switch {
+	case s.run == nil:
 		promise = "P1"
+	case kind == events.TimerAttempt && s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind).Heartbeat > 0:
+		promise = "P22"
 	}
 	f := s.e.Fact.Type()
 	switch p := s.e.Policy; {
@@ -52,15 +55,6 @@ func resumedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 	return "", time.Time{}
 }
 
-func attemptTimer(s *eventCheck) (events.TimerKind, time.Time) {
-	t := s.t.open.state
-	due := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
-	if s.about.Kind == events.Do || s.about.Kind == events.Check && t.State == events.StateProcessing {
-		due = earlier(due, t.CompleteBy)
-	}
-	return events.TimerAttempt, due
-}
-
 func failedTimer(s *eventCheck) (kind events.TimerKind, due time.Time) {
 	err := s.about.Error()
 	tooLarge := s.e.Policy == nil && s.run.running && err != nil && err.Code == events.CodeTooLarge
@@ -89,13 +83,8 @@ func earlier(due, task time.Time) time.Time {
 
 // mayRetry reports whether the event's run may have further attempts.
 func (s *eventCheck) mayRetry() bool {
-	switch s.slot.Kind {
-	case events.Undo:
-		return s.t.open.state.State == events.StateUndoing
-	case events.Check:
-		return s.t.open.state.State == events.StateUndoing || s.t.open.state.State == events.StateProcessing
-	}
-	return s.t.open.state.State == events.StateProcessing
+	state := s.t.open.state.State
+	return state == events.StateProcessing || s.slot.Kind != events.Do && state == events.StateUndoing
 }
 
 // checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).

@@ -26,6 +26,7 @@ type lateTimer struct {
 	seq     uint64
 	due, at time.Time
 	offset  int64
+	silence bool // it is the end of a silence, which no recovery ended
 }
 
 // span is a time in which timers of a partition may fire late.
@@ -49,7 +50,19 @@ func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, 
 		g.lateMore++
 		return
 	}
-	g.late = append(g.late, lateTimer{t, timer.Seq, timer.Due, at, offset})
+	g.late = append(g.late, lateTimer{t, timer.Seq, timer.Due, at, offset, false})
+}
+
+// silent records an event of an attempt whose silence was to end with a timer.
+func (g *timing) silent(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
+	if bound == 0 || at.Sub(timer.Due) <= bound {
+		return
+	}
+	if len(g.late) == maxLate {
+		g.lateMore++
+		return
+	}
+	g.late = append(g.late, lateTimer{t, timer.Seq, timer.Due, at, offset, true})
 }
 
 // AllPartitions is the partition of a Disturbed span of all partitions.
@@ -71,6 +84,11 @@ func (g *timing) finish(bound time.Duration, fs *faults) (excused int) {
 		}
 		if ok {
 			excused++
+			continue
+		}
+		if l.silence {
+			fs.add(Fault{"P22", l.task.id, topicEvents, l.task.partition, l.offset,
+				fmt.Sprintf("an attempt was silent for %s longer than its heartbeat; at most %s while nothing is disturbed", l.at.Sub(l.due), bound)})
 			continue
 		}
 		fs.add(Fault{"P16", l.task.id, topicEvents, l.task.partition, l.offset,

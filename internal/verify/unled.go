@@ -98,6 +98,8 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
+	case t != nil && at.inbox == events.Signals && !visible && t.plan != nil:
+		return t.unheardSignal(x)
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
 		return t.again(at, x)
 	}
@@ -146,6 +148,9 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 		}
 		return "P15", fmt.Sprintf("a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
 	}
+	if x.outcome == events.Progress {
+		return "", "" // it may have come too soon after another
+	}
 	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
 }
 
@@ -180,9 +185,10 @@ type takeover struct {
 	next [events.Inboxes]int64
 }
 
-// passing are the temporary reasons of dead letters. They depend on the definitions, on a scheduler's settings, or on
-// its build.
-var passing = []events.Reason{events.ReasonUnknownWorkflow, events.ReasonTooLarge, events.ReasonBadReplyTo, events.ReasonTaskStopped}
+// passing are the temporary reasons of dead letters. They depend on the definitions, on a scheduler's settings, on its
+// build, or on other inputs.
+var passing = []events.Reason{events.ReasonUnknownWorkflow, events.ReasonTooLarge, events.ReasonBadReplyTo, events.ReasonTaskStopped,
+	events.ReasonUnknownTask, events.ReasonTooManySignals}
 
 // takenAgain reports whether an input with a dead letter may also have led to an event, since it was consumed twice.
 // That happens if the group's offsets expired, since a dead letter leaves no cause in the log. The second consumer has

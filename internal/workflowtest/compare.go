@@ -141,7 +141,7 @@ func equalValues(a, b any) bool {
 	return a == b
 }
 
-// equalFractions compares numbers of which at least one has a fraction or an exponent. Whole numbers of many digits
+// equalFractions compares two numbers, if one has a fraction or an exponent. Whole numbers of many digits
 // would be equal as floats, though they differ.
 func equalFractions(a, b string) bool {
 	if !strings.ContainsAny(a+b, ".eE") {

@@ -73,6 +73,9 @@ type Reply struct {
 	Effect     events.Effect
 	After      time.Duration
 	RetryAfter time.Duration
+	// Progress are the reports before the reply, one each Every. The last one is repeated until the reply, if one comes.
+	Progress []json.RawMessage
+	Every    time.Duration
 }
 
 // action is what a person or another system does during a case: an input of the task at an instant.
@@ -174,7 +177,7 @@ func (f *File) readDefinition(r *reader, name string, line int) {
 var fileFields = []string{"workflow", "replies", "cases"}
 
 // caseFields are the fields of a case.
-var caseFields = []string{"id", "start", "input", "labels", "priority", "until", "replies", "commands", "expect"}
+var caseFields = []string{"id", "start", "input", "labels", "priority", "until", "replies", "signals", "commands", "expect"}
 
 func (f *File) readCase(r *reader, m member) *Case {
 	c := &Case{Name: m.name, Line: lineOf(m.key), column: columnOf(m.key), start: DefaultStart,
@@ -201,6 +204,8 @@ func (f *File) readCase(r *reader, m member) *Case {
 			c.until = r.durationOf(m.value, "until")
 		case "replies":
 			c.replies = f.readScripts(r, m.value)
+		case "signals":
+			c.readSignals(r, m.value)
 		case "commands":
 			c.readCommands(r, m.value)
 		case "expect":
@@ -291,7 +296,8 @@ const (
 )
 
 // replyFields are the fields of a reply. One of the first four says what it is.
-var replyFields = []string{wordCompleted, wordFailed, wordRejected, wordSilence, "after", "times", "message", "details", "effect", "retry_after"}
+var replyFields = []string{wordCompleted, wordFailed, wordRejected, wordSilence, "after", "times", "message", "details", "effect", "retry_after",
+	"progress", "every"}
 
 // readReply reads a reply, and how many attempts in succession get it.
 func (r *reader) readReply(n ast.Node) (*Reply, int) {
@@ -335,8 +341,11 @@ func (r *reader) readReply(n ast.Node) (*Reply, int) {
 			}
 		case "retry_after":
 			reply.RetryAfter = r.durationOf(m.value, "retry_after")
+		case "progress", "every":
+			r.readProgress(reply, m)
 		}
 	}
+	r.checkProgress(reply, n)
 	if kinds != 1 {
 		r.fault(n, "a reply is one of completed, failed, rejected and silence", "write exactly one of them, such as {completed: {charge: ch-1}}")
 	}
@@ -346,21 +355,52 @@ func (r *reader) readReply(n ast.Node) (*Reply, int) {
 	return reply, times
 }
 
-// commandFields are the fields of a command. They are those of the record on waybill.controls, and when it comes.
-var commandFields = []string{"at", "when", "after", "command", "step", "keep", "as", "output", "why", "by"}
+// momentFields are the fields of an action that say when it comes.
+var momentFields = []string{"at", "when", "after"}
 
-func (c *Case) readCommands(r *reader, n ast.Node) {
+// actionsOf reads a list of actions. read reads the fields besides the moment, and returns what comes. what is the name
+// of one.
+func (r *reader) actionsOf(n ast.Node, what string, fields []string, read func(a *action, v ast.Node, fields []member)) []*action {
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
-		r.fault(n, "commands isn't a list", "write each command as an item: - {at: 1h, command: resubmit}")
-		return
+		r.fault(n, what+"s isn't a list", "write each as an item: - {at: 1h, "+fields[0]+": ...}")
+		return nil
 	}
+	var all []*action
 	for _, v := range list.Values {
-		x := events.Control{By: events.By{Who: "tester"}}
-		a := &action{line: lineOf(v), inbox: events.Controls}
+		a := &action{line: lineOf(v)}
 		timed := 0
-		for _, m := range r.members(v, "a command", commandFields...) {
+		var others []member
+		for _, m := range r.members(v, "a "+what, slices.Concat(momentFields, fields)...) {
+			if !slices.Contains(momentFields, m.name) {
+				others = append(others, m)
+			}
 			timed += r.readMoment(a, m)
+		}
+		if timed != 1 {
+			r.fault(v, "a "+what+" needs its time", "write `at: 5m` (since the submission), or `when: held`")
+		}
+		read(a, v, others)
+		all = append(all, a)
+	}
+	return all
+}
+
+// checkAction reports an action that its inbox wouldn't accept.
+func (r *reader) checkAction(a *action, v ast.Node, fix string) {
+	probe := a.input(DefaultTask, "probe")
+	if _, _, err := events.DecodeInput(a.inbox, &probe); err != nil {
+		r.fault(v, "it can't be used: "+err.Error(), fix)
+	}
+}
+
+// commandFields are the fields of a command besides its moment. They are those of the record on waybill.controls.
+var commandFields = []string{"command", "step", "keep", "processed", "as", "output", "why", "by"}
+
+func (c *Case) readCommands(r *reader, n ast.Node) {
+	c.actions = append(c.actions, r.actionsOf(n, "command", commandFields, func(a *action, v ast.Node, fields []member) {
+		x := events.Control{By: events.By{Who: "tester"}}
+		for _, m := range fields {
 			switch m.name {
 			case "command":
 				x.Command = events.Command(r.textOf(m.value, "command"))
@@ -368,6 +408,8 @@ func (c *Case) readCommands(r *reader, n ast.Node) {
 				x.Step = r.textOf(m.value, "step")
 			case "keep":
 				x.Keep = r.boolOf(m.value, "keep")
+			case "processed":
+				x.Processed = r.boolOf(m.value, "processed")
 			case "as":
 				x.As = events.StepState(r.textOf(m.value, "as"))
 			case "output":
@@ -378,20 +420,13 @@ func (c *Case) readCommands(r *reader, n ast.Node) {
 				x.Who = r.textOf(m.value, "by")
 			}
 		}
-		if timed != 1 {
-			r.fault(v, "a command needs its time", "write `at: 5m` (since the submission), or `when: held`")
-		}
-		a.what = string(x.Command)
+		a.what, a.inbox = string(x.Command), events.Controls
 		a.input = func(task, id string) events.Record {
 			x.Task, x.RequestID = task, id
 			return x.Record(events.DefaultNamespace, source)
 		}
-		probe := a.input(DefaultTask, "probe")
-		if _, _, err := events.DecodeInput(events.Controls, &probe); err != nil {
-			r.fault(v, "the command can't be used: "+err.Error(), "write command: cancel, undo, resubmit or release, with the fields that it needs")
-		}
-		c.actions = append(c.actions, a)
-	}
+		r.checkAction(a, v, "write command: cancel, undo, resubmit or release, with the fields that it needs")
+	})...)
 }
 
 // readMoment reads a field that says when an action comes. It returns 1 if the field alone says it.

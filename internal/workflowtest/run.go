@@ -3,6 +3,7 @@ package workflowtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ type Result struct {
 	Passed bool   `json:"passed"`
 	// Updated: the expectation was written, and is met now.
 	Updated bool `json:"updated,omitempty"`
-	// Differences say what isn't as expected. Fault is a mistake in the file, because of which the case didn't end.
+	// Differences say what isn't as expected. Fault is a mistake in the file that kept the case from ending.
 	Differences []string `json:"differences,omitempty"`
 	Fault       string   `json:"fault,omitempty"`
 	State       string   `json:"state"` // of the task at the end
@@ -88,6 +89,8 @@ type simulation struct {
 	inputs   map[string]json.RawMessage
 	timeline timeline
 	fault    error // the first mistake that the case revealed
+
+	observeInput, observeOutput func(*events.Record) // of tests; may be nil
 }
 
 // input is an input that will come, unless the case ends before.
@@ -97,6 +100,7 @@ type input struct {
 	record events.Record
 	what   string // for the timeline, if it changes nothing
 	person bool   // it isn't a reply: the case goes on until it has come
+	then   func() // what follows if the input isn't ignored; nil: nothing
 }
 
 // asked counts the recoveries that were asked for a timer.
@@ -108,7 +112,7 @@ type asked struct {
 func newSimulation(f *File, c *Case) *simulation {
 	s := &simulation{file: f, c: c, catalog: &scheduler.CompiledDefinitions{}, requests: map[string]int32{}, now: c.start,
 		asked: map[uint64]*asked{}, inputs: map[string]json.RawMessage{}, timeline: newTimeline(f.Definition, c.start)}
-	s.catalog.Rejected = func(key string, err error) { s.fault = fmt.Errorf("%s: %w", key, err) }
+	s.catalog.Rejected = func(key string, err error) { s.fail(fmt.Errorf("%s: %w", key, err)) }
 	s.catalog.Apply(&events.Record{Key: []byte(f.Definition.Key()), Value: f.Definition.JSON()})
 	for _, agent := range f.Definition.Agents() {
 		s.requests[agent] = 1
@@ -216,23 +220,38 @@ func (s *simulation) fire(a *events.Armed) {
 // deliver lets the scheduler decide on an input, as it reads it from the inbox.
 func (s *simulation) deliver(in *input) {
 	s.offset++
-	_, decoded, err := events.DecodeInput(in.inbox, &in.record)
-	if err != nil {
-		s.timeline.note(s.now, in.what+" is a dead letter: "+err.Error())
-		return
+	in.record.Partition, in.record.Offset = 0, s.offset
+	if s.observeInput != nil {
+		s.observeInput(&in.record)
 	}
-	d := scheduler.Decide(s.task.Clone(), decoded, events.Cause{Inbox: in.inbox, Offset: s.offset}, s.env())
+	_, decoded, err := events.DecodeInput(in.inbox, &in.record)
+	var d scheduler.Decision
+	if err == nil {
+		d = scheduler.Decide(s.task.Clone(), decoded, events.Cause{Inbox: in.inbox, Offset: s.offset}, s.env())
+	} else if !errors.As(err, &d.Unusable) {
+		s.fail(err)
+	}
 	if d.Task != nil {
 		s.task = d.Task
 	}
-	switch {
-	case d.Unusable != nil:
+	if d.Unusable != nil {
+		d.Records = append(d.Records, events.Deadletter(events.DefaultNamespace, source, &in.record, d.Unusable))
 		s.timeline.note(s.now, in.what+" is a dead letter: "+d.Unusable.Error())
-	case d.Ignored != "" && in.inbox != events.Recoveries && d.Ignored != scheduler.IgnoredRefusedControl:
+	} else if d.Ignored != "" && in.inbox != events.Recoveries && d.Ignored != scheduler.IgnoredRefusedControl {
 		s.timeline.note(s.now, in.what+" is ignored: "+string(d.Ignored))
+	}
+	if in.then != nil && d.Ignored != scheduler.IgnoredStaleReply {
+		in.then()
 	}
 	for i := range d.Records {
 		s.read(&d.Records[i], in)
+	}
+}
+
+// fail keeps the first mistake.
+func (s *simulation) fail(err error) {
+	if s.fault == nil {
+		s.fault = err
 	}
 }
 
@@ -243,6 +262,9 @@ func (s *simulation) env() *scheduler.Env {
 
 // read reads a record of a decision as the role does that it is for.
 func (s *simulation) read(r *events.Record, in *input) {
+	if s.observeOutput != nil {
+		s.observeOutput(r)
+	}
 	ns := events.Namespace(events.DefaultNamespace)
 	var err error
 	switch r.Topic {
@@ -257,7 +279,7 @@ func (s *simulation) read(r *events.Record, in *input) {
 		if a, err = events.DecodeAnswer(r); err == nil && !a.Accepted {
 			s.timeline.note(s.now, in.what+" is refused: "+strings.TrimPrefix(a.Reason, in.what+": "))
 		}
-	case ns.Alerts(), ns.Notifications():
+	case ns.Alerts(), ns.Notifications(), ns.Deadletters():
 	default:
 		agent, isRequest := strings.CutPrefix(r.Topic, ns.Requests(""))
 		var q *events.Request
@@ -265,8 +287,8 @@ func (s *simulation) read(r *events.Record, in *input) {
 			s.call(agent, q)
 		}
 	}
-	if err != nil && s.fault == nil {
-		s.fault = fmt.Errorf("a record of %s: %w", r.Topic, err)
+	if err != nil {
+		s.fail(fmt.Errorf("a record of %s: %w", r.Topic, err))
 	}
 }
 
@@ -281,18 +303,22 @@ func (s *simulation) call(agent string, q *events.Request) {
 	if text := compact(value); text != "{}" && text != "null" && !bytes.Equal(value, s.inputs[run]) {
 		what += " " + text // an input that is the same as before isn't repeated
 	}
+	if len(q.Progress) > 0 {
+		what += " progress=" + compact(q.Progress) // where the attempt before was
+	}
 	if undoOf == string(events.EffectUnknown) {
 		what += " undo_of=unknown" // whether there is anything to undo
 	}
 	s.timeline.request(q.Ref, what)
 	s.inputs[run] = value
 	reply, line := s.replyTo(run, agent+"."+q.Operation, q.Ref.Attempt)
+	if reply != nil {
+		s.planProgress(q, reply, run, 1, reply.After)
+	}
 	switch {
 	case reply == nil:
-		if s.fault == nil {
-			s.fault = s.faultAt(line, fmt.Sprintf("attempt %d of %s (%s.%s) has no reply", q.Ref.Attempt, run, agent, q.Operation),
-				"add one under replies: "+run+": completed, {failed: CODE}, {rejected: CODE} or silence")
-		}
+		s.fail(s.faultAt(line, fmt.Sprintf("attempt %d of %s (%s.%s) has no reply", q.Ref.Attempt, run, agent, q.Operation),
+			"add one under replies: "+run+": completed, {failed: CODE}, {rejected: CODE} or silence"))
 	case !reply.Silence:
 		answer := events.Reply{Task: q.Task, Ref: q.Ref, Token: q.Token, Outcome: reply.Outcome, Effect: reply.Effect, RetryAfter: reply.RetryAfter, Body: reply.Body}
 		s.planned = append(s.planned, &input{at: s.now.Add(reply.After), inbox: events.Replies, record: answer.Record(events.DefaultNamespace, source),

@@ -34,7 +34,7 @@ func newTimeline(d *workflow.Definition, start time.Time) timeline {
 // The widths of the first two columns.
 const (
 	timeWidth  = 11
-	eventWidth = 15
+	eventWidth = 16
 )
 
 func (t *timeline) add(at time.Time, event, step, detail string) {
@@ -78,7 +78,7 @@ func (t *timeline) request(ref events.RequestRef, what string) {
 
 // leftOut are the members of an event that the timeline doesn't show, or shows in another way.
 var leftOut = []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "queued", "step", "kind", "attempt", "agent", "operation", "idempotency_key",
-	"token_hash", "input", "task_input", "output", "error", "by", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
+	"token_hash", "input", "task_input", "output", "error", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
 	"traceparent", "reply_to", "labels", "priority", "complete_by", "until", "wait_ms", "processed", "data"}
 
 // detail says what else an event holds: its error, its value, who asked for it, when its timer is due, and further
@@ -93,7 +93,10 @@ func (t *timeline) detail(e *events.Event, about *events.About, value []byte) st
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(value, &members) == nil {
-		maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool { return slices.Contains(leftOut, name) })
+		maps.DeleteFunc(members, func(name string, value json.RawMessage) bool {
+			shown := about.Raw != nil && string(value) == string(*about.Raw) || name == "by" && about.By != nil
+			return shown || slices.Contains(leftOut, name)
+		})
 		for _, name := range slices.Sorted(maps.Keys(members)) {
 			if text := memberText(members[name]); name+text != "effect"+string(events.EffectUnknown) {
 				parts = append(parts, name+"="+text)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func TestExamples(t *testing.T) {
 			t.Run(strings.TrimPrefix(filepath.ToSlash(name), repository+"/"), func(t *testing.T) { runFile(t, name) })
 		case strings.HasPrefix(filepath.ToSlash(name), repository+"/docs/examples/") && strings.HasSuffix(name, ".yaml"):
 			if _, err := os.Stat(strings.TrimSuffix(name, ".yaml") + Suffix); err != nil {
-				t.Logf("%s has no tests: write *%s beside it", name, Suffix)
+				t.Errorf("%s has no tests: write *%s beside it", name, Suffix)
 			}
 		}
 		return nil
@@ -98,8 +99,10 @@ func TestMistakes(t *testing.T) {
 		"anchor":            {"cases:\n  a:\n    input: {x: &a 1}\n", `:3: this YAML has no JSON value`},
 		"untimed command":   {"cases:\n  a:\n    commands: [{command: cancel}]\n", `:3: a command needs its time; write`},
 		"command twice":     {"cases:\n  a:\n    commands: [{at: 1m, when: held, command: cancel}]\n", `:3: a command needs its time`},
-		"unknown command":   {"cases:\n  a:\n    commands:\n      - {at: 1m, command: stop}\n", `:4: the command can't be used: .*; write command: cancel, undo, resubmit or release`},
-		"release of what":   {"cases:\n  a:\n    commands: [{at: 1m, command: release}]\n", `:3: the command can't be used: .*release needs a step`},
+		"unknown command":   {"cases:\n  a:\n    commands:\n      - {at: 1m, command: stop}\n", `:4: it can't be used: .*; write command: cancel, undo, resubmit or release`},
+		"release of what":   {"cases:\n  a:\n    commands: [{at: 1m, command: release}]\n", `:3: it can't be used: .*release needs a step`},
+		"signal of what":    {"cases:\n  a:\n    signals: [{at: 1m, data: 1}]\n", `:3: it can't be used: .*name.*; write its name`},
+		"signals":           {"cases:\n  a:\n    signals: {at: 1m}\n", `:3: signals isn't a list; write each as an item: - {at: 1h, name: `},
 		"unknown state":     {"cases:\n  a:\n    expect: {state: done}\n", `:3: no task is ever in the state "done"; write one of pending, processing, processed, held`},
 		"state of when":     {"cases:\n  a:\n    commands: [{when: error, command: undo}]\n", `:3: no task is ever in this state; write a state`},
 		"expected step":     {"cases:\n  a:\n    expect:\n      steps: {pay: completed}\n", `:4: the definition has no step "pay"`},
@@ -279,7 +282,7 @@ func TestReferenceHasAllFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for title, fields := range map[string][]string{"The file": fileFields, "A case": caseFields, "`replies`": replyFields, "`commands`": commandFields, "`expect`": expectFields} {
+	for title, fields := range map[string][]string{"The file": fileFields, "A case": caseFields, "`replies`": replyFields, "`commands`": slices.Concat(momentFields, commandFields), "`signals`": slices.Concat(momentFields, signalFields), "`expect`": expectFields} {
 		_, part, _ := strings.Cut(string(src), "\n## "+title+"\n")
 		part, _, _ = strings.Cut(part, "\n## ")
 		for _, f := range fields {

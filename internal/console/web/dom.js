@@ -34,7 +34,7 @@ export const fill = (element, ...children) => element.replaceChildren(...shown(c
 const shown = (children) => children.flat(Infinity).filter((c) => c != null && c !== false);
 
 const looks = {
-  processed: 'good', completed: 'good', closed: 'good',
+  processed: 'good', completed: 'good', caught: 'good', closed: 'good',
   error: 'bad', failed: 'bad', open: 'bad', dead: 'bad',
   processing: 'busy', running: 'busy', undoing: 'busy', waiting: 'busy', half_open: 'busy',
 };

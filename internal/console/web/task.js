@@ -32,6 +32,7 @@ export function task(id, signal) {
   const [notice, head, why, steps, unreadable, lines, input, actions] = Array.from({ length: 8 }, () => el('div'));
   let last = '';
   let seen = '';
+  let followAgain = () => {};
   const all = el('div', { hidden: true }, head, actions, why, el('h2', {}, 'Steps'), steps, el('h2', {}, 'Timeline'), unreadable, lines, input);
   return {
     title: id,
@@ -43,7 +44,10 @@ export function task(id, signal) {
       seen = now;
       all.hidden = false;
       fill(head, summaryOf(t));
-      fill(actions, commands(t, (what) => fill(notice, el('p', { class: 'notice' }, what))));
+      fill(actions, commands(t, (what) => {
+        fill(notice, el('p', { class: 'notice' }, what));
+        if (t.state === 'processed') followAgain(); // it is open again
+      }));
       fill(why, whyOf(w));
       fill(steps, table(stepColumns, t.steps, 'No steps.'));
       fill(unreadable, (line.unreadable ?? []).map((p) => el('p', { class: 'problem' }, `The record at ${p.partition}/${p.offset} is unreadable: ${p.error}`)));
@@ -51,6 +55,7 @@ export function task(id, signal) {
       fill(input, el('h2', {}, 'Input'), json(t.input), t.output != null && [el('h2', {}, 'Output'), json(t.output)]);
     },
     async follow(changed) {
+      followAgain = () => this.follow(changed).catch(changed);
       last = await follow(taskPath(id, '/events'), last, changed, signal);
     },
   };
@@ -106,7 +111,8 @@ function summary(line) {
   const d = line.data;
   if (d == null) return '';
   const waits = d.due && Date.parse(d.due) > Date.parse(line.at);
-  const parts = [said(d.error), d.by && `by ${d.by}: ${d.why}`, d.by_claimed && `by ${d.by_claimed} (claimed): ${d.why}`, d.instance && `instance ${d.instance}`, waits && ['until ', instant(d.due, true)]].filter(Boolean);
+  const why = d.why === undefined ? '' : `: ${d.why}`; // a signal has no reason
+  const parts = [said(d.error), d.progress !== undefined && `progress ${JSON.stringify(d.progress)}`, d.name && `signal ${d.name}`, d.by && `by ${d.by}${why}`, d.by_claimed && `by ${d.by_claimed} (claimed)${why}`, d.instance && `instance ${d.instance}`, waits && ['until ', instant(d.due, true)]].filter(Boolean);
   if (parts.length === 0) return `cause ${d.cause}`;
   return parts.map((part, i) => [i > 0 && '; ', part]);
 }

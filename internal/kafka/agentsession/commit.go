@@ -119,9 +119,7 @@ func (s *Session) applyCommit(todo map[int32]pendingCommit, resp *kmsg.OffsetCom
 			// c.of, not s.owned: the partition may have been lost and assigned again meanwhile.
 			c.of.offset, c.of.metadata = c.offset, c.metadata
 			s.mu.Unlock()
-			if f := s.cfg.Listener.Committed; f != nil {
-				f(p.Partition, c.offset)
-			}
+			s.cfg.Listener.Committed(p.Partition, c.offset)
 		}
 	}
 	return errors.Join(errs...)

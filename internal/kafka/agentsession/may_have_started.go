@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // endsRetryInterval is the pause between requests for the end offsets of newly assigned partitions.
@@ -39,9 +41,7 @@ func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 		if tries&(tries-1) == 0 { // reported at tries 1, 2, 4, 8 ...
 			s.report(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
 		}
-		select {
-		case <-time.After(endsRetryInterval):
-		case <-s.life.Done():
+		if backoff.Sleep(s.life, endsRetryInterval) != nil {
 			return
 		}
 	}

@@ -15,11 +15,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -145,6 +147,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	cfg.CommitEvery = cmp.Or(cfg.CommitEvery, DefaultCommitEvery)
 	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, groupmember.DefaultMaxPollRecords)
 	cfg.PollWait = cmp.Or(cfg.PollWait, defaultPollWait)
+	cfg.Listener = *listener.Complete(&cfg.Listener)
 	id, err := requireTopic(ctx, cfg.Config, cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("open session of group %s: %w", cfg.Group, err)
@@ -250,10 +253,7 @@ func (s *Session) Poll(ctx context.Context) ([]events.Record, error) {
 			return nil, nil
 		}
 		if gone {
-			select {
-			case <-time.After(kafka.TopicMissingRetryInterval):
-			case <-ctx.Done():
-			}
+			_ = backoff.Sleep(ctx, kafka.TopicMissingRetryInterval)
 		}
 	}
 }
@@ -461,15 +461,11 @@ func isOldGeneration(err error) bool {
 }
 
 func (s *Session) report(err error) {
-	if f := s.cfg.Listener.TransientError; f != nil {
-		f(err)
-	}
+	s.cfg.Listener.TransientError(err)
 }
 
 func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string][]int32) {
-	if f := s.cfg.Listener.Joined; f != nil {
-		f()
-	}
+	s.cfg.Listener.Joined()
 	s.mu.Lock()
 	s.fencedSince = time.Time{}
 	s.mu.Unlock()
@@ -487,9 +483,7 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	}
 	s.mu.Unlock()
 	go s.learnEnds(cl, came) // ends when the end offsets are known, the partitions are lost, or the session closes
-	if f := s.cfg.Listener.Assigned; f != nil {
-		f(ps)
-	}
+	s.cfg.Listener.Assigned(ps)
 }
 
 // onOffsetsFetched runs after onAssigned and before the first fetch.
@@ -585,7 +579,7 @@ func (s *Session) dropPartitions(ps []int32) {
 		}
 	}
 	s.mu.Unlock()
-	if f := s.cfg.Listener.Lost; f != nil && len(ps) > 0 {
-		f(ps)
+	if len(ps) > 0 {
+		s.cfg.Listener.Lost(ps)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// TestTopicOfASessionIsMadeAnew deletes and recreates a session's topic, as happens when a cluster restarts without its
+// TestRecreatedTopicOfASession deletes and recreates a session's topic, as happens when a cluster restarts without its
 // data while agents run. The session reports errors at a bounded rate, and ends when the topic exists again. Another
 // session then reads the new topic's requests.
-func TestTopicOfASessionIsMadeAnew(t *testing.T) {
+func TestRecreatedTopicOfASession(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
@@ -56,9 +56,9 @@ func TestTopicOfASessionIsMadeAnew(t *testing.T) {
 	})
 }
 
-// TestRepliesToATopicThatIsMadeAnew deletes and recreates the topic of replies. Replies fail meanwhile, and are then
+// TestRepliesToARecreatedTopic deletes and recreates the topic of replies. Replies fail meanwhile, and are then
 // written to the new topic.
-func TestRepliesToATopicThatIsMadeAnew(t *testing.T) {
+func TestRepliesToARecreatedTopic(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		s := r.open()

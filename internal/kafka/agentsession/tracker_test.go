@@ -117,18 +117,18 @@ func TestTrackerMetadataKeepsTheNearestWhenItIsFull(t *testing.T) {
 	t.Logf("finished by turns, %d bytes hold the nearest %d offsets", len(metadata), kept)
 }
 
-func TestTrackerBeginsAnewWithTheLog(t *testing.T) {
+func TestTrackerRestartsWithTheLog(t *testing.T) {
 	tr, err := NewTracker(100, encodeSpans(100, []span{{105, 110}}))
 	must(t, err)
 	if !tr.Deliver(3) || !tr.Deliver(4) {
-		t.Error("after the log began anew at 3 its records are not delivered")
+		t.Error("after the log restarted at 3, its records are not delivered")
 	}
 	tr.Done(3)
 	if offset, metadata := tr.Commit(); offset != 4 || metadata != "" {
 		t.Errorf("commit %d, %q", offset, metadata)
 	}
 	if tr.Done(4); !tr.Deliver(4) {
-		t.Error("a log that began anew within an assignment has its records skipped")
+		t.Error("a log that restarted within an assignment has its records skipped")
 	}
 }
 

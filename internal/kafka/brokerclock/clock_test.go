@@ -74,7 +74,7 @@ func TestClockForgetsAfterAMinuteAndKeepsTheLastWhenItIsQuiet(t *testing.T) {
 	}
 }
 
-func TestClockStandsStillRatherThanGoBack(t *testing.T) {
+func TestClockNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()
 		now := time.Now()

@@ -8,10 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestOldTailTellsNoTime checks that an old last record of the log, as a starting process finds it, is not treated as a
+// TestOldRecordSetsNoClock checks that an old last record of the log, as a starting process finds it, is not treated as a
 // clock difference. Otherwise a scheduler gives up its partitions, and timers are late by the time in which nothing
 // ran.
-func TestOldTailTellsNoTime(t *testing.T) {
+func TestOldRecordSetsNoClock(t *testing.T) {
 	const hour = time.Hour
 	late := time.Duration(0) // how far the process's clock has advanced
 	process := func() time.Time { return time.Now().Add(late) }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 const (
@@ -124,9 +125,7 @@ func latestAppendTime(ctx context.Context, cl *kgo.Client, topic string, partiti
 		if at >= 0 {
 			return time.UnixMilli(at), nil
 		}
-		select {
-		case <-time.After(askInterval):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, askInterval) != nil {
 			return time.Time{}, fmt.Errorf("ask when %s partition %d was last appended to: "+
 				"for %v the broker named no record, as if its last one was never replicated: %w",
 				topic, partition, askTimeout, ctx.Err())

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 func start(t testing.TB, o embedded.Options) (*embedded.Broker, kafka.Config) {
@@ -38,27 +39,11 @@ func start(t testing.TB, o embedded.Options) (*embedded.Broker, kafka.Config) {
 
 const testNS = events.Namespace("test.")
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func openAdmin(t *testing.T, cfg kafka.Config) *kafkaadmin.Admin {
-	t.Helper()
-	a, err := kafkaadmin.Open(cfg)
-	must(t, err)
-	t.Cleanup(a.Close)
-	return a
-}
+var (
+	must      = kafkatest.Must
+	bounded   = kafkatest.Bounded
+	openAdmin = kafkatest.OpenAdmin
+)
 
 // Client returns a plain franz-go client, for requests that only tests send.
 func client(t *testing.T, cfg kafka.Config, opts ...kgo.Opt) *kgo.Client {

@@ -19,8 +19,8 @@ import (
 // a burst of them. Clients receive only UNKNOWN_SERVER_ERROR.
 func TestDiskThatRefusesWrites(t *testing.T) {
 	ctx, topic := bounded(t), testNS.Events()
-	dir, told := t.TempDir(), make(chan error, 2)
-	b, cfg := start(t, embedded.Options{DataDir: dir, WriteFailed: func(err error) { told <- err }})
+	dir, reported := t.TempDir(), make(chan error, 2)
+	b, cfg := start(t, embedded.Options{DataDir: dir, WriteFailed: func(err error) { reported <- err }})
 	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	write(ctx, t, cfg, topic, "before", true)
@@ -37,11 +37,11 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 			t.Errorf("a write where there is no disk: %v", err)
 		}
 	}
-	if err := toldOf(ctx, t, told); !strings.Contains(err.Error(), filepath.Join(dir, nowhere)) || !strings.Contains(err.Error(), "make room") {
-		t.Errorf("told %q, want where, and what to do", err)
+	if err := reportedError(ctx, t, reported); !strings.Contains(err.Error(), filepath.Join(dir, nowhere)) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("reported %q, want where, and what to do", err)
 	}
-	if len(told) > 0 {
-		t.Errorf("told again at once: %v", <-told)
+	if len(reported) > 0 {
+		t.Errorf("reported again at once: %v", <-reported)
 	}
 	must(t, os.Remove(filepath.Join(dir, nowhere)))
 	must(t, cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: 1, Value: []byte("kept")}).FirstErr())
@@ -53,13 +53,13 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 	}
 }
 
-func toldOf(ctx context.Context, t *testing.T, told <-chan error) error {
+func reportedError(ctx context.Context, t *testing.T, reported <-chan error) error {
 	t.Helper()
 	select {
-	case err := <-told:
+	case err := <-reported:
 		return err
 	case <-ctx.Done():
-		t.Fatal("nobody was told of a write that failed")
+		t.Fatal("a failed write was not reported")
 		return nil
 	}
 }

@@ -94,7 +94,7 @@ func (m *waitingMember) awaitRebalance() {
 		select {
 		case <-beat.C:
 		case <-m.ctx.Done():
-			m.t.Fatal("the group doesn't come together anew")
+			m.t.Fatal("the group doesn't form again")
 		}
 	}
 }
@@ -116,9 +116,9 @@ func bothJoin(t *testing.T, one, two *waitingMember) {
 	must(t, two.sync())
 }
 
-// TestWhoIsOutWhileItWaitsIsTold checks that a member whose session expires during JoinGroup gets UNKNOWN_MEMBER_ID.
+// TestMemberThatExpiresDuringJoinGroupGetsAnAnswer checks that a member whose session expires during JoinGroup gets UNKNOWN_MEMBER_ID.
 // With kfake alone it waits until its client's timeout of 70 s.
-func TestWhoIsOutWhileItWaitsIsTold(t *testing.T) {
+func TestMemberThatExpiresDuringJoinGroupGetsAnAnswer(t *testing.T) {
 	_, cfg := start(t, embedded.Options{})
 	one, two := newWaitingMember(t, cfg), newWaitingMember(t, cfg)
 	bothJoin(t, one, two)

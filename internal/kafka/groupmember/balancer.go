@@ -81,17 +81,9 @@ func NewBalancer(partitions int32) *Balancer {
 	}
 }
 
-// SetHooks sets the hooks that are not nil. Call it before the client is opened.
-func (b *Balancer) SetHooks(changed func(added, lost []int32), failed func(error), uneven func(string, []string)) {
-	if changed != nil {
-		b.onChanged = changed
-	}
-	if failed != nil {
-		b.onError = failed
-	}
-	if uneven != nil {
-		b.onSubscriptionMismatch = uneven
-	}
+// SetHooks sets the hooks. Call it before the client is opened.
+func (b *Balancer) SetHooks(changed func(added, lost []int32), failed func(error), mismatch func(string, []string)) {
+	b.onChanged, b.onError, b.onSubscriptionMismatch = changed, failed, mismatch
 }
 
 var (

@@ -27,7 +27,7 @@ func mustParse(t *testing.T, b *Balancer, byTopic map[string][]int32) {
 	}
 }
 
-func TestAssignedNumbersChangeWhenAPartitionComesAnew(t *testing.T) {
+func TestAssignmentNumberChangesOnReassignment(t *testing.T) {
 	b := NewBalancer(4)
 	var added []int32
 	b.OnAdded = func(_ *kgo.Client, ps []int32) { added = append(added, ps...) }
@@ -148,9 +148,9 @@ func TestAddedPartitionsGoWithTheirs(t *testing.T) {
 	}
 }
 
-// TestPartitionWithAnAddedOneComesAnew checks that a partition gets a new assignment number when an added partition
+// TestPartitionAssignedAgainWithAnAddedOne checks that a partition gets a new assignment number when an added partition
 // joins it, because it was read without the added one before. Both are then paused until they are resumed.
-func TestPartitionWithAnAddedOneComesAnew(t *testing.T) {
+func TestPartitionAssignedAgainWithAnAddedOne(t *testing.T) {
 	b := NewBalancer(2)
 	b.IncludeAdded = true
 	var paused []map[string][]int32

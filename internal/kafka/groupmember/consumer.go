@@ -14,7 +14,7 @@ import (
 )
 
 // The defaults of a consumer. A frozen worker is removed from the group after the session timeout. The broker aborts its
-// open transaction after the transaction timeout, or the next owner does at once (see Restorer). The session timeout
+// open transaction after the transaction timeout, or the next owner does at once (see logreader.Restorer). The session timeout
 // must be shorter: offsets are unstable while a transaction is open, so otherwise the next owner would wait longer than
 // the group takes to notice the failure.
 const (
@@ -138,7 +138,7 @@ func (p *Poller) Wake() {
 }
 
 // FetchError returns the errors of a poll that end its client. Errors that the client recovers from are left out (see
-// errorClasses). A loss of data is passed to dataLost and doesn't end the client, because a new client would meet it
+// kafka.ClassOf). A loss of data is passed to dataLost and doesn't end the client, because a new client would meet it
 // again. duplicate returns the error for a fenced member; nil: none yet.
 func FetchError(ctx context.Context, fetches kgo.Fetches, dataLost func(*kgo.ErrDataLoss), duplicate func(error) error) error {
 	if ctx.Err() != nil {

@@ -1,7 +1,6 @@
-package kafkaadmin
+package kafkaadmin_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -19,65 +17,20 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 const testNS = events.Namespace("test.")
-
-func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
-	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
-	must(t, err)
-	t.Cleanup(c.Close)
-	return c, kafka.Config{Brokers: c.ListenAddrs(), Namespace: testNS, ClientID: "test"}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func openProducer(t *testing.T, c kafka.Config) *kafka.Producer {
-	t.Helper()
-	p, err := kafka.OpenProducer(c)
-	must(t, err)
-	t.Cleanup(p.Close)
-	return p
-}
-
-func openAdmin(t *testing.T, c kafka.Config) *Admin {
-	t.Helper()
-	a, err := Open(c)
-	must(t, err)
-	t.Cleanup(a.Close)
-	return a
-}
-
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func findingsText(fs []Finding) string {
-	var b strings.Builder
-	for _, f := range fs {
-		fmt.Fprintf(&b, "%s: %s (%s)\n", f.Topic, f.What, f.Fix)
-	}
-	return b.String()
-}
 
 func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 	for _, brokers := range []int{1, 3} {
 		t.Run(fmt.Sprint(brokers), func(t *testing.T) {
 			_, cfg := fake(t, kfake.NumBrokers(brokers))
 			a, ctx := openAdmin(t, cfg), bounded(t)
-			if _, err := a.CheckFormat(ctx); !errors.Is(err, ErrNoFormat) || !strings.Contains(err.Error(), "waybill topics create") {
+			if _, err := a.CheckFormat(ctx); !errors.Is(err, kafkaadmin.ErrNoFormat) || !strings.Contains(err.Error(), "waybill topics create") {
 				t.Fatalf("before: got %v, want ErrNoFormat with the next step", err)
 			}
-			want := CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2, "shipping": 0}}
+			want := kafkaadmin.CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2, "shipping": 0}}
 			report, err := a.CreateTopics(ctx, want)
 			must(t, err)
 			if len(report) != int(events.Inboxes)+7+2 {
@@ -92,11 +45,11 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			findings, err := a.CheckTopics(ctx)
 			must(t, err)
 			if len(findings) > 0 {
-				t.Errorf("what was just created is found wanting:\n%s", findingsText(findings))
+				t.Errorf("what was just created is found wanting:\n%s", kafkaadmin.FindingsText(findings))
 			}
 			f, err := a.CheckFormat(ctx)
 			must(t, err)
-			if f != (Format{Version: 1, Partitions: 3}) {
+			if f != (kafkaadmin.Format{Version: 1, Partitions: 3}) {
 				t.Errorf("format %+v", f)
 			}
 			agents, leaderless, err := a.RequestTopics(ctx)
@@ -105,7 +58,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 				t.Errorf("request topics: %v, without a leader %v", agents, leaderless)
 			}
 
-			again, err := a.CreateTopics(ctx, CreateTopicsOptions{Agents: want.Agents})
+			again, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Agents: want.Agents})
 			must(t, err)
 			for _, r := range again {
 				if r.Created {
@@ -115,7 +68,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			if n, err := a.EndOffsets(ctx, testNS.Definitions()); err != nil || n[0] != 1 {
 				t.Errorf("definitions end at %v (%v), want one format record", n, err)
 			}
-			if _, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions, not 4") {
+			if _, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions, not 4") {
 				t.Errorf("another partition count: got %v", err)
 			}
 			r, err := a.CreateRequestTopic(ctx, "late", 5)
@@ -130,7 +83,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	c, cfg := fake(t)
 	a, ctx := openAdmin(t, cfg), bounded(t)
-	_, err := a.CreateTopics(ctx, CreateTopicsOptions{Partitions: 2})
+	_, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 2})
 	must(t, err)
 	must(t, c.DeleteTopic(testNS.Inbox(events.Replies)))
 	if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), "test.replies is missing; run `waybill topics create`") {
@@ -146,7 +99,7 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 		if _, err = a.CheckFormat(ctx); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions, and the namespace's format record says 2", topic, n)) {
 			t.Errorf("%s with another partition count: got %v", topic, err)
 		}
-		if _, err := a.CreateTopics(ctx, CreateTopicsOptions{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions", topic, n)) {
+		if _, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s has %d partitions", topic, n)) {
 			t.Errorf("topics create over it: got %v", err)
 		}
 		remake(topic, 2)
@@ -155,12 +108,12 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 	if _, err = a.CheckFormat(ctx); err != nil {
 		t.Errorf("an inbox with more partitions: got %v", err)
 	}
-	if _, err := a.CreateTopics(ctx, CreateTopicsOptions{}); err != nil {
+	if _, err := a.CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{}); err != nil {
 		t.Errorf("topics create over it: got %v", err)
 	}
 	findings, err := a.CheckTopics(ctx)
 	must(t, err)
-	if text := findingsText(findings); !strings.Contains(text, "test.replies: 10 partitions instead of 2") || !strings.Contains(text, "test.replies: message.timestamp.type is CreateTime") {
+	if text := kafkaadmin.FindingsText(findings); !strings.Contains(text, "test.replies: 10 partitions instead of 2") || !strings.Contains(text, "test.replies: message.timestamp.type is CreateTime") {
 		t.Errorf("findings:\n%s", text)
 	}
 	p := openProducer(t, cfg)
@@ -169,80 +122,8 @@ func TestCheckFormatRefusesTopicsOfAnotherShape(t *testing.T) {
 		t.Errorf("a newer format: got %v", err)
 	}
 	must(t, p.Send(ctx, events.Record{Topic: testNS.Definitions(), Key: []byte("format"), Value: []byte(`nonsense`), Partition: -1}))
-	if _, err := a.CheckFormat(ctx); err == nil || errors.Is(err, ErrNoFormat) {
+	if _, err := a.CheckFormat(ctx); err == nil || errors.Is(err, kafkaadmin.ErrNoFormat) {
 		t.Errorf("a format record that is none: got %v", err)
-	}
-}
-
-// TestCheckTopicsFindsEachWeakness checks that each weakness is found by itself, names its topic and says how to fix
-// it.
-func TestCheckTopicsFindsEachWeakness(t *testing.T) {
-	specs := topicSpecs(testNS, 4, map[string]int32{"payments": 2})
-	sound := func(brokers int) map[string]topicState {
-		state := make(map[string]topicState)
-		for _, s := range specs {
-			settings := maps.Clone(s.settings)
-			settings["min.insync.replicas"] = strconv.Itoa(min(2, brokers))
-			state[s.name] = topicState{s.partitions, min(3, brokers), settings}
-		}
-		return state
-	}
-	for _, brokers := range []int{1, 2, 3, 5} {
-		if fs := checkTopics(specs, sound(brokers), brokers); len(fs) > 0 {
-			t.Errorf("%d brokers, nothing is wrong: %s", brokers, findingsText(fs))
-		}
-	}
-	set := func(k, v string) func(*topicState) { return func(s *topicState) { s.settings[k] = v } }
-	for _, tt := range []struct {
-		topic, want string
-		spoil       func(*topicState)
-	}{
-		{testNS.Inbox(events.Tasks), "3 partitions instead of 4", func(s *topicState) { s.partitions = 3 }},
-		{testNS.Events(), "5 partitions instead of 4", func(s *topicState) { s.partitions = 5 }},
-		{testNS.Requests("payments"), "replication 2 with 3 brokers", func(s *topicState) { s.replication = 2 }},
-		{testNS.Events(), "min.insync.replicas is 1, not 2", set("min.insync.replicas", "1")},
-		{testNS.Alerts(), "message.timestamp.type is CreateTime, not LogAppendTime", set("message.timestamp.type", "CreateTime")},
-		{testNS.Events(), "cleanup.policy is compact, not delete", set("cleanup.policy", "compact")},
-		{testNS.Events(), "cleanup.policy is compact,delete, not delete", set("cleanup.policy", "compact,delete")},
-		{testNS.Snapshots(), "cleanup.policy is delete, not compact", set("cleanup.policy", "delete")},
-		{testNS.Events(), "retention.ms is 1000, not -1: tasks would be lost", set("retention.ms", "1000")},
-		{testNS.Events(), "retention.bytes is 1000, not -1", set("retention.bytes", "1000")},
-		{testNS.Inbox(events.Controls), "retention.ms is 604800000, not -1", set("retention.ms", "604800000")},
-		{testNS.Inbox(events.Recoveries), "retention.bytes is 1000, not -1", set("retention.bytes", "1000")},
-		{testNS.Definitions(), "unclean.leader.election.enable is true, not false", set("unclean.leader.election.enable", "true")},
-		{testNS.Snapshots(), "max.message.bytes is 1000", set("max.message.bytes", "1000")},
-	} {
-		state := sound(3)
-		s := state[tt.topic]
-		tt.spoil(&s)
-		state[tt.topic] = s
-		fs := checkTopics(specs, state, 3)
-		if len(fs) != 1 || fs[0].Topic != tt.topic || !strings.Contains(fs[0].What, tt.want) || fs[0].Fix == "" {
-			t.Errorf("want one finding %q at %s, got:\n%s", tt.want, tt.topic, findingsText(fs))
-		}
-	}
-	state := sound(3)
-	delete(state, testNS.Answers())
-	if fs := checkTopics(specs, state, 3); len(fs) != 1 || fs[0].What != "missing" {
-		t.Errorf("a missing topic: %s", findingsText(fs))
-	}
-}
-
-func TestReplicationFollowsTheBrokers(t *testing.T) {
-	for _, tt := range []struct {
-		asked   int16
-		brokers int
-		want    int16
-		note    bool
-		fails   bool
-	}{
-		{0, 1, 1, true, false}, {0, 2, 2, true, false}, {0, 3, 3, false, false}, {0, 9, 3, false, false},
-		{1, 3, 1, true, false}, {5, 5, 5, false, false}, {4, 3, 0, false, true}, {-1, 3, 0, false, true},
-	} {
-		got, note, err := replicationFor(tt.asked, tt.brokers)
-		if got != tt.want || (note != "") != tt.note || (err != nil) != tt.fails {
-			t.Errorf("replicationFor(%d, %d) = %d, %q, %v", tt.asked, tt.brokers, got, note, err)
-		}
 	}
 }
 
@@ -329,7 +210,7 @@ func TestRefusedPassword(t *testing.T) {
 	})
 	wrong, err := kafka.SASL("PLAIN", "ann", "wrong")
 	must(t, err)
-	if err := openAdmin(t, kafka.Config{Brokers: c.ListenAddrs(), SASL: []sasl.Mechanism{wrong}}).Ping(bounded(t)); !errors.Is(err, ErrLogin) {
+	if err := openAdmin(t, kafka.Config{Brokers: c.ListenAddrs(), SASL: []sasl.Mechanism{wrong}}).Ping(bounded(t)); !errors.Is(err, kafkaadmin.ErrLogin) {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -40,12 +41,10 @@ func ChangeDefinitions(ctx context.Context, c kafka.Config, decide func(all []ev
 		if !fenced {
 			return err
 		}
-		select {
-		case <-time.After(rand.N(wait)):
-			wait = min(2*wait, definitionsRetryMax)
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, rand.N(wait)) != nil {
 			return fmt.Errorf("others change the definitions all the time; try again: %w", err)
 		}
+		wait = min(2*wait, definitionsRetryMax)
 	}
 }
 
@@ -94,9 +93,7 @@ func awaitCommitted(ctx context.Context, admin *Admin, topic string, offset int6
 		if ends[0] > offset {
 			return nil
 		}
-		select {
-		case <-time.After(committedInterval):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, committedInterval) != nil {
 			return fmt.Errorf("the definitions are written; wait until readers get them: %w", ctx.Err())
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
@@ -64,19 +65,11 @@ func (a *Admin) DescribeGroup(ctx context.Context, group string) (GroupState, er
 
 func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupState, err error) {
 	groups, err := a.adm.DescribeGroups(ctx, group)
-	if err == nil {
-		err = groups[group].Err
-	}
-	if err != nil {
-		return state, err
-	}
-	state.State = groups[group].State
-	for _, m := range groups[group].Members {
-		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: make(map[string][]int32)}
-		if m.InstanceID != nil {
-			member.InstanceID = *m.InstanceID
-		}
-		if joined, ok := m.Join.AsConsumer(); ok && groups[group].Protocol == groupmember.ProtocolName {
+	g, err := groupOf(groups, err, group, func(g kadm.DescribedGroup) error { return g.Err })
+	state.State = g.State
+	for _, m := range g.Members {
+		member := newMember(m.MemberID, m.InstanceID, m.ClientID, m.ClientHost, make(map[string][]int32))
+		if joined, ok := m.Join.AsConsumer(); ok && g.Protocol == groupmember.ProtocolName {
 			member.Owner = string(joined.UserData)
 		}
 		if owned, ok := m.Assigned.AsConsumer(); ok {
@@ -86,41 +79,48 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 		}
 		state.Members = append(state.Members, member)
 	}
-	return state, nil
+	return state, err
 }
 
 func (a *Admin) consumerGroup(ctx context.Context, group string) (state GroupState, err error) {
 	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
-	if err == nil {
-		err = groups[group].Err
+	g, err := groupOf(groups, err, group, consumerGroupError)
+	state.State = g.State
+	for _, m := range g.Members {
+		state.Members = append(state.Members, newMember(m.MemberID, m.InstanceID, m.ClientID, m.ClientHost, assignedPartitions(m.Assignment)))
 	}
-	if err != nil {
-		return state, err
-	}
-	state.State = groups[group].State
-	for _, m := range groups[group].Members {
-		member := Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)}
-		if m.InstanceID != nil {
-			member.InstanceID = *m.InstanceID
-		}
-		state.Members = append(state.Members, member)
-	}
-	return state, nil
+	return state, err
 }
+
+func consumerGroupError(g kadm.DescribedConsumerGroup) error { return g.Err }
 
 func (a *Admin) shareGroup(ctx context.Context, group string) (state GroupState, err error) {
 	groups, err := a.adm.DescribeShareGroups(ctx, group)
+	g, err := groupOf(groups, err, group, func(g kadm.DescribedShareGroup) error { return g.Err })
+	state.State = g.GroupState
+	for _, m := range g.Members {
+		state.Members = append(state.Members, newMember(m.MemberID, nil, m.ClientID, m.ClientHost, assignedPartitions(m.Assignment)))
+	}
+	return state, err
+}
+
+// groupOf returns a group from an answer, or why it has none: the error of the request, or the group's own.
+func groupOf[Groups ~map[string]G, G any](groups Groups, err error, group string, ownError func(G) error) (g G, _ error) {
 	if err == nil {
-		err = groups[group].Err
+		err = ownError(groups[group])
 	}
 	if err != nil {
-		return state, err
+		return g, err
 	}
-	state.State = groups[group].GroupState
-	for _, m := range groups[group].Members {
-		state.Members = append(state.Members, Member{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Partitions: assignedPartitions(m.Assignment)})
+	return groups[group], nil
+}
+
+func newMember(id string, instance *string, client, host string, partitions map[string][]int32) Member {
+	m := Member{ID: id, ClientID: client, Host: host, Partitions: partitions}
+	if instance != nil {
+		m.InstanceID = *instance
 	}
-	return state, nil
+	return m
 }
 
 func assignedPartitions(assignment kadm.TopicsSet) map[string][]int32 {
@@ -150,9 +150,7 @@ func (a *Admin) retryCoordinator(ctx context.Context, group string, ask func() e
 		if !away || time.Since(began) > topicVisibleTimeout {
 			return err
 		}
-		select {
-		case <-time.After(topicVisibleEvery):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, topicVisibleEvery) != nil {
 			return errors.Join(err, ctx.Err())
 		}
 	}
@@ -206,15 +204,12 @@ func (a *Admin) GroupLag(ctx context.Context, group string, topics ...string) (m
 
 func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	lags, err := a.adm.Lag(ctx, group)
-	if err == nil {
-		l := lags[group]
-		err = l.Error()
-	}
+	g, err := groupOf(lags, err, group, func(g kadm.DescribedGroupLag) error { return g.Error() })
 	if err != nil {
 		return nil, err
 	}
 	lag := make(map[string]map[int32]int64)
-	for topic, ps := range lags[group].Lag {
+	for topic, ps := range g.Lag {
 		lag[topic] = make(map[int32]int64, len(ps))
 		for p, l := range ps {
 			switch {
@@ -231,9 +226,7 @@ func (a *Admin) classicLag(ctx context.Context, group string) (map[string]map[in
 // consumerLag is GroupLag for a group that brokers assign. The client's own calculation supports only classic groups.
 func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	groups, err := a.adm.DescribeConsumerGroups(ctx, group)
-	if err == nil {
-		err = groups[group].Err
-	}
+	described, err := groupOf(groups, err, group, consumerGroupError)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +234,6 @@ func (a *Admin) consumerLag(ctx context.Context, group string) (map[string]map[i
 	if err != nil {
 		return nil, err
 	}
-	described := groups[group]
 	topics := append(described.SubscribedTopics(), commits.Partitions().Topics()...)
 	slices.Sort(topics)
 	return a.lagBehindEnds(ctx, slices.Compact(topics), func(topic string, p int32) int64 {
@@ -266,18 +258,12 @@ func (a *Admin) CommittedOffsets(ctx context.Context, group string) (commits kad
 
 func (a *Admin) shareLag(ctx context.Context, group string) (map[string]map[int32]int64, error) {
 	groups, err := a.adm.DescribeShareGroupOffsets(ctx, group)
-	if err == nil {
-		err = groups[group].Err
-	}
+	g, err := groupOf(groups, err, group, func(g kadm.DescribedShareGroupOffsets) error { return g.Err })
 	if err != nil {
 		return nil, err
 	}
-	offsets := groups[group].Offsets
-	topics := make([]string, 0, len(offsets))
-	for topic := range offsets {
-		topics = append(topics, topic)
-	}
-	lag, err := a.lagBehindEnds(ctx, topics, func(topic string, p int32) int64 {
+	offsets := g.Offsets
+	lag, err := a.lagBehindEnds(ctx, slices.Collect(maps.Keys(offsets)), func(topic string, p int32) int64 {
 		if o, ok := offsets.Lookup(topic, p); ok && o.Err == nil {
 			return o.StartOffset
 		}

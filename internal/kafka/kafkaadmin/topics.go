@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -270,9 +271,7 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 		if err == nil {
 			return t, nil
 		}
-		select {
-		case <-time.After(topicVisibleEvery):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, topicVisibleEvery) != nil {
 			return t, fmt.Errorf("topic %s was created but can't be used yet; look at the brokers' logs: %w", topic, errors.Join(err, ctx.Err()))
 		}
 	}
@@ -332,12 +331,10 @@ func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) e
 	defer cancel()
 	for {
 		err := do(ctx)
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) {
+		if !kafka.IsTopicMissing(err) {
 			return err
 		}
-		select {
-		case <-time.After(topicVisibleEvery):
-		case <-late.Done():
+		if backoff.Sleep(late, topicVisibleEvery) != nil {
 			return err
 		}
 	}

@@ -22,22 +22,6 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
-func openAdmin(t *testing.T, cfg kafka.Config) *kafkaadmin.Admin {
-	t.Helper()
-	a, err := kafkaadmin.Open(cfg)
-	must(t, err)
-	t.Cleanup(a.Close)
-	return a
-}
-
-func openProducer(t *testing.T, cfg kafka.Config) *kafka.Producer {
-	t.Helper()
-	p, err := kafka.OpenProducer(cfg)
-	must(t, err)
-	t.Cleanup(p.Close)
-	return p
-}
-
 func TestANamespaceIsCreatedCheckedAndRead(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		cfg, ctx := configOf(t, b), bounded(t)
@@ -168,8 +152,8 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 				n++
 			}
 		}
-		if n != 11 {
-			t.Errorf("%q is found at %d topics of 11", want, n)
+		if n != 12 {
+			t.Errorf("%q is found at %d topics of 12", want, n)
 		}
 	}
 }

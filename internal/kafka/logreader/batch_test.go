@@ -272,9 +272,9 @@ func TestChangedBatchIsRefused(t *testing.T) {
 	}
 }
 
-// TestLentRecordsTakeNoMemory checks that a reader with borrowed records reuses its memory and allocates none per
+// TestReusedBuffersTakeNoMemory checks that a reader with borrowed records reuses its memory and allocates none per
 // record.
-func TestLentRecordsTakeNoMemory(t *testing.T) {
+func TestReusedBuffersTakeNoMemory(t *testing.T) {
 	b := testBatch{attributes: uint16(kgo.CodecSnappy), last: 199}
 	for i := range 200 {
 		b.records = append(b.records, testRecord{offset: int32(i), key: []byte("key"), value: bytes.Repeat([]byte("v"), 300),

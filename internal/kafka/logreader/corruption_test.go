@@ -21,13 +21,13 @@ func TestKeysOfACorruptBatch(t *testing.T) {
 		b.attributes = attributeTransactional | uint16(codec)
 		raw, known := b.write(nil), 0
 		if keys, all := keysOf(raw); !all || !slices.Equal(keys, []string{"a", "b/c"}) {
-			t.Fatalf("unharmed: %q, all: %v", keys, all)
+			t.Fatalf("unchanged: %q, all: %v", keys, all)
 		}
 		for i := batchAttributes; i < len(raw); i++ { // the checksum covers the bytes from here on
 			for bit := range 8 {
-				harmed := slices.Clone(raw)
-				harmed[i] ^= 1 << bit
-				keys, all := keysOf(harmed)
+				corrupted := slices.Clone(raw)
+				corrupted[i] ^= 1 << bit
+				keys, all := keysOf(corrupted)
 				if all && (!slices.Contains(keys, "a") || !slices.Contains(keys, "b/c")) {
 					t.Errorf("codec %d: bit %d of byte %d: %q are said to be all", codec, bit, i, keys)
 				}

@@ -52,7 +52,7 @@ func (d *Definitions) run(ctx context.Context, fn func(events.Record)) {
 	defer d.cl.Close()
 	// Offset 0 rather than the listed start: compaction never moves the start. If the topic was trimmed, definitions
 	// are lost, and that must be an error.
-	r := newReader(d.cl, d.topic, 0, 0)
+	r := newReader(d.cl, d.topic, 0, 0, false)
 	r.compacted = true
 	for {
 		batch, err := r.next(ctx)

@@ -9,41 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
-	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
 const testNS = events.Namespace("test.")
-
-func fake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
-	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
-	must(t, err)
-	t.Cleanup(c.Close)
-	return c, kafka.Config{Brokers: c.ListenAddrs(), Namespace: testNS, ClientID: "test"}
-}
-
-func openAdmin(t *testing.T, c kafka.Config) *kafkaadmin.Admin {
-	t.Helper()
-	a, err := kafkaadmin.Open(c)
-	must(t, err)
-	t.Cleanup(a.Close)
-	return a
-}
-
-func openProducer(t *testing.T, c kafka.Config) *kafka.Producer {
-	t.Helper()
-	p, err := kafka.OpenProducer(c)
-	must(t, err)
-	t.Cleanup(p.Close)
-	return p
-}
 
 // TestReadToTheEndPassesWhatHoldsNoRecords checks that a read to the end of a log ends although the log's last offsets
 // hold no records: they are transaction markers, or compaction removed the records.

@@ -10,6 +10,7 @@
 //
 // A type has a file of its name, and more where it does more. What several share:
 //
+//	fetch.go             a request to a leader, and its response, for any of its partitions
 //	reader.go            one partition, record by record, with its exact position
 //	fetcher.go           the same for a follower: all partitions of a leader at once
 //	batch.go             decodes fetch responses, with reused or owned buffers

@@ -3,14 +3,11 @@ package logreader
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -110,7 +107,7 @@ func (r *partitionReader) position() int64 {
 // backOff delays the next request, longer after each failure in a row.
 func (r *partitionReader) backOff(now time.Time) { r.backOffWithin(now, fetchRetryMin, fetchRetryMax) }
 
-// backOffQuarantined delays the next request for records that can't be read (see quarantines).
+// backOffQuarantined delays the next request for records that can't be read (see groupmember.Quarantines).
 func (r *partitionReader) backOffQuarantined(now time.Time) {
 	r.backOffWithin(now, groupmember.QuarantineMin, groupmember.QuarantineMax)
 }
@@ -134,7 +131,7 @@ type leaderResponse struct {
 	of         int32 // the leader's node id
 	questions  []partitionRequest
 	sent, came time.Time
-	response   *kmsg.FetchResponse
+	response   *fetchResponse
 	err        error
 }
 
@@ -198,11 +195,8 @@ func (f *fetcher) send(node int32, wanted []*partitionReader, local func() time.
 	request := f.buildRequest(wanted)
 	f.requests.Go(func() {
 		a.sent = local()
-		response, err := f.client.Broker(int(node)).Request(f.life, request)
-		a.came, a.err = local(), err
-		if err == nil {
-			a.response = response.(*kmsg.FetchResponse)
-		}
+		a.response, a.err = request.send(f.life, f.client, node)
+		a.came = local()
 		select {
 		case f.responses <- a:
 		case <-f.life.Done():
@@ -210,40 +204,18 @@ func (f *fetcher) send(node int32, wanted []*partitionReader, local func() time.
 	})
 }
 
-// fetchRequest returns a request for committed records, without partitions yet. A broker without records answers
-// after wait.
-func fetchRequest(wait time.Duration) *kmsg.FetchRequest {
-	request := kmsg.NewPtrFetchRequest()
-	request.MaxWaitMillis = int32(wait / time.Millisecond)
-	// Only the partitions have byte limits. kfake omits the aborted transactions of a response that reaches the
-	// limit of the whole, and such a limit could starve the last partitions.
-	request.MinBytes, request.MaxBytes = 1, math.MaxInt32
-	request.IsolationLevel, request.SessionEpoch = readCommitted, sessionlessOnly
-	return request
-}
-
 // buildRequest orders the partitions by how often responses passed them over. A leader returns a batch above the
 // partition limit only for the first partition with records. So each partition is first after at most as many
 // responses as there are partitions.
-func (f *fetcher) buildRequest(wanted []*partitionReader) *kmsg.FetchRequest {
+func (f *fetcher) buildRequest(wanted []*partitionReader) *fetchRequest {
 	slices.SortStableFunc(wanted, func(a, b *partitionReader) int { return cmp.Compare(b.passedOver, a.passedOver) })
-	request := fetchRequest(f.wait)
+	request := newFetchRequest(f.wait)
 	for _, r := range wanted {
-		i := slices.IndexFunc(request.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.at.Topic })
-		if i < 0 {
-			i = len(request.Topics)
-			topic := kmsg.NewFetchRequestTopic()
-			topic.Topic, topic.TopicID = r.at.Topic, f.ids[r.at.Topic]
-			request.Topics = append(request.Topics, topic)
-		}
-		topic := &request.Topics[i]
-		p := kmsg.NewFetchRequestTopicPartition()
-		p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.at.Partition, r.batches.position, f.bytes
+		p := request.add(r.at, f.ids[r.at.Topic], r.batches.position, f.bytes)
 		// The epochs of the current leader and of the last record let a leader detect that its log
 		// diverges (KIP-320, and KIP-595, "Fetch").
 		_, p.CurrentLeaderEpoch, _ = f.client.PartitionLeader(r.at.Topic, r.at.Partition)
 		p.LastFetchedEpoch = r.batches.epoch
-		topic.Partitions = append(topic.Partitions, p)
 	}
 	return request
 }
@@ -258,55 +230,28 @@ type partitionResponse struct {
 // handleResponse calls handle for each partition whose last request the response answers.
 func (f *fetcher) handleResponse(a *leaderResponse, handle func(partitionResponse)) {
 	f.leaderOf(a.of).outstanding = false
-	err := a.err
-	if err == nil {
-		err = kerr.ErrorForCode(a.response.ErrorCode)
-	}
 	for _, q := range a.questions {
 		r := q.of
 		if r.requestNumber != q.number || r.leader != a.of {
 			continue // a later request superseded it
 		}
 		r.leader, r.respondedBy, r.sent, r.came = noBroker, a.of, a.sent, a.came
-		p, err := (*kmsg.FetchResponseTopicPartition)(nil), err
+		p, err := (*kmsg.FetchResponseTopicPartition)(nil), a.err
 		if err == nil {
-			p = f.findPartition(a.response, r.at) // a throttled response leaves out all partitions (KIP-219)
-		}
-		if p != nil {
-			err = kerr.ErrorForCode(p.ErrorCode)
+			p, err = a.response.partition(r.at, f.ids[r.at.Topic])
 		}
 		handle(partitionResponse{r, p, err})
 	}
 }
 
-// findPartition returns a partition of a response, nil if it has none.
-func (f *fetcher) findPartition(response *kmsg.FetchResponse, at kafka.TopicPartition) *kmsg.FetchResponseTopicPartition {
-	for i := range response.Topics {
-		t := &response.Topics[i]
-		// Versions from 13 on name topics only by id.
-		if t.Topic != at.Topic && (t.Topic != "" || t.TopicID != f.ids[at.Topic]) {
-			continue
-		}
-		for k := range t.Partitions {
-			if t.Partitions[k].Partition == at.Partition {
-				return &t.Partitions[k]
-			}
-		}
-	}
-	return nil
-}
-
 // retryLater schedules another request for a partition, to its leader at that time. It returns errors that are
 // not retriable.
 func (f *fetcher) retryLater(r *partitionReader, err error, now time.Time) error {
-	ke, fromBroker := errors.AsType[*kerr.Error](err)
-	switch {
-	case errors.Is(err, kgo.ErrClientClosed), fromBroker && !ke.Retriable:
+	if kafka.IsTopicMissing(err) {
+		r.missing++
+	}
+	if kafka.IsFinal(err) || r.missing > fetchMissingTries {
 		return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
-	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		if r.missing++; r.missing > fetchMissingTries {
-			return fmt.Errorf("topic %s partition %d: %w", r.at.Topic, r.at.Partition, err)
-		}
 	}
 	r.backOff(now)
 	f.client.ForceMetadataRefresh()

@@ -17,9 +17,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -131,9 +133,7 @@ func OpenFollower(ctx context.Context, cfg FollowerConfig) (*Follower, error) {
 	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, groupmember.DefaultSessionTimeout)
 	cfg.FetchMaxWait = cmp.Or(cfg.FetchMaxWait, groupmember.DefaultFetchMaxWait)
 	cfg.MaxPollRecords = cmp.Or(cfg.MaxPollRecords, groupmember.DefaultMaxPollRecords)
-	if cfg.Listener == nil {
-		cfg.Listener = &FollowerListener{}
-	}
+	cfg.Listener = listener.Complete(cfg.Listener)
 	if cfg.Group == "" && cfg.Start == nil || len(cfg.Topics) == 0 || cfg.Partitions <= 0 {
 		return nil, fmt.Errorf("%s: needs a group or a Start function, topics (%d) and partitions (%d)", cfg.name(), len(cfg.Topics), cfg.Partitions)
 	}
@@ -187,7 +187,7 @@ func (f *Follower) readAll() {
 		}
 	}
 	f.balancer.OwnAll()
-	if _, err := f.placePartitions(f.life, offsets); err == nil && f.cfg.Listener.Assigned != nil {
+	if _, err := f.placePartitions(f.life, offsets); err == nil {
 		f.cfg.Listener.Assigned(all, nil)
 	}
 }
@@ -283,9 +283,7 @@ func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[i
 // awaitEnds requests the ends of partitions that were unavailable when they were assigned.
 func (f *Follower) awaitEnds(topic string, ps []int32) {
 	for len(ps) > 0 {
-		select {
-		case <-time.After(awaitEndsInterval):
-		case <-f.life.Done():
+		if backoff.Sleep(f.life, awaitEndsInterval) != nil {
 			return
 		}
 		_, ends, _ := f.logBounds(f.life, topic, ps)
@@ -323,7 +321,7 @@ func (f *Follower) startOffset(ctx context.Context, topic string, p int32, commi
 		return start, nil
 	}
 	at := min(max(committed, start), end)
-	if at != committed && f.cfg.Listener.Reset != nil {
+	if at != committed {
 		f.cfg.Listener.Reset(topic, p, committed, at)
 	}
 	return at, nil
@@ -351,10 +349,8 @@ func (f *Follower) logBounds(ctx context.Context, topic string, ps []int32) (sta
 		if err = errors.Join(endErr, startErr); err == nil || try == boundsTries || ctx.Err() != nil {
 			return starts, ends, err
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, boundsRetryInterval) != nil {
 			return starts, ends, ctx.Err()
-		case <-time.After(boundsRetryInterval):
 		}
 	}
 }
@@ -469,7 +465,7 @@ func (f *Follower) Close() { f.closing.Do(f.close) }
 
 func (f *Follower) close() {
 	err := groupmember.CloseClient(f.client, f.cancelLife, groupmember.Membership{Group: f.cfg.Group, Instance: f.cfg.InstanceID, LeavesOnClose: f.cfg.LeaveOnClose})
-	if err != nil && f.cfg.Listener.LeaveFailed != nil {
+	if err != nil {
 		f.cfg.Listener.LeaveFailed(err)
 	}
 	f.assignAll.Wait()

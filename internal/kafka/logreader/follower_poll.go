@@ -205,7 +205,7 @@ func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) e
 // readFailed reports that no broker answers.
 func (f *Follower) readFailed(err error) {
 	_, answered := errors.AsType[*kerr.Error](err)
-	if answered || f.cfg.Listener.ReadFailed == nil || time.Since(f.readFailedAt) < readFailedInterval {
+	if answered || time.Since(f.readFailedAt) < readFailedInterval {
 		return
 	}
 	f.readFailedAt = time.Now()
@@ -298,9 +298,7 @@ func (f *Follower) collectPartition(r *partitionReader) {
 	err := r.readMore()
 	if err != nil {
 		r.backOffQuarantined(time.Now())
-		if f.cfg.Listener.Corrupt != nil {
-			f.cfg.Listener.Corrupt(r.at.Topic, r.at.Partition, err)
-		}
+		f.cfg.Listener.Corrupt(r.at.Topic, r.at.Partition, err)
 	} else {
 		r.resetBackoff()
 	}

@@ -144,9 +144,9 @@ func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
 	}
 }
 
-// TestFollowerIsToldWhereLogsPart checks a response with a diverging epoch: the leader's log differs from the one that
+// TestFollowerEndsAtADivergingEpoch checks a response with a diverging epoch: the leader's log differs from the one that
 // was read from an offset on. The follower ends, because records after that offset are lost.
-func TestFollowerIsToldWhereLogsPart(t *testing.T) {
+func TestFollowerEndsAtADivergingEpoch(t *testing.T) {
 	s := embedded(t)
 	kafkatest.Submit(t, s.Outside(t), s.numbered(1, 0, 4)...)
 	s.Fake.ControlKey(int16(kmsg.Fetch), func(k kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive,staticcheck // kfake's signature

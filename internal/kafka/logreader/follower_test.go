@@ -63,7 +63,7 @@ func caughtUp(f *logreader.Follower, topic string, n int) bool {
 	return true
 }
 
-func TestFollowerBeginsWhereItIsToldAndKnowsWhenItCaughtUp(t *testing.T) {
+func TestFollowerStartsAtGivenOffsetsAndKnowsWhenItCaughtUp(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		s.Transact(t, 0, kgo.TryCommit, "a", "b", "c") // 0 1 2, marker 3
 		s.Transact(t, 0, kgo.TryAbort, "never")        // 4, marker 5: the log ends here

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
@@ -29,8 +30,6 @@ const (
 	// emptyFetchesMax fetches without a record, below the last stable offset, mean that compaction left
 	// nothing there.
 	emptyFetchesMax = 3
-	readCommitted   = 1  // the isolation level in a fetch request
-	sessionlessOnly = -1 // the epoch that asks for no fetch session
 )
 
 // reader reads committed records of one partition in order and knows its exact position. A consumer client
@@ -38,11 +37,9 @@ const (
 // whether it has reached the end, and a caller that waits for the record before the end could wait forever.
 // Not for concurrent use.
 type reader struct {
-	cl        *kgo.Client
-	adm       *kadm.Client
-	topic     string
-	partition int32
-	bytesMax  int32 // bound of a fetch
+	cl       *kgo.Client
+	at       kafka.TopicPartition
+	bytesMax int32 // bound of a fetch
 	// compacted: compaction may have removed records. empty counts the last fetches without records below the
 	// last stable offset.
 	compacted bool
@@ -66,16 +63,10 @@ type reader struct {
 	corrupt int // number of consecutive calls that found corruption
 }
 
-func newReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	return &reader{cl: cl, adm: kadm.NewClient(cl), topic: topic, partition: partition, bytesMax: readerMaxBytes, batches: newBatchReader(topic, partition, from, false)}
-}
-
-// newReusingReader is newReader with reused buffers: the records that next returns, with keys, values and
+// newReader returns a reader that begins at an offset. With reuse, the records that next returns, with keys, values and
 // headers, are valid until its next call.
-func newReusingReader(cl *kgo.Client, topic string, partition int32, from int64) *reader {
-	r := newReader(cl, topic, partition, from)
-	r.batches = newBatchReader(topic, partition, from, true)
-	return r
+func newReader(cl *kgo.Client, topic string, partition int32, from int64, reuse bool) *reader {
+	return &reader{cl: cl, at: kafka.TopicPartition{Topic: topic, Partition: partition}, bytesMax: readerMaxBytes, batches: newBatchReader(topic, partition, from, reuse)}
 }
 
 // position is the next offset to read.
@@ -106,7 +97,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 			r.tell(d)
 		}
 	}
-	err = fmt.Errorf("read %s/%d at %d: %w", r.topic, r.partition, r.position(), err)
+	err = fmt.Errorf("read %s/%d at %d: %w", r.at.Topic, r.at.Partition, r.position(), err)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		r.missing++
 	}
@@ -117,12 +108,7 @@ func (r *reader) next(ctx context.Context) ([]events.Record, error) {
 		return nil, err
 	}
 	r.lastErr, r.leaderKnown = err, false
-	select {
-	case <-time.After(readerBackoff):
-		return nil, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return nil, backoff.Sleep(ctx, readerBackoff)
 }
 
 // skipBatch continues after a corrupt batch if tell is set; otherwise it returns the error.
@@ -161,19 +147,16 @@ func (r *reader) fetch(ctx context.Context) error {
 	if err := r.findLeader(ctx); err != nil {
 		return err
 	}
-	req := fetchRequest(readerMaxWait)
-	part := kmsg.NewFetchRequestTopicPartition()
-	part.Partition, part.FetchOffset, part.PartitionMaxBytes = r.partition, r.position(), r.bytesMax
-	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic, topic.TopicID = r.topic, r.topicID
-	topic.Partitions = append(topic.Partitions, part)
-	req.Topics = append(req.Topics, topic)
-
-	resp, err := r.cl.Broker(int(r.leader)).Request(ctx, req)
+	request := newFetchRequest(readerMaxWait)
+	request.add(r.at, r.topicID, r.position(), r.bytesMax)
+	response, err := request.send(ctx, r.cl, r.leader)
 	if err != nil {
 		return err
 	}
-	fetched, err := r.checkResponse(resp.(*kmsg.FetchResponse))
+	fetched, err := response.partition(r.at, r.topicID)
+	if err == nil {
+		err = r.checkResponse(fetched, time.Duration(response.ThrottleMillis)*time.Millisecond)
+	}
 	if err != nil {
 		return err
 	}
@@ -195,31 +178,24 @@ func (e *noDataError) Error() string {
 	return "the broker " + e.why
 }
 
-// checkResponse returns the partition of a response. Apache Kafka answers a throttled client without an error and
-// leaves out all partitions (KIP-219). A reader that took this for the end of the log would skip all events of
-// the partition.
-func (r *reader) checkResponse(answer *kmsg.FetchResponse) (*kmsg.FetchResponseTopicPartition, error) {
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return nil, err
-	}
-	pause := time.Duration(answer.ThrottleMillis) * time.Millisecond
-	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 || answer.Topics[0].Partitions[0].Partition != r.partition {
-		return nil, &noDataError{"left the partition out of its answer", pause}
-	}
-	p := &answer.Topics[0].Partitions[0]
-	err := kerr.ErrorForCode(p.ErrorCode)
+// checkResponse returns an error if a response without records may not be taken for the end of the log. p is nil if it
+// left the partition out: Apache Kafka answers a throttled client without an error and without any partition (KIP-219).
+// A reader that took this for the end of the log would skip all events of the partition.
+func (r *reader) checkResponse(p *kmsg.FetchResponseTopicPartition, pause time.Duration) error {
 	switch {
-	case err != nil || len(p.RecordBatches) > 0:
+	case p == nil:
+		return &noDataError{"left the partition out of its answer", pause}
+	case len(p.RecordBatches) > 0:
 	case pause > 0:
-		err = &noDataError{"gave no records", pause}
+		return &noDataError{"gave no records", pause}
 	case p.PreferredReadReplica >= 0:
-		err = &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
+		return &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
 	case p.LastStableOffset < r.position():
 		// A new leader may not know the high watermark yet, and reports no error. Until it does it refuses only
 		// ListOffsets (KIP-207).
-		err = &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
+		return &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
 	}
-	return p, err
+	return nil
 }
 
 // skipEmpty checks a response without records. Transaction markers and aborted records do arrive as batches. So if
@@ -229,7 +205,7 @@ func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
 		r.empty = 0
 	case !r.compacted:
-		return &CorruptError{Topic: r.topic, Partition: r.partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
+		return &CorruptError{Topic: r.at.Topic, Partition: r.at.Partition, Offset: r.position(), Next: p.LastStableOffset, Gone: true}
 	default:
 		if r.empty++; r.empty == emptyFetchesMax {
 			r.seek(p.LastStableOffset)
@@ -244,15 +220,15 @@ func (r *reader) findLeader(ctx context.Context) error {
 	if r.leaderKnown {
 		return nil
 	}
-	meta, err := kafka.Metadata(ctx, r.adm, r.topic)
+	meta, err := kafka.Metadata(ctx, kadm.NewClient(r.cl), r.at.Topic)
 	if err != nil {
 		return err
 	}
-	t := meta.Topics[r.topic]
+	t := meta.Topics[r.at.Topic]
 	if t.Err != nil {
 		return t.Err
 	}
-	p, ok := t.Partitions[r.partition]
+	p, ok := t.Partitions[r.at.Partition]
 	switch {
 	case !ok:
 		return kerr.UnknownTopicOrPartition
@@ -269,7 +245,7 @@ func (r *reader) findLeader(ctx context.Context) error {
 // each partition of ends those in [start, end). An error of fn ends the read.
 func ReadCompacted(ctx context.Context, cl *kgo.Client, topic string, starts, ends map[int32]int64, fn func(events.Record) error) error {
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
-		r := newReader(cl, topic, p, starts[p])
+		r := newReader(cl, topic, p, starts[p], false)
 		r.compacted = true
 		for r.position() < ends[p] {
 			batch, err := r.next(ctx)

@@ -15,8 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -75,7 +77,7 @@ type RestoreListener struct {
 // client.
 type Restorer struct {
 	cfg      kafka.Config
-	listener RestoreListener
+	listener *RestoreListener
 	readOnly bool
 	client   *kgo.Client
 	admin    *kadm.Client
@@ -93,17 +95,13 @@ type producer struct {
 	epoch int16
 }
 
-// OpenRestorer returns a Restorer. It connects when it is first used. The listener may be nil.
-func OpenRestorer(cfg kafka.Config, listener *RestoreListener) (*Restorer, error) {
+// OpenRestorer returns a Restorer. It connects when it is first used. The listener and its fields may be nil.
+func OpenRestorer(cfg kafka.Config, l *RestoreListener) (*Restorer, error) {
 	client, err := kgo.NewClient(append(cfg.ClientOptions(), kgo.MetadataMinAge(groupmember.MetadataAgeMin))...)
 	if err != nil {
 		return nil, fmt.Errorf("restorer: client: %w", err)
 	}
-	r := &Restorer{cfg: cfg, client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, orphaned: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}
-	if listener != nil {
-		r.listener = *listener
-	}
-	return r, nil
+	return &Restorer{cfg: cfg, listener: listener.Complete(l), client: client, admin: kadm.NewClient(client), fenced: map[producer]time.Time{}, orphaned: map[producer]time.Time{}, fencing: make(chan struct{}, 1)}, nil
 }
 
 // OpenReadOnlyRestorer is OpenRestorer for callers that take over no partition. Its reads fence no transaction. They
@@ -139,11 +137,11 @@ func (r *Restorer) EndOffsets(ctx context.Context, topic string) (map[int32]int6
 // Read waits for unavailable partitions. If from is not in the log, the error is an *OffsetRangeError. An error
 // of fn ends the read and is returned wrapped.
 func (r *Restorer) Read(ctx context.Context, topic string, p int32, from int64, fn func([]events.Record) error) (next int64, err error) {
-	return r.read(ctx, newReusingReader(r.client, topic, p, from), fn)
+	return r.read(ctx, newReader(r.client, topic, p, from, true), fn)
 }
 
 func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record) error) (next int64, err error) {
-	topic, p, from := in.topic, in.partition, in.position()
+	topic, p, from := in.at.Topic, in.at.Partition, in.position()
 	in.tell = r.listener.Corrupt
 	start, end, err := r.awaitBounds(ctx, topic, p, from)
 	if err != nil {
@@ -171,7 +169,7 @@ func (r *Restorer) read(ctx context.Context, in *reader, fn func([]events.Record
 func (r *Restorer) ReadLast(ctx context.Context, topic string, p int32, n int64, fn func([]events.Record) error) (all bool, err error) {
 	start, end, err := r.awaitBounds(ctx, topic, p, 0)
 	if err == nil {
-		_, err = r.read(ctx, newReader(r.client, topic, p, max(start, end-n)), fn)
+		_, err = r.read(ctx, newReader(r.client, topic, p, max(start, end-n), false), fn)
 	}
 	for _, gone := range []error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
 		if errors.Is(err, gone) {
@@ -201,14 +199,11 @@ func (r *Restorer) awaitBounds(ctx context.Context, topic string, p int32, from 
 		case err == nil, kafka.IsFinal(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 			return start, end, err
 		}
-		if r.listener.Progress != nil && time.Since(toldAt) >= progressInterval {
+		if time.Since(toldAt) >= progressInterval {
 			toldAt = time.Now()
 			r.listener.Progress(topic, p, from, from+1, err) // the end isn't known; from+1 shows that records are left
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(readerBackoff):
-		}
+		_ = backoff.Sleep(ctx, readerBackoff)
 	}
 }
 
@@ -252,7 +247,7 @@ type partitionScan struct {
 }
 
 func (r *Restorer) newScan(in *reader, end int64, fn func([]events.Record) error) *partitionScan {
-	in.compacted = kafka.IsCompacted(r.cfg.Namespace, in.topic)
+	in.compacted = kafka.IsCompacted(r.cfg.Namespace, in.at.Topic)
 	return &partitionScan{r: r, reader: in, end: end, fn: fn}
 }
 
@@ -274,7 +269,7 @@ func (s *partitionScan) run(ctx context.Context, held func(context.Context) (giv
 		}
 		if len(records) > 0 {
 			if err := s.fn(records); err != nil {
-				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.topic, s.reader.partition, s.reader.position(), err)
+				return fmt.Errorf("take the records of %s/%d below %d: %w", s.reader.at.Topic, s.reader.at.Partition, s.reader.position(), err)
 			}
 		}
 	}
@@ -287,7 +282,7 @@ func (s *partitionScan) reportProgress(trouble error) {
 		return
 	}
 	s.reportedAt = time.Now()
-	s.progress(s.reader.topic, s.reader.partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
+	s.progress(s.reader.at.Topic, s.reader.at.Partition, s.reader.position(), max(s.end, s.reader.position()), trouble)
 }
 
 // rangeError adds the bounds of the log to an OFFSET_OUT_OF_RANGE error.
@@ -295,11 +290,11 @@ func (s *partitionScan) rangeError(ctx context.Context, err error) error {
 	if !errors.Is(err, kerr.OffsetOutOfRange) {
 		return err
 	}
-	start, end, boundsErr := s.r.bounds(ctx, s.reader.topic, s.reader.partition)
+	start, end, boundsErr := s.r.bounds(ctx, s.reader.at.Topic, s.reader.at.Partition)
 	if boundsErr != nil {
 		return errors.Join(err, boundsErr)
 	}
-	return &OffsetRangeError{Topic: s.reader.topic, Partition: s.reader.partition, Offset: s.reader.position(), Start: start, End: end}
+	return &OffsetRangeError{Topic: s.reader.at.Topic, Partition: s.reader.at.Partition, Offset: s.reader.position(), Start: start, End: end}
 }
 
 // skipTrimmed moves the read past records that were trimmed before it reached them, and reports whether it did.
@@ -321,12 +316,12 @@ func (s *partitionScan) awaitStable(ctx context.Context, held func(context.Conte
 	again := time.NewTicker(stableInterval)
 	defer again.Stop()
 	for {
-		stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+		stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.at.Topic, s.reader.at.Partition)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case err != nil && kafka.IsFinal(err):
-			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
+			return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.at.Topic, s.reader.at.Partition, err)
 		case err == nil:
 			if s.stable = stable; s.reader.position() < stable {
 				return false, nil
@@ -378,10 +373,7 @@ type Range struct {
 }
 
 func (in *Range) reader(cl *kgo.Client, topic string, p int32, from int64) *reader {
-	r := newReader(cl, topic, p, from)
-	if in.ReuseBuffers {
-		r = newReusingReader(cl, topic, p, from)
-	}
+	r := newReader(cl, topic, p, from, in.ReuseBuffers)
 	r.strict, r.tell = true, in.Corrupt
 	return r
 }

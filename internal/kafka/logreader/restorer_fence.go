@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
@@ -56,10 +57,10 @@ func (e *HangingError) Abort() string {
 // dead or has lost the partition. Other transactions are left to the broker's timeout. tell is false if the same was
 // just reported.
 func (r *Restorer) endBlocking(ctx context.Context, topic string, p int32, stable, end int64, tell bool) {
-	if tell && r.listener.Blocked != nil {
+	if tell {
 		r.listener.Blocked(topic, p, stable, end)
 	}
-	if err := r.fenceOpen(ctx, topic, p, end); err != nil && tell && r.listener.NotFenced != nil {
+	if err := r.fenceOpen(ctx, topic, p, end); err != nil && tell {
 		r.listener.NotFenced(topic, p, err)
 	}
 }
@@ -133,9 +134,7 @@ func (r *Restorer) fenceOnce(ctx context.Context, id string, who producer) (befo
 		return 0, err
 	}
 	r.fenced[who] = time.Now()
-	if r.listener.Fenced != nil {
-		r.listener.Fenced(id)
-	}
+	r.listener.Fenced(id)
 	return 0, nil
 }
 
@@ -182,10 +181,8 @@ func (r *Restorer) fence(ctx context.Context, id string) error {
 			return err
 		}
 		// The rollback has begun; it is finished when the error ends.
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, kafka.TransactionBackoff) != nil {
 			return fmt.Errorf("rollback not finished within %v: %w", fenceWaitMax, err)
-		case <-time.After(kafka.TransactionBackoff):
 		}
 	}
 }

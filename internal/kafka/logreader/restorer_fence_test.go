@@ -14,10 +14,10 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// TestAHangingTransactionIsTold checks a hanging transaction: it is open in a partition, although its coordinator has
+// TestAHangingTransactionIsReported checks a hanging transaction: it is open in a partition, although its coordinator has
 // ended it. Apache Kafka can leave one when a single node is killed. The read reports it once, with the command that
 // aborts it. The current producer with that transactional id isn't fenced.
-func TestAHangingTransactionIsTold(t *testing.T) {
+func TestAHangingTransactionIsReported(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
 	t.Parallel()
 	t.Run("its id was fenced", func(t *testing.T) {

@@ -46,7 +46,7 @@ func (r *Restorer) ReadAt(ctx context.Context, topic string, p int32, offsets []
 func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []int64, corrupt func(*CorruptError), went func(on bool, trouble error)) ([]events.Record, error) {
 	offsets = slices.Clone(offsets)
 	slices.Sort(offsets)
-	rd := newReader(r.client, topic, p, 0)
+	rd := newReader(r.client, topic, p, 0, false)
 	rd.bytesMax, rd.strict, rd.tell = readAtBytes, true, corrupt
 	s := r.newScan(rd, 0, nil)
 	var found []events.Record
@@ -77,12 +77,12 @@ func (r *Restorer) readAt(ctx context.Context, topic string, p int32, offsets []
 // atCommittedEnd reports whether the reader is at or past the last stable offset. A fetch doesn't show it: a broker
 // that has just become leader may return a lower one. ListOffsets then returns an error (KIP-207).
 func (s *partitionScan) atCommittedEnd(ctx context.Context) (bool, error) {
-	stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.topic, s.reader.partition)
+	stable, err := listOffset(ctx, s.r.admin.ListCommittedOffsets, s.reader.at.Topic, s.reader.at.Partition)
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil && kafka.IsFinal(err):
-		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.topic, s.reader.partition, err)
+		return false, fmt.Errorf("stable offset of topic %s partition %d: %w", s.reader.at.Topic, s.reader.at.Partition, err)
 	}
 	return err == nil && s.reader.position() >= stable, nil
 }

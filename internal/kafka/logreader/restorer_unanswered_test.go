@@ -148,9 +148,9 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 	}
 }
 
-// TestAHoleIsTold checks that a log without records below its last stable offset is reported as corrupt and not
+// TestAHoleInALogIsReported checks that a log without records below its last stable offset is reported as corrupt and not
 // skipped, if nothing may have deleted them.
-func TestAHoleIsTold(t *testing.T) {
+func TestAHoleInALogIsReported(t *testing.T) {
 	s := embedded(t)
 	s.Transact(t, 0, kgo.TryCommit, "a", "b")
 	left := &atomic.Int32{}

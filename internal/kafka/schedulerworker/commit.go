@@ -131,9 +131,7 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 	now := time.Now()
 	l.lastCommit.Store(l.sinceOpened(now))
 	l.waiting.Store(0)
-	if l.cfg.Listener.Committed != nil {
-		l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
-	}
+	l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
 	l.resetPolled()
 	return true, nil
 }
@@ -209,9 +207,7 @@ func (l *Worker) rollBack(ctx context.Context, why string) error {
 }
 
 func (l *Worker) onAborted(why string) {
-	if l.cfg.Listener.Aborted != nil {
-		l.cfg.Listener.Aborted(l.polled, why)
-	}
+	l.cfg.Listener.Aborted(l.polled, why)
 	l.resetPolled()
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 )
 
@@ -59,9 +60,7 @@ func (l *Worker) unfenced(err error) error {
 		case since.IsZero() && time.Since(began) > duplicateWithin:
 			return err
 		}
-		select {
-		case <-time.After(duplicateEvery):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, duplicateEvery) != nil {
 			return err
 		}
 	}

@@ -67,10 +67,10 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 	}
 }
 
-// TestWorkerThatJoinsAnewIsNotItsOwnDuplicate checks a worker that joins its group again under its instance id, after
+// TestWorkerThatRejoinsIsNotItsOwnDuplicate checks a worker that joins its group again under its instance id, after
 // it was frozen. The id then belongs to its own new member. Until it gets the response, its heartbeats fail as those of
 // an older duplicate would. It must not report a duplicate.
-func TestWorkerThatJoinsAnewIsNotItsOwnDuplicate(t *testing.T) {
+func TestWorkerThatRejoinsIsNotItsOwnDuplicate(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
 		cfg.InstanceID = string(s.NS) + "a"

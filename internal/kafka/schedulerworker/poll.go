@@ -69,9 +69,7 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 func (l *Worker) quarantine(found []groupmember.UnreadablePartition, now time.Time) {
 	for _, x := range found {
 		l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Pause(g, x.At, now) })
-		if l.cfg.Listener.Corrupt != nil {
-			l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
-		}
+		l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
 	}
 }
 

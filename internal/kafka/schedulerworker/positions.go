@@ -152,9 +152,7 @@ func (l *Worker) positionFault(at groupmember.Position, fault groupmember.Positi
 			return
 		}
 	}
-	if f := l.cfg.Listener.Position; f != nil {
-		f(at, fault)
-	}
+	l.cfg.Listener.Position(at, fault)
 }
 
 // isCutOff reports whether an inbox is paused because its log ends below its position.
@@ -343,9 +341,7 @@ func (l *Worker) isRewound(p int32) bool {
 // truncation point. If the log starts at or above the position, or its bounds are unknown, no such record is known: the
 // next Poll fails, and a new client continues.
 func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
-	if f := l.cfg.Listener.DataLost; f != nil {
-		f(lost)
-	}
+	l.cfg.Listener.DataLost(lost)
 	at := kafka.TopicPartition{Topic: lost.Topic, Partition: lost.Partition}
 	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
 	found := groupmember.Position{Topic: lost.Topic, Partition: lost.Partition, Offset: lost.ConsumedTo, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}

@@ -14,6 +14,8 @@ const (
 	testOpenFor = time.Minute
 )
 
+var must = kafkatest.Must
+
 // site adds what this package's tests open to a kafkatest.Site.
 type site struct{ *kafkatest.Site }
 
@@ -42,13 +44,6 @@ func (s *site) restorer(t testing.TB, l *logreader.RestoreListener) *logreader.R
 	}
 	t.Cleanup(r.Close)
 	return r
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func yes() bool { return true }

@@ -96,7 +96,7 @@ func (l *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[str
 		l.pendingOffsets.mu.Lock()
 		l.pendingOffsets.stable = true
 		l.pendingOffsets.mu.Unlock()
-	} else if bounded.Err() != nil && ctx.Err() == nil && l.cfg.Listener.OffsetsUnstable != nil {
+	} else if bounded.Err() != nil && ctx.Err() == nil {
 		l.cfg.Listener.OffsetsUnstable(slices.Sorted(maps.Keys(open)))
 	}
 }

@@ -51,9 +51,9 @@ func TestOpeningAWorkerEndsWhatItLeftOpen(t *testing.T) {
 	})
 }
 
-// TestOffsetsThatAreHeldBackAreTold checks that a worker with another owner waits for the broker to abort the dead
+// TestUnstableOffsetsAreReported checks that a worker with another owner waits for the broker to abort the dead
 // worker's transaction, and reports the unstable offsets.
-func TestOffsetsThatAreHeldBackAreTold(t *testing.T) {
+func TestUnstableOffsetsAreReported(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		thaw := s.dieCommitting(t)
 

@@ -17,9 +17,9 @@ import (
 // recreatedTopics bounds the time until a client can write to a recreated topic.
 const recreatedTopics = 20 * time.Second
 
-// TestWorkerWritesToATopicThatIsMadeAnew deletes and recreates an agent's topic while a worker writes to it. Meanwhile
+// TestWorkerWritesToARecreatedTopic deletes and recreates an agent's topic while a worker writes to it. Meanwhile
 // only the topic's requests are refused. Afterwards they are written again, each once.
-func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
+func TestWorkerWritesToARecreatedTopic(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		cl, topic := s.Outside(t), s.NS.Requests("a")
 		l := openWorker(t, s.worker("one"))
@@ -76,9 +76,9 @@ func TestWorkerWritesToATopicThatIsMadeAnew(t *testing.T) {
 	})
 }
 
-// TestProducerWritesToATopicThatIsMadeAnew deletes and recreates a topic that a producer writes to, such as that of a
+// TestProducerWritesToARecreatedTopic deletes and recreates a topic that a producer writes to, such as that of a
 // reply_to. Writes fail meanwhile, and then go to the new topic. Writes to other topics are not affected.
-func TestProducerWritesToATopicThatIsMadeAnew(t *testing.T) {
+func TestProducerWritesToARecreatedTopic(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const topic, other = "remade", "beside"
 		topics := []string{string(s.NS) + topic, string(s.NS) + other}

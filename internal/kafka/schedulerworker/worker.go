@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
+	"github.com/waybill-run/waybill/internal/listener"
 )
 
 const (
@@ -103,9 +104,7 @@ func (c *Config) validate() error {
 	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, groupmember.DefaultTransactionTimeout)
 	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, groupmember.DefaultFetchMaxWait)
 	c.MaxPollRecords = cmp.Or(c.MaxPollRecords, groupmember.DefaultMaxPollRecords)
-	if c.Listener == nil {
-		c.Listener = &Listener{}
-	}
+	c.Listener = listener.Complete(c.Listener)
 	if c.Group == "" {
 		faults = append(faults, errors.New("no consumer group"))
 	}
@@ -387,7 +386,7 @@ func (l *Worker) Close() {
 		l.inCommit.Unlock()
 	}
 	err := groupmember.CloseClient(l.session.Client(), l.cancelLife, groupmember.Membership{Group: l.cfg.Group, Instance: l.cfg.InstanceID, LeavesOnClose: l.cfg.LeaveOnClose})
-	if err != nil && l.cfg.Listener.LeaveFailed != nil {
+	if err != nil {
 		l.cfg.Listener.LeaveFailed(err)
 	}
 }

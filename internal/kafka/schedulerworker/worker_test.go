@@ -181,11 +181,11 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 		polled("nothing resumed", 0, func(events.Record) bool { return false })
 		l.Pause(inboxgate.AllPartitions, s.Inboxes[3], inboxgate.PausedForAdmission, time.Time{})
 		l.Resume(5, inboxgate.PausedForRestore)
-		polled("5 resumed, tasks paused", 3, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.Inboxes[3] })
+		polled("5 resumed, tasks paused", 4, func(r events.Record) bool { return r.Partition == 5 && r.Topic != s.Inboxes[3] })
 		l.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, s.Inboxes[3])
 		l.Resume(6, inboxgate.PausedForRestore)
-		// The four records of 6 and the task of 5.
-		got := polled("5 and 6 resumed", 5, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.Inboxes[3] })
+		// The five records of 6 and the task of 5.
+		got := polled("5 and 6 resumed", 6, func(r events.Record) bool { return r.Partition == 6 || r.Partition == 5 && r.Topic == s.Inboxes[3] })
 		commit(t, l, len(got), s.Reflect(got))
 		l.Resume(99, inboxgate.PausedForRestore) // not assigned
 
@@ -196,12 +196,12 @@ func TestWorkerPausesWhatMayNotAct(t *testing.T) {
 		got = polled("one inbox of 7 resumed", 1, of7(s.Inboxes[1]))
 		commit(t, l, len(got), s.Reflect(got))
 		l.Resume(7, inboxgate.PausedForRestore)
-		polled("7 resumed", 3, of7(s.Inboxes[0], s.Inboxes[2], s.Inboxes[3]))
+		polled("7 resumed", 4, of7(s.Inboxes[0], s.Inboxes[2], s.Inboxes[3], s.Inboxes[4]))
 		l.Pause(7, s.Inboxes[0], inboxgate.PausedForRetry, time.Time{})
 		if err := l.Abort(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		polled("given back while one inbox of 7 is paused", 2, of7(s.Inboxes[2], s.Inboxes[3]))
+		polled("given back while one inbox of 7 is paused", 3, of7(s.Inboxes[2], s.Inboxes[3], s.Inboxes[4]))
 		l.Resume(7, inboxgate.PausedForRetry)
 		polled("resumed again", 1, of7(s.Inboxes[0]))
 	})

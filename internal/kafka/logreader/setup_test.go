@@ -1,0 +1,14 @@
+package logreader_test
+
+import "github.com/waybill-run/waybill/internal/kafkatest"
+
+var (
+	must         = kafkatest.Must
+	bounded      = kafkatest.Bounded
+	configOf     = kafkatest.ConfigOf
+	fake         = kafkatest.Fake
+	openAdmin    = kafkatest.OpenAdmin
+	openProducer = kafkatest.OpenProducer
+)
+
+func yes() bool { return true }
