@@ -97,8 +97,13 @@ func (w *scenario) checkBegins(f *events.AttemptStarted) events.TaskState {
 		w.failf("a second check of attempt %d of step %q", own, f.Step)
 	}
 	w.checkAbout(f.Step, f.Kind)
-	if w.fold.State == events.StateUndoing {
+	s := w.fold.Steps[w.index(f.Step)]
+	switch {
+	case w.fold.State == events.StateUndoing:
 		return events.StateUndoing
+	case s.State == events.StepError: // being caught
+		w.catchesError(f.Step, s.Error)
+		w.counts["checks of errors to catch"]++
 	}
 	return events.StateProcessing
 }
@@ -111,7 +116,7 @@ func (w *scenario) checked(e *events.Event, f *events.CheckCompleted) {
 	x := w.effects[f.Step]
 	switch f.Became {
 	case events.BecameCompleted:
-		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq}
+		*x = effect{completed: true, startedAt: x.startedAt, completedAt: e.Seq, catching: x.catching}
 	case events.BecameNone:
 		x.unknown = false
 	case events.BecameUnknown:

@@ -116,7 +116,7 @@ var mustHappen = []string{"replies doubled", "replies late", "replies lost", "re
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
 	"errors caught", "errors caught after an undo", "errors caught during a hold", "undos of errors to catch, taken over",
-	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "calls repeated", "checks: completed", "checks: none", "checks: unknown", "checks without an answer", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
+	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "ignored: progress_of_check", "calls repeated", "checks: completed", "checks: none", "checks: unknown", "checks without an answer", "checks of errors to catch", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
 func checkCoverage(t *testing.T, counts map[string]int) {
 	for _, what := range mustHappen {
