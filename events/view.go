@@ -51,8 +51,12 @@ type StepView struct {
 
 // CheckView is the last check of a StepView.
 type CheckView struct {
-	UndoView
-	Became Became `json:"became,omitempty" jsonschema:"What became of the step's last attempt, according to the last check that ended: completed, none or unknown. Absent: no check has ended."`
+	State        StepState `json:"state" jsonschema:"The state of the check."`
+	Attempt      int       `json:"attempt" jsonschema:"The number of the last attempt to check the step."`
+	FailureCount int       `json:"failure_count" jsonschema:"The number of failed and expired attempts of the last check."`
+	CompleteBy   *string   `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
+	Error        *Error    `json:"error" jsonschema:"Why the last attempt failed, or why its answer can't be used. null: it didn't fail."`
+	Became       Became    `json:"became,omitempty" jsonschema:"What became of the step's last attempt, according to the last check that ended: completed, none or unknown. Absent: no check has ended."`
 }
 
 // UndoView is the undo of a StepView.
@@ -105,17 +109,12 @@ func (t *Task) stepView(i int) StepView {
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error, Progress: s.Progress, ProgressAt: InstantText(s.ProgressAt),
 	}
 	if u := s.Undo; u != nil {
-		undo := undoView(u)
-		v.Undo = &undo
+		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error, u.Progress, InstantText(u.ProgressAt)}
 	}
 	if c := s.Check; c != nil {
-		v.Check = &CheckView{undoView(c), s.Became}
+		v.Check = &CheckView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error, s.Became}
 	}
 	return v
-}
-
-func undoView(r *Run) UndoView {
-	return UndoView{r.State, r.Attempt, r.FailureCount, InstantText(r.CompleteBy), r.Error, r.Progress, InstantText(r.ProgressAt)}
 }
 
 // InstantText returns an instant by TimeLayout for JSON; nil (null) for the zero time.
