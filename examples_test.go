@@ -234,8 +234,11 @@ func testKcat(t *testing.T, s *system) {
 		}
 		shell(strings.ReplaceAll(answer, "K5QW2MZT7C4NAXJ6RB3LDY5GHE", token[1]))
 		processed(t, c, a.id, `{"charge":"ch_1"}`)
-		if said := shell(replies); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed") {
-			t.Errorf("the reply isn't shown:\n%s", said)
+		said := ""
+		for deadline := time.Now().Add(patient); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed"); said = shell(replies) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the reply isn't shown:\n%s", said)
+			}
 		}
 		if forwarded := s.forwarded(t, a.id); forwarded != a.forward {
 			t.Errorf("the reply to %s was forwarded: %v, want %v", a.id, forwarded, a.forward)

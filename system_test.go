@@ -22,7 +22,7 @@ import (
 )
 
 // patient bounds the waits of tests of the whole system.
-const patient = 60 * time.Second
+const patient = 3 * time.Minute
 
 // system is Waybill in separate processes.
 type system struct {

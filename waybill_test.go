@@ -56,7 +56,7 @@ func TestConfigTakesAPropertiesFile(t *testing.T) {
 
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	nothing := agent.HandlerFunc(func(context.Context, agent.Request) (any, error) { return nil, nil })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	nobody := waybill.Config{Brokers: []string{"127.0.0.1:1"}}
 	if _, err := waybill.Open(ctx, nobody); !errors.Is(err, waybill.ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") {

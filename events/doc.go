@@ -92,6 +92,17 @@
 //	ended           failed waiting -> pending
 //	revived         pending failed error -> pending
 //
+// Checks of steps:
+//
+//	started         (nothing) completed error cancelled failed waiting -> running
+//	completed       running -> completed
+//	failed          (nothing) completed error cancelled waiting failed running -> failed
+//	expired         running -> failed
+//	waiting         failed -> waiting
+//	rejected        running -> error
+//	errored         (nothing) completed error cancelled running failed waiting -> error
+//	ended           failed waiting -> cancelled
+//
 // Operator's commands, by the state of the task:
 //
 //	pending              cancel undo

@@ -15,7 +15,7 @@ import (
 // half a memtable immediately. With the offset in a batch of its own, a crash then would make the view fold events
 // twice, or never.
 func TestOffsetAndDataAreInOneBatch(t *testing.T) {
-	const patience = 30 * time.Second
+	const patience = 3 * time.Minute
 	const seed = 1 // enough of its tasks are open after 200 events
 	h := newHistory(seed)
 	h.input = 20_000

@@ -36,6 +36,7 @@ type Filter struct {
 	Agent        string             // an agent that has an attempt now
 	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
 	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
+	IDPrefix     string             // the id begins with it; the list is then in the order of ids (list_ids.go); empty: any
 }
 
 // Page is a part of a list.
@@ -48,8 +49,8 @@ type Page struct {
 }
 
 // List returns up to limit tasks (at most MaxPageTasks) of some partitions that match the filter
-// and come after a place in the list, the newest submission first. It reads what was saved, on one
-// snapshot, and may be called from several goroutines.
+// and come after a place in the list, the newest submission first, or by id with an IDPrefix. It reads
+// what was saved, on one snapshot, and may be called from several goroutines.
 func (s *Store) List(ctx context.Context, partitions []int32, f Filter, after Cursor, limit int) (Page, error) {
 	return s.list(ctx, partitions, &f, after, limit, max(partitionLooksMin, MaxLooked/max(1, len(partitions))))
 }
@@ -75,6 +76,9 @@ func (s *Store) list(ctx context.Context, partitions []int32, f *Filter, after C
 
 // from returns the first place after a cursor that the list may have.
 func (f *Filter) from(after Cursor) Cursor {
+	if f.IDPrefix != "" {
+		return f.fromID(after)
+	}
 	first := Cursor{Submitted: math.MaxInt64}
 	if !f.Until.IsZero() {
 		first.Submitted = ceilMillis(f.Until) - 1
@@ -149,7 +153,7 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
 			h.exhausted = true
 		}
-		if !l.f.Since.IsZero() {
+		if l.f.IDPrefix == "" && !l.f.Since.IsZero() {
 			h.tasks.oldest = ceilMillis(l.f.Since)
 		}
 	}
@@ -159,6 +163,11 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 // openIterators opens the iterators whose intersection is the list of a partition.
 func (l *lister) openIterators(h *head) {
 	f := l.f
+	if f.IDPrefix != "" {
+		h.tasks.of = append(h.tasks.of, h.rowIterator(f.IDPrefix))
+		h.looksLeft += openLooks
+		return
+	}
 	add := func(open func(facet) indexIterator, fs ...facet) {
 		u := unionIterator{}
 		for _, f := range fs {
@@ -245,6 +254,9 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 
 // matches checks the conditions that aren't in the index.
 func (f *Filter) matches(s *events.Summary) bool {
+	if f.IDPrefix != "" && !f.matchesRow(s) {
+		return false
+	}
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
 }
 
@@ -284,7 +296,7 @@ func (l *lister) page(ctx context.Context, page *Page, limit int) error {
 			return nil
 		}
 		if bytes += first.bytes; n == limit || n > 0 && bytes > MaxPageBytes {
-			next := cursorOf(&page.Tasks[n-1])
+			next := l.f.cursorOf(&page.Tasks[n-1])
 			page.Next = &next
 			return nil
 		}

@@ -47,6 +47,9 @@ func listed(all map[string]*events.Summary, f projections.Filter) []*events.Summ
 		}
 	}
 	slices.SortFunc(got, func(a, b *events.Summary) int {
+		if f.IDPrefix != "" {
+			return cmp.Compare(a.ID, b.ID)
+		}
 		return cmp.Or(b.SubmittedAt.Compare(a.SubmittedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return got
@@ -58,7 +61,7 @@ func matches(s *events.Summary, f *projections.Filter) bool {
 			return false
 		}
 	}
-	return (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
+	return strings.HasPrefix(s.ID, f.IDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
 		(f.Workflow == "" || s.Workflow == f.Workflow && (f.Version == 0 || s.Version == f.Version)) &&
 		(f.StepInError == "" || slices.Contains(s.InError(), f.StepInError)) &&
 		(f.Agent == "" || slices.Contains(s.WaitingFor(), f.Agent)) &&
@@ -73,7 +76,7 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 	}
 	one := func() *events.Summary { return all[rnd.IntN(len(all))] }
 	for range rnd.IntN(4) {
-		switch rnd.IntN(8) {
+		switch rnd.IntN(9) {
 		case 0:
 			for range 1 + rnd.IntN(3) {
 				f.States = append(f.States, events.TaskStates[rnd.IntN(len(events.TaskStates))])
@@ -89,6 +92,9 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 		case 5:
 			f.Agent = testPlan.Steps[rnd.IntN(3)].ID[:1]
 		case 6:
+			id := []rune(one().ID)
+			f.IDPrefix = string(id[:1+rnd.IntN(len(id))])
+		case 7:
 			f.Since, f.Until = one().SubmittedAt.Add(time.Duration(rnd.IntN(3))*400*time.Microsecond), one().SubmittedAt.Add(time.Duration(rnd.IntN(3))*400*time.Microsecond)
 			if rnd.IntN(2) == 0 {
 				f.Since = time.Time{}

@@ -182,8 +182,8 @@ func (s *site) await(so func() bool) {
 		case <-arrived:
 		case <-s.t.Context().Done():
 			s.t.Fatal("it never came about")
-		case <-time.After(10 * time.Second):
-			s.t.Fatal("it didn't come about within 10 s")
+		case <-time.After(3 * time.Minute):
+			s.t.Fatal("it didn't come about within 3 minutes")
 		}
 	}
 }

@@ -480,7 +480,7 @@ func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.Undo != nil && s.Undo.State == events.StepCompleted {
+		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.State == events.StepCaught || s.Undo != nil && s.Undo.State == events.StepCompleted {
 			continue
 		}
 		var at uint64

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -62,15 +61,12 @@ func (d *decider) checkSignal(s *events.Signal) *events.Unusable {
 	switch {
 	case t == nil:
 		return &events.Unusable{Reason: events.ReasonUnknownTask, Detail: "no task " + quoted(s.Task) + " is known here"}
-	case !t.TakesSignals():
-		return &events.Unusable{Reason: events.ReasonTaskEnded, Detail: "task " + quoted(t.ID) + " is " + string(t.State) + ", and takes no signals"}
-	case t.HasSignal(s.Name, s.ID):
+	case t.TakesSignals() && t.HasSignal(s.Name, s.ID):
 		d.Ignored = IgnoredDuplicate
 		return nil
-	case !t.AwaitsSignal(s.Name):
-		return &events.Unusable{Reason: events.ReasonNotAwaited, Detail: "no step of task " + quoted(t.ID) + " waits, or will wait, for the signal " + quoted(s.Name)}
-	case len(t.Signals) >= events.MaxKeptSignals:
-		return &events.Unusable{Reason: events.ReasonTooManySignals, Detail: fmt.Sprintf("task %s keeps %d signals already", quoted(t.ID), len(t.Signals))}
+	}
+	if u := SignalRefusal(s.Name, t); u != nil {
+		return u
 	}
 	// A step that takes the signal holds its data, name and sender as the task does.
 	if n, total := len(s.Data), d.derived.taskBytes(t)+len(s.Data)+len(s.Name)+len(s.ID)+len(s.By)+len(s.Claimed); total > MaxTaskBytes {

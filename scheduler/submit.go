@@ -144,76 +144,37 @@ func (d *decider) handleControl(x *events.Control) {
 			return
 		}
 	}
-	if why := whyRefused(x, t); why != "" {
+	if why := Refusal(x, t); why != "" {
 		d.answerControl(x, 0, why)
 		return
 	}
 	seq := t.Seq + 1
-	var why string
 	switch x.Command {
 	case events.Cancel:
-		why = d.cancelTask(x)
+		d.cancelTask(x)
 	case events.UndoTask:
-		why = d.undoTask(x)
+		if why := d.undoTask(x); why != "" {
+			d.answerControl(x, 0, why)
+			return
+		}
 	case events.Resubmit:
-		why = d.resubmitTask(x)
+		d.resumeTask(x.By)
 	case events.Release:
-		why = d.releaseStep(x)
+		d.releaseStep(x)
 	}
 	if d.needHistory {
-		return
-	}
-	if why != "" {
-		d.answerControl(x, 0, why)
 		return
 	}
 	d.answerControl(x, seq, "")
 }
 
-// whyRefused returns why the task's state doesn't allow a command; empty: it does.
-func whyRefused(x *events.Control, t *events.Task) (why string) {
-	switch {
-	case !events.Allowed(x.Command, t) && undoHeld(t):
-		return undoHeldReason
-	case !events.Allowed(x.Command, t):
-		return fmt.Sprintf("%s: task %q is %s", x.Command, x.Task, t.State)
-	case x.Command == events.UndoTask && t.State == events.StateProcessed && !x.Processed:
-		return fmt.Sprintf("undo: task %q is processed; to undo what it did, say that the task is processed (--processed)", x.Task)
-	}
-	return ""
-}
-
-// undoHeld reports whether a task is held during its undo.
-func undoHeld(t *events.Task) bool { return t.State == events.StateError && t.Ending != "" }
-
-// undoHeldReason refuses a second undo.
-const undoHeldReason = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
-
-func (d *decider) cancelTask(x *events.Control) (why string) {
+func (d *decider) cancelTask(x *events.Control) {
 	if undoHeld(d.Task) {
-		if !x.Keep {
-			return undoHeldReason
-		}
 		d.emit(&events.TaskCancelled{By: x.By}, time.Time{}, nil)
-		return ""
+		return
 	}
 	d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateCancelled, Keep: x.Keep, Error: &events.Error{Code: events.CodeCancelled, Message: x.Why}}, time.Time{}, nil)
 	d.advance()
-	return ""
-}
-
-func (d *decider) resubmitTask(x *events.Control) (why string) {
-	if x.Step != "" {
-		i, ok := d.Task.Plan.Step(x.Step)
-		if !ok {
-			return "there is no step " + quoted(x.Step)
-		}
-		if s := d.Task.Steps[i].State; s != events.StepError {
-			return fmt.Sprintf("step %q is %s, not in error", x.Step, s)
-		}
-	}
-	d.resumeTask(x.By)
-	return ""
 }
 
 // resumeTask ends a hold. A task that isn't being undone gets a new complete-by.
@@ -238,38 +199,14 @@ func stillHeld(t *events.Task) bool {
 	return false
 }
 
-func (d *decider) releaseStep(x *events.Control) (why string) {
-	t := d.Task
-	i, ok := t.Plan.Step(x.Step)
-	if !ok {
-		return "there is no step " + quoted(x.Step)
-	}
-	s := t.Steps[i]
-	caught := t.BeingCaught(i) && s.Undo.State == events.StepError
-	switch {
-	case caught && x.As == events.StepCompleted:
-		return "its undo is in error, and its own error can be caught then; release the step as undone, or resubmit it"
-	case t.Ending == "" && x.As == events.StepUndone && !caught:
-		return "the task isn't being undone; release the step as completed, or undo the task"
-	case t.Ending != "" && x.As == events.StepCompleted:
-		return "the task is being undone; release the step as undone"
-	case t.Ending != "" && (s.Undo == nil || s.Undo.State != events.StepError):
-		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
-	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
-		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
-	case s.IsChecking():
-		return fmt.Sprintf("step %q is being checked; release it after the answer", x.Step)
-	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
-		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
-	}
-	err := s.Error
+func (d *decider) releaseStep(x *events.Control) {
+	i, _ := d.Task.Plan.Step(x.Step) // Refusal has found it
+	caught, err := heldCatch(d.Task, i), d.Task.Steps[i].Error
 	d.emit(&events.RunReleased{By: x.By, Step: x.Step, As: x.As, Output: x.Output}, time.Time{}, nil)
 	if caught {
 		d.emitCaught(i, err)
 	}
-	if stillHeld(d.Task) {
-		return ""
+	if !stillHeld(d.Task) {
+		d.resumeTask(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
 	}
-	d.resumeTask(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
-	return ""
 }

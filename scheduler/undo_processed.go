@@ -48,6 +48,11 @@ func (d *decider) wholeTask() (stored []byte, why string) {
 		}
 		t = h.Task
 	}
+	return reopenedForm(t)
+}
+
+// reopenedForm returns the stored form of a processed task, for the event that undoes it, or why it doesn't fit in.
+func reopenedForm(t *events.Task) (stored []byte, why string) {
 	stored = t.Encode()
 	if n := len(stored); n > MaxReopenedBytes {
 		return nil, fmt.Sprintf("undo: task %q is processed, and with its history the event would have %d bytes; at most %d", t.ID, n, MaxReopenedBytes)

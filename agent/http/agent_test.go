@@ -290,7 +290,7 @@ func TestSlowAnswerEndsAtItsBound(t *testing.T) {
 	for _, path := range []string{"/headers", "/body"} {
 		began := time.Now()
 		_, f := handle(t, newAgent(t, Config{URL: s.URL + path, Timeout: 100 * time.Millisecond}), testRequest())
-		if class(f) != "again" || time.Since(began) > 10*time.Second {
+		if class(f) != "again" || time.Since(began) > time.Minute {
 			t.Errorf("%s, timeout: %s after %v", path, class(f), time.Since(began))
 		}
 		r := testRequest()

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -25,8 +26,9 @@ type apiFlags struct {
 	url, tokenFile string
 }
 
-func (a *apiFlags) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
+func (a *apiFlags) flags(cmd *cobra.Command) { markConnection(cmd, a.define) }
+
+func (a *apiFlags) define(f *pflag.FlagSet) {
 	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log is read; off: the log is read")
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
@@ -31,8 +32,9 @@ type connection struct {
 	passFile   string
 }
 
-func (c *connection) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
+func (c *connection) flags(cmd *cobra.Command) { markConnection(cmd, c.define) }
+
+func (c *connection) define(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.brokers, "brokers", nil, "Kafka brokers, host:port, comma-separated or repeated (default "+defaultBroker+")")
 	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, consumer groups and transactional ids")
 	f.StringVar(&c.config, "config", "", "YAML file of settings; its keys are flag names")

@@ -145,20 +145,20 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown command %q; `waybill --help` lists them", args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applySettings(cmd) },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; `%s --help` lists the flags", flagFault(err), cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(printUsage)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(newDemo(), newUp(), newScheduler(), newSupervisor(), newAgent(), newConsole(), newTopics(), newVersion())
 	addTools(root)
+	groupCommands(root)
 	decimalFlags(root)
 	return root
 }

@@ -66,6 +66,18 @@ func isTerminal(w io.Writer) bool {
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
+// terminalWidth returns the columns of a terminal; 0: the output is none, or its width isn't known.
+func terminalWidth(w io.Writer) int {
+	if !isTerminal(w) {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
 func clearLine(w io.Writer) string {
 	if isTerminal(w) {
 		return "\r\x1b[K"

@@ -44,7 +44,7 @@ func reference(t *testing.T, name, want string) {
 func documented(cmd *cobra.Command, fn func(*cobra.Command)) {
 	fn(cmd)
 	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() && c.Name() != "completion" {
+		if c.IsAvailableCommand() && c.Name() != "completion" && !isAlias(c) {
 			documented(c, fn)
 		}
 	}
@@ -91,6 +91,9 @@ func commandSection(b *strings.Builder, c *cobra.Command) {
 		return
 	}
 	fmt.Fprintf(b, "\n```\n%s\n```\n", c.UseLine())
+	if alias := aliasOf(c); alias != "" {
+		fmt.Fprintf(b, "\nAlso: `%s`.\n", alias)
+	}
 	if c.Example != "" {
 		fmt.Fprintf(b, "\n```sh\n%s\n```\n", unindented(c.Example))
 	}

@@ -168,7 +168,7 @@ func exitCodeOf(ts *testscript.TestScript, args []string) int {
 // cmdEventually retries a command until it ends with a code: eventually 0 waybill ... It is for effects of other
 // processes.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
-	const within = 30 * time.Second
+	const within = 3 * time.Minute
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: eventually N command args...")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -166,8 +167,8 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*logclient.Submissio
 	if len(unknown) == 0 {
 		return nil
 	}
-	return exit(exitRefused, "nothing was submitted: there is no workflow %s; `waybill workflow list` lists the existing ones, `waybill workflow apply` adds one, --no-check submits anyway",
-		strings.Join(unknown, ", "))
+	return exit(exitRefused, "nothing was submitted: there is no workflow %s%s; `waybill workflow list` lists the existing ones, `waybill workflow apply` adds one, --no-check submits anyway",
+		strings.Join(unknown, ", "), meantWorkflows(unknown, slices.Sorted(maps.Keys(names))))
 }
 
 // submissions reads and checks the submissions.

@@ -115,7 +115,7 @@ func (s *system) lone(name string, node int32) (others, its []string) {
 }
 
 // answeredMost is how long the console may take to refuse a request. It waits up to 5 s for the brokers.
-const answeredMost = 15 * time.Second
+const answeredMost = time.Minute
 
 // saysWhoIsMissing asks a console for a task that it has indexed and whose partition has lost its only node. It retries
 // until the cluster has detected the failure.

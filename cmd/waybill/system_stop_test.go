@@ -19,7 +19,7 @@ import (
 // askProbe requests a readiness probe. The status is 0 if nothing listens.
 func askProbe(t *testing.T, url string) (status int, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -21,8 +21,10 @@ import (
 const tableLimit = 50
 
 func newTask() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, wait for and cancel tasks"}
-	cmd.AddCommand(newTaskList(), newTaskGet(), newTaskWhy(), newTaskWait(), newCancel())
+	cmd := &cobra.Command{Use: "task", Short: "List, show, explain, wait for and command tasks"}
+	for _, c := range taskCommands {
+		cmd.AddCommand(c.build(!c.belowTask))
+	}
 	return cmd
 }
 
@@ -92,14 +94,17 @@ type taskGetOptions struct {
 func newTaskGet() *cobra.Command {
 	var o taskGetOptions
 	cmd := &cobra.Command{
-		Use:   "get ID",
-		Short: "Show a task: state, steps, input and output",
+		Use:   "get ID...",
+		Short: "Show tasks: state, steps, input and output",
 		Long: `Show a task: its state, its steps with attempts and failures, its input and output. A console answers if
-one runs. Otherwise the task's partition of the log is indexed for this query.`,
+one runs. Otherwise the task's partition of the log is indexed for this query.
+
+Several ids are shown one after the other; -o json prints them as an array. If one isn't found, the others are
+shown, and the exit code is 3.`,
 		Example: `  waybill task get order-7
-  waybill task get order-7 -o json`,
-		Args: arguments("a task's id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args, o.printTaskOf) },
+  waybill task get order-7 order-8 -o json`,
+		Args: severalArguments("a task's id"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.runEach(cmd, args) },
 	}
 	o.flags(cmd)
 	return cmd
@@ -123,12 +128,50 @@ func (o *taskGetOptions) run(cmd *cobra.Command, args []string, ask func(cmd *co
 	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error { return ask(cmd, c, id) })
 }
 
-func (o *taskGetOptions) printTaskOf(cmd *cobra.Command, c *apiClient, id string) error {
-	v, err := c.Task(cmd.Context(), id)
+// runEach prints several tasks.
+func (o *taskGetOptions) runEach(cmd *cobra.Command, args []string) error {
+	if err := o.output.check(); err != nil {
+		return err
+	}
+	ids, err := idArguments(args)
 	if err != nil {
 		return err
 	}
-	return o.printTask(cmd, v)
+	return o.query(cmd, &o.tool, indexTasks(ids), func(c *apiClient) error {
+		var found []consoleapi.Task
+		missing, err := eachTask(ids, func(id string) error {
+			v, err := c.Task(cmd.Context(), id)
+			if err == nil {
+				found = append(found, v)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return cmp.Or(o.printEach(cmd, found, len(ids) > 1), missing)
+	})
+}
+
+// printEach prints tasks. several are printed as an array of JSON.
+func (o *taskGetOptions) printEach(cmd *cobra.Command, found []consoleapi.Task, several bool) error {
+	if several && o.format == formatJSON {
+		warnConsoleTasks(cmd.ErrOrStderr(), found...)
+		views := make([]events.TaskView, len(found))
+		for i := range found {
+			views[i] = found[i].TaskView
+		}
+		return encode(cmd.OutOrStdout(), views, "  ")
+	}
+	for i := range found {
+		if i > 0 && o.format == formatTable {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if err := o.printTask(cmd, found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printTask prints a task as a console returned it.

@@ -22,12 +22,14 @@ type taskListOptions struct {
 	sinceFlag
 	limit
 	queryFlags
+	idPrefix string
 	states   []string
 	workflow string
 	labels   labels
 	inError  string
 	agent    string
 	within   time.Duration
+	count    bool
 }
 
 func newTaskList() *cobra.Command {
@@ -36,7 +38,8 @@ func newTaskList() *cobra.Command {
 		Use:   "list",
 		Short: "List tasks, newest first",
 		Long: `List tasks, newest first. The flags select tasks by state, workflow, label, agent and time. As json and
-jsonl each task is shown whole.
+jsonl each task is shown whole. With --id-prefix they are in the order of ids. --count shows how many tasks
+match, by state.
 
 A console answers if one runs. Otherwise the log is indexed for this query, or the file of --file. With
 --data-dir the index stays, and the next query reads only new events.
@@ -45,7 +48,9 @@ A task with an event that can't be read because of corruption on a broker's disk
 exit code is then 7, and likewise if a partition can't be read.`,
 		Example: `  waybill task list --state held
   waybill task list --workflow order --since 1h --limit 10
-  waybill task list --label region=eu -o jsonl`,
+  waybill task list --label region=eu -o jsonl
+  waybill task list --id-prefix order-17
+  waybill task list --workflow order --count`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTaskList(cmd, &o) },
 	}
@@ -55,13 +60,15 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	o.queryFlags.flags(cmd)
 	o.fileFlag(cmd)
 	f := cmd.Flags()
+	f.StringVar(&o.idPrefix, "id-prefix", "", "only tasks whose id begins with this, in the order of ids")
 	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is the state error of JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
 	f.StringVar(&o.agent, "agent", "", "only tasks with an attempt at this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open tasks whose complete-by is within this time, or past")
-	commandLineOnly(f, "state", "workflow", "label", "step-in-error", "agent", "due-within")
+	f.BoolVar(&o.count, "count", false, "show the number of matching tasks by state, instead of the tasks")
+	commandLineOnly(f, "id-prefix", "count", "state", "workflow", "label", "step-in-error", "agent", "due-within")
 	return cmd
 }
 
@@ -76,7 +83,12 @@ func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.ask(cmd, c, from) })
+	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error {
+		if o.count {
+			return o.askCounts(cmd, c, from)
+		}
+		return o.ask(cmd, c, from)
+	})
 }
 
 func (o *taskListOptions) check() error {
@@ -90,11 +102,24 @@ func (o *taskListOptions) check() error {
 	if o.within < 0 {
 		return usage("--due-within %s: a positive duration", o.within)
 	}
+	if o.count && o.max != limitNotGiven {
+		return usage("--count counts all tasks that match: omit --limit")
+	}
+	if err := events.CheckTaskID(o.idPrefix); o.idPrefix != "" && err != nil {
+		return usage("--id-prefix: %v", err)
+	}
 	return o.limit.check(&o.output)
 }
 
-// mayShow reports whether a task may be in the list, by values which a task never changes.
-func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
+// mayShow reports whether a task may be in the list, by values which a task never changes. t is nil if only its id is
+// known.
+func (o *taskListOptions) mayShow(id string, t *events.Task, from time.Time) bool {
+	if !strings.HasPrefix(id, o.idPrefix) {
+		return false
+	}
+	if t == nil {
+		return true
+	}
 	name, version, _ := strings.Cut(o.workflow, "/")
 	switch {
 	case t.SubmittedAt.Before(from):
@@ -112,7 +137,7 @@ func (o *taskListOptions) mayShow(t *events.Task, from time.Time) bool {
 
 // filter returns the filter for a console.
 func (o *taskListOptions) filter(from time.Time) *consoleapi.Filter {
-	return &consoleapi.Filter{States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, Agent: o.agent, Since: from, DueWithin: o.within}
+	return &consoleapi.Filter{IDPrefix: o.idPrefix, States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, Agent: o.agent, Since: from, DueWithin: o.within}
 }
 
 // ask prints the list that a console returns.
@@ -122,7 +147,11 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		return err
 	}
 	if more {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, the newest; --limit 0 shows all\n", len(list))
+		order := "the newest"
+		if o.idPrefix != "" {
+			order = "the first by id"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, %s; --limit 0 shows all\n", len(list), order)
 	}
 	if o.format == formatTable {
 		warnStopped(cmd.ErrOrStderr(), list)
@@ -144,7 +173,7 @@ func (o *taskListOptions) list(cmd *cobra.Command, c *apiClient, from time.Time)
 	if err != nil {
 		return nil, false, nil, err
 	}
-	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(_ string, t *events.Task) bool { return t == nil || o.mayShow(t, from) })
+	left, err := c.findLeftOut(cmd.Context(), cmd.ErrOrStderr(), func(id string, t *events.Task) bool { return o.mayShow(id, t, from) })
 	if err != nil {
 		return nil, false, nil, err
 	}

@@ -24,7 +24,7 @@ type timelineOptions struct {
 func newTimeline() *cobra.Command {
 	var o timelineOptions
 	cmd := &cobra.Command{
-		Use:   "timeline ID",
+		Use:   "timeline ID...",
 		Short: "Show every event of a task, in the order of the log",
 		Long: `Show every event of a task, in the order of the log, with partition and offset. Use it to see what happened
 and when.
@@ -35,10 +35,14 @@ agent that replied.
 
 A record of the task that is not a valid event is shown with type 'unreadable', with a note that says why; so is
 one that can't be read because of corruption on a broker's disk. Other lines are not affected. --follow
-continues with new events until the task has ended or is held.`,
+continues with new events until the task has ended or is held.
+
+Several ids are shown one after the other. With -o json they are an array with the members task and lines, and
+with -o jsonl each line names its task. If one isn't found, the others are shown, and the exit code is 3.`,
 		Example: `  waybill timeline order-7
+  waybill timeline order-7 order-8
   waybill timeline order-7 --follow`,
-		Args: arguments("a task's id"),
+		Args: severalArguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
@@ -58,19 +62,37 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 	case o.follow && o.file != "":
 		return usage("--follow and --file can't be combined: a file doesn't grow")
 	}
-	id, err := idArgument(args)
-	if err != nil {
+	ids, err := idArguments(args)
+	switch {
+	case err != nil:
 		return err
+	case o.follow && len(ids) > 1:
+		return usage("--follow follows one task; %d ids are given", len(ids))
 	}
-	return o.query(cmd, &o.tool, indexTask(id), func(c *apiClient) error {
-		t := &timeline{options: o, id: id, note: cmd.ErrOrStderr()}
+	return o.query(cmd, &o.tool, indexTasks(ids), func(c *apiClient) error {
+		if len(ids) > 1 {
+			return askTimelines(cmd, c, o, ids)
+		}
+		t := &timeline{options: o, id: ids[0], note: cmd.ErrOrStderr()}
 		return t.ask(cmd, c)
 	})
 }
 
 // ask prints the timeline that a console returns, and follows it.
 func (t *timeline) ask(cmd *cobra.Command, c *apiClient) error {
-	answer, err := c.Timeline(cmd.Context(), t.id)
+	if err := t.read(cmd.Context(), c); err != nil {
+		return err
+	}
+	if err := t.show(cmd.OutOrStdout()); err != nil || !t.options.follow {
+		return err
+	}
+	c.discovered = false // no other source may begin again
+	return t.follow(cmd.Context(), c, t.lines[len(t.lines)-1].offset(), cmd.OutOrStdout())
+}
+
+// read adds the lines of the timeline that a console returns.
+func (t *timeline) read(ctx context.Context, c *apiClient) error {
+	answer, err := c.Timeline(ctx, t.id)
 	if err != nil {
 		return err
 	}
@@ -87,11 +109,7 @@ func (t *timeline) ask(cmd *cobra.Command, c *apiClient) error {
 	for i := range lines {
 		t.addLine(lines[i])
 	}
-	if err := t.show(cmd.OutOrStdout()); err != nil || !t.options.follow {
-		return err
-	}
-	c.discovered = false // no other source may begin again
-	return t.follow(cmd.Context(), c, lines[len(lines)-1].offset(), cmd.OutOrStdout())
+	return nil
 }
 
 // follow prints the events after an offset, until the task has ended or is held.

@@ -9,10 +9,14 @@ import (
 
 // addTools adds the verbs for submitters and operators.
 func addTools(root *cobra.Command) {
-	root.AddCommand(newSubmit(), newTask(), newTimeline(), newReplay(), newExport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newResubmit(), newUndo(), newRelease(), newSignal(), newWorkflow(), newBench())
+	root.AddCommand(newSubmit(), newTask(), newReplay(), newExport(), newVerify(), newAlerts(), newTop(), newDoctor(), newDeadletters(), newWorkflow(), newBench())
+	for _, c := range taskCommands {
+		root.AddCommand(c.build(c.belowTask))
+	}
 	root.InitDefaultCompletionCmd()
 	usageArguments(root)
 	completeValues(root)
+	completeNames(root)
 }
 
 // usageArguments makes every fault of arguments a usage error, in every command. A command that only groups
@@ -26,7 +30,7 @@ func usageArguments(cmd *cobra.Command) {
 			if len(args) == 0 {
 				return nil
 			}
-			return usage("unknown command %q of `%s`; `%s --help` lists them", args[0], cmd.CommandPath(), cmd.CommandPath())
+			return unknownCommand(cmd, args[0])
 		}
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return
@@ -47,6 +51,16 @@ func usageArguments(cmd *cobra.Command) {
 
 // noArguments refuses arguments.
 func noArguments(cmd *cobra.Command, args []string) error { return arguments()(cmd, args) }
+
+// severalArguments requires one argument of a name, or more.
+func severalArguments(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return arguments(name)(cmd, args)
+		}
+		return nil
+	}
+}
 
 // arguments requires one argument for each name.
 func arguments(names ...string) cobra.PositionalArgs {

@@ -258,7 +258,7 @@ func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Defi
 	}
 	switch d := registry.Find(list, what); {
 	case d == nil:
-		return nil, exit(exitNotFound, "no file and no workflow %q; `waybill workflow list` shows those in the log", what)
+		return nil, exit(exitNotFound, "no file and no workflow %q%s; `waybill workflow list` shows those in the log", what, meantDefinitions(what, list))
 	case d.Definition == nil:
 		return nil, fmt.Errorf("%s can't be used: %s", d.Key(), d.Fault)
 	default:

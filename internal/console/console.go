@@ -1,9 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -30,6 +32,8 @@ type Config struct {
 	LoopbackOperator bool
 	// TrustedOrigins are the origins (scheme://host[:port]) of proxies whose pages may send POST requests.
 	TrustedOrigins []string
+	// File is the exported file that Log reads; empty: Log is a log. Nobody can write to a file.
+	File string
 	// Denied receives failed authentications; may be nil. It is called concurrently.
 	Denied func(Denial)
 	// Clock is the clock of this machine; nil: time.Now.
@@ -186,12 +190,24 @@ type call struct {
 	readingTopic bool // it holds a topicReadSlots slot until it is answered
 }
 
+// readOnly returns why nobody can write; empty: the role of a caller decides.
+func (c *Console) readOnly() string {
+	switch {
+	case c.cfg.File != "":
+		return fmt.Sprintf("this console is read-only: it serves the file %s", consoleapi.Printable(c.cfg.File))
+	case c.cfg.Tokens == nil && !c.cfg.LoopbackOperator:
+		return "this console is read-only: it runs without --tokens and without --allow-loopback-operator"
+	}
+	return ""
+}
+
 // roleError says which role a caller lacks.
 func (c *Console) roleError(who caller, role Role) error {
-	if c.cfg.Tokens == nil {
-		return forbidden("this console is read-only: it runs without --tokens and without --allow-loopback-operator")
-	}
-	return forbidden("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
+	return forbidden("%s", cmp.Or(c.readOnly(), lacksRole(who, role)))
+}
+
+func lacksRole(who caller, role Role) string {
+	return fmt.Sprintf("%s is a %s; this needs a token of the role %s", who.name, who.role, role)
 }
 
 // write writes an answer. A client that receives it too slowly is cut off (timeouts.write).

@@ -18,7 +18,7 @@ const (
 )
 
 // filterTerms lists the terms of a filter.
-const filterTerms = "state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, agent:AGENT, " +
+const filterTerms = "id:PREFIX, state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, agent:AGENT, " +
 	"since:10m (or an instant), until:10m (or an instant), due_within:5m"
 
 // parseFilter parses a filter: terms as in `state:error workflow:order/2 label:region="far east"`, which are
@@ -85,6 +85,11 @@ func splitTerms(text string) (terms []string, err error) {
 
 func addTerm(f *projections.Filter, name, value string, now time.Time) (err error) {
 	switch name {
+	case "id":
+		if err := events.CheckTaskID(value); err != nil {
+			return fmt.Errorf("id:%s: the beginning of a task's id: %w", value, err)
+		}
+		f.IDPrefix = value
 	case "state":
 		for s := range strings.SplitSeq(value, ",") {
 			if !slices.Contains(events.TaskStates, events.TaskState(s)) {

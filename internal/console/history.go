@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -25,10 +26,14 @@ type history struct {
 	records []events.Record
 	lost    map[int64]error // by offset; nil: none
 	ended   bool            // the task has ended according to the index, which may have read more than can be read now
+	lastSeq uint64          // of the task's last event according to the index
 }
 
 // history reads the events of the task that a request is about.
-func (c *call) history(in *taskRequest) (*history, error) {
+func (c *call) history(in *taskRequest) (*history, error) { return c.historyUntil(in, math.MaxUint64) }
+
+// historyUntil is history without the events after one.
+func (c *call) historyUntil(in *taskRequest, seq uint64) (*history, error) {
 	id := string(in.Task)
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	offset, err := c.minOffset(in.MinOffset, p)
@@ -38,7 +43,7 @@ func (c *call) history(in *taskRequest) (*history, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.readHistory(id, p)
+	return c.readHistoryUntil(id, p, seq)
 }
 
 // minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
@@ -79,6 +84,11 @@ func contains[T any](of map[int32]T, p int32) bool {
 
 // readHistory reads the events of a task.
 func (c *call) readHistory(id string, p int32) (*history, error) {
+	return c.readHistoryUntil(id, p, math.MaxUint64)
+}
+
+// readHistoryUntil is readHistory without the events after one.
+func (c *call) readHistoryUntil(id string, p int32, seq uint64) (*history, error) {
 	found, begun := c.cfg.Index.Find(p, id)
 	switch {
 	case !begun:
@@ -87,11 +97,14 @@ func (c *call) readHistory(id string, p int32) (*history, error) {
 		return nil, c.noTask(id, p)
 	}
 	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner, ended: found.Summary != nil && found.Summary.State.Terminal()}
-	offsets := make([]int64, len(found.Places))
-	for i := range found.Places {
-		offsets[i] = found.Places[i].Offset
+	offsets := make([]int64, 0, len(found.Places)+1)
+	for _, at := range found.Places {
+		h.lastSeq = max(h.lastSeq, at.Seq)
+		if at.Seq <= seq {
+			offsets = append(offsets, at.Offset)
+		}
 	}
-	if found.NoEvent != nil {
+	if found.NoEvent != nil && h.lastSeq < seq {
 		offsets = append(offsets, found.NoEvent.Offset)
 	}
 	records, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, offsets)

@@ -13,7 +13,7 @@ var (
 	badRequest        = problemOf(http.StatusBadRequest, "bad_request", "Invalid request", "A parameter or the body can't be understood.")
 	unauthorized      = problemOf(http.StatusUnauthorized, "unauthorized", "Authentication required", "The request has no token, or an invalid one.")
 	forbidden         = problemOf(http.StatusForbidden, "forbidden", "Not permitted", "The token's role or the console's settings don't permit the request, or a web page of another origin sent it.")
-	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found", "There is no such task.")
+	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found", "There is no such task, event or workflow.")
 	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed", "The path doesn't accept this method.")
 	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state", "The task's state doesn't allow the command, or another submission has this id.")
 	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large", "The body is too large.")

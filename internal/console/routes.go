@@ -22,11 +22,14 @@ var routes = []route{
 			"a record of the task that can't be read.").
 		succeeds(http.StatusNoContent, "The task has ended, and the client has all of its events.").
 		fails(http.StatusConflict),
+	getRoute("getTaskState", "/tasks/{id}/states", "Get a task as of one of its events, and what the event changed", (*call).taskState),
+	getRoute("checkTaskChain", "/tasks/{id}/chain", "Check that a task's history is unbroken", (*call).chain),
+	getRoute("listTaskCommands", "/tasks/{id}/commands", "List which commands to a task are allowed, and why not the others", (*call).commands),
 	commandRoute("cancel", "Cancel a task: start no more steps, undo the completed ones, and end it", (*call).cancel),
 	commandRoute("resubmit", "Run a held step again, with a failure count of 0", (*call).resubmit),
 	commandRoute("undo", "Undo a task's completed steps", (*call).undo),
 	commandRoute("release", "Record that a held step was completed or undone by hand", (*call).release),
-	postRoute("signalTask", "/tasks/{id}/signals/{name}", Signaller, "Send a signal to a task", (*call).signal).
+	postRoute("signalTask", "/tasks/{id}/signals/{name}", signalRole, "Send a signal to a task", (*call).signal).
 		succeeds(http.StatusAccepted, "The signal is written. A step takes it, or the task keeps it until one does; if none can, it becomes a dead letter."),
 	getRoute("streamEvents", "/events", "Stream the events of all tasks, from now on", (*call).events).
 		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line."),
@@ -35,12 +38,13 @@ var routes = []route{
 	getRoute("listPartitions", "/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
 	getRoute("listAlerts", "/alerts", "List alerts, the newest first", (*call).alerts),
 	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
+	getRoute("whoAmI", "/whoami", "Get who sends the request, and his role", (*call).whoAmI),
 	getRoute("getOpenAPI", "/openapi.json", "Get this document", (*call).describeAPI),
 }
 
 // commandRoute declares the route of an operator's command.
 func commandRoute[B any](verb, summary string, handle func(*call, *commandRequest[B]) (*consoleapi.CommandResult, error)) route {
-	return postRoute(verb+"Task", "/tasks/{id}/"+verb, Operator, summary, handle).fails(http.StatusGatewayTimeout)
+	return postRoute(verb+"Task", "/tasks/{id}/"+verb, commandRole, summary, handle).fails(http.StatusGatewayTimeout)
 }
 
 func (c *call) describeAPI(*noParameters) (*openAPIDocument, error) { return c.document(), nil }

@@ -40,7 +40,7 @@ var (
 // openStream reads the events of a stream until the test ends.
 func openStream(t *testing.T, s server, path string, headers ...string) (<-chan sent, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 	if err != nil {

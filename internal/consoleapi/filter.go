@@ -9,6 +9,7 @@ import (
 
 // Filter selects tasks. Empty fields select all.
 type Filter struct {
+	IDPrefix    string   // the id begins with it; the tasks are then in the order of ids
 	States      []string // one of them
 	Workflow    string   // NAME or NAME/VERSION
 	Labels      map[string]string
@@ -26,6 +27,7 @@ func (f *Filter) String() string {
 			terms = append(terms, Term(name, value))
 		}
 	}
+	add("id", f.IDPrefix)
 	add("state", strings.Join(f.States, ","))
 	add("workflow", f.Workflow)
 	for _, k := range slices.Sorted(maps.Keys(f.Labels)) {

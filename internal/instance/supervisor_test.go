@@ -88,7 +88,7 @@ func (l *eventLog) supervise(want int, log *slog.Logger) (asked []string) {
 		l.t.Fatal(err)
 	}
 	defer follower.Close()
-	within, stop := context.WithTimeout(l.t.Context(), 30*time.Second)
+	within, stop := context.WithTimeout(l.t.Context(), 3*time.Minute)
 	defer stop()
 	of := map[string]bool{}
 	for len(of) < want {

@@ -54,7 +54,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- n.Run(ctx, func(ctx context.Context) error { return begin(ctx, n) }) }()
-			for deadline := time.Now().Add(30 * time.Second); ; {
+			for deadline := time.Now().Add(3 * time.Minute); ; {
 				w := httptest.NewRecorder()
 				n.Health().ServeHTTP(w, httptest.NewRequest(http.MethodGet, instance.ReadyPath, nil))
 				if w.Code == http.StatusOK {
@@ -66,7 +66,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			l.broker.Fake.Close()
 			select {
 			case <-h.came:
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Errorf("it says nothing but %s", strings.Join(h.all, "\n"))
 			}
 			cancel()

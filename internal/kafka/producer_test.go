@@ -70,7 +70,7 @@ func TestAMissingTopicFailsSoonAndStopsNoOther(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		t.Logf("try %d: the other after %v, the missing one after %v", try, there, time.Since(start))
-		if time.Since(start) > 3*time.Second {
+		if time.Since(start) > 15*time.Second {
 			t.Errorf("try %d took %v", try, time.Since(start))
 		}
 	}

@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -20,6 +24,8 @@ const (
 
 // kafkaStartDurationMax bounds the start of a broker, including the download of its jars.
 const kafkaStartDurationMax = 10 * time.Minute
+
+const membershipPollEvery = 50 * time.Millisecond
 
 // Kafka returns the real broker that all test processes share, and starts it if it doesn't run. The package
 // documentation says what a test may do to it, and when the test is skipped instead.
@@ -67,7 +73,37 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 			t.Errorf("stop kafka: %v", err)
 		}
 	})
+	if err := awaitMembership(ctx, c.Brokers()); err != nil {
+		t.Fatalf("real Kafka: %v", err)
+	}
 	return c
+}
+
+// awaitMembership returns when each node knows of all others. A node serves clients before that, and would create topics
+// with fewer copies.
+func awaitMembership(ctx context.Context, addrs []string) error {
+	for _, addr := range addrs {
+		cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+		if err != nil {
+			return err
+		}
+		for known := 0; known < len(addrs) && err == nil; {
+			var resp *kmsg.MetadataResponse
+			req := kmsg.NewPtrMetadataRequest()
+			req.Topics = []kmsg.MetadataRequestTopic{} // none; nil: all
+			if resp, err = req.RequestWith(ctx, cl.SeedBrokers()[0]); err == nil {
+				known = len(resp.Brokers)
+			}
+			if known < len(addrs) && err == nil {
+				err = backoff.Sleep(ctx, membershipPollEvery)
+			}
+		}
+		cl.Close()
+		if err != nil {
+			return fmt.Errorf("the nodes that %s knows of: %w", addr, err)
+		}
+	}
+	return nil
 }
 
 // Wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env is Off. It panics if Env has

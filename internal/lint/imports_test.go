@@ -11,7 +11,7 @@ import (
 var mayImport = map[string][]string{
 	"":                               {"internal/consoleapi", "internal/kafka", "internal/logclient", "events", "agent", "workflow"},
 	"events":                         {"internal/jsonscan"},
-	"workflow":                       {"internal/jsonscan", "events"},
+	"workflow":                       {"internal/jsonscan", "internal/text", "events"},
 	"projections":                    {"events", "internal/listener"},
 	"scheduler":                      {"events", "workflow", "internal/congestion", "internal/inboxgate", "internal/listener", "internal/backoff"},
 	"agent":                          {"events", "internal/listener", "internal/watchdog"},
@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/text":                  {},
 	"internal/jsonscan":              {},
 	"internal/logclient":             {"events", "internal/consoleapi", "internal/kafka", "internal/backoff"},
-	"internal/console":               {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay"},
+	"internal/console":               {"events", "projections", "internal/consoleapi", "internal/index", "internal/replay", "internal/verify"},
 	"internal/consoleapi":            {"events", "internal/backoff"},
 	"internal/index":                 {"events", "projections", "internal/watchdog"},
 	"internal/golden":                {"events"},

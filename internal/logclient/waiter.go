@@ -430,11 +430,11 @@ func (w *Waiter) view(t *trackedTask) events.TaskView {
 // finish completes the calls that wait for a task, with the result in its pendingWait.
 func (w *Waiter) finish(t *trackedTask) {
 	v := t.pending
+	w.stopWaiting(t)
 	close(v.done)
 	for _, ended := range v.batches {
 		ended()
 	}
-	w.stopWaiting(t)
 }
 
 // conflictError refuses an order whose id another order has.

@@ -2,8 +2,8 @@ package mutation
 
 // refundMutations break the undo of processed tasks.
 var refundMutations = []mutation{
-	one("refund-without-the-flag", "scheduler.whyRefused",
-		`&& !x.Processed`, `&& false`,
+	one("refund-without-the-flag", "scheduler.undoRefusal",
+		`case !x.Processed:`, `case false:`,
 		"scheduler", "TestTranscripts"),
 	one("refund-of-another-history", "scheduler.Config.readHistory",
 		`|| whole.Prev != t.Prev`, ``,

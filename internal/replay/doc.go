@@ -4,6 +4,7 @@
 //	Stepper       the state of a task after each of its events, and what each changed
 //	Instant       the state of all tasks at an instant
 //	Explain       why a task doesn't advance, since when, and what would unblock it (why.go)
+//	Commands      which commands the state of a task allows, and why not the others
 //	Spans         durations in a timeline: how long an attempt waited, and ran
 //	Fork          what would have become of a task under another definition
 //	Plan, Choice  the same for the tasks of a workflow, before a definition is applied (outlook.go)

@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +15,8 @@ import (
 )
 
 // randomDefinition returns a definition with random steps, needs, undos and rules.
-func randomDefinition(r *rand.Rand, version int) string {
+// more is a second generator, for kinds of steps and what failures mean. It keeps the draws of r stable.
+func randomDefinition(r, more *rand.Rand, version int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "workflow: order\nversion: %d\ncomplete_within: %s\non_error: %s\ndefaults: {complete_within: 10s, retry: {max_attempts: %d, backoff: %dms, factor: 2%s}}\nsteps:\n",
 		version, []string{"20s", "1m", "10m"}[r.IntN(3)], []string{"undo", "hold"}[r.IntN(2)], 1+r.IntN(3), 100+r.IntN(900), []string{"", ", cool_down: 15s"}[r.IntN(2)])
@@ -23,7 +25,8 @@ func randomDefinition(r *rand.Rand, version int) string {
 		if len(ids) > 0 && r.IntN(3) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "  %s: {agent: %s, operation: do", id, []string{"stock", "bank", "mail"}[r.IntN(3)])
+		kind, call := randomKind(more), fmt.Sprintf("agent: %s, operation: do", []string{"stock", "bank", "mail"}[r.IntN(3)])
+		fmt.Fprintf(&b, "  %s: {%s", id, cmp.Or(kind, call+randomRepeat(more)))
 		var needs []string
 		if len(ids) > 0 && r.IntN(3) > 0 {
 			needs = ids[r.IntN(len(ids)):]
@@ -32,9 +35,10 @@ func randomDefinition(r *rand.Rand, version int) string {
 		if r.IntN(4) == 0 {
 			fmt.Fprintf(&b, ", when: \"${ %s }\"", randomCondition(r, needs))
 		}
-		if r.IntN(3) > 0 {
-			b.WriteString(", undo: {operation: un}")
+		if r.IntN(3) > 0 && kind == "" {
+			b.WriteString(", undo: {operation: un" + randomCodes(more) + "}")
 		}
+		b.WriteString(randomFailures(more, kind == ""))
 		b.WriteString("}\n")
 		ids = append(ids, id)
 	}
@@ -55,6 +59,7 @@ func randomCondition(r *rand.Rand, needs []string) string {
 type randomCourse struct {
 	*history
 	r       *rand.Rand
+	more    *rand.Rand // for later additions
 	now     time.Time
 	timers  events.Timers
 	replies []coming
@@ -122,6 +127,7 @@ func (c *randomCourse) took(from events.Inbox, decide func(events.Cause) schedul
 	c.history.took(d)
 	for _, e := range d.Events {
 		c.timers.Evolve(e)
+		c.countKinds(e)
 		if f, started := e.Fact.(*events.AttemptStarted); started {
 			c.ask(f, e)
 			if e.Queued {
@@ -169,7 +175,7 @@ func (c *randomCourse) start() bool {
 
 // ask draws whether and when the agent replies.
 func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
-	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: []byte(`{"code":"c"}`), Source: "i"}
+	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: c.anyBody(), Source: "i"}
 	switch k := c.r.IntN(12); {
 	case k < 6 || f.Kind == events.Undo && k < 10:
 		reply.Outcome = events.Completed
@@ -236,37 +242,54 @@ func (c *randomCourse) turn() bool {
 	held := c.task.State == events.StateError
 	switch {
 	case !c.task.Open() || held && c.r.IntN(3) == 0:
-		return false
+		return c.task.Open() && c.goOn()
+	case held && c.more.IntN(3) == 0 && c.goOn():
+		return true
 	case held && len(c.replies) > 0 && c.r.IntN(2) == 0: // running attempts continue during a hold
 		return c.answer()
 	case held || c.r.IntN(40) == 0:
 		c.command()
 		return true
 	}
+	if n := c.more.IntN(16); n == 0 || n < 5 && len(c.task.WaitingSignals()) > 0 {
+		c.signal()
+		return true
+	}
 	if len(c.waits) > 0 && c.r.IntN(3) == 0 {
 		return c.start()
-	}
-	due := func(a *events.Armed) time.Time {
-		if c.later[a.Timer.Seq].IsZero() {
-			c.later[a.Timer.Seq] = a.Timer.Due.Add(c.late())
-		}
-		return c.later[a.Timer.Seq]
 	}
 	if len(c.timers.Armed) == 0 {
 		return c.start()
 	}
-	first := slices.MinFunc(c.timers.Armed, func(a, b events.Armed) int { return due(&a).Compare(due(&b)) })
-	if len(c.replies) > 0 && !c.sooner().at.After(due(&first)) {
+	first := c.first(c.timers.Armed)
+	if len(c.replies) > 0 && !c.sooner().at.After(c.firesAt(&first)) {
 		return c.answer()
 	}
-	c.now = slices.MaxFunc([]time.Time{c.now, due(&first)}, time.Time.Compare)
+	c.fire(first)
+	return true
+}
+
+// firesAt returns when the recovery of a timer is sent.
+func (c *randomCourse) firesAt(a *events.Armed) time.Time {
+	if c.later[a.Timer.Seq].IsZero() {
+		c.later[a.Timer.Seq] = a.Timer.Due.Add(c.late())
+	}
+	return c.later[a.Timer.Seq]
+}
+
+func (c *randomCourse) first(armed []events.Armed) events.Armed {
+	return slices.MinFunc(armed, func(a, b events.Armed) int { return c.firesAt(&a).Compare(c.firesAt(&b)) })
+}
+
+// fire sends the recovery of a timer.
+func (c *randomCourse) fire(first events.Armed) {
+	c.now = slices.MaxFunc([]time.Time{c.now, c.firesAt(&first)}, time.Time.Compare)
 	if c.now.After(first.Timer.Due) {
 		c.counts["late timers"]++
 	}
 	if !c.decide(first.Recovery("o-1", first.Policy.Next("o-1", first.Slot.Step, first.Slot.Kind, first.Attempt, first.Timer.Due, c.now))) {
 		c.later[first.Timer.Seq] = c.now.Add(time.Second)
 	}
-	return true
 }
 
 // A fork of any task under its own definition equals the recording, including the timestamps, from any event on. The
@@ -274,15 +297,15 @@ func (c *randomCourse) turn() bool {
 // fork also comes to an end.
 func TestForksOfRandomCourses(t *testing.T) {
 	counts := map[string]int{}
-	for seed := range uint64(400) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		yaml := randomDefinition(r, 1)
-		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, now: noon, later: map[uint64]time.Time{}, waits: map[events.Slot]bool{}, last: 1, free: map[string]int{}, counts: counts}
+	for seed := range uint64(600) {
+		r, more := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+		yaml := randomDefinition(r, more, 1)
+		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, more: more, now: noon, later: map[uint64]time.Time{}, waits: map[events.Slot]bool{}, last: 1, free: map[string]int{}, counts: counts}
 		c.play()
 		counts[string(c.task.State)]++
 		sameFromEach(t, c.history, yaml, c.last, true)
 		counts["forks"] += int(c.task.Seq-c.last) + 1
-		own, other := program(t, yaml), program(t, randomDefinition(r, 2))
+		own, other := program(t, yaml), program(t, randomDefinition(r, more, 2))
 		for at := 1 + r.Uint64N(3); at <= c.task.Seq; at += 3 {
 			if got := fork(t, c.history, replay.Fork{Program: other, At: at, Assume: replay.Assumes[r.IntN(4)]}); got.Stalled != "" {
 				t.Errorf("seed %d, from event %d on: %s", seed, at, got.Stalled)
@@ -296,7 +319,8 @@ func TestForksOfRandomCourses(t *testing.T) {
 		}
 	}
 	for what, least := range map[string]int{"processed": 30, "undone": 10, "error": 10, "cancelled": 3, "queued": 100, "refused retries": 10, "late replies": 10, "late timers": 100,
-		"decided late": 10, "forks": 3000} {
+		"decided late": 10, "forks": 3000,
+		"caught": 30, "caught after an undo": 5, "repeated": 30, "signalled": 30, "wait.completed": 30} {
 		if counts[what] < least {
 			t.Errorf("%d %s; at least %d show anything", counts[what], what, least)
 		}

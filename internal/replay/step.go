@@ -73,6 +73,7 @@ type Stepper struct {
 	seq    uint64 // of the last record that has one
 	fold   events.Fold
 	shown  *jsonState
+	hidden *events.Record // the last one that was skipped; nil: shown is that of the state
 }
 
 // NewStepper creates a Stepper before the first event of a task. If states is true, each Step has the whole state after
@@ -87,6 +88,27 @@ func (s *Stepper) Add(r *events.Record) (*Step, error) {
 		l = UnreadableLine(r)
 	}
 	return s.add(r, l, none), none
+}
+
+// Skip folds the next record of the task without a Step: a task can have many events, and their differences take much
+// longer than their fold. lost says why the record can't be read; nil: it can.
+func (s *Stepper) Skip(r *events.Record, lost error) {
+	if _, seq, err := events.EventName(r); err == nil {
+		s.seq = seq
+	}
+	if lost != nil {
+		s.fold.Err = cmp.Or(s.fold.Err, lost)
+	} else if _, err := s.fold.Add(r); err == nil {
+		s.hidden = r
+	}
+}
+
+// showHidden has the state that skipped events led to.
+func (s *Stepper) showHidden() {
+	if s.hidden != nil {
+		view := s.fold.Task.View(ownerOf(s.hidden), s.hidden.Partition, s.hidden.Offset+1)
+		s.shown, s.hidden = newJSONState(&view, nil), nil
+	}
 }
 
 // Lost adds a lost part of the log, with the reason. It returns nil if the part is past the end (Until).
@@ -138,6 +160,7 @@ func LostLine(partition int32, offset int64) events.Line {
 }
 
 func (s *Stepper) apply(r *events.Record, step *Step) {
+	s.showHidden()
 	if _, err := s.fold.Add(r); err != nil {
 		step.Fault = errors.Unwrap(err).Error() // the line has the position
 		return
@@ -153,6 +176,7 @@ func (s *Stepper) Task() *events.Task { return s.fold.Task }
 
 // View returns Task in JSON form.
 func (s *Stepper) View() *events.TaskView {
+	s.showHidden()
 	if s.shown == nil {
 		return nil
 	}

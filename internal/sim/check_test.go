@@ -156,6 +156,7 @@ func (w *simulation) check(ctx context.Context) {
 	w.read(ctx, w.ns.Events(), func(r *events.Record) {
 		c.Event(r)
 		log = append(log, *r)
+		w.outcome.count(r)
 	})
 	w.outcome.events = len(log)
 	for _, a := range agents {

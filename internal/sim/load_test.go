@@ -80,6 +80,10 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 		if i > 0 && more.IntN(5) == 0 { // a wait
 			s = workflow.Step{ID: s.ID, Needs: s.Needs, When: s.When, Wait: fmt.Sprintf("%dms", 1+more.IntN(int(waitMost/time.Millisecond)))}
 		}
+		if i > 0 && more.IntN(4) == 0 {
+			s = signalStep(more, &s)
+		}
+		drawFailures(more, &s)
 		b.Step(s)
 	}
 	return b.Build()
@@ -116,6 +120,10 @@ type load struct {
 	acked      map[string]time.Time
 	unreadable int
 	controls   int
+
+	waiting []waitingTask
+	sent    []events.Signal // signals that may be sent again
+	signals int
 }
 
 // run continues until ctx ends.
@@ -137,6 +145,7 @@ func (l *load) run(ctx context.Context) {
 		default:
 			l.garbage(ctx)
 		}
+		l.addition(ctx)
 	}
 }
 
@@ -164,6 +173,9 @@ func (l *load) submit(ctx context.Context) {
 		defer l.mu.Unlock()
 		l.acked[id] = time.Now()
 	})
+	if !again {
+		l.submitted(ctx, id, d)
+	}
 }
 
 // someTask returns the id of a submitted task, mostly a recent one.

@@ -4,7 +4,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 type services struct {
 	mu       sync.Mutex
 	rnd      *rand.Rand
+	codes    *rand.Rand
 	kind     bool // no more faults
 	happened map[string]bool
 	barred   map[string]bool // keys that must not have an effect any more
@@ -31,8 +31,8 @@ type services struct {
 	replied  []events.Record // for replies that are sent again
 }
 
-func newServices(rnd *rand.Rand) *services {
-	return &services{rnd: rnd, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
+func newServices(rnd, codes *rand.Rand) *services {
+	return &services{rnd: rnd, codes: codes, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
 }
 
 // mood is the result of a call.
@@ -72,7 +72,8 @@ func (s *services) draw(undo bool) (mood, time.Duration) {
 	return works, took
 }
 
-var errService = errors.New("the service failed")
+// refused is the code of a permanent rejection.
+const refused = "refused"
 
 // Handle implements agent.Handler.
 func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
@@ -87,7 +88,7 @@ func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 		if _, err := s.call(r); err != nil {
 			return nil, err
 		}
-		return nil, errService
+		return nil, s.failure()
 	case failsInnocent:
 		return s.refuse(r, s.innocent, r.ID)
 	case rejects:
@@ -102,7 +103,7 @@ func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
 	case panics:
 		panic("sim: a handler that panics")
 	}
-	return nil, errService
+	return nil, s.failure()
 }
 
 // work takes a time, and reports progress if that is asked for.
@@ -128,6 +129,7 @@ func work(ctx context.Context, r agent.Request, took time.Duration) error {
 
 // call performs the call, once for each key, and never after its undo.
 func (s *services) call(r agent.Request) (any, error) {
+	failure := s.failure()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := r.IdempotencyKey
@@ -145,9 +147,9 @@ func (s *services) call(r agent.Request) (any, error) {
 	}
 	switch {
 	case s.barred[key]:
-		return nil, agent.Rejected("refused", "the service says no")
+		return nil, agent.Rejected(refused, "the service says no")
 	case s.innocent[r.ID]:
-		return nil, agent.NoEffect(errService)
+		return nil, agent.NoEffect(failure)
 	}
 	if !s.happened[key] {
 		s.happened[key] = true

@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -55,6 +57,8 @@ type outcome struct {
 	simulated                                            time.Duration
 	tasks, events, kills, stops, cuts, moves, full, skew int
 	errors, unreadable, controls, snapshots, taken       int
+
+	signals, kept, caught, refunds int // kept: signals that tasks received
 }
 
 func (a *total) add(o outcome) {
@@ -75,10 +79,27 @@ func (a *total) add(o outcome) {
 	a.controls += o.controls
 	a.snapshots += o.snapshots
 	a.taken += o.taken
+	a.signals += o.signals
+	a.kept += o.kept
+	a.caught += o.caught
+	a.refunds += o.refunds
 }
 
 func (a *total) say(t *testing.T) {
 	t.Helper()
-	tally.Say(t, "%d seeds, %.1f simulated hours: %d tasks, %d events; %d kills, %d stops, %d cuts, %d moves of leaders and coordinators, %d false answers, %d full disks, %d clock steps, %d unreadable records, %d commands; %d snapshots, %d restores from one",
-		a.seeds, a.simulated.Hours(), a.tasks, a.events, a.kills, a.stops, a.cuts, a.moves, a.errors, a.full, a.skew, a.unreadable, a.controls, a.snapshots, a.taken)
+	tally.Say(t, "%d seeds, %.1f simulated hours: %d tasks, %d events; %d kills, %d stops, %d cuts, %d moves of leaders and coordinators, %d false answers, %d full disks, %d clock steps, %d unreadable records, %d commands; %d snapshots, %d restores from one; %d signals, %d of them received, %d errors caught, %d refunds",
+		a.seeds, a.simulated.Hours(), a.tasks, a.events, a.kills, a.stops, a.cuts, a.moves, a.errors, a.full, a.skew, a.unreadable, a.controls, a.snapshots, a.taken,
+		a.signals, a.kept, a.caught, a.refunds)
+}
+
+// count counts an event of the log.
+func (o *outcome) count(r *events.Record) {
+	switch what, _ := r.Header(events.HeaderType); {
+	case what == (*events.TaskSignalled)(nil).Type():
+		o.kept++
+	case what == (*events.RunCaught)(nil).Type():
+		o.caught++
+	case what == (*events.TaskUndoing)(nil).Type() && bytes.Contains(r.Value, []byte(`"processed":`)):
+		o.refunds++
+	}
 }

@@ -72,7 +72,7 @@ type simulation struct {
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	w := &simulation{t: t, seed: seed, rnd: rnd, begin: time.Now(), ns: events.DefaultNamespace, every: time.Second / 2,
-		services: newServices(rand.New(rand.NewPCG(seed, 1))), often: drawSnapshots(rand.New(rand.NewPCG(seed, 4)))}
+		services: newServices(rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 6))), often: drawSnapshots(rand.New(rand.NewPCG(seed, 4)))}
 	ports := make([]int, brokers)
 	for i := range ports {
 		ports[i] = firstPort + i
@@ -220,5 +220,6 @@ func runSeed(t *testing.T, seed uint64) outcome {
 	w.check(ctx)
 	w.outcome.simulated = time.Since(w.begin)
 	w.outcome.tasks, w.outcome.unreadable, w.outcome.controls = w.load.n, w.load.unreadable, w.load.controls
+	w.outcome.signals = w.load.signals
 	return w.outcome
 }

@@ -102,6 +102,8 @@ type Checker struct {
 	others int // events of tasks that are not between Since and Until
 	reader events.EventReader
 	turn   eventCheck // of the current event
+	// oneTask is true if only the events of one task are fed: the claims of its partition are missing (onetask.go).
+	oneTask bool
 
 	parts  map[int32]*partition
 	tasks  map[string]*task

@@ -41,6 +41,6 @@
 // chain.go compare it with what is known of its task, before and after the fold. inbox.go takes inputs, and
 // input_match.go compares each with the event that names it as its cause. request.go, ledger.go, observations.go and
 // timing.go take the other feeds. finish.go checks what only the end can show. merge.go combines the checkers of
-// partitions. count.go counts attempts and failures independently of the fold: the checks must not rely on the code
+// partitions. onetask.go checks the events of one task alone. count.go counts attempts and failures independently of the fold: the checks must not rely on the code
 // that they check.
 package verify

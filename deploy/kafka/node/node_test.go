@@ -24,7 +24,7 @@ import (
 // parentEnv names the environment variable that makes the test binary start a node and wait to be killed.
 const parentEnv = "WAYBILL_NODE_TEST_PARENT"
 
-const testDurationMax = 60 * time.Second
+const testDurationMax = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {

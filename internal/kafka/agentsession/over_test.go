@@ -27,7 +27,7 @@ func TestAReplyWhoseTimeIsOverIsRefusedAtOnce(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a reply past its deadline: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("a reply past its deadline is on its way still")
 	}
 }

@@ -34,7 +34,7 @@ func openFollower(t testing.TB, cfg logreader.FollowerConfig) *logreader.Followe
 // follow polls until ok.
 func follow(t testing.TB, f *logreader.Follower, what string, ok func([]events.Record) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(3 * time.Minute); ; {
 		rs, err := f.Poll(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -187,7 +187,7 @@ func TestFollowerStartsThatFail(t *testing.T) {
 			cfg.Start = start
 			f := openFollower(t, cfg)
 			defer f.Close()
-			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+			for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); {
 				if _, err := f.Poll(t.Context()); err != nil {
 					return err
 				}

@@ -30,7 +30,7 @@ func TestReadAtOfBrokersThatGiveNothing(t *testing.T) {
 	began := time.Now()
 	_, err := r.ReadAt(t.Context(), s.NS.Events(), 1, []int64{0}, nil)
 	away, is := errors.AsType[*logreader.UnavailableError](err)
-	if !is || away.Topic != s.NS.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > 20*time.Second {
+	if !is || away.Topic != s.NS.Events() || !slices.Equal(away.Partitions, []int32{1}) || time.Since(began) > time.Minute {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }

@@ -33,7 +33,7 @@ func (s *site) restorer(t testing.TB, l *logreader.RestoreListener) *logreader.R
 // acknowledged.
 func (s *site) awaitEnd(t testing.TB, r *logreader.Restorer, p int32, want int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		ends, err := r.EndOffsets(ctx, s.NS.Events())
@@ -49,7 +49,7 @@ func (s *site) awaitEnd(t testing.TB, r *logreader.Restorer, p int32, want int64
 // read reads events/p to its end.
 func (s *site) read(t testing.TB, r *logreader.Restorer, p int32, from int64) (values []string, next int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	next, err := r.Read(ctx, s.NS.Events(), p, from, func(rs []events.Record) error {
 		for _, r := range rs {

@@ -16,7 +16,7 @@ import (
 // tailed polls until it gets a record with the value last.
 func tailed(t *testing.T, tail *logreader.Tail, last string) (values []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !slices.Contains(values, last) {
 		rs, err := tail.Poll(ctx)
@@ -60,7 +60,7 @@ func TestTailOutsideTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tail.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		for {
 			rs, err := tail.Poll(ctx)

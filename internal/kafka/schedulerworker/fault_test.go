@@ -149,7 +149,7 @@ func (o *owner) turn(ctx context.Context) error {
 
 func (o *owner) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(40 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for !ok() {
 		if err := o.turn(t.Context()); err != nil {
 			t.Fatalf("%s: %v", what, err)

@@ -33,7 +33,7 @@ func TestIdleWorkersKnowWhatTheyOwn(t *testing.T) {
 // balanced.
 func untilShared(t *testing.T, workers []*schedulerworker.Worker) {
 	t.Helper()
-	const longest = 20 * time.Second
+	const longest = 3 * time.Minute
 	for deadline := time.Now().Add(longest); ; {
 		owners, even := map[int32]int{}, true
 		for _, l := range workers {

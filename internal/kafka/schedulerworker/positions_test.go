@@ -1,6 +1,7 @@
 package schedulerworker_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -208,9 +210,22 @@ func TestRecordsDeletedBeforeTheyWereReadAreReported(t *testing.T) {
 		if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		l = openWorker(t, cfg)
-		untilAssigned(t, l, testPartitions)
-		if rs := poll(t, l); len(rs) != 1 || string(rs[0].Value) != "c" {
+		// On a busy machine the brokers may not say in time where the log begins (boundsTimeout). Then the worker ends,
+		// and another decides the position.
+		var rs []events.Record
+		for l = openWorker(t, cfg); len(rs) == 0; {
+			var err error
+			if rs, err = l.Poll(t.Context()); errors.Is(err, kerr.OffsetOutOfRange) {
+				l.Close()
+				l = openWorker(t, cfg)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for p := range l.Assigned() {
+				l.Resume(p, inboxgate.PausedForRestore)
+			}
+		}
+		if len(rs) != 1 || string(rs[0].Value) != "c" {
 			t.Errorf("polled %v", rs)
 		}
 		commit(t, l, 1, nil)
