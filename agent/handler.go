@@ -132,6 +132,7 @@ func newRequest(rec *events.Record) (Request, error) {
 		r.UndoOf, err = undoOf(q.Value)
 	case Check:
 		r.CheckOf, err = checkOf(q.Value)
+	case Do:
 	}
 	return r, err
 }

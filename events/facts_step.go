@@ -81,6 +81,7 @@ func attemptType(k Kind, do, undo string) string {
 		return undo
 	case Check:
 		return typeOfCheck(do)
+	case Do:
 	}
 	return do
 }

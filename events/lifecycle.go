@@ -106,6 +106,7 @@ func (a *About) tableVerb() Verb {
 		return undoPrefix + a.Verb
 	case Check:
 		return checkPrefix + a.Verb
+	case Do:
 	}
 	return a.Verb
 }

@@ -115,6 +115,7 @@ func (p *Plan) other(step int, k Kind) *PlanUndo {
 		return p.Steps[step].Undo
 	case Check:
 		return p.Steps[step].Check
+	case Do:
 	}
 	return nil
 }

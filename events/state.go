@@ -261,6 +261,7 @@ func (t *Task) Run(step int, k Kind) *Run {
 		return t.Steps[step].Undo
 	case Check:
 		return t.Steps[step].Check
+	case Do:
 	}
 	return &t.Steps[step].Run
 }

@@ -174,6 +174,7 @@ func (p *StepSummary) isRunning(k Kind) bool {
 		return p.Undo == StepRunning
 	case Check:
 		return p.Check == StepRunning
+	case Do:
 	}
 	return p.State == StepRunning
 }

@@ -427,6 +427,7 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 		return input, nil
 	case events.Check:
 		return d.checkValue(i)
+	case events.Undo:
 	}
 	s := d.Task.Steps[i]
 	u := events.UndoOf{IdempotencyKey: s.Key, Outcome: "unknown", Input: s.Input, Output: s.Output}

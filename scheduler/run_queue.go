@@ -38,6 +38,7 @@ func nameOf(t *events.Task, i int, k events.Kind) runName {
 		return runName{t.ID, kinds*i + 1}
 	case events.Check:
 		return runName{t.ID, kinds*i + 2}
+	case events.Do:
 	}
 	return runName{t.ID, kinds * i}
 }

@@ -286,6 +286,7 @@ func (f *facts) generationOf(k events.Kind) uint16 {
 		return f.undoing
 	case events.Check:
 		return 0
+	case events.Do:
 	}
 	return f.generation
 }

@@ -148,6 +148,7 @@ func runNumber(k events.Kind) uint8 {
 		return 1
 	case events.Check:
 		return 2
+	case events.Do:
 	}
 	return 0
 }

@@ -301,6 +301,7 @@ func (s *simulation) call(agent string, q *events.Request) {
 		value, undoOf = splitUndoOf(q.Value)
 	case events.Check:
 		value = json.RawMessage("{}") // each check has the key and the input of its step, and nothing else
+	case events.Do:
 	}
 	what := agent + "." + q.Operation
 	if text := compact(value); text != "{}" && text != "null" && !bytes.Equal(value, s.inputs[run]) {
