@@ -217,9 +217,9 @@ type Alert struct {
 	At      time.Time
 }
 
-// AlertOfHold returns the alert for an event that holds its task. ending is the task's Ending; empty: no undo had
-// begun.
-func AlertOfHold(e *Event, f *TaskHeld, ending TaskState) *Alert {
+// AlertOfHold returns the alert for an event that holds its task. ending is the task's Ending; empty: its undo had not
+// begun. catching is CatchFailed of the task after the event.
+func AlertOfHold(e *Event, f *TaskHeld, ending TaskState, catching bool) *Alert {
 	a := &Alert{Task: e.Task, Seq: e.Seq, At: e.At, Message: "task held"}
 	if err := f.Error; err != nil {
 		a.Code, a.Step = err.Code, err.Step
@@ -228,8 +228,11 @@ func AlertOfHold(e *Event, f *TaskHeld, ending TaskState) *Alert {
 			a.Message = err.Code
 		}
 	}
-	if ending != "" {
+	switch {
+	case ending != "":
 		a.Message = "an undo can't be done: " + a.Message
+	case catching:
+		a.Message = "the undo of a caught step can't be done: " + a.Message
 	}
 	return a
 }

@@ -390,6 +390,9 @@ func (w *walker) summarize(rec *Record) {
 	}
 	w.summary.Evolve(e)
 	want := w.live.Summary()
+	if f, held := e.Fact.(*TaskHeld); held && w.summary.CatchFailed(f.Error) != w.live.CatchFailed(f.Error) {
+		w.Fatalf("held by %+v; the undo of a caught step failed: %v by the audit's fold, %v by the task", f.Error, w.summary.CatchFailed(f.Error), w.live.CatchFailed(f.Error))
+	}
 	if got := string(w.summary.Encode()); got != string(want.Encode()) {
 		w.Fatalf("after %s\nthe audit's fold %s\nthe task's        %s", e.Fact.Type(), got, want.Encode())
 	}

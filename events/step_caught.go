@@ -51,3 +51,19 @@ func (f *RunCaught) fields(c *codec) {
 func (t *Task) BeingCaught(step int) bool {
 	return t.Ending == "" && t.Steps[step].Undo != nil && t.Steps[step].State != StepCaught
 }
+
+// CatchFailed reports whether a hold with this error is due to the undo of a step that is being caught.
+func (t *Task) CatchFailed(err *Error) bool {
+	if err == nil {
+		return false
+	}
+	i, ok := t.Plan.Step(err.Step)
+	return ok && t.BeingCaught(i) && t.Steps[i].Undo.State == StepError
+}
+
+// CatchFailed is Task.CatchFailed.
+func (s *Summary) CatchFailed(err *Error) bool {
+	return err != nil && s.Ending == "" && slices.ContainsFunc(s.Steps, func(p StepSummary) bool {
+		return p.ID == err.Step && p.State != StepCaught && p.Undo == StepError
+	})
+}

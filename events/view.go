@@ -24,7 +24,9 @@ type TaskView struct {
 	Output       json.RawMessage   `json:"output" jsonschema:"The output of the task: any JSON. It is null until the task is processed."`
 	Error        *Error            `json:"error" jsonschema:"Why the task is held, or is being or was undone. null: no error."`
 	Steps        []StepView        `json:"steps" jsonschema:"The steps, in the order of the workflow's definition."`
-	AsOf         AsOf              `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
+	// WaitingSignals are Task.WaitingSignals of a task that takes signals.
+	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
+	AsOf           AsOf     `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 
 // StepView is a step of a TaskView.
@@ -92,6 +94,9 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 	}
 	if v.Labels == nil {
 		v.Labels = map[string]string{}
+	}
+	if t.TakesSignals() {
+		v.WaitingSignals = t.WaitingSignals()
 	}
 	v.Steps = make([]StepView, len(t.Steps))
 	for i := range t.Steps {

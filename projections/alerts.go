@@ -57,7 +57,7 @@ type holds struct {
 // noteHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
 func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
-		a := events.AlertOfHold(e, f, r.summary.Ending)
+		a := events.AlertOfHold(e, f, r.summary.Ending, r.summary.CatchFailed(f.Error))
 		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
 		return
 	}

@@ -19,7 +19,7 @@ import (
 func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Alert {
 	t.Helper()
 	var all []projections.Alert
-	ending, open := map[string]events.TaskState{}, map[string]int{}
+	ending, open, catching := map[string]events.TaskState{}, map[string]int{}, map[string]bool{}
 	for i := range rs {
 		e, err := events.DecodeEvent(&rs[i])
 		if err != nil {
@@ -27,9 +27,14 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 		}
 		switch f := e.Fact.(type) {
 		case *events.TaskHeld:
-			a := events.AlertOfHold(e, f, ending[e.Task])
+			a := events.AlertOfHold(e, f, ending[e.Task], f.Error != nil && catching[e.Task+"/"+f.Error.Step])
 			open[e.Task] = len(all)
 			all = append(all, projections.Alert{Task: a.Task, Seq: a.Seq, Offset: rs[i].Offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message, Partition: rs[i].Partition})
+			continue
+		case *events.AttemptStarted:
+			if f.Kind == events.Undo && ending[e.Task] == "" {
+				catching[e.Task+"/"+f.Step] = true
+			}
 			continue
 		case *events.TaskUndoing:
 			ending[e.Task] = f.Ending

@@ -14,7 +14,7 @@ func (d *decider) notifyStatus(e *events.Event) {
 		return
 	}
 	if h, ok := e.Fact.(*events.TaskHeld); ok {
-		a := events.AlertOfHold(e, h, t.Ending)
+		a := events.AlertOfHold(e, h, t.Ending, t.CatchFailed(h.Error))
 		d.Records = append(d.Records, a.Record(d.env.Namespace, d.env.Source, e.ID(d.env.Partition)))
 	}
 	if t.ReplyTo == "" {

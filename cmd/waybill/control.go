@@ -41,34 +41,39 @@ func (o *controlOptions) flags(cmd *cobra.Command) {
 
 func newResubmit() *cobra.Command {
 	var o controlOptions
+	var many batchOptions
 	var step string
 	cmd := &cobra.Command{
-		Use:   "resubmit ID",
+		Use:   "resubmit ID | --filter FILTER",
 		Short: "Run the failed step of a held task again",
 		Long: `Run the failed step of a held task again, with a failure count of zero. Use it when the cause is fixed: the
 service is back, the account has money. A held undo is tried again in the same way. Attempts go on
 counting, and the idempotency key stays the same unless the step was rejected.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
-task's state doesn't allow it, it is refused: exit code 8.`,
-		Example: `  waybill resubmit order-7 --why 'the bank is back'`,
-		Args:    arguments("a task's id"),
+task's state doesn't allow it, it is refused: exit code 8.
+` + batchHelp,
+		Example: `  waybill resubmit order-7 --why 'the bank is back'
+  waybill resubmit --filter 'workflow:order step_in_error:charge' --canary 1 --rate 50 --why 'the bank is back'`,
+		Args: many.arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.Resubmit, Step: step}, nil
 			})
 		},
 	}
 	o.flags(cmd)
+	many.flags(cmd)
 	cmd.Flags().StringVar(&step, "step", "", "only if this step is held")
 	return cmd
 }
 
 func newUndo() *cobra.Command {
 	var o controlOptions
+	var many batchOptions
 	var processed bool
 	cmd := &cobra.Command{
-		Use:   "undo ID",
+		Use:   "undo ID | --filter FILTER",
 		Short: "Undo the completed steps of a task",
 		Long: `Undo a task: its steps are undone in reverse order of completion, and the task ends as undone. Use it for a
 held task that nobody wants to go on with. First, running attempts end; steps whose outcome is unknown
@@ -78,42 +83,49 @@ A task that has ended as processed is undone only with --processed: it refunds a
 scheduler reads the task's history again from the log for that.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
-task's state doesn't allow it, it is refused: exit code 8.`,
+task's state doesn't allow it, it is refused: exit code 8.
+` + batchHelp,
 		Example: `  waybill undo order-7 --why 'the customer withdrew'
-  waybill undo order-7 --processed --why 'the customer returned it'`,
-		Args: arguments("a task's id"),
+  waybill undo order-7 --processed --why 'the customer returned it'
+  waybill undo --filter 'state:held label:campaign=spring' --why 'the campaign was withdrawn'`,
+		Args: many.arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.UndoTask, Processed: processed}, nil
 			})
 		},
 	}
 	o.flags(cmd)
+	many.flags(cmd)
 	cmd.Flags().BoolVar(&processed, "processed", false, "undo the task even if it has ended as processed")
 	return cmd
 }
 
 func newCancel() *cobra.Command {
 	var o controlOptions
+	var many batchOptions
 	var keep bool
 	cmd := &cobra.Command{
-		Use:   "cancel ID",
+		Use:   "cancel ID | --filter FILTER",
 		Short: "Cancel a task: start no more steps, undo completed ones",
 		Long: `Cancel a task. No further step starts, completed steps are undone (with --keep they are left as they
 are), and the task ends as cancelled.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
-task's state doesn't allow it, it is refused: exit code 8.`,
+task's state doesn't allow it, it is refused: exit code 8.
+` + batchHelp,
 		Example: `  waybill task cancel order-7 --why 'the customer withdrew'
-  waybill task cancel order-7 --keep --why 'shipped by hand'`,
-		Args: arguments("a task's id"),
+  waybill task cancel order-7 --keep --why 'shipped by hand'
+  waybill task cancel --filter 'id:import-7-' --rate 20 --why 'imported twice'`,
+		Args: many.arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args, func(*cobra.Command) (*events.Control, error) {
+			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
 				return &events.Control{Command: events.Cancel, Keep: keep}, nil
 			})
 		},
 	}
 	o.flags(cmd)
+	many.flags(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave completed steps as they are")
 	return cmd
 }
@@ -193,11 +205,8 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	if err != nil {
 		return err
 	}
-	if o.timeout <= 0 {
-		return usage("--timeout %s: a positive duration", o.timeout)
-	}
-	if o.why == "" {
-		return usage("give the reason, which is logged: --why 'the bank is back'")
+	if err := o.check(); err != nil {
+		return err
 	}
 	x, err := build(cmd)
 	if err != nil {
@@ -232,6 +241,17 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 		return l.connectionLost(err)
 	}
 	return o.printAnswer(cmd.OutOrStdout(), x, a)
+}
+
+// check checks the flags that all commands have.
+func (o *controlOptions) check() error {
+	if o.timeout <= 0 {
+		return usage("--timeout %s: a positive duration", o.timeout)
+	}
+	if o.why == "" {
+		return usage("give the reason, which is logged: --why 'the bank is back'")
+	}
+	return nil
 }
 
 // sendCommand writes a command and waits for its answer.

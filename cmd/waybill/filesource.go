@@ -147,6 +147,7 @@ func (l fileLog) Settled(ctx context.Context) (map[int32]int64, error) { return 
 
 func (fileLog) Follow(map[int32]int64) (console.Stream, error)            { return nil, errReadOnly }
 func (fileLog) Submit(context.Context, events.Record) error               { return errReadOnly }
+func (fileLog) Write(context.Context, ...events.Record) error             { return errReadOnly }
 func (fileLog) Waiting(context.Context, string) (*console.Waiting, error) { return nil, nil }
 
 func (fileLog) Control(context.Context, *events.Control, events.Record) (*events.Answer, error) {

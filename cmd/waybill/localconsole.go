@@ -237,6 +237,8 @@ var errReadOnly = errors.New("a console within a command is read-only")
 
 func (*localLog) Submit(context.Context, events.Record) error { return errReadOnly }
 
+func (*localLog) Write(context.Context, ...events.Record) error { return errReadOnly }
+
 func (*localLog) Control(context.Context, *events.Control, events.Record) (*events.Answer, error) {
 	return nil, errReadOnly
 }

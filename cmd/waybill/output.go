@@ -82,26 +82,52 @@ func encode(out io.Writer, v any, indent string) error {
 }
 
 // table aligns columns. It replaces control characters, so that a record can't write to the operator's
-// terminal.
-type table struct{ *tabwriter.Writer }
+// terminal. On a terminal a table with a head is fitted to the width, and states have colours.
+type table struct {
+	*tabwriter.Writer
+	out    io.Writer
+	screen [][]string // rows of a table with a head on a terminal
+}
 
 func newTable(out io.Writer, head string) *table {
-	t := &table{tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)}
-	if head != "" {
-		t.row(strings.Fields(head)...)
+	t := &table{Writer: tabwriter.NewWriter(out, 0, 4, 2, ' ', 0), out: out}
+	if head == "" {
+		return t
 	}
+	if isTerminal(out) {
+		t.screen = [][]string{strings.Fields(head)}
+		return t
+	}
+	t.row(strings.Fields(head)...)
 	return t
 }
 
 // row adds a row. Flush returns write errors.
 func (t *table) row(cells ...string) {
-	for i, c := range cells {
-		if i > 0 {
-			fmt.Fprint(t.Writer, "\t")
-		}
-		fmt.Fprint(t.Writer, printable(c))
+	for i := range cells {
+		cells[i] = printable(cells[i])
 	}
-	fmt.Fprintln(t.Writer)
+	if t.screen != nil {
+		t.screen = append(t.screen, cells)
+		return
+	}
+	if len(cells) == 2 && cells[0] == "State" && isTerminal(t.out) && coloured() {
+		cells[1] = stateColour("STATE", cells[1], cells[1])
+	}
+	fmt.Fprintln(t.Writer, strings.Join(cells, "\t"))
+}
+
+// Flush writes the table.
+func (t *table) Flush() error {
+	if t.screen == nil {
+		return t.Writer.Flush()
+	}
+	rows := t.screen
+	if width := terminalWidth(t.out); width > 0 {
+		rows = fitTable(rows, width, time.Now())
+	}
+	_, err := io.WriteString(t.out, layOut(rows, coloured()))
+	return err
 }
 
 // printable returns s on one line. It replaces control characters and those that change the direction of text,
@@ -135,7 +161,10 @@ func dash(s string) string {
 	return s
 }
 
-// tableTime formats an instant of JSON for tables: UTC, to the second.
+// tableTimeLayout is the layout of instants in tables: UTC, to the second.
+const tableTimeLayout = "2006-01-02 15:04:05Z"
+
+// tableTime formats an instant of JSON for tables.
 func tableTime(s *string) string {
 	if s == nil {
 		return "-"
@@ -144,7 +173,7 @@ func tableTime(s *string) string {
 	if err != nil {
 		return *s
 	}
-	return t.Format("2006-01-02 15:04:05")
+	return t.Format(tableTimeLayout)
 }
 
 // stateText is a task's or a step's state for people. Tables say held for the state that JSON calls error.

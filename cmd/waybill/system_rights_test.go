@@ -237,6 +237,7 @@ func rightsOfAConsole(t *testing.T, c *consoleClient) {
 	c.post(t, http.StatusCreated, "/tasks", `{"id":"by-console","workflow":"quick","input":{"items":[],"total":4.5,"card":"tok_declined","address":"x"}}`, nil)
 	c.await(t, "the order held", "/tasks/by-console", func(body string) bool { return strings.Contains(body, `"state":"error"`) })
 	c.post(t, http.StatusOK, "/tasks/by-console/cancel", `{"reason":"enough","keep":true}`, nil)
+	c.post(t, http.StatusOK, "/deadletters/redrive", `{"since":"24h"}`, nil)
 }
 
 // goConfig is the configuration of a Go client of this user.

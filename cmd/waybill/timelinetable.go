@@ -16,12 +16,12 @@ import (
 // printTimeline prints a timeline as a table.
 func printTimeline(out io.Writer, lines []events.Line) error { return printTimelineFrom(out, lines, 0) }
 
+// timelineHead is the head of a timeline.
+const timelineHead = "SEQ AT + EVENT STEP ATTEMPT WAIT WORK LEFT OFFSET INSTANCE"
+
 // printTimelineFrom prints the lines from an index on; the first call prints the head.
 func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	if from == 0 {
-		fmt.Fprintln(w, "SEQ\tAT\t+\tEVENT\tSTEP\tATTEMPT\tWAIT\tWORK\tLEFT\tOFFSET\tINSTANCE\t")
-	}
+	rows := [][]string{strings.Fields(timelineHead)}
 	var first time.Time
 	spans := replay.Spans(lines)
 	for i, l := range lines {
@@ -34,7 +34,7 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 			continue
 		}
 		if err == nil {
-			clock, since = at.Format("15:04:05.000"), at.Sub(first).String()
+			clock, since = at.UTC().Format("15:04:05.000Z"), at.Sub(first).String()
 		}
 		if l.Seq > 0 {
 			seq = fmt.Sprint(l.Seq)
@@ -43,8 +43,31 @@ func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d/%s\t%s\t\n", seq, clock, since, shortType(l.Type), l.Step, attempt,
-			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), l.Partition, l.Offset, instanceOf(&l))
+		rows = append(rows, []string{seq, clock, since, shortType(l.Type), l.Step, attempt,
+			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), fmt.Sprintf("%d/%s", l.Partition, l.Offset), instanceOf(&l)})
+	}
+	return writeTimeline(out, rows, from == 0)
+}
+
+// writeTimeline writes rows of a timeline. On a terminal they are fitted to its width.
+func writeTimeline(out io.Writer, rows [][]string, withHead bool) error {
+	if isTerminal(out) {
+		if width := terminalWidth(out); width > 0 {
+			rows = fitTable(rows, width, time.Now())
+		}
+		text := layOut(rows, coloured())
+		if !withHead {
+			_, text, _ = strings.Cut(text, "\n")
+		}
+		_, err := io.WriteString(out, text)
+		return err
+	}
+	if !withHead {
+		rows = rows[1:]
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t")+"\t")
 	}
 	return w.Flush()
 }

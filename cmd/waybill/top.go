@@ -211,7 +211,7 @@ func endedTasks(v consoleapi.Workflow) (n int64) {
 
 // print prints the view with at most that many partitions. Rates are since the view before.
 func (v *overview) print(out io.Writer, before *overview, most int) error {
-	fmt.Fprintf(out, "Waybill at %s, from %s\n\n", v.at.UTC().Format("2006-01-02 15:04:05"), printable(v.base))
+	fmt.Fprintf(out, "Waybill at %s, from %s\n\n", v.at.UTC().Format(tableTimeLayout), printable(v.base))
 	if v.lastError != nil {
 		fmt.Fprintf(out, "Not updated: %s\n\n", printable(v.lastError.Error()))
 	}

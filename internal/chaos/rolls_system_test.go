@@ -41,7 +41,7 @@ steps:
   reserve: {agent: shop, operation: reserve, input: "${ input }", undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: "${ input }", undo: {operation: refund}}
 `
-	rollWithin = 2 * time.Minute // bounds each wait for the whole system
+	rollWithin = 5 * time.Minute // bounds each wait for the whole system
 )
 
 // rollSystem holds the processes of a system and their settings.

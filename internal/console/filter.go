@@ -92,6 +92,9 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		f.IDPrefix = value
 	case "state":
 		for s := range strings.SplitSeq(value, ",") {
+			if s == "held" { // as people call it
+				s = string(events.StateError)
+			}
 			if !slices.Contains(events.TaskStates, events.TaskState(s)) {
 				return fmt.Errorf("state:%s: one of %v", s, events.TaskStates)
 			}

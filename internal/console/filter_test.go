@@ -18,6 +18,7 @@ func TestFilter(t *testing.T) {
 		"":                                     {},
 		"  ":                                   {},
 		"state:error,undoing":                  {States: []events.TaskState{events.StateError, events.StateUndoing}},
+		"state:held":                           {States: []events.TaskState{events.StateError}},
 		"state:error,error":                    {States: []events.TaskState{events.StateError}},
 		"workflow:order":                       {Workflow: "order"},
 		"workflow:order/3 agent:payments":      {Workflow: "order", Version: 3, Agent: "payments"},

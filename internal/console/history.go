@@ -226,7 +226,7 @@ func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), WaitingSignals: waitingSignals(task)}
+	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next)}
 	if unreadable != nil {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}

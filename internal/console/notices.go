@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/redrive"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -171,8 +172,9 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
-	found := newest[consoleapi.Deadletter]{window: asked}
+	found, later := newest[consoleapi.Deadletter]{window: asked}, redrive.Later{}
 	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
+		later.Add(r)
 		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
 			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
 		}
@@ -181,6 +183,9 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 		return nil, unavailable("the dead letters: %v", err)
 	}
 	list, left, next := found.page()
+	for i := range list {
+		list[i].Fate = c.fate(&list[i], &later)
+	}
 	lacks := make([]consoleapi.Incomplete, len(leaderless))
 	for i, p := range leaderless {
 		lacks[i] = consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}

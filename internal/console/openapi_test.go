@@ -110,6 +110,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			body = `{"id":"new-1","workflow":"order","input":{}}`
 		case reflect.TypeFor[signalRequest]():
 			body = `{"data":{"yes":true},"by":"alice"}`
+		case reflect.TypeFor[redriveRequest]():
+			body = `{"reasons":["unknown_workflow"]}`
 		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
 			body = `{"reason":"a test","step":"charge","as":"undone"}`
 		default:

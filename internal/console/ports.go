@@ -70,6 +70,8 @@ type Log interface {
 	Waiting(ctx context.Context, id string) (*Waiting, error)
 	// Submit writes a submission and returns once it is acknowledged, or after some seconds (ErrNotAcknowledged).
 	Submit(ctx context.Context, r events.Record) error
+	// Write writes records of inboxes again, as Submit does.
+	Write(ctx context.Context, rs ...events.Record) error
 	// Control writes a control, as Submit does, and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
 }

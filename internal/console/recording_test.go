@@ -350,10 +350,12 @@ func (w *recording) since(topic string, since time.Time, fn func(*events.Record)
 	return nil
 }
 
-func (w *recording) Submit(_ context.Context, r events.Record) error {
+func (w *recording) Submit(ctx context.Context, r events.Record) error { return w.Write(ctx, r) }
+
+func (w *recording) Write(_ context.Context, rs ...events.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.written = append(w.written, r)
+	w.written = append(w.written, rs...)
 	return nil
 }
 

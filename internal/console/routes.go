@@ -38,6 +38,7 @@ var routes = []route{
 	getRoute("listPartitions", "/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
 	getRoute("listAlerts", "/alerts", "List alerts, the newest first", (*call).alerts),
 	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
+	postRoute("redriveDeadletters", "/deadletters/redrive", commandRole, "Write the original records of dead letters again", (*call).redrive),
 	getRoute("whoAmI", "/whoami", "Get who sends the request, and his role", (*call).whoAmI),
 	getRoute("getOpenAPI", "/openapi.json", "Get this document", (*call).describeAPI),
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/redrive"
 	"github.com/waybill-run/waybill/internal/replay"
 )
 
@@ -47,6 +48,10 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
 	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
 	reflect.TypeFor[consoleapi.DeadletterPage]():  "A page of dead letters.",
+	reflect.TypeFor[consoleapi.DeadletterFate]():  "What became of a dead letter.",
+	reflect.TypeFor[consoleapi.RedriveCommand]():  "A selection of dead letters. At least one of deadletters, reasons and since is needed; those that fit all of them are selected.",
+	reflect.TypeFor[consoleapi.Redriven]():        "What was done with the selected dead letters.",
+	reflect.TypeFor[redrive.Letter]():             "A selected dead letter, and what was done with it.",
 	reflect.TypeFor[consoleapi.WhoAmI]():          "Who sends a request.",
 	reflect.TypeFor[consoleapi.Change]():          "A field that changed.",
 	reflect.TypeFor[consoleapi.TaskAtEvent]():     "A task as of one of its events.",

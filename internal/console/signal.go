@@ -43,11 +43,3 @@ func (c *call) signal(r *signalRequest) (*consoleapi.SignalResult, error) {
 	c.status = http.StatusAccepted
 	return &consoleapi.SignalResult{Task: s.Task, Name: s.Name, ID: s.ID}, nil
 }
-
-// waitingSignals returns the names of the signals that a task waits for. A task that is being undone takes none.
-func waitingSignals(t *events.Task) []string {
-	if !t.TakesSignals() {
-		return nil
-	}
-	return t.WaitingSignals()
-}

@@ -43,9 +43,9 @@ func TestWaitingSignals(t *testing.T) {
 		{ID: "a", StepKind: events.SignalStep, Signal: "approved"}, {ID: "b", StepKind: events.SignalStep, Signal: "approved"},
 		{ID: "c", StepKind: events.SignalStep, Signal: "paid"}, {ID: "d"}}}
 	for state, want := range map[events.TaskState]string{events.StateProcessing: `"waiting_signals":["approved"]`, events.StateError: `"waiting_signals":["approved"]`, events.StateUndoing: ""} {
-		task := &events.Task{State: state, Plan: plan,
+		task := &events.Task{ID: "t-1", State: state, Plan: plan,
 			Steps: []*events.Step{step(events.StepRunning), step(events.StepRunning), step(events.StepPending), step(events.StepRunning)}}
-		text, err := json.Marshal(&consoleapi.Task{WaitingSignals: waitingSignals(task)})
+		text, err := json.Marshal(&consoleapi.Task{TaskView: task.View("", 0, 0)})
 		if err != nil || !strings.Contains(string(text), want) || want == "" && strings.Contains(string(text), "waiting_signals") {
 			t.Errorf("%s: %s, %v", state, text, err)
 		}

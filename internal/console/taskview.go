@@ -68,7 +68,7 @@ func (c *call) taskState(in *taskStateRequest) (*consoleapi.TaskAtEvent, error) 
 	v := &consoleapi.TaskAtEvent{Task: h.id, Seq: step.Seq, LastSeq: max(h.lastSeq, step.Seq), Event: step.Line, Changes: make([]consoleapi.Change, len(step.Changes)),
 		Fault: step.Fault, AsOf: h.asOf()}
 	if view := s.View(); view != nil {
-		v.State = &consoleapi.Task{TaskView: *view, WaitingSignals: waitingSignals(s.Task())}
+		v.State = &consoleapi.Task{TaskView: *view}
 	}
 	for i, change := range step.Changes {
 		v.Changes[i] = consoleapi.Change(change)

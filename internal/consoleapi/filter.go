@@ -17,6 +17,7 @@ type Filter struct {
 	Agent       string
 	Since       time.Time     // submitted at this instant or later
 	DueWithin   time.Duration // open, and its complete-by is within this time or past
+	Text        string        // further terms, as the API takes them
 }
 
 // String writes the filter as the API takes it.
@@ -40,6 +41,9 @@ func (f *Filter) String() string {
 	}
 	if f.DueWithin > 0 {
 		add("due_within", f.DueWithin.String())
+	}
+	if f.Text != "" {
+		terms = append(terms, f.Text)
 	}
 	return strings.Join(terms, " ")
 }

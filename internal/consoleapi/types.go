@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/redrive"
 )
 
 // Prefix is the path of the API.
@@ -33,8 +34,6 @@ func TaskPath(id string) string {
 // Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
 type Task struct {
 	events.TaskView
-	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
-
 	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
@@ -161,6 +160,37 @@ type Deadletter struct {
 	Headers   map[string]string `json:"headers" jsonschema:"The headers of the dead letter."`
 	Encoding  string            `json:"encoding" enum:"utf8,base64" jsonschema:"How value has the bytes: as they are (utf8), or encoded (base64)."`
 	Value     string            `json:"value" jsonschema:"The record's value. A large one is cut."`
+	Fate      DeadletterFate    `json:"fate" jsonschema:"What became of it."`
+}
+
+// DeadletterFate is what became of a dead letter.
+type DeadletterFate struct {
+	State      string `json:"state" enum:"open,redriven,task" jsonschema:"redriven: it was written again, and became a later dead letter. task: there is a task of its id. open: neither is known; a record that was written again and was of use is open."`
+	Deadletter string `json:"deadletter,omitempty" jsonschema:"The later dead letter, as PARTITION/OFFSET."`
+	Task       string `json:"task,omitempty" jsonschema:"The id of the task."`
+}
+
+// The values of DeadletterFate.State.
+const (
+	FateOpen     = "open"
+	FateRedriven = "redriven"
+	FateTask     = "task"
+)
+
+// RedriveCommand selects dead letters whose original records are written again.
+type RedriveCommand struct {
+	Deadletters []string `json:"deadletters,omitempty" jsonschema:"Only these dead letters, as PARTITION/OFFSET."`
+	Reasons     []string `json:"reasons,omitempty" jsonschema:"Only dead letters with one of these reasons."`
+	Since       string   `json:"since,omitempty" jsonschema:"Only later dead letters: a duration before now (10m), or an instant. Absent: all that the topic has."`
+	Preview     bool     `json:"preview,omitempty" jsonschema:"true: write nothing, and show what would be written."`
+}
+
+// Redriven is what was done with the selected dead letters.
+type Redriven struct {
+	Selected    int              `json:"selected" jsonschema:"The number of selected dead letters."`
+	Refused     int              `json:"refused" jsonschema:"The number of those that can't be written again."`
+	Deadletters []redrive.Letter `json:"deadletters" jsonschema:"The selected dead letters by partition and offset, at most 1,000."`
+	Incomplete  []Incomplete     `json:"incomplete" jsonschema:"Partitions of waybill.deadletters that can't be read, so that none of theirs were selected. Empty: none."`
 }
 
 // DeadletterPage is a page of dead letters, newest first.

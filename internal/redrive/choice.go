@@ -35,13 +35,13 @@ const (
 
 // Letter is a selected dead letter, and what was done with it.
 type Letter struct {
-	Partition int32  `json:"partition"`
-	Offset    string `json:"offset"`
-	Reason    string `json:"reason"`
-	Task      string `json:"task"`
-	To        string `json:"to"`
-	Done      string `json:"done"`
-	Why       string `json:"why"` // reason of a refusal
+	Partition int32  `json:"partition" jsonschema:"The partition of waybill.deadletters."`
+	Offset    string `json:"offset" jsonschema:"The offset in waybill.deadletters, as a string."`
+	Reason    string `json:"reason" jsonschema:"The reason of the dead letter, as a code."`
+	Task      string `json:"task" jsonschema:"The id of the task, or the key of the record."`
+	To        string `json:"to" jsonschema:"The topic that the record is written to. Empty: it can't be written."`
+	Done      string `json:"done" enum:"written,would_write,refused" jsonschema:"What was done with it."`
+	Why       string `json:"why" jsonschema:"Why it can't be written again. Empty: it can."`
 
 	at  Position
 	sum string // digest of the original record
@@ -66,22 +66,13 @@ type Choice struct {
 	named   map[Position]bool // whether it was found
 	reasons []string
 	letters []Letter
-
-	// again is the latest redrive of each dead letter. Each earlier one would write the same record again.
-	again         map[Position]*redriven
-	notifications map[string]Position // the last position of each notification
-}
-
-// redriven is a dead letter that came from the redrive of an earlier one.
-type redriven struct {
-	at  Position
-	sum string
+	later   Later
 }
 
 // NewChoice selects dead letters by their position and reason; none selects all. Records that are written again name
 // source as their ce_source.
 func NewChoice(ns events.Namespace, source string, named []Position, reasons []string) *Choice {
-	c := &Choice{ns: ns, source: source, named: map[Position]bool{}, reasons: reasons, again: map[Position]*redriven{}, notifications: map[string]Position{}}
+	c := &Choice{ns: ns, source: source, named: map[Position]bool{}, reasons: reasons}
 	for _, at := range named {
 		c.named[at] = false
 	}
@@ -93,7 +84,7 @@ func (c *Choice) Add(r *events.Record) {
 	at := Position{r.Partition, r.Offset}
 	sum, _ := r.Header(events.HeaderSHA256)
 	reason, _ := r.Header(events.HeaderReason)
-	c.addRedriven(r, at, sum)
+	c.later.Add(r)
 	if len(c.named) > 0 {
 		if _, named := c.named[at]; !named {
 			return
@@ -114,19 +105,6 @@ func (c *Choice) Add(r *events.Record) {
 	c.letters = append(c.letters, l)
 }
 
-// addRedriven records which earlier dead letter this one came from.
-func (c *Choice) addRedriven(r *events.Record, at Position, sum string) {
-	if p, offset, is := events.RedriveOf(r); is {
-		c.again[Position{p, offset}] = &redriven{at, sum}
-	}
-	if name := events.NotificationOf(r); name != "" { // notifications with one key are in one partition, in order
-		if before, is := c.notifications[name]; is {
-			c.again[before] = &redriven{at, sum}
-		}
-		c.notifications[name] = at
-	}
-}
-
 // Letters returns the selected dead letters, by partition and offset, and the named ones that weren't found. All of the
 // topic was fed.
 func (c *Choice) Letters() (list []Letter, missing []Position) {
@@ -140,9 +118,8 @@ func (c *Choice) Letters() (list []Letter, missing []Position) {
 	})
 	for i := range c.letters {
 		l := &c.letters[i]
-		// Any writer of an inbox can claim that its record is a redrive; only the same bytes are.
-		if later := c.again[l.at]; later != nil && later.sum == l.sum && l.Done == Would {
-			l.refuse("it was written again already, and is now dead letter " + later.at.String())
+		if at, ok := c.later.Of(l.at, l.sum); ok && l.Done == Would {
+			l.refuse("it was written again already, and is now dead letter " + at.String())
 		}
 	}
 	// Partitions are fed in parallel, each in order.

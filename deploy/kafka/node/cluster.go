@@ -22,7 +22,7 @@ import (
 const (
 	// startDurationMax bounds the start of one node. It takes 2 s on an idle machine with two cores, and several times
 	// that on a busy one.
-	startDurationMax = 90 * time.Second
+	startDurationMax = 5 * time.Minute
 	// stopDurationGrace is the time between SIGTERM and SIGKILL.
 	stopDurationGrace = 20 * time.Second
 	// portAttemptsMax bounds the attempts to find free ports.

@@ -100,6 +100,15 @@ func (l *Reader) Waiting(ctx context.Context, id string) (*console.Waiting, erro
 	return FindWaiting(ctx, l.Admin, l.Restorer, l.Config.Namespace, l.Partitions, id)
 }
 
+func (l *Log) Write(ctx context.Context, rs ...events.Record) error {
+	within, giveUp := context.WithTimeout(ctx, writeTimeout)
+	defer giveUp()
+	if err := l.n.Producer.Send(within, rs...); err != nil {
+		return fmt.Errorf("%w: %w", console.ErrNotAcknowledged, err)
+	}
+	return nil
+}
+
 func (l *Log) Submit(ctx context.Context, r events.Record) error {
 	_, err := l.write(ctx, r)
 	return err

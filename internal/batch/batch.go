@@ -1,0 +1,321 @@
+package batch
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+)
+
+const (
+	// TasksMax bounds the tasks of a batch.
+	TasksMax = 100_000
+	// InFlightMax bounds the commands that are sent and not answered.
+	InFlightMax = 32
+	// SampleMax bounds the tasks that are looked at, after the canary.
+	SampleMax = 16
+	// CanaryMax bounds the canary.
+	CanaryMax = 1000
+	// catchUp bounds the time whose commands are made up for after a pause.
+	catchUp = 100 * time.Millisecond
+	// LookInterval is the pause between two looks at a task.
+	LookInterval = time.Second
+)
+
+// Plan says how the commands are sent.
+type Plan struct {
+	// Rate bounds the commands in a second; 0: no bound.
+	Rate float64
+	// Canary is the number of tasks whose fate is awaited before the others get the command; 0: none.
+	Canary int
+	// CanaryWithin bounds the wait for the canary, from the last answer to it.
+	CanaryWithin time.Duration
+}
+
+// Check returns what is wrong with a plan.
+func (p *Plan) Check() error {
+	switch {
+	case p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0):
+		return fmt.Errorf("rate %v: a number of commands in a second; 0: no bound", p.Rate)
+	case p.Canary < 0 || p.Canary > CanaryMax:
+		return fmt.Errorf("canary %d: 0 to %d tasks", p.Canary, CanaryMax)
+	case p.Canary > 0 && p.CanaryWithin <= 0:
+		return fmt.Errorf("canary within %s: a positive duration", p.CanaryWithin)
+	}
+	return nil
+}
+
+// Status is what became of a task in a batch.
+type Status string
+
+// The statuses.
+const (
+	Waiting    Status = "waiting"    // it wasn't sent
+	Sent       Status = "sent"       // it isn't answered yet
+	Accepted   Status = "accepted"   // by a scheduler
+	Refused    Status = "refused"    // by a scheduler
+	Unanswered Status = "unanswered" // the command may have an effect
+	Passed     Status = "passed"     // accepted, and the fault did not recur
+	Recurred   Status = "recurred"   // accepted, and the task is held again
+)
+
+// Result is what became of a task.
+type Result struct {
+	Task      string           `json:"task"`
+	RequestID string           `json:"request_id"`
+	Status    Status           `json:"status"`
+	State     events.TaskState `json:"state,omitempty"` // as last seen
+	Why       string           `json:"why,omitempty"`
+}
+
+// Final reports whether a repeated batch needn't send the command again.
+func (r *Result) Final() bool {
+	return r.Status != Waiting && r.Status != Sent && r.Status != Unanswered
+}
+
+// Batch is a batch that runs. It is for one goroutine.
+type Batch struct {
+	id       string
+	command  events.Control
+	plan     Plan
+	targets  []Target
+	results  []Result
+	index    map[string]int // of a task
+	next     int            // the first target that may not have been sent
+	inFlight int
+	nextSend time.Time // of the next command, by the rate
+	canaryBy time.Time // the canary's wait ends; zero: it has not been answered
+	looks    map[int]time.Time
+	stopped  string
+	timedOut bool
+}
+
+// New returns a batch. The command has neither a task nor a request id. earlier are results of the same batch, which
+// was interrupted.
+func New(id string, command events.Control, plan Plan, targets []Target, earlier []Result) *Batch {
+	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, looks: map[int]time.Time{}}
+	b.plan.Canary = min(plan.Canary, len(targets))
+	if len(targets) == 1 {
+		b.plan.Canary = 0 // there are no others
+	}
+	for i, t := range targets {
+		b.index[t.Task] = i
+		b.results = append(b.results, Result{Task: t.Task, RequestID: RequestID(id, t.Task), Status: Waiting})
+	}
+	for _, r := range earlier {
+		if i, ok := b.index[r.Task]; ok && r.Final() && b.results[i].RequestID == r.RequestID {
+			b.results[i] = r
+			if r.Status == Accepted {
+				b.sample(time.Time{}, i)
+			}
+		}
+	}
+	return b
+}
+
+// Step is what is to be done now.
+type Step struct {
+	Send  []events.Control // commands to send now
+	Look  []string         // tasks whose state is to be read now, as of the end of the log
+	Until time.Time        // when Next is to be called again if nothing is reported before; zero: only then
+	Ended bool             // nothing is left
+}
+
+// Next returns what is to be done at an instant.
+func (b *Batch) Next(now time.Time) (do Step) {
+	canary := b.awaitCanary(now)
+	for b.stopped == "" && b.inFlight < InFlightMax {
+		i, ok := b.nextWaiting(canary)
+		if !ok {
+			break
+		}
+		if now.Before(b.nextSend) {
+			do.Until = b.nextSend
+			break
+		}
+		b.pace(now)
+		b.results[i].Status = Sent
+		b.inFlight++
+		do.Send = append(do.Send, b.commandTo(i))
+	}
+	b.look(now, canary, &do)
+	_, more := b.nextWaiting(canary)
+	do.Ended = b.inFlight == 0 && len(do.Send) == 0 && (b.stopped != "" || !canary && !more)
+	return do
+}
+
+// nextWaiting returns the next target to send to; of the canary only, if it is still awaited.
+func (b *Batch) nextWaiting(canary bool) (int, bool) {
+	for ; b.next < len(b.targets); b.next++ {
+		if canary && b.next >= b.plan.Canary {
+			return 0, false
+		}
+		if b.results[b.next].Status == Waiting {
+			return b.next, true
+		}
+	}
+	return 0, false
+}
+
+// pace accounts for a command that is sent now.
+func (b *Batch) pace(now time.Time) {
+	if b.plan.Rate == 0 {
+		return
+	}
+	if late := now.Add(-catchUp); b.nextSend.Before(late) {
+		b.nextSend = late
+	}
+	b.nextSend = b.nextSend.Add(time.Duration(float64(time.Second) / b.plan.Rate))
+}
+
+// awaitCanary reports whether the canary hasn't passed yet. It stops the batch if the wait is over.
+func (b *Batch) awaitCanary(now time.Time) bool {
+	open, unanswered, passed := 0, 0, 0
+	for i := range b.plan.Canary {
+		switch status := b.results[i].Status; {
+		case status == Waiting || status == Sent:
+			unanswered++
+		case status == Accepted:
+			open++
+		case status == Passed:
+			passed++
+		}
+	}
+	if open+unanswered == 0 {
+		if passed == 0 && b.plan.Canary > 0 {
+			b.stop("no canary passed: " + cmp.Or(b.results[0].Why, string(b.results[0].Status)))
+		}
+		return false
+	}
+	if unanswered == 0 && b.canaryBy.IsZero() {
+		b.canaryBy = now.Add(b.plan.CanaryWithin)
+	}
+	if unanswered == 0 && b.stopped == "" && !now.Before(b.canaryBy) {
+		b.stopped, b.timedOut = fmt.Sprintf("%d of %d canaries haven't passed within %s", open, b.plan.Canary, b.plan.CanaryWithin), true
+	}
+	return true
+}
+
+// look chooses the tasks to look at: the canary, then a sample of the accepted tasks.
+func (b *Batch) look(now time.Time, canary bool, do *Step) {
+	if b.stopped != "" {
+		return
+	}
+	wake := func(at time.Time) {
+		if do.Until.IsZero() || at.Before(do.Until) {
+			do.Until = at
+		}
+	}
+	if canary && !b.canaryBy.IsZero() {
+		wake(b.canaryBy)
+	}
+	for i, at := range b.looks {
+		if now.Before(at) {
+			wake(at)
+			continue
+		}
+		b.looks[i] = now.Add(LookInterval)
+		do.Look = append(do.Look, b.targets[i].Task)
+	}
+	slices.Sort(do.Look)
+}
+
+// Answered reports the answer to a command, or, with a nil answer, that there was none and why.
+func (b *Batch) Answered(now time.Time, task string, a *events.Answer, why string) {
+	i, ok := b.index[task]
+	if !ok || b.results[i].Status != Sent {
+		return
+	}
+	b.inFlight--
+	r := &b.results[i]
+	switch {
+	case a == nil:
+		r.Status, r.Why = Unanswered, why
+		b.stop(fmt.Sprintf("the command to %s wasn't answered: %s", task, why))
+	case !a.Accepted:
+		r.Status, r.State, r.Why = Refused, a.State, a.Reason
+	default:
+		r.Status, r.State = Accepted, a.State
+		b.sample(now, i)
+	}
+}
+
+// sample begins to look at a task, if it is a canary or the sample has room.
+func (b *Batch) sample(now time.Time, i int) {
+	if i < b.plan.Canary || len(b.looks) < SampleMax {
+		b.looks[i] = now
+	}
+}
+
+// Observed reports the state of a task, as of an instant after its command was accepted.
+func (b *Batch) Observed(task string, v *events.TaskView) {
+	i, ok := b.index[task]
+	if !ok || b.results[i].Status != Accepted {
+		return
+	}
+	r := &b.results[i]
+	r.State = v.State
+	fate, why := judge(&b.command, &b.targets[i], v)
+	if fate == Accepted {
+		return // not known yet
+	}
+	r.Status, r.Why = fate, why
+	delete(b.looks, i)
+	if fate == Recurred {
+		b.stop(fmt.Sprintf("it recurs: %s is held again (%s)", task, why))
+	}
+}
+
+// stop ends the batch. The first reason counts.
+func (b *Batch) stop(why string) { b.stopped = cmp.Or(b.stopped, why) }
+
+// Stop ends the batch from outside: an operator's interrupt.
+func (b *Batch) Stop(why string) { b.stop(why) }
+
+// Stopped returns why the batch ended early; empty: it didn't. timedOut reports that the canary took too long.
+func (b *Batch) Stopped() (why string, timedOut bool) { return b.stopped, b.timedOut }
+
+// Result returns what became of a task of the batch.
+func (b *Batch) Result(task string) Result { return b.results[b.index[task]] }
+
+// Results returns what became of each task, in the order of the targets.
+func (b *Batch) Results() []Result { return slices.Clone(b.results) }
+
+// Count returns the number of tasks by status.
+func (b *Batch) Count() map[Status]int {
+	n := map[Status]int{}
+	for i := range b.results {
+		n[b.results[i].Status]++
+	}
+	return n
+}
+
+func (b *Batch) commandTo(i int) events.Control {
+	x := b.command
+	x.Task, x.RequestID = b.targets[i].Task, b.results[i].RequestID
+	return x
+}
+
+// judge returns what came of an accepted command: Passed, Recurred or Accepted, which is not known yet.
+func judge(x *events.Control, before *Target, v *events.TaskView) (fate Status, why string) {
+	switch {
+	case v.State == events.StateError:
+		if v.Error != nil {
+			why = v.Error.Code
+		}
+		return Recurred, cmp.Or(why, "held")
+	case v.State.Terminal():
+		return Passed, ""
+	case x.Command != events.Resubmit:
+		return Accepted, ""
+	}
+	for i := range v.Steps {
+		if s := &v.Steps[i]; s.ID == before.Step && s.Undo == nil && (s.State == events.StepCompleted || s.State == events.StepSkipped) {
+			return Passed, "" // the step that was held is done
+		}
+	}
+	return Accepted, ""
+}

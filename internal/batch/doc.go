@@ -1,0 +1,33 @@
+// Package batch gives one command to many tasks: it selects, previews, tries a canary, keeps a rate, and stops when the
+// fault recurs. It is pure: it knows no clock, no Kafka and no API. Whoever runs a batch does what Next says, and
+// reports what came of it:
+//
+//	for {
+//		do := b.Next(now)
+//		// send do.Send: each answer goes to b.Answered
+//		// look at do.Look: each state goes to b.Observed
+//		// wait for one of them, or until do.Until
+//		// end when do.Ended
+//	}
+//
+// # States of a task
+//
+//	waiting -> sent -> accepted -> passed
+//	              \-> refused  \-> recurred
+//	              \-> unanswered
+//
+// A task stays waiting if the batch ends before its turn. Of the accepted tasks only the canary and a sample are looked at;
+// the others stay accepted.
+//
+// # Guarantees
+//
+//   - The request id of a command follows from the id of the batch and the task. So a batch that is repeated with the
+//     same id has no second effect on any task, wherever it was interrupted.
+//   - No command is sent after the fault has recurred, or before the canary has passed.
+//   - No more than Rate commands are sent in a second, and those of a tenth of a second more after a pause.
+//
+// # Not guaranteed
+//
+//   - Commands that are sent when the fault recurs are not taken back.
+//   - A fault that recurs in tasks outside the sample is not seen.
+package batch
