@@ -245,6 +245,17 @@ func (s *Summary) InError() []string {
 	return ids
 }
 
+// KindInError says whether the error of a step that is held is that of its undo. Empty: there is no such step.
+func (s *Summary) KindInError(step string) Kind {
+	switch p := s.step(step); {
+	case p == nil:
+		return ""
+	case p.Undo != "":
+		return Undo
+	}
+	return Do
+}
+
 // WaitingFor returns the agents with a running attempt of the task, sorted, each once.
 func (s *Summary) WaitingFor() []string {
 	var agents []string

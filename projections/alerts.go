@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -37,6 +36,8 @@ type Alert struct {
 	Code    string `json:"code,omitempty"`
 	Step    string `json:"step,omitempty"`
 	Message string `json:"message"`
+	// Group is the id of the error group of the hold.
+	Group string `json:"group,omitempty"`
 	// EndedAt is when the task continued or ended; zero: it is still held. EndedBy is the type of
 	// the event that ended the hold.
 	EndedAt time.Time `json:"ended_at,omitzero"`
@@ -55,15 +56,18 @@ type holds struct {
 }
 
 // noteHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
-func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, by string) {
+func (rs *taskRows) noteHold(r *taskRow, e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
 		a := events.AlertOfHold(e, f, r.summary.Ending, r.summary.CatchFailed(f.Error))
-		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message)})
+		r.group = rs.groups.begin(r.summary, f.Error, e.At)
+		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message), Group: r.group})
 		return
 	}
 	if was != events.StateError || r.summary.State == events.StateError {
 		return
 	}
+	rs.groups.end(r.group, r.summary.Version)
+	r.group = ""
 	h := r.getHolds()
 	if n := len(h.begun); n > 0 {
 		h.begun[n-1].EndedAt, h.begun[n-1].EndedBy = e.At, by
@@ -73,12 +77,7 @@ func (r *taskRow) noteHold(e *events.Event, was events.TaskState, offset int64, 
 }
 
 // cutText cuts a text to MaxAlertTextBytes, between characters.
-func cutText(text string) string {
-	if len(text) <= MaxAlertTextBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:MaxAlertTextBytes], "")
-}
+func cutText(text string) string { return cutBytes(text, MaxAlertTextBytes) }
 
 func (r *taskRow) getHolds() *holds {
 	if r.holds == nil {
@@ -122,7 +121,7 @@ func (t *Timelines) saveHolds(b batch, r *taskRow, past []int64) []int64 {
 	}
 	r.holds = nil
 	if h.ended != nil {
-		a := t.openAlert(r.task)
+		a := t.v.openAlert(r.task)
 		if a == nil { // the event that began the hold wasn't folded
 			return past
 		}
@@ -145,9 +144,9 @@ func (t *Timelines) saveHolds(b batch, r *taskRow, past []int64) []int64 {
 }
 
 // openAlert returns the saved open alert of a task; nil: there is none.
-func (t *Timelines) openAlert(task string) (a *Alert) {
+func (r reader) openAlert(task string) (a *Alert) {
 	offset := int64(-1)
-	t.v.get(kindHold, task, func(data []byte) error {
+	r.get(kindHold, task, func(data []byte) error {
 		if len(data) != 8 {
 			return errNoAlert
 		}
@@ -157,8 +156,8 @@ func (t *Timelines) openAlert(task string) (a *Alert) {
 	if offset < 0 {
 		return nil
 	}
-	rest := t.v.keys.appendAlertKey(nil, kindAlert, offset)[prefixBytes:]
-	t.v.get(kindAlert, string(rest), func(data []byte) error {
+	rest := r.keys.appendAlertKey(nil, kindAlert, offset)[prefixBytes:]
+	r.get(kindAlert, string(rest), func(data []byte) error {
 		found, err := decodeAlert(data)
 		found.Offset = offset
 		a = &found

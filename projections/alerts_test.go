@@ -20,8 +20,12 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 	t.Helper()
 	var all []projections.Alert
 	ending, open, catching := map[string]events.TaskState{}, map[string]int{}, map[string]bool{}
+	tasks := map[string]*events.Task{}
 	for i := range rs {
 		e, err := events.DecodeEvent(&rs[i])
+		if err == nil && e.Task != "" {
+			tasks[e.Task], err = events.Evolve(tasks[e.Task], e, events.Hash(e.Fact.Type(), rs[i].Value))
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +33,7 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 		case *events.TaskHeld:
 			a := events.AlertOfHold(e, f, ending[e.Task], f.Error != nil && catching[e.Task+"/"+f.Error.Step])
 			open[e.Task] = len(all)
-			all = append(all, projections.Alert{Task: a.Task, Seq: a.Seq, Offset: rs[i].Offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message, Partition: rs[i].Partition})
+			all = append(all, projections.Alert{Task: a.Task, Seq: a.Seq, Offset: rs[i].Offset, At: a.At, Code: a.Code, Step: a.Step, Message: a.Message, Partition: rs[i].Partition, Group: groupIDOf(tasks[e.Task])})
 			continue
 		case *events.AttemptStarted:
 			if f.Kind == events.Undo && ending[e.Task] == "" {
@@ -56,6 +60,17 @@ func alertsOf(t *testing.T, rs []events.Record, keptPast int) []projections.Aler
 		past++
 		return past > keptPast
 	})
+}
+
+// groupIDOf returns the id of the error group of a task that an event has just held.
+func groupIDOf(t *events.Task) string {
+	var kind events.Kind
+	if i, is := t.Plan.Step(t.Error.Step); is {
+		if kind = events.Do; t.Steps[i].Undo != nil {
+			kind = events.Undo
+		}
+	}
+	return projections.ErrorGroupID(t.Workflow, t.Error.Step, kind, t.Error.Code, t.Error.Message, t.ID)
 }
 
 // TestAlertsAgreeWithTheLog checks that the index has the same alerts as a computation from the whole log, with Saves

@@ -23,6 +23,7 @@ type Counts struct {
 
 // tally is the stored form of the counts of rows.
 type tally struct {
+	Format    int                                   `json:"index_format,omitempty"`
 	Workflows map[string]map[events.TaskState]int64 `json:"workflows"`
 	Agents    map[string]int64                      `json:"agents"`
 	Owner     string                                `json:"owner,omitempty"`

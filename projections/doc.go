@@ -110,12 +110,13 @@
 //	                    (8 bytes) and JSON
 //	kind 'P' <offset>   a past alert, likewise
 //	kind 'h' <task>     the offset of its open alert (8 bytes)
+//	kind 'G' <group>    an error group (JSON)
 //	kind 'N'            the tally of the rows (JSON): tasks by workflow and state, last claim, the
 //	                    offset and format of rows and index
 //
 // A facet is a letter and texts, each with a zero byte behind, and 01 01 and 01 02
 // for the bytes 0 and 1 in them: 's' state, 'v' workflow and version, 'l' label and value,
-// 'g' agent that an attempt is with, 'e' step in error. Instants (Unix milliseconds) and seconds
+// 'g' agent that an attempt is with, 'e' step in error, 'h' error group. Instants (Unix milliseconds) and seconds
 // are eight bytes, big-endian and inverted, so that the newest comes first.
 //
 // Open tasks have a range of their own. So the time to load a partition depends on

@@ -46,9 +46,9 @@ func (t *Timelines) IndexEntries() (entries []string) {
 	return entries
 }
 
-// WantedEntries returns the entries that a row must have.
-func WantedEntries(s *events.Summary) (entries []string) {
-	st := indexStateOf(s)
+// WantedEntries returns the entries that a row must have. group is its error group.
+func WantedEntries(s *events.Summary, group string) (entries []string) {
+	st := indexStateOf(s, group)
 	facets, ended := posted(s)
 	if facets = append(facets, st.own()...); ended != "" {
 		facets = append(facets, ended)
@@ -104,4 +104,16 @@ func KeepPastAlerts(most int) (undo func()) {
 	was := maxPastAlerts
 	maxPastAlerts = int64(most)
 	return func() { maxPastAlerts = was }
+}
+
+// KeepErrorGroups changes the bound of error groups of a partition, until undo is called.
+func KeepErrorGroups(most int) (undo func()) {
+	was := maxErrorGroups
+	maxErrorGroups = most
+	return func() { maxErrorGroups = was }
+}
+
+// ErrorGroupID is the id of the group of an error.
+func ErrorGroupID(workflow, step string, kind events.Kind, code, message, task string) string {
+	return fingerprint(workflow, step, string(kind), code, messagePattern(message, task))
 }

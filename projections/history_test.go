@@ -175,7 +175,7 @@ func (h *history) proposal(t *events.Task) *events.Event {
 			attempt = u.Attempt
 		}
 	}
-	broken := &events.Error{Code: "out_of_stock", Message: "none left", Details: []byte(`{"sku":"x"}`)}
+	broken := &events.Error{Code: "out_of_stock", Message: fmt.Sprintf("none left of %d", h.inbox), Details: []byte(`{"sku":"x"}`)}
 	if h.vary && h.rnd.IntN(4) == 0 {
 		f, timer, within := h.seldom(t, i)
 		if timer == "" {
@@ -209,6 +209,10 @@ func (h *history) proposal(t *events.Task) *events.Event {
 	case 20:
 		return plain(&events.TaskUndone{})
 	case 21:
+		broken.Code = []string{"out_of_stock", "lost"}[h.inbox%2]
+		if h.inbox%5 > 0 {
+			broken.Step = step
+		}
 		return plain(&events.TaskHeld{Error: broken})
 	case 22:
 		return due(30*time.Minute, events.TimerTask, &events.TaskResumed{By: events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}})

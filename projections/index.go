@@ -62,6 +62,7 @@ const (
 	letterLabel   = 'l'
 	letterError   = 'e'
 	letterAgent   = 'g'
+	letterGroup   = 'h'
 )
 
 func facetOf(letter byte, texts ...string) facet {
@@ -86,6 +87,7 @@ func versionFacet(workflow string, version int) facet {
 func labelFacet(k, v string) facet { return facetOf(letterLabel, k, v) }
 func errorFacet(step string) facet { return facetOf(letterError, step) }
 func agentFacet(name string) facet { return facetOf(letterAgent, name) }
+func groupFacet(id string) facet   { return facetOf(letterGroup, id) }
 
 // bucketMillis is the time that one posting covers, in milliseconds.
 const bucketMillis = 1000
@@ -164,10 +166,12 @@ type indexState struct {
 	due     int64            // Unix milliseconds; 0: no timer is armed
 	agents  []string         // with a running attempt
 	inError []string         // steps
+	group   string           // the error group of a held task
 }
 
-func indexStateOf(s *events.Summary) indexState {
-	st := indexState{state: s.State, inError: s.InError()}
+// indexStateOf returns the state of a row. group is the id of its error group; empty: it isn't held.
+func indexStateOf(s *events.Summary, group string) indexState {
+	st := indexState{state: s.State, inError: s.InError(), group: group}
 	if due := s.Due(); s.Open() && !due.IsZero() {
 		st.due = due.UnixMilli()
 	}
@@ -188,6 +192,9 @@ func (st *indexState) own() []facet {
 	}
 	for _, s := range st.inError {
 		fs = append(fs, errorFacet(s))
+	}
+	if st.group != "" {
+		fs = append(fs, groupFacet(st.group))
 	}
 	return fs
 }
@@ -218,10 +225,11 @@ type indexWriter struct {
 }
 
 // write adds the changes of a row.
-func (w *indexWriter) write(was *indexState, stored bool, s *events.Summary) indexState {
-	is, at := indexStateOf(s), cursorOf(s)
+func (w *indexWriter) write(r *taskRow) indexState {
+	s, was := r.summary, &r.indexed
+	is, at := indexStateOf(s, r.group), cursorOf(s)
 	first, ended := posted(s)
-	if !stored {
+	if !r.stored {
 		for _, f := range first {
 			w.postings.add(f, at)
 		}

@@ -26,6 +26,7 @@ const (
 	kindHold     = 'h' // the offset of a task's open alert
 	kindAlert    = 'L' // open alerts
 	kindPast     = 'P'
+	kindGroup    = 'G' // error groups
 )
 
 // viewLetters are the letters of the views in keys.

@@ -33,6 +33,7 @@ type Filter struct {
 	Version      int                // 0: any; only with Workflow
 	Labels       map[string]string  // all of
 	StepInError  string             // a step in error, even of a task that has ended
+	ErrorGroup   string             // the id of the error group of a held task
 	Agent        string             // an agent that has an attempt now
 	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
 	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
@@ -179,6 +180,9 @@ func (l *lister) openIterators(h *head) {
 	if f.StepInError != "" {
 		add(h.entryIterator, errorFacet(f.StepInError))
 	}
+	if f.ErrorGroup != "" {
+		add(h.entryIterator, groupFacet(f.ErrorGroup))
+	}
 	if f.Agent != "" {
 		add(h.entryIterator, agentFacet(f.Agent))
 	}
@@ -246,7 +250,7 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 			return true, nil
 		}
 		l.read(h)
-		if l.f.matches(h.row) {
+		if l.f.matches(h.row) && l.f.matchesGroup(h.reader, h.row) {
 			return true, nil
 		}
 	}

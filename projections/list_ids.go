@@ -75,3 +75,8 @@ func (f *Filter) matchesRow(s *events.Summary) bool {
 		(f.Since.IsZero() || submitted >= ceilMillis(f.Since)) && (f.Until.IsZero() || submitted < ceilMillis(f.Until)) &&
 		(f.DueBefore.IsZero() || s.Open())
 }
+
+// matchesGroup checks the error group of a row, if the list is by id.
+func (f *Filter) matchesGroup(r reader, s *events.Summary) bool {
+	return f.IDPrefix == "" || f.ErrorGroup == "" || r.groupOf(s) == f.ErrorGroup
+}

@@ -343,7 +343,7 @@ func (a *audited) checkRows(all map[string]*events.Summary) {
 		if err != nil || next != a.v.Next() || string(got.Encode()) != string(w.Encode()) {
 			a.t.Fatalf("row of %s, as of %d: %v\n got %s\nwant %s", id, next, err, got.Encode(), w.Encode())
 		}
-		want = append(want, projections.WantedEntries(w)...)
+		want = append(want, projections.WantedEntries(w, a.v.Find(id).ErrorGroup)...)
 	}
 	if got, _, err := a.s.Summary(testPartition, "nobody"); got != nil || err != nil {
 		a.t.Fatalf("a row of nobody: %v %v", got, err)

@@ -16,6 +16,7 @@ type taskRows struct {
 	bytes     int        // of the stored forms of the rows in memory
 	steps     int        // number of steps of the rows that changed since the last Save
 	tally     tally
+	groups    errorGroups
 	reader    events.EventReader
 	lookup    *lookup // open between BeginLookups and EndLookups
 	lookupsOn bool
@@ -32,10 +33,11 @@ type taskRow struct {
 	changed bool // summary changed since the last Save
 	bytes   int  // of the stored form
 	holds   *holds
+	group   string // the id of its error group, while the task is held
 }
 
 func newRows() taskRows {
-	return taskRows{byTask: map[string]*taskRow{}, reader: events.EventReader{AliasJSON: true}}
+	return taskRows{byTask: map[string]*taskRow{}, groups: newErrorGroups(), reader: events.EventReader{AliasJSON: true}}
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.
@@ -49,15 +51,18 @@ func (t *Timelines) row(task []byte) *taskRow {
 	}
 	r := &taskRow{task: string(task)}
 	load := func(data []byte) (err error) {
-		if r.summary, err = events.DecodeSummary(data); err == nil {
-			r.stored, r.indexed, r.bytes = true, indexStateOf(r.summary), len(data)
-		}
+		r.summary, err = events.DecodeSummary(data)
+		r.stored, r.bytes = true, len(data)
 		return err
 	}
 	if t.rows.lookupsOn {
 		t.v.reuse(&t.rows.lookup, kindRow, &t.v.recent).get(r.task, load)
 	} else {
 		t.v.get(kindRow, r.task, load)
+	}
+	if r.stored {
+		r.group = t.v.groupOf(r.summary)
+		r.indexed = indexStateOf(r.summary, r.group)
 	}
 	t.rows.byTask[r.task], t.rows.last = r, r
 	t.rows.bytes += r.bytes
@@ -116,7 +121,7 @@ func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint
 		r.summary.Stop(seq)
 	default:
 		if r.summary.Evolve(e); r.summary.Stopped == 0 {
-			r.noteHold(e, was, rec.Offset, ceType)
+			rs.noteHold(r, e, was, rec.Offset, ceType)
 		}
 	}
 	if !r.changed {
@@ -157,7 +162,7 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 		t.v.recent.add(r.task)
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
 		b.set(key, data)
-		is := w.write(&r.indexed, r.stored, r.summary)
+		is := w.write(r)
 		rs.tally.move(r.summary, r.indexed.state)
 		rs.tally.moveAgents(r.indexed.agents, is.agents)
 		rs.bytes += len(data) - r.bytes
@@ -165,6 +170,7 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 	}
 	w.finish(t.v.reader, t.v.next)
 	t.prune(b, past)
+	rs.groups.save(b, t.v.keys)
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
@@ -220,7 +226,7 @@ func (t *Timelines) digestRows(d digest) {
 	})
 	t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) })
 	t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil })
-	for _, kind := range [...]byte{kindHold, kindAlert, kindPast} {
+	for _, kind := range [...]byte{kindHold, kindAlert, kindPast, kindGroup} {
 		t.v.each(kind, func(rest string, data []byte) error {
 			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
 			return nil

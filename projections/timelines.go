@@ -29,6 +29,10 @@ type Place struct {
 	Offset int64
 }
 
+// timelinesFormat is the format of what a partition's index holds. An index of another format is emptied when it is
+// opened, and is read again from the log: an older one lacks what later builds count.
+const timelinesFormat = 2
+
 // Timelines opens the timelines of a partition.
 func (s *Store) Timelines(p int32) (*Timelines, error) {
 	base, err := s.view(ViewTimelines, p)
@@ -38,6 +42,11 @@ func (s *Store) Timelines(p int32) (*Timelines, error) {
 	v := &Timelines{v: base, counts: map[string]int64{}, rows: newRows()}
 	base.get(kindCounts, "", func(data []byte) error { return json.Unmarshal(data, &v.counts) })
 	v.rows.tally = base.tally()
+	v.rows.groups.load(base.reader)
+	if v.rows.tally.Format != timelinesFormat && v.Next() > 0 {
+		v.Wipe()
+	}
+	v.rows.tally.Format = timelinesFormat
 	return v, nil
 }
 
@@ -153,6 +162,8 @@ type Found struct {
 	Places  []Place         // of its events, by seq
 	Next    int64           // the offset below which this is complete
 	Owner   string          // of the partition, by the last claim; empty: none yet
+	// ErrorGroup is the id of the error group of a held task; empty: it isn't held.
+	ErrorGroup string
 	// NoEvent is the first record of the task without a valid seq, which has no place; nil: none.
 	NoEvent *Stop
 }
@@ -165,9 +176,12 @@ func (t *Timelines) Find(task string) Found {
 	}
 	r := t.rows.byTask[task]
 	if r == nil {
-		f.Summary = t.v.summary(task)
+		if f.Summary = t.v.summary(task); f.Summary != nil {
+			f.ErrorGroup = t.v.groupOf(f.Summary)
+		}
 		return f
 	}
+	f.ErrorGroup = r.group
 	f.Places = append(f.Places, r.places...)
 	if r.summary != nil {
 		sum := *r.summary
@@ -246,6 +260,7 @@ func (t *Timelines) Wipe() {
 	t.v.deleteAll(func(batch) {})
 	clear(t.counts)
 	t.rows, t.events = newRows(), 0
+	t.rows.tally.Format = timelinesFormat
 	t.v.setDecodedBytes(0)
 }
 

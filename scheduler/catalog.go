@@ -47,6 +47,18 @@ func (c *CompiledDefinitions) Program(name string, version int) (*workflow.Progr
 	return p, p != nil
 }
 
+// Definition returns a definition that compiles, as far as is known; nil: there is none. deleted reports that new tasks
+// can't use it.
+func (c *CompiledDefinitions) Definition(name string, version int) (def *workflow.Definition, deleted bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := c.definitions[events.DefinitionKey(name, version)]
+	if d == nil || d.invalid {
+		return nil, false
+	}
+	return d.def, !d.applied
+}
+
 // Applied returns the definition for new tasks. Version 0 means the newest. If p is nil, deleted reports whether the
 // definition existed.
 func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, deleted bool) {

@@ -75,16 +75,7 @@ func (d *Definition) graphText() string {
 			if s.When != "" {
 				details = append(details, "when "+strings.Join(strings.Fields(s.When), " "))
 			}
-			if again := repeatOf(s); again != "" {
-				details = append(details, again)
-			}
-			if s.Check != nil {
-				details = append(details, "check "+s.Check.Agent+"."+s.Check.Operation)
-			}
-			if s.Undo != nil {
-				details = append(details, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
-			}
-			details = append(details, s.failureNotes()...)
+			details = append(details, s.notes()...)
 			line := fmt.Sprintf("%d\t%s\t%s", stage, s.ID, what)
 			if len(details) > 0 {
 				line += "\t" + strings.Join(details, ", ")
@@ -94,6 +85,39 @@ func (d *Definition) graphText() string {
 	}
 	_ = w.Flush() // to a strings.Builder, which doesn't fail
 	return b.String()
+}
+
+// notes returns what a graph says of a step besides its kind.
+func (s *Step) notes() (notes []string) {
+	if again := repeatOf(s); again != "" {
+		notes = append(notes, again)
+	}
+	if s.Check != nil {
+		notes = append(notes, "check "+s.Check.Agent+"."+s.Check.Operation)
+	}
+	if s.Undo != nil {
+		notes = append(notes, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
+	}
+	return append(notes, s.failureNotes()...)
+}
+
+// Label is what a step does, for people.
+type Label struct {
+	What  string   // its operation, its wait, or its signal
+	Notes []string // such as its attempts and its undo
+	When  string   // its condition, on one line and without braces; empty: none
+}
+
+// Label returns the label of a step. It panics if step is out of range.
+func (d *Definition) Label(step int) Label {
+	s := &d.Steps[step]
+	what, detail := s.kind().label(d, step)
+	l := Label{What: what, When: s.condition()}
+	if detail != "" {
+		l.Notes = append(l.Notes, detail)
+	}
+	l.Notes = append(l.Notes, s.notes()...)
+	return l
 }
 
 func attempts(r Retry) string {
@@ -110,9 +134,6 @@ func (d *Definition) label(i int) []string {
 	lines := []string{s.ID, what}
 	if again := repeatOf(s); again != "" {
 		lines = append(lines, again)
-	}
-	if s.Check != nil {
-		lines = append(lines, "check: "+s.Check.Agent+"."+s.Check.Operation)
 	}
 	if s.Undo != nil {
 		lines = append(lines, "undo: "+s.Undo.Agent+"."+s.Undo.Operation)

@@ -293,6 +293,11 @@ func TestDefinitionsRoundTrip(t *testing.T) {
 		if got := yaml.JSON(); !bytes.Equal(got, body) {
 			t.Fatalf("%s came back from YAML as %s", body, got)
 		}
+		if yaml, err = ParseYAML("w.yaml", d.YAML()); err != nil {
+			t.Fatalf("%s\n%v", d.YAML(), err)
+		} else if got := yaml.JSON(); !bytes.Equal(got, body) {
+			t.Fatalf("%s came back from\n%s\nas %s", body, d.YAML(), got)
+		}
 		stored, err := ParseJSON(yaml.Stored())
 		if err != nil {
 			t.Fatalf("%s: %v", yaml.Stored(), err)

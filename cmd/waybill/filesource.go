@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // fileSource indexes an exported file. It knows where in the file each event is.
@@ -173,4 +174,5 @@ func (fileCluster) Agent(context.Context, string) (replay.AgentState, error) {
 
 func (fileCluster) Scheduling(context.Context) (map[int32]console.Scheduling, error) { return nil, nil }
 func (fileCluster) Workflows() []console.Workflow                                    { return nil }
+func (fileCluster) Definition(string, int) (*workflow.Definition, bool)              { return nil, false }
 func (fileCluster) ReadWorkflows(context.Context) error                              { return nil }

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // localConsole is a console in this process, for a command that found no other. It answers from an index that it
@@ -268,5 +269,6 @@ func (l *localLog) Alerts(ctx context.Context, since time.Time, fn func(*events.
 // localCluster is the cluster of a local console, which has no definitions.
 type localCluster struct{ onkafka.Groups }
 
-func (*localCluster) Workflows() []console.Workflow       { return nil }
-func (*localCluster) ReadWorkflows(context.Context) error { return nil }
+func (*localCluster) Workflows() []console.Workflow                       { return nil }
+func (*localCluster) Definition(string, int) (*workflow.Definition, bool) { return nil, false }
+func (*localCluster) ReadWorkflows(context.Context) error                 { return nil }

@@ -212,6 +212,9 @@ func isReader(command string) bool {
 	return strings.HasPrefix(command, "kcat ") && strings.Contains(command, " -C ")
 }
 
+// saysWhatWaits reports whether a command says what a task waits for, which may still change.
+func saysWhatWaits(command string) bool { return strings.HasPrefix(command, "waybill task why ") }
+
 // saysHowOrdersEnded reports whether a command's exit code depends on how orders ended, and so may differ from 0.
 func saysHowOrdersEnded(command string) bool {
 	return slices.ContainsFunc(shellCommands(command), func(words []string) bool {
@@ -245,7 +248,10 @@ func TestSessions(t *testing.T) {
 			for _, x := range slices.Concat(blocks...) {
 				commands.Add(1)
 				printed, code := sh.run(t, x.command)
-				for deadline := time.Now().Add(patience); code != exitOK && isReader(x.command) && time.Now().Before(deadline); {
+				again := func() bool {
+					return code != exitOK && (isReader(x.command) || saysWhatWaits(x.command)) || saysWhatWaits(x.command) && !*updatePages && !matches(x.lines, printed)
+				}
+				for deadline := time.Now().Add(patience); again() && time.Now().Before(deadline); {
 					printed, code = sh.run(t, x.command)
 				}
 				if !matches(x.lines, printed) {

@@ -34,7 +34,7 @@ func TestPageSendsSignals(t *testing.T) {
 	}
 	u := startUpProcess(t, "--listen", "127.0.0.1:0", "--workflow", writeFile(t, "approvals.yaml", []byte(approvals)))
 	u.waybill(t, exitOK, "submit", "--workflow", "approvals", "--id", "a-1", "--input", "{}")
-	const button, send = ".buttons button:nth-child(3)", "dialog .buttons button"
+	const button, send = "[data-signal=approved]", "dialog [data-send]"
 	ready := func() {
 		b.await(fmt.Sprintf("document.querySelector(%q).textContent === 'signal approved'", "main "+button))
 	}
@@ -61,20 +61,21 @@ func TestPageSendsSignals(t *testing.T) {
 	b.enter("dialog input[name=token]", viewerToken)
 	b.click("dialog button")
 	ready()
+	b.await(fmt.Sprintf("document.querySelector(%q).ariaDisabled === 'true'", "main "+button))
 	b.click("main " + button)
-	b.click(send)
-	b.awaitText("vera is a viewer; this needs a token of the role signaller")
-	b.await("document.querySelector('dialog input[name=by]') === null")
-	b.click("dialog button[type=button]")
+	b.awaitText("role signaller")
+	b.await("document.querySelector('dialog') === null")
 	b.click("#forget")
 	b.enter("dialog input[name=token]", signallerToken)
 	b.click("dialog button")
-	ready()
+	b.await(fmt.Sprintf("document.querySelector(%q).ariaDisabled === 'false'", "main "+button))
 	b.click("main " + button)
+	b.awaitElement(send)
+	b.await("document.querySelector('dialog input[name=by]') === null")
 	b.click(send)
 	b.awaitText("signal approved; by sam")
 	b.awaitText("task.processed")
-	b.await("document.querySelector('main .buttons button:nth-child(2)') === null") // only an undo is left
+	b.await("document.querySelectorAll('main .commands button').length === 1") // only an undo is left
 
 	timeline := strings.ReplaceAll(u.waybill(t, exitOK, "timeline", "a-1", "--api", "off", "-o", "jsonl"), " ", "")
 	if n := strings.Count(timeline, "waybill.task.signalled.v1"); n != 2 || !strings.Contains(timeline, `"data":{"yes":true,"limit":12.50}`) {

@@ -19,8 +19,8 @@ import (
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, draw and delete workflow definitions"}
-	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGraph(), newWorkflowDelete())
+	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, print, draw and delete workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGet(), newWorkflowGraph(), newWorkflowDelete())
 	return cmd
 }
 
@@ -213,29 +213,35 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 func newWorkflowGraph() *cobra.Command {
 	var conn connection
 	var format string
+	var unfolded bool
 	cmd := &cobra.Command{
 		Use:   "graph FILE|NAME[/VERSION]",
 		Short: "Draw the steps of a definition",
 		Long: `Draw the steps of a definition and the order between them: of a file, or of a definition in the log
-(its newest version unless one is given).`,
+(its newest version unless one is given).
+
+An SVG has the layout that the console shows. It needs no other file, and follows the reader's light or dark
+setting. Past 200 steps, ranks of steps are folded to one box.`,
 		Example: `  waybill workflow graph workflow/order.yaml
-  waybill workflow graph order/1 --format mermaid`,
+  waybill workflow graph order/1 --format mermaid
+  waybill workflow graph order --format svg > order.svg`,
 		Args: arguments("a file, or a workflow's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := conn.definition(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			drawn, err := d.Graph(format)
+			drawn, err := drawGraph(d, format, unfolded)
 			if err != nil {
-				return exit(exitUsage, "--format: %w", err)
+				return err
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.TrimRight(drawn, "\n"))
 			return err
 		},
 	}
 	conn.flags(cmd)
-	cmd.Flags().StringVar(&format, "format", workflow.GraphText, "output format: text, mermaid or dot")
+	cmd.Flags().StringVar(&format, "format", workflow.GraphText, "output format: text, mermaid, dot or svg")
+	cmd.Flags().BoolVar(&unfolded, "unfolded", false, "svg: a box for each step, also past 200 steps")
 	return cmd
 }
 
@@ -247,6 +253,15 @@ func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Defi
 		return list[0], err
 	}
 	t := tool{connection: *c}
+	d, err := t.loggedDefinition(cmd, what)
+	if err != nil {
+		return nil, err
+	}
+	return d.Definition, nil
+}
+
+// loggedDefinition reads a definition that can be used from the log: NAME, its newest version, or NAME/VERSION.
+func (t *tool) loggedDefinition(cmd *cobra.Command, what string) (*registry.Definition, error) {
 	l, err := t.open(cmd)
 	if err != nil {
 		return nil, err
@@ -258,10 +273,10 @@ func (c *connection) definition(cmd *cobra.Command, what string) (*workflow.Defi
 	}
 	switch d := registry.Find(list, what); {
 	case d == nil:
-		return nil, exit(exitNotFound, "no file and no workflow %q%s; `waybill workflow list` shows those in the log", what, meantDefinitions(what, list))
+		return nil, exit(exitNotFound, "no workflow %q in the log%s; `waybill workflow list` shows those that there are", what, meantDefinitions(what, list))
 	case d.Definition == nil:
 		return nil, fmt.Errorf("%s can't be used: %s", d.Key(), d.Fault)
 	default:
-		return d.Definition, nil
+		return d, nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
@@ -113,9 +114,18 @@ func runMix(t *testing.T, o mixOptions) {
 	tally.Say(t, "%s: %.1f minutes, %d tasks in %d events, %d inputs, %d requests, %d effects; drained in %.1f s of %.0f", o.broker,
 		o.duration.Minutes(), report.Tasks, report.Events, report.Inputs, report.Requests, report.Effects, took.Seconds(), m.drainWithin().Seconds())
 	tally.Say(t, "%s: %s", o.broker, m.sum())
-	t.Logf("states %v; recoveries %+v; lateness %+v; unreadable %d; digests compared %d; service %v", report.States, report.Recoveries, report.Lateness,
+	m.load.seen.mu.Lock()
+	refunds := m.load.seen.refunds
+	m.load.seen.mu.Unlock()
+	if refunds == 0 && report.States[events.StateProcessed] > refundsLeast {
+		t.Error("no processed task was undone")
+	}
+	t.Logf("%d processed tasks were undone; states %v; recoveries %+v; lateness %+v; unreadable %d; digests compared %d; service %v", refunds, report.States, report.Recoveries, report.Lateness,
 		report.Unreadable, report.Compared, m.service.counts())
 }
+
+// refundsLeast is how many processed tasks must be left so that some were surely undone.
+const refundsLeast = 100
 
 // sum returns the counts of actions by kind.
 func (m *mix) sum() string {

@@ -83,8 +83,10 @@ func (m *strayWriters) command() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x := &events.Control{By: events.By{Who: "chaos", Why: "at random", RequestID: fmt.Sprintf("%016x", m.rng.Uint64())}}
-	if m.rng.IntN(10) < 7 {
+	if n := m.rng.IntN(10); n < 6 {
 		m.resolveHeld(x)
+	} else if n < 8 {
+		m.refund(x)
 	} else if x.Task = m.load.randomTask(m.rng); x.Task != "" {
 		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
 		x.Keep = m.rng.IntN(4) == 0
@@ -102,6 +104,19 @@ func (m *strayWriters) command() {
 	m.send(r)
 	if m.rng.IntN(10) == 0 {
 		m.send(r) // the same request again
+	}
+}
+
+// refundTries bounds the search for a processed task.
+const refundTries = 20
+
+// refund undoes a processed task.
+func (m *strayWriters) refund(x *events.Control) {
+	for range refundTries {
+		if id := m.load.randomTask(m.rng); m.load.seen.stateOf(id) == events.StateProcessed {
+			x.Task, x.Command, x.Processed = id, events.UndoTask, true
+			return
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type observer struct {
 	counts  map[events.TaskState]int
 	held    map[string]bool
 	events  int
+	refunds int // processed tasks that were undone
 	err     error
 	moved   chan struct{} // closed and replaced after each observation
 }
@@ -117,6 +118,9 @@ func (o *observer) evolved(e *events.Event) {
 		state = events.StateProcessed
 	case *events.TaskUndoing:
 		state = events.StateUndoing
+		if before == events.StateProcessed {
+			o.refunds++
+		}
 	case *events.TaskUndone:
 		state = events.StateUndone
 	case *events.TaskCancelled:
@@ -139,6 +143,13 @@ func (o *observer) evolved(e *events.Event) {
 	} else {
 		delete(o.held, e.Task)
 	}
+}
+
+// stateOf returns the state of a task; empty: it wasn't seen.
+func (o *observer) stateOf(id string) events.TaskState {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.states[id]
 }
 
 // applyRelease performs the effect that an operator declared done by releasing a step.

@@ -78,6 +78,7 @@ type Console struct {
 	streamSlots        chan struct{}           // bounds the open streams
 	origins            *http.CrossOriginProtection
 	denials            denials
+	drawings           drawings
 	streamCounts       streamCounts
 	topicReadSlots     chan struct{} // bounds the requests that read a whole topic
 	waitingLookupSlots chan struct{} // bounds the requests that look for a waiting submission

@@ -18,7 +18,7 @@ const (
 )
 
 // filterTerms lists the terms of a filter.
-const filterTerms = "id:PREFIX, state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, agent:AGENT, " +
+const filterTerms = "id:PREFIX, state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, error_group:GROUP, agent:AGENT, " +
 	"since:10m (or an instant), until:10m (or an instant), due_within:5m"
 
 // parseFilter parses a filter: terms as in `state:error workflow:order/2 label:region="far east"`, which are
@@ -126,6 +126,8 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		}
 	case "step_in_error":
 		f.StepInError = value
+	case "error_group":
+		f.ErrorGroup = value
 	case "agent":
 		f.Agent = value
 	case "since":

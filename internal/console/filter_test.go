@@ -32,6 +32,7 @@ func TestFilter(t *testing.T) {
 		"id:order-":                            {IDPrefix: "order-"},
 		`"id:a b:c" state:error`:               {IDPrefix: "a b:c", States: []events.TaskState{events.StateError}},
 		"step_in_error:charge":                 {StepInError: "charge"},
+		"error_group:3f9a0c2b7d11e845":         {ErrorGroup: "3f9a0c2b7d11e845"},
 		"since:10m until:2026-06-01T11:55:00Z": {Since: noon.Add(-10 * time.Minute), Until: noon.Add(-5 * time.Minute)},
 		"due_within:5m":                        {DueBefore: noon.Add(5 * time.Minute)},
 	} {
@@ -111,7 +112,7 @@ func TestPageTokens(t *testing.T) {
 }
 
 func FuzzFilter(f *testing.F) {
-	for _, text := range []string{"", "state:error,undone workflow:order/2", `label:a="b c" agent:x`, "since:10m until:2026-01-01T00:00:00Z due_within:1h step_in_error:s"} {
+	for _, text := range []string{"", "state:error,undone workflow:order/2", `label:a="b c" agent:x`, "since:10m until:2026-01-01T00:00:00Z due_within:1h step_in_error:s error_group:g"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

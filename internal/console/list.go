@@ -16,7 +16,7 @@ import (
 )
 
 type tasksRequest struct {
-	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: id:PREFIX state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. With id the tasks are ordered by id, not by age. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
+	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: id:PREFIX state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP error_group:GROUP agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. With id the tasks are ordered by id, not by age. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
 	PageSize  pageSize `query:"page_size" jsonschema:"The maximum number of tasks on the page."`
 	PageToken string   `query:"page_token" jsonschema:"next_page_token of the previous page, with the same filter."`
 	listRequest
@@ -64,7 +64,7 @@ func (c *call) page(in *tasksRequest) (*page, error) {
 	}
 	var err error
 	if p.filter, err = parseFilter(p.text, p.now); err != nil {
-		return nil, badRequest("filter: %v", err)
+		return nil, badRequest("filter: %s", consoleapi.Printable(err.Error()))
 	}
 	return p, nil
 }

@@ -116,7 +116,7 @@ func (c *call) window(in *noticesRequest, since, filter string) (*window, error)
 	}
 	var err error
 	if w.since, err = parsePastTime("since", cmp.Or(since, sinceDefault), w.now); err != nil {
-		return nil, badRequest("%v", err)
+		return nil, badRequest("%s", consoleapi.Printable(err.Error()))
 	}
 	return w, nil
 }

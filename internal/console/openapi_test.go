@@ -98,8 +98,9 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	w.answer = func(x *events.Control) (*events.Answer, error) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, Seq: 1, State: events.StateUndoing}, nil
 	}
+	w.applyOrders(t)
 	s, d := w.console(t, nil), readDocument(t)
-	id := url.PathEscape(w.some(t, events.StateError).ID)
+	id := w.some(t, events.StateError).ID
 	for _, route := range routes {
 		if route.streams() {
 			continue
@@ -117,12 +118,21 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		default:
 			body = `{"reason":"a test"}`
 		}
-		r := ask(t, s, route.method, strings.Replace(route.path, "{id}", id, 1), body)
+		r := ask(t, s, route.method, pathOf(&route, id), body)
 		if r.status >= http.StatusBadRequest {
 			t.Errorf("%s %s: %d %s", route.method, route.path, r.status, r.body)
 		}
 		d.fits(t, route.method, route.path, r)
 	}
+}
+
+// pathOf returns a path of a route, for a task or for the workflow order/1. It has the parameters that are required.
+func pathOf(r *route, task string) string {
+	path := strings.NewReplacer("{id}", url.PathEscape(task), "{name}", "order", "{version}", "1").Replace(r.path)
+	if r.id == "diffWorkflow" {
+		path += "?to=2"
+	}
+	return path
 }
 
 // The document has exactly the parameters that a route accepts.

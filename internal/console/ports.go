@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // Index is the index of this process, over all partitions. It is safe for concurrent use.
@@ -31,6 +32,7 @@ type Index interface {
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
+	ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projections.ErrorGroupList, error)
 }
 
 // ErrUnavailable is wrapped by errors of a Log if brokers don't deliver records at the moment, mostly because a
@@ -111,6 +113,8 @@ type Cluster interface {
 	Scheduling(ctx context.Context) (map[int32]Scheduling, error)
 	// Workflows lists the definitions that were applied, by name and version.
 	Workflows() []Workflow
+	// Definition returns a version of a workflow, perhaps a deleted one; nil: it isn't known.
+	Definition(name string, version int) (d *workflow.Definition, deleted bool)
 	// ReadWorkflows returns once Workflows has everything that was applied before the call.
 	ReadWorkflows(ctx context.Context) error
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // recording is a recorded system. Each console that serves it has its own store.
@@ -48,11 +49,14 @@ type recording struct {
 
 	mu      sync.Mutex
 	applied []Workflow // not read yet
-	read    []Workflow
-	unread  error // why the definitions can't be read
-	written []events.Record
-	answer  func(*events.Control) (*events.Answer, error)
-	streams []chan []events.Record // what each stream receives after the recorded events
+
+	definitions map[string]*workflow.Definition // by name/version
+	deleted     int                             // the version that was deleted; 0: none
+	read        []Workflow
+	unread      error // why the definitions can't be read
+	written     []events.Record
+	answer      func(*events.Control) (*events.Answer, error)
+	streams     []chan []events.Record // what each stream receives after the recorded events
 }
 
 // recordedPartitions is the number of partitions of the recorded system.

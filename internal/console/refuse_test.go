@@ -163,7 +163,7 @@ func TestTokens(t *testing.T) {
 		if route.streams() {
 			continue // TestTaskStream and TestStream cover streams
 		}
-		path := strings.Replace(route.path, "{id}", "t-1", 1)
+		path := pathOf(&route, "t-1")
 		for _, who := range roles {
 			r := ask(t, s, route.method, path, `{"reason":"x","id":"new-1","workflow":"nobody"}`, "Authorization: Bearer "+who.token)
 			if permitted := who.role >= route.role; permitted == (r.status == http.StatusForbidden) || r.status == http.StatusUnauthorized {

@@ -45,7 +45,7 @@ func postRoute[In, Out any](id, path string, role Role, summary string, handle f
 
 func declare[In, Out any](id, method, path string, role Role, summary string, handle func(*call, *In) (Out, error)) route {
 	r := route{id: id, method: method, path: api + path, role: role, summary: summary, request: reflect.TypeFor[In](), answer: reflect.TypeFor[Out]()}
-	if strings.Contains(path, "{id}") {
+	if strings.Contains(path, "{id}") || strings.Contains(path, "{version}") {
 		r.problems = []int{http.StatusNotFound}
 	}
 	r.serve = func(c *call) (any, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/graph"
 	"github.com/waybill-run/waybill/internal/redrive"
 	"github.com/waybill-run/waybill/internal/replay"
 )
@@ -46,6 +47,10 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.PartitionList]():   "The partitions that this console reads.",
 	reflect.TypeFor[consoleapi.Alert]():           "An alert. With a seq it belongs to an event of a task; otherwise it is about a definition or a topic.",
 	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
+	reflect.TypeFor[consoleapi.ErrorGroup]():      "The held tasks with the same error: of one workflow, step, kind of run and code, whose messages differ only in values.",
+	reflect.TypeFor[consoleapi.ErrorGroupList]():  "Error groups: those with the most held tasks first, then the latest.",
+	reflect.TypeFor[consoleapi.VersionHeld]():     "The held tasks of a version.",
+	reflect.TypeFor[consoleapi.Trend]():           "Counts by hour.",
 	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
 	reflect.TypeFor[consoleapi.DeadletterPage]():  "A page of dead letters.",
 	reflect.TypeFor[consoleapi.DeadletterFate]():  "What became of a dead letter.",
@@ -59,6 +64,15 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.ChainFault]():      "A fault of a task's history.",
 	reflect.TypeFor[consoleapi.CommandList]():     "The commands to a task.",
 	reflect.TypeFor[consoleapi.CommandChoice]():   "Whether a command is allowed. The scheduler decides when the command arrives, and the state can change until then.",
+	reflect.TypeFor[consoleapi.Definition]():      "A version of a workflow.",
+	reflect.TypeFor[consoleapi.StepGraph]():       "The graph of a workflow's steps.",
+	reflect.TypeFor[consoleapi.TaskGraph]():       "The graph of a task's steps.",
+	reflect.TypeFor[consoleapi.DefinitionDiff]():  "What differs between two versions of a workflow.",
+	reflect.TypeFor[consoleapi.SourceLine]():      "A line of a comparison of two texts.",
+	reflect.TypeFor[graph.Vertex]():               "A step in a graph.",
+	reflect.TypeFor[graph.Drawing]():              "The layout of a graph, from left to right. All numbers are whole CSS pixels.",
+	reflect.TypeFor[graph.Box]():                  "A box of a drawing: a step, or several that are folded.",
+	reflect.TypeFor[graph.Edge]():                 "A line of a drawing.",
 	reflect.TypeFor[consoleapi.Incomplete]():      "A partition that is missing from an answer or is incomplete in it, and the reason.",
 	reflect.TypeFor[consoleapi.Unreadable]():      "A record of a task that is not an event, or is corrupt.",
 	reflect.TypeFor[consoleapi.Problem]():         "An error as in RFC 9457.",
@@ -66,12 +80,20 @@ var described = map[reflect.Type]string{
 
 // paramSchemas are the schemas of the types of parameters.
 var paramSchemas = map[reflect.Type]*jsonschema.Schema{
-	reflect.TypeFor[taskID]():      {Type: "string", MinLength: jsonschema.Ptr(1)},
-	reflect.TypeFor[taskOffset]():  {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+)$"},
-	reflect.TypeFor[listOffsets](): {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)$"},
-	reflect.TypeFor[eventSeq]():    {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
+	reflect.TypeFor[taskID]():          {Type: "string", MinLength: jsonschema.Ptr(1)},
+	reflect.TypeFor[taskOffset]():      {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+)$"},
+	reflect.TypeFor[listOffsets]():     {Type: "string", Pattern: "^(" + consoleapi.LogEnd + "|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)$"},
+	reflect.TypeFor[workflowName]():    {Type: "string", MinLength: jsonschema.Ptr(1)},
+	reflect.TypeFor[workflowVersion](): {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
+	reflect.TypeFor[eventSeq]():        {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
 	reflect.TypeFor[pageSize](): {Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(pageMax)),
 		Default: json.RawMessage(fmt.Sprint(pageDefault))},
+}
+
+// addParameter adds the schema of a type of parameters that another file declares.
+func addParameter[T any](schema *jsonschema.Schema) struct{} {
+	paramSchemas[reflect.TypeFor[T]()] = schema
+	return struct{}{}
 }
 
 // schemas makes the JSON Schemas of Go types. Structs and enumerations are components, to which other schemas refer.

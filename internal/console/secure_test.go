@@ -1,10 +1,10 @@
 package console
 
 import (
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -142,8 +142,8 @@ func TestRequestsWithoutATokenAreNotThrottled(t *testing.T) {
 	if code := answers(c, http.MethodGet, api+"/workflows", "10.0.0.1:1", bearer+"guess").Code; code != http.StatusUnauthorized || denied != 1 {
 		t.Errorf("a first guess is answered with %d, and %d were counted", code, denied)
 	}
-	page, err := fs.ReadFile(web, "web/main.js")
-	if err != nil || !strings.Contains(string(page), "e.status === 401 || e.status === 429") {
+	page, err := os.ReadFile("web/page/live.js")
+	if err != nil || !strings.Contains(string(page), "e.status !== 401 && e.status !== 429") {
 		t.Errorf("the page doesn't ask for a token at 401 and 429: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ type Filter struct {
 	Workflow    string   // NAME or NAME/VERSION
 	Labels      map[string]string
 	StepInError string
+	ErrorGroup  string // the id of an error group
 	Agent       string
 	Since       time.Time     // submitted at this instant or later
 	DueWithin   time.Duration // open, and its complete-by is within this time or past
@@ -35,6 +36,7 @@ func (f *Filter) String() string {
 		add("label", k+"="+f.Labels[k])
 	}
 	add("step_in_error", f.StepInError)
+	add("error_group", f.ErrorGroup)
 	add("agent", f.Agent)
 	if !f.Since.IsZero() {
 		add("since", f.Since.UTC().Format(time.RFC3339Nano))

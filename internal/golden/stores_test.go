@@ -158,8 +158,8 @@ func goesOn(t *testing.T, old, rebuilt *projections.Store, name string, p int32,
 	a, b := openView(t, old, name, p), openView(t, rebuilt, name, p)
 	defer a.Close()
 	defer b.Close()
-	if a.Next() == 0 {
-		t.Errorf("%s of partition %d: the old store starts at 0", name, p)
+	if emptied := name == projections.ViewTimelines; (a.Next() == 0) != emptied { // an older index is read again
+		t.Errorf("%s of partition %d: the old store starts at %d", name, p, a.Next())
 	}
 	split := 0
 	for split < len(log) && log[split].Offset < a.Next() {

@@ -66,6 +66,11 @@ func (x *Index) Alerts(ps []int32, q projections.AlertQuery) (projections.AlertL
 	return x.store.Alerts(ps, q)
 }
 
+// ErrorGroups returns the error groups of some partitions.
+func (x *Index) ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projections.ErrorGroupList, error) {
+	return x.store.ErrorGroups(ps, q)
+}
+
 // Loop returns the loop that reads the log, so that a watchdog can check it.
 func (x *Index) Loop() *watchdog.Loop { return &x.loop }
 

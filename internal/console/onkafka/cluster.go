@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // Groups is the part of console.Cluster that answers from Kafka's groups and topics.
@@ -120,6 +121,10 @@ func schedulingOf(members []kafkaadmin.Member, restores map[int32]kafkaadmin.Res
 func (c *Cluster) ReadWorkflows(ctx context.Context) error {
 	_, err := c.instance.Catalog(ctx)
 	return err
+}
+
+func (c *Cluster) Definition(name string, version int) (d *workflow.Definition, deleted bool) {
+	return c.definitions.Definition(name, version)
 }
 
 func (c *Cluster) Workflows() []console.Workflow {

@@ -1,0 +1,99 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/projections"
+)
+
+const (
+	groupsDefault = 50
+	groupsMax     = 200 // each takes a list of its tasks
+	groupSample   = 5   // ids of a group's tasks
+)
+
+// groupLimit is the most groups in an answer.
+type groupLimit int
+
+var _ = addParameter[groupLimit](&jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(groupsMax)),
+	Default: []byte(strconv.Itoa(groupsDefault))})
+
+func (n *groupLimit) UnmarshalText(text []byte) error {
+	limit, err := strconv.Atoi(string(text))
+	if err != nil || limit < 1 || limit > groupsMax {
+		return fmt.Errorf("1 to %d", groupsMax)
+	}
+	*n = groupLimit(limit)
+	return nil
+}
+
+type errorGroupsRequest struct {
+	Workflow string     `query:"workflow" jsonschema:"The name of a workflow. Absent: all."`
+	Limit    groupLimit `query:"limit" jsonschema:"The maximum number of groups."`
+	Ended    bool       `query:"ended" jsonschema:"true: also groups of which no task is held any more."`
+	listRequest
+}
+
+// errorGroups lists what holds tasks.
+func (c *call) errorGroups(in *errorGroupsRequest) (*consoleapi.ErrorGroupList, error) {
+	floor, leaderless, err := c.minOffsets(in.MinOffset)
+	if err != nil {
+		return nil, err
+	}
+	progress, err := c.await(c.r.Context(), floor)
+	if err != nil {
+		return nil, err
+	}
+	ps := startedPartitions(progress)
+	found, err := c.cfg.Index.ErrorGroups(ps, projections.ErrorGroupQuery{Workflow: in.Workflow, Ended: in.Ended})
+	if err != nil {
+		return nil, err
+	}
+	shown := found.Groups[:min(len(found.Groups), cmp.Or(int(in.Limit), groupsDefault))]
+	l := &consoleapi.ErrorGroupList{Groups: make([]consoleapi.ErrorGroup, len(shown)), Held: found.Held, Left: len(found.Groups) - len(shown), AsOf: asOf(found.AsOf)}
+	now := c.cfg.Now()
+	for i := range shown {
+		l.Groups[i] = viewErrorGroup(&shown[i], now)
+		if l.Groups[i].Sample, err = c.sampleGroup(ps, &shown[i]); err != nil {
+			return nil, err
+		}
+	}
+	l.Incomplete, err = c.incompletePartitions(progress, leaderless)
+	return l, err
+}
+
+// sampleGroup returns the ids of some held tasks of a group.
+func (c *call) sampleGroup(ps []int32, g *projections.ErrorGroup) ([]string, error) {
+	ids := []string{}
+	if g.Held == 0 {
+		return ids, nil
+	}
+	page, err := c.cfg.Index.List(c.r.Context(), ps, projections.Filter{ErrorGroup: g.ID}, projections.Cursor{}, groupSample)
+	for i := range page.Tasks {
+		ids = append(ids, page.Tasks[i].ID)
+	}
+	return ids, err
+}
+
+// viewErrorGroup converts a group. Its trend ends with the hour of now.
+func viewErrorGroup(g *projections.ErrorGroup, now time.Time) consoleapi.ErrorGroup {
+	last := max(now.Unix(), g.Last.Unix()) / int64(time.Hour/time.Second)
+	from := time.Unix((last+1-projections.TrendHours)*int64(time.Hour/time.Second), 0)
+	v := consoleapi.ErrorGroup{Group: g.ID, Other: g.ID == projections.OtherErrors, Workflow: g.Workflow, Step: g.Step, Kind: string(g.Kind), Code: g.Code,
+		Pattern: g.Pattern, Message: g.Message, Held: g.Held, Versions: []consoleapi.VersionHeld{}, Holds: g.Holds,
+		FirstSeen: events.InstantText(g.First), LastSeen: events.InstantText(g.Last),
+		Trend: consoleapi.Trend{From: events.InstantText(from), StepMS: time.Hour.Milliseconds(), Holds: g.Trend(last)}}
+	for _, version := range slices.Sorted(maps.Keys(g.Versions)) {
+		v.Versions = append(v.Versions, consoleapi.VersionHeld{Version: version, Held: g.Versions[version]})
+	}
+	return v
+}

@@ -1,0 +1,66 @@
+// Charts over time. The library that draws them (uPlot) is loaded when the first chart is shown.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { html } from './html.js';
+import { countText, localText } from './format.js';
+
+let library;
+const load = () => (library ??= import('uplot').then((m) => m.default));
+
+const height = 132; // px
+const scheme = matchMedia('(prefers-color-scheme: dark)');
+
+/** series: [name, values, look]. x: seconds. value formats a number. */
+export function Chart({ title, x, series, value = countText }) {
+  const at = useRef();
+  const plot = useRef(null);
+  const [dark, setDark] = useState(scheme.matches);
+  const data = [x, ...series.map((s) => s[1])];
+  const now = useRef();
+  now.current = data;
+  useEffect(() => {
+    const changed = () => setDark(scheme.matches);
+    scheme.addEventListener('change', changed);
+    return () => scheme.removeEventListener('change', changed);
+  }, []);
+  useEffect(() => {
+    let gone = false;
+    let observer;
+    load().then((UPlot) => {
+      if (gone) return;
+      plot.current = new UPlot(options(title, series, value, at.current), now.current, at.current);
+      observer = new ResizeObserver(() => plot.current.setSize({ width: at.current.clientWidth, height }));
+      observer.observe(at.current);
+    }, () => { library = undefined; }); // the console was replaced by another release: the text above the chart remains
+    return () => {
+      gone = true;
+      observer?.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [dark]);
+  useEffect(() => { plot.current?.setData(now.current); }, [x.join(), ...series.map((s) => s[1].join())]);
+  const last = (values) => values.findLast((v) => v != null);
+  return html`<figure class="chart"><figcaption><b>${title}</b> ${series.map(([name, values, look]) => html`<span key=${name} class=${`key is-${look}`}>${name}${last(values) != null && ` ${value(last(values))}`}</span>`)}</figcaption>
+    <div ref=${at} role="img" aria-label=${`${title}, ${series.map(([name, values]) => `${name}: at most ${value(Math.max(0, ...values.filter((v) => v != null)))}`).join('; ')}`}></div></figure>`;
+}
+
+function options(title, series, value, at) {
+  const style = getComputedStyle(at);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const resolved = (name) => { // light-dark() is resolved in a property of an element, not in a canvas
+    at.style.color = `var(${name})`;
+    const c = getComputedStyle(at).color;
+    at.style.color = '';
+    return c || colour(name);
+  };
+  const quiet = resolved('--quiet');
+  const grid = { stroke: resolved('--line'), width: 1 };
+  const axis = { stroke: quiet, grid, ticks: { show: false }, font: '11px system-ui, sans-serif', size: 24 };
+  return {
+    width: at.clientWidth, height, legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 4, 0, 0],
+    axes: [{ ...axis, space: 70, values: (_, ts) => ts.map((t) => localText(t * 1000).slice(11, 16)) }, { ...axis, size: 52, space: 30, values: (_, vs) => vs.map((v) => value(v)) }],
+    scales: { y: { range: (_, min, max) => [0, Math.max(1, max * 1.1)] } },
+    series: [{}, ...series.map(([name, , look]) => ({ label: name, stroke: resolved(`--${look}`), width: 1.5, points: { show: false } }))],
+  };
+}

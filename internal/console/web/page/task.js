@@ -1,0 +1,169 @@
+// One task: its header with why it doesn't advance, commands, graph, course, events with a slider, and data.
+
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { taskPath } from './api.js';
+import { Commands } from './commands.js';
+import { coarse, now, relativeText } from './format.js';
+import { Gantt } from './gantt.js';
+import { Graph } from './graph.js';
+import { html } from './html.js';
+import { Chain, Elsewhere, Facts, Steps } from './taskparts.js';
+import { Events } from './eventlist.js';
+import { measured } from './lines.js';
+import { parse } from './json.js';
+import { follow, useAnswer } from './live.js';
+import { Copy, ErrorText, Instant, Json, Loading, State, Trouble } from './parts.js';
+import { replaceAddress, route, taskAddress } from './route.js';
+import { Slider } from './slider.js';
+import { reasons } from './texts.js';
+
+const slow = 10_000; // ms, for changes without an event, such as an agent that has left
+const quick = 2000; // ms, while another tab has the stream
+const burst = 150; // ms in which events are shown together
+
+/** The path of a task, or why a browser can't request it. */
+function pathOf(id) {
+  try {
+    return [taskPath(id), ''];
+  } catch (e) {
+    return [null, e.message];
+  }
+}
+
+export function Task({ id }) {
+  const [path, refused] = pathOf(id);
+  const below = (name) => path && `${path}/${name}`;
+  const [taken, setTaken] = useState(false);
+  const every = taken ? quick : slow;
+  const t = useAnswer(path, {}, { every });
+  const w = useAnswer(below('why'), {}, { every });
+  const timeline = useAnswer(below('timeline'), {}, { every });
+  const commands = useAnswer(below('commands'), {}, { every, optional: true });
+  const graph = useAnswer(below('graph'), {}, { optional: true, once: true });
+  const [notice, setNotice] = useState(null); // [class, text]
+  const [round, setRound] = useState(0);
+  const [step, setStep] = useState(null);
+  const came = useStream(path, timeline.data, round, setTaken, () => [t, w, commands].forEach((a) => a.refresh()));
+  const lines = useMemo(() => measured(merged(timeline.data?.lines ?? [], came)), [timeline.data, came]);
+  const seq = Number(route.value.params.get('seq')) || null;
+  const states = useHistory(path, seq);
+  const problem = refused || t.problem || w.problem || timeline.problem;
+  const done = (what) => {
+    setNotice(['notice', what]);
+    setRound(round + 1); // a task that had ended may be open again
+    for (const a of [t, w, timeline, commands]) a.refresh();
+  };
+  if (!t.data) return html`<h1 class="id">${id}</h1><${Trouble} text=${problem} />${!problem && html`<${Loading} what="the task" />`}`;
+  const task = t.data;
+  const then = seq && states.data?.state ? states.data.state : task;
+  const at = seq ? lines.find((l) => l.line.seq === seq)?.ms : undefined;
+  const choose = (name) => {
+    setStep(name);
+    const row = document.querySelector(`[data-step=${CSS.escape(name)}]`);
+    row?.scrollIntoView({ block: 'nearest' });
+    row?.focus({ preventScroll: true });
+  };
+  return html`
+    <${Head} task=${task} why=${w.data} path=${path} events=${lines.length} />
+    <${Trouble} text=${problem} />
+    <div><div role="status">${notice && html`<p class=${notice[0]}>${notice[1]}</p>`}</div>
+      <${Commands} task=${task} answer=${commands.data} done=${done} refused=${(why) => setNotice(['problem', `Refused: ${why}`])} /></div>
+    <section aria-label="Graph"><div class="title"><h2>Steps</h2>${seq && html`<span class="then">as of event ${seq}</span>`}</div>
+      ${graph.data && html`<${Graph} graph=${graph.data} stateOf=${(s) => stateOfStep(then, s)} notesOf=${(s) => noteOfStep(then, s)} choose=${choose} chosen=${step} />`}
+      <${Gantt} lines=${lines} steps=${graph.data?.steps ?? task.steps} task=${task} at=${at} choose=${choose} /></section>
+    <${Slider} lines=${lines} seq=${seq} answer=${states} go=${(n) => replaceAddress(taskAddress(id, { seq: n }))} />
+    <${Steps} task=${then} chosen=${step} />
+    <${Events} lines=${lines} unreadable=${timeline.data?.unreadable ?? []} seq=${seq} step=${step} clear=${() => setStep(null)} id=${id} />
+    <section><h2>Input</h2><${Json} raw=${task.input} label="Input" />${task.output != null && html`<h2>Output</h2><${Json} raw=${task.output} label="Output" />`}</section>
+    <${Elsewhere} task=${task} path=${path} />`;
+}
+
+const stateOfStep = (task, id) => {
+  const s = task.steps.find((x) => x.id === id);
+  if (s?.undo && s.undo.state !== 'completed') return s.undo.state === 'error' ? 'error' : 'undoing';
+  return s?.state;
+};
+
+function noteOfStep(task, id) {
+  const s = task.steps.find((x) => x.id === id);
+  if (!s?.attempt || s.attempt < 2) return undefined;
+  return `attempt ${s.attempt}${s.error ? `, ${s.error.code}` : ''}`;
+}
+
+/** The answer of states?seq=. While the next one is on its way, the last one stays. */
+function useHistory(path, seq) {
+  const answer = useAnswer(seq && path && `${path}/states`, { seq }, { optional: true, once: true });
+  const last = useRef(null);
+  if (!seq) last.current = null;
+  else if (answer.data) last.current = answer.data;
+  return { ...answer, data: last.current };
+}
+
+/** Lines of the timeline, and those that came by the stream since. */
+function merged(lines, came) {
+  const last = lines.at(-1)?.seq ?? 0;
+  const more = came.filter((l) => l.seq > last);
+  return more.length > 0 ? [...lines, ...more] : lines;
+}
+
+/** Lines that came by the task's stream. changed is called after a burst of them. */
+function useStream(path, timeline, round, taken, changed) {
+  const [came, setCame] = useState([]);
+  const call = useRef();
+  call.current = changed;
+  const begun = Boolean(timeline);
+  useEffect(() => {
+    if (!path || !begun) return undefined;
+    let kept = [];
+    let timer;
+    const show = () => {
+      timer = 0;
+      const fresh = kept;
+      kept = [];
+      setCame((all) => [...all, ...fresh]);
+      call.current();
+    };
+    const stop = follow(`${path}/events`, (_, type, data) => {
+      if (type !== 'unreadable') kept.push(parse(data));
+      timer ||= setTimeout(show, burst);
+    }, timeline.lines.at(-1)?.offset ?? '', taken);
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, [path, begun, round]);
+  return came;
+}
+
+function Head({ task, why, path, events }) {
+  return html`<div class="head">
+    <p class="crumb"><a href="#/tasks">Tasks</a> / <a href=${`#/workflows/${encodeURIComponent(task.workflow)}/${task.version}`}>${task.workflow}/${task.version}</a></p>
+    <div class="title"><h1 class="id">${task.id}</h1><${Copy} text=${task.id} label="Copy the id" /><${State} name=${task.state} big /><${Chain} path=${path} events=${events} /></div>
+    <${Why} task=${task} why=${why} />
+    <${Deadline} task=${task} />
+    <${Facts} task=${task} />
+  </div>`;
+}
+
+/** Why a task doesn't advance, as one sentence, and what would unblock it. */
+function Why({ task, why }) {
+  if (!why || !why.reason || why.reason === 'ended') return task.error && html`<p class="why"><${ErrorText} error=${task.error} /></p>`;
+  const sentence = (reasons[why.reason] ?? ((at) => `${why.reason}${at}.`))(why.step ? ` at step ${why.step}` : '');
+  return html`<div class="why"><p><b>${sentence}</b> ${why.since && html`<span class="quiet">For ${coarse(Math.max(0, now.value - Date.parse(why.since)))}, since <${Instant} at=${why.since} />.</span>`}
+    ${why.until && html` <span class="quiet">Until <${Instant} at=${why.until} />, ${relativeText(why.until)}.</span>`}</p>
+    ${why.error && html`<p><${ErrorText} error=${why.error} /></p>`}
+    ${why.moves && html`<p class="quiet">Unblocked by: ${why.moves} <code class="reason">${why.reason}</code></p>`}</div>`;
+}
+
+/** A bar from the submission to complete-by, with the time that is left, or by how much it was kept or missed. */
+function Deadline({ task }) {
+  if (!task.complete_by || !task.submitted_at) return null;
+  const [from, by] = [Date.parse(task.submitted_at), Date.parse(task.complete_by)];
+  const open = !['processed', 'undone', 'cancelled'].includes(task.state);
+  const at = open ? now.value : Date.parse(task.updated_at);
+  const share = Math.min(1, Math.max(0, (at - from) / Math.max(1, by - from)));
+  const left = by - at;
+  const text = open ? (left > 0 ? `${coarse(left)} left` : `${coarse(-left)} past its complete-by`) : left > 0 ? `ended ${coarse(left)} before its complete-by` : `ended ${coarse(-left)} after its complete-by`;
+  return html`<div class=${`due${left <= 0 ? ' late' : share > 0.8 && open ? ' soon' : ''}`}><div class="bar" aria-hidden="true"><i style=${{ width: `${share * 100}%` }}></i></div>
+    <span>${text} <span class="quiet">(<${Instant} at=${task.complete_by} />)</span></span></div>`;
+}
