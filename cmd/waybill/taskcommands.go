@@ -55,7 +55,7 @@ var commandGroups = []struct {
 	{"Tasks (all but submit also as `waybill task NAME`)", []string{"submit", "task", "list", "get", "timeline", "why", "wait", "cancel", "resubmit", "undo", "release", "signal"}},
 	{"Definitions and topics", []string{"workflow", "topics"}},
 	{"Operation", []string{"top", "alerts", "deadletters", "doctor", "open"}},
-	{"History", []string{"replay", "export", "verify"}},
+	{"History", []string{"replay", "export", "view", "verify"}},
 }
 
 // groupCommands assigns the commands to their groups.
