@@ -300,13 +300,12 @@ func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	}
 	for i := range t.Plan.Steps {
 		f.setRun(t, i, events.Do, now, restored)
-		// An undo that hasn't started has no run, unless its start was rolled back. An ended task may have dropped its
-		// steps.
-		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
-			f.setRun(t, i, events.Undo, now, restored)
-		}
-		if t.Plan.Steps[i].Check != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Check) != nil) {
-			f.setRun(t, i, events.Check, now, restored)
+		// An undo or a check that hasn't started has no run, unless its start was rolled back. An ended task may have
+		// dropped its steps.
+		for _, k := range [...]events.Kind{events.Undo, events.Check} {
+			if t.Plan.Has(i, k) && (restored || i >= len(t.Steps) || t.Run(i, k) != nil) {
+				f.setRun(t, i, k, now, restored)
+			}
 		}
 	}
 }
