@@ -23,6 +23,9 @@ type fileSource struct {
 	name   string // as it was given
 	file   *os.File
 	places map[int32][]filePlace
+
+	definitions []*workflow.Definition // given with the file
+	served      bool                   // its console has a socket
 }
 
 // filePlace is the place of an event in a file.
@@ -112,7 +115,7 @@ func (s *fileSource) index(ctx context.Context, l *indexLog, ps []int32) error {
 }
 
 func (s *fileSource) ports(*localConsole) (console.Log, console.Cluster) {
-	return fileLog{s}, fileCluster{}
+	return fileLog{s}, fileCluster{s.definitions}
 }
 
 // fileLog is the log of a console of a file. The file has events only.
@@ -146,7 +149,7 @@ func (l fileLog) Ends(context.Context) (map[int32]int64, error) {
 
 func (l fileLog) Settled(ctx context.Context) (map[int32]int64, error) { return l.Ends(ctx) }
 
-func (fileLog) Follow(map[int32]int64) (console.Stream, error)            { return nil, errReadOnly }
+func (fileLog) Follow(map[int32]int64) (console.Stream, error)            { return idleStream{}, nil }
 func (fileLog) Submit(context.Context, events.Record) error               { return errReadOnly }
 func (fileLog) Write(context.Context, ...events.Record) error             { return errReadOnly }
 func (fileLog) Waiting(context.Context, string) (*console.Waiting, error) { return nil, nil }
@@ -163,8 +166,8 @@ func (fileLog) Deadletters(context.Context, time.Time, func(*events.Record)) ([]
 	return nil, nil
 }
 
-// fileCluster is the cluster of a console of a file: nothing is known of it.
-type fileCluster struct{}
+// fileCluster is the cluster of a console of a file: nothing is known of it but the definitions that were given.
+type fileCluster struct{ definitions []*workflow.Definition }
 
 func (fileCluster) Agents(context.Context) ([]consoleapi.Agent, error) { return nil, nil }
 
@@ -173,6 +176,4 @@ func (fileCluster) Agent(context.Context, string) (replay.AgentState, error) {
 }
 
 func (fileCluster) Scheduling(context.Context) (map[int32]console.Scheduling, error) { return nil, nil }
-func (fileCluster) Workflows() []console.Workflow                                    { return nil }
-func (fileCluster) Definition(string, int) (*workflow.Definition, bool)              { return nil, false }
 func (fileCluster) ReadWorkflows(context.Context) error                              { return nil }

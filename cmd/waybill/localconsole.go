@@ -80,7 +80,11 @@ func askLocalConsole(ctx context.Context, of indexSource, indexed func(partition
 		}
 	}
 	log, cluster := of.ports(c)
-	c.console = console.New(console.Config{ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
+	file := ""
+	if f, is := of.(*fileSource); is && f.served {
+		file = f.name
+	}
+	c.console = console.New(console.Config{File: file, ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
 		Index: &lossyIndex{c.index, &c.lost}, Log: log, Cluster: cluster})
 	client, err := consoleapi.New(consoleapi.Config{URL: "http://localhost", Transport: handlerTransport{c.console}, ReconnectFor: stallTimeout, Explain: c.explain})
 	if err != nil {

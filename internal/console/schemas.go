@@ -25,6 +25,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[events.StepView]():            "A step of a task.",
 	reflect.TypeFor[events.SummaryView]():         "A task in a list.",
 	reflect.TypeFor[events.UndoView]():            "The undo of a step.",
+	reflect.TypeFor[events.CheckView]():           "The last check of a step: an agent is asked what became of an attempt with an unknown effect.",
 	reflect.TypeFor[replay.Why]():                 "Why a task doesn't advance.",
 	reflect.TypeFor[replay.StepWhy]():             "Why a step doesn't advance.",
 	reflect.TypeFor[consoleapi.Task]():            "A task.",
@@ -112,8 +113,9 @@ func newSchemas() *schemas {
 	s.types[reflect.TypeFor[int32]()] = &jsonschema.Schema{Type: "integer"}
 	s.types[reflect.TypeFor[openAPIDocument]()] = &jsonschema.Schema{Type: "object"}
 	addEnum(s, "The state of a task.", events.TaskStates)
-	addEnum(s, "The state of a step, or of its undo.", events.StepStates)
-	addEnum(s, "Whether an attempt is one of the step's operation or of its undo.", []events.Kind{events.Do, events.Undo})
+	addEnum(s, "The state of a step, of its undo, or of its check.", events.StepStates)
+	addEnum(s, "Whether an attempt is one of the step's operation, of its undo, or of its check.", []events.Kind{events.Do, events.Undo, events.Check})
+	addEnum(s, "What became of an attempt, as a check found it.", []events.Became{events.BecameCompleted, events.BecameNone, events.BecameUnknown})
 	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")
