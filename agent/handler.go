@@ -50,25 +50,42 @@ type Downstreamer interface {
 	Downstream(r Request) string
 }
 
-// Do and Undo are the kinds of request.
+// Do, Undo and Check are the kinds of request. A check asks what became of an operation whose effect is unknown: reply to
+// it with a CheckResult.
 const (
-	Do   = events.Do
-	Undo = events.Undo
+	Do    = events.Do
+	Undo  = events.Undo
+	Check = events.Check
+)
+
+// CheckResult is what a handler returns for a check. BecameNone promises that the operation had no effect, and that the
+// attempts made so far will have none. Another attempt with the same key may follow.
+type CheckResult struct {
+	Outcome events.Became `json:"outcome"` // BecameCompleted, BecameNone or BecameUnknown
+	Output  any           `json:"output,omitempty"`
+}
+
+// The outcomes of a check.
+const (
+	BecameCompleted = events.BecameCompleted
+	BecameNone      = events.BecameNone
+	BecameUnknown   = events.BecameUnknown
 )
 
 // Request is one attempt at an operation. Input and the fields of UndoOf alias the record and must not be
 // changed.
 type Request struct {
-	ID             string // "<task>/<step>/<do|undo>/<attempt>"
+	ID             string // "<task>/<step>/<do|undo|check>/<attempt>"
 	Task           string
 	Step           string
-	Kind           events.Kind // Do or Undo
+	Kind           events.Kind // Do, Undo or Check
 	Attempt        int         // from 1
 	Operation      string
 	IdempotencyKey string          // the same for every attempt at the step; another for its undo
 	CompleteBy     time.Time       // by the brokers' clock; no reply is sent from then on
 	Input          json.RawMessage // one JSON value; for an undo with undo_of
 	UndoOf         *events.UndoOf  // for an undo: what it undoes; else nil
+	CheckOf        *events.CheckOf // for a check: what it asks about; else nil
 	Traceparent    string          // W3C trace context, or empty
 	// Heartbeat is the longest silence between two calls of Progress; 0: none is needed.
 	Heartbeat time.Duration
@@ -110,10 +127,31 @@ func newRequest(rec *events.Record) (Request, error) {
 		Operation: q.Operation, IdempotencyKey: q.IdempotencyKey, CompleteBy: q.CompleteBy,
 		Input: q.Value, Traceparent: q.Traceparent, Heartbeat: q.Heartbeat, Progress: q.Progress, token: q.Token,
 	}
-	if r.Kind == Undo {
+	switch r.Kind {
+	case Undo:
 		r.UndoOf, err = undoOf(q.Value)
+	case Check:
+		r.CheckOf, err = checkOf(q.Value)
+	case Do:
 	}
 	return r, err
+}
+
+func checkOf(value json.RawMessage) (*events.CheckOf, error) {
+	var v struct {
+		CheckOf *struct {
+			IdempotencyKey string          `json:"idempotency_key"`
+			Input          json.RawMessage `json:"input"`
+		} `json:"check_of"`
+	}
+	if err := json.Unmarshal(value, &v); err != nil {
+		return nil, fmt.Errorf("the value of a check: %w", err)
+	}
+	if v.CheckOf == nil || v.CheckOf.IdempotencyKey == "" {
+		return nil, errors.New("the value of a check needs check_of with its idempotency_key")
+	}
+	c := events.CheckOf(*v.CheckOf)
+	return &c, nil
 }
 
 func undoOf(value json.RawMessage) (*events.UndoOf, error) {

@@ -103,7 +103,7 @@ type Disarms uint8
 const (
 	DisarmsNone    Disarms = iota
 	DisarmsOwn             // the timer of its slot
-	DisarmsStep            // the timers of its step and of the step's undo
+	DisarmsStep            // the timers of its step, and of the step's undo and check
 	DisarmsWaiting         // all timers except those of runs that go on running
 	DisarmsAll
 )

@@ -14,8 +14,8 @@ func TestAbout(t *testing.T) {
 		of := map[bool]string{true: "step", false: "task"}[a.OfStep()]
 		if a.Verb == VerbClaimed {
 			of = "partition"
-		} else if a.Kind == Undo {
-			of = "undo"
+		} else if a.Kind != Do && a.OfStep() {
+			of = string(a.Kind)
 		} else if a.StepKind != CallStep {
 			of = string(a.StepKind)
 		}

@@ -214,8 +214,8 @@ func ParseRequestID(s string) (task string, ref RequestRef, err error) {
 	rest, kind, ok2 := cutLast(rest)
 	task, step, ok3 := cutLast(rest)
 	n, nerr := strconv.Atoi(attempt)
-	if !ok1 || !ok2 || !ok3 || nerr != nil || n < 1 || step == "" || Kind(kind) != Do && Kind(kind) != Undo {
-		return "", ref, fmt.Errorf("%q: not <task>/<step>/<do|undo>/<attempt>", s)
+	if !ok1 || !ok2 || !ok3 || nerr != nil || n < 1 || step == "" || !Kind(kind).known() {
+		return "", ref, fmt.Errorf("%q: not <task>/<step>/<do|undo|check>/<attempt>", s)
 	}
 	return task, RequestRef{step, Kind(kind), n}, nil
 }
@@ -608,7 +608,7 @@ func decodeRecovery(r *Record) (string, Input, error) {
 	if !slices.Contains(Actions, rec.Action) {
 		return "", nil, unusable(ReasonBadField, "action %q: retry, wait, undo, hold or fire", rec.Action)
 	}
-	if rec.Timer == 0 || rec.Step != "" && rec.Kind != Do && rec.Kind != Undo {
+	if rec.Timer == 0 || rec.Step != "" && !rec.Kind.known() {
 		return "", nil, unusable(ReasonBadField, "timer %d, step %q, kind %q: names no timer", rec.Timer, rec.Step, rec.Kind)
 	}
 	return rec.Task, rec, nil

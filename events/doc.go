@@ -69,6 +69,13 @@
 //	undo.waiting    undoing -> undoing
 //	undo.rejected   undoing -> error
 //	undo.errored    completed failed cancelled error undoing -> error
+//	check.started   pending failed waiting cancelled error -> failed or error
+//	check.completed  pending failed waiting cancelled error -> completed or failed or error
+//	check.failed    pending failed waiting cancelled error -> failed or error
+//	check.expired   pending failed waiting cancelled error -> failed or error
+//	check.waiting   pending failed waiting cancelled error -> failed or error
+//	check.rejected  pending failed waiting cancelled error -> failed or error
+//	check.errored   pending failed waiting cancelled error -> failed or error
 //	undo.revived    undoing error -> undoing
 //
 // Undos of steps:
@@ -84,6 +91,17 @@
 //	released        error -> completed
 //	ended           failed waiting -> pending
 //	revived         pending failed error -> pending
+//
+// Checks of steps:
+//
+//	started         (nothing) completed error cancelled failed waiting -> running
+//	completed       running -> completed
+//	failed          (nothing) completed error cancelled waiting failed running -> failed
+//	expired         running -> failed
+//	waiting         failed -> waiting
+//	rejected        running -> error
+//	errored         (nothing) completed error cancelled running failed waiting -> error
+//	ended           failed waiting -> cancelled
 //
 // Operator's commands, by the state of the task:
 //

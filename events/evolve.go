@@ -107,6 +107,9 @@ func (t *Task) disarm(keepRunning bool) {
 		if armed(s.Undo) {
 			t.OwnStep(i).Undo.Timer = Timer{}
 		}
+		if armed(s.Check) {
+			t.OwnStep(i).Check.Timer = Timer{}
+		}
 	}
 }
 
@@ -130,10 +133,14 @@ func (t *Task) recordAccepted(e *Event, by By) {
 
 // states returns the states of the step and of its undo.
 func (s *Step) states() stepStates {
-	if s.Undo == nil {
-		return stepStates{step: s.State}
+	at := stepStates{step: s.State}
+	if s.Undo != nil {
+		at.undo = s.Undo.State
 	}
-	return stepStates{s.State, s.Undo.State}
+	if s.Check != nil {
+		at.check = s.Check.State
+	}
+	return at
 }
 
 // setStates sets the states of the step and of its undo. An undo with a state has begun.
@@ -144,6 +151,12 @@ func (s *Step) setStates(at stepStates) {
 			s.Undo = &Run{}
 		}
 		s.Undo.State = at.undo
+	}
+	if at.check != "" {
+		if s.Check == nil {
+			s.Check = &Run{}
+		}
+		s.Check.State = at.check
 	}
 }
 
@@ -159,6 +172,9 @@ func (t *Task) endWaiting(i int, a *About) {
 	if takenOver {
 		s.Undo.revive()
 	}
+	if at.check != was.check {
+		s.Checking = 0 // asked again, it has the whole budget
+	}
 }
 
 func (t *Task) revive(i int) {
@@ -172,6 +188,9 @@ func (t *Task) revive(i int) {
 		s.Undo.revive()
 	} else {
 		s.Run.revive()
+		if s.Check == nil || s.Check.State != StepRunning {
+			s.Checking, s.Checked = 0, 0 // what became of the last attempt is asked again
+		}
 	}
 }
 
@@ -194,11 +213,14 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	if !ok {
 		return fmt.Errorf("the plan has no step %q", a.Step)
 	}
-	if a.Kind == Undo && t.Plan.Steps[i].Undo == nil {
-		return fmt.Errorf("step %q: the plan has no undo of it", a.Step)
+	if !t.Plan.Has(i, a.Kind) {
+		return fmt.Errorf("step %q: the plan has no %s of it", a.Step, a.Kind)
 	}
 	if k := t.Plan.StepKindOf(i, a.Kind); k != a.StepKind && !a.AnyKind {
 		return fmt.Errorf("step %q is of kind %s, not %s", a.Step, k, a.StepKind)
+	}
+	if a.Kind == Check && t.Steps[i].Attempt == 0 {
+		return fmt.Errorf("step %q: a check before its first attempt", a.Step)
 	}
 	at, err := t.Steps[i].states().next(&a, t.State)
 	if r := t.Run(i, a.Kind); err == nil && r != nil {
@@ -212,6 +234,10 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	s := t.OwnStep(i)
 	s.setStates(at)
 	r := t.Run(i, a.Kind)
+	if a.Kind == Check {
+		s.Timer = Timer{}
+		s.beginCheck()
+	}
 	r.Timer = timerOf(e)
 	if a.Counts {
 		r.FailureCount++
@@ -221,6 +247,9 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 		t.recordAccepted(e, *a.By)
 	}
 	change(s, r)
+	if a.Kind == Check && t.State == StateError && !a.Phase.Begins() {
+		s.Checking = 0 // no retry follows in a hold
+	}
 	return nil
 }
 

@@ -50,6 +50,9 @@ func (f *RunReleased) apply(t *Task, e *Event) error {
 			u.Error, u.EndedAt, u.Timer = nil, e.At, Timer{}
 			u.dropProgress()
 		}
+		if s.Check != nil {
+			s.Check.Timer = Timer{}
+		}
 		if f.As == StepCompleted {
 			s.Output, s.CompletedSeq = f.Output, e.Seq
 		}
@@ -63,10 +66,22 @@ func (f *RunReleased) fields(c *codec) {
 	f.By.fields(c)
 }
 
+// disarmsOf returns the timers that a fact about an attempt disarms. A check ends the wait of the step that it is about.
+func disarmsOf(k Kind) Disarms {
+	if k == Check {
+		return DisarmsStep
+	}
+	return DisarmsOwn
+}
+
 // attemptType returns the ce_type of an event about an attempt: do for a step's operation, undo for its undo.
 func attemptType(k Kind, do, undo string) string {
-	if k == Undo {
+	switch k {
+	case Undo:
 		return undo
+	case Check:
+		return typeOfCheck(do)
+	case Do:
 	}
 	return do
 }
@@ -98,7 +113,7 @@ func (f *AttemptStarted) Type() string {
 // About returns what the fact means for attempts and timers.
 func (f *AttemptStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseStarted, Agent: f.Agent,
-		Arms: TimerAttempt, Disarms: DisarmsOwn, Raw: &f.Input}
+		Arms: TimerAttempt, Disarms: disarmsOf(f.Kind), Raw: &f.Input}
 }
 
 func (f *AttemptStarted) apply(t *Task, e *Event) error {
@@ -157,7 +172,7 @@ func (f *AttemptCompleted) Type() string {
 // About returns what the fact means for attempts and timers.
 func (f *AttemptCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
-		Disarms: DisarmsOwn, Raw: &f.Output}
+		Disarms: disarmsOf(f.Kind), Raw: &f.Output}
 }
 
 func (f *AttemptCompleted) apply(t *Task, e *Event) error {
@@ -211,7 +226,7 @@ func (f *AttemptFailed) Type() string {
 // About returns what the fact means for attempts and timers.
 func (f *AttemptFailed) About() About {
 	return About{Verb: VerbFailed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance, Counts: !f.Deferred,
-		Arms: TimerFailed, Disarms: DisarmsOwn, Failure: &f.Error}
+		Arms: TimerFailed, Disarms: disarmsOf(f.Kind), Failure: &f.Error}
 }
 
 // apply folds the failure. An attempt that failed before a request was sent (no such agent) has a number of its own.
@@ -256,11 +271,16 @@ func (f *AttemptRejected) Type() string {
 // About returns what the fact means for attempts and timers.
 func (f *AttemptRejected) About() About {
 	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
-		Disarms: DisarmsOwn, Failure: &f.Error}
+		Disarms: disarmsOf(f.Kind), Failure: &f.Error}
 }
 
 func (f *AttemptRejected) apply(t *Task, e *Event) error {
-	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.Rejected, r.EndedAt = f.Error, true, e.At })
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error, r.Rejected, r.EndedAt = f.Error, f.Kind != Check, e.At
+		if f.Kind == Check {
+			s.endCheck(BecameUnknown)
+		}
+	})
 }
 
 func (f *AttemptRejected) fields(c *codec) {
@@ -287,7 +307,7 @@ func (f *AttemptExpired) Type() string {
 
 // About returns what the fact means for attempts and timers.
 func (f *AttemptExpired) About() About {
-	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: DisarmsOwn}
+	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: disarmsOf(f.Kind)}
 }
 
 func (f *AttemptExpired) apply(t *Task, e *Event) error {
@@ -320,7 +340,7 @@ func (f *AttemptWaiting) Type() string {
 
 // About returns what the fact means for attempts and timers.
 func (f *AttemptWaiting) About() About {
-	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: DisarmsOwn}
+	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: disarmsOf(f.Kind)}
 }
 
 func (f *AttemptWaiting) apply(t *Task, e *Event) error {
@@ -348,11 +368,16 @@ func (f *RunErrored) Type() string {
 
 // About returns what the fact means for attempts and timers.
 func (f *RunErrored) About() About {
-	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, AnyKind: true, Disarms: DisarmsOwn, Failure: &f.Error}
+	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, AnyKind: true, Disarms: disarmsOf(f.Kind), Failure: &f.Error}
 }
 
 func (f *RunErrored) apply(t *Task, e *Event) error {
-	return t.onRun(e, f.About(), func(s *Step, r *Run) { r.Error, r.EndedAt = f.Error, e.At })
+	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		r.Error, r.EndedAt = f.Error, e.At
+		if f.Kind == Check {
+			s.endCheck(BecameUnknown)
+		}
+	})
 }
 
 func (f *RunErrored) fields(c *codec) {

@@ -27,8 +27,8 @@ func (a *About) nextTaskState(from, ending TaskState) (TaskState, error) {
 	return StateProcessing, nil
 }
 
-// stepStates are the states of a step and of its undo. The undo's state is empty before it begins.
-type stepStates struct{ step, undo StepState }
+// stepStates are the states of a step, of its undo and of its check. Those of undo and check are empty before they begin.
+type stepStates struct{ step, undo, check StepState }
 
 // next returns the states after a fact about the step. task is the state of the task.
 func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
@@ -39,6 +39,16 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 			return s, fmt.Errorf("the table of undos has no %q in state %q", a.Verb, s.undo)
 		}
 		table, s.undo = undoneSteps, r.To
+	}
+	switch {
+	case a.Kind == Check:
+		r, ok := row(CheckTransitions, a.Verb, s.check)
+		if !ok {
+			return s, fmt.Errorf("the table of checks has no %q in state %q", a.Verb, s.check)
+		}
+		table, s.check = checkedSteps, r.To
+	case s.check == StepRunning && (a.Phase.Begins() || a.Verb == VerbReleased):
+		return s, fmt.Errorf("%q while a check of the step runs", a.tableVerb())
 	}
 	r, ok := row(table, a.Verb, s.step)
 	switch {
@@ -51,6 +61,8 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 		return s, fmt.Errorf("caught while its undo is %s", s.undo)
 	}
 	switch {
+	case a.Kind == Check:
+		return s.nextOfCheck(a, r, task), nil
 	case r.To != "":
 		s.step = r.To
 	case a.Verb == VerbRepeated:
@@ -89,8 +101,12 @@ func (s stepStates) afterRelease(a *About, r *Transition[StepState]) (stepStates
 
 // tableVerb returns the fact's verb as the table of steps names it.
 func (a *About) tableVerb() Verb {
-	if a.Kind == Undo {
+	switch a.Kind {
+	case Undo:
 		return undoPrefix + a.Verb
+	case Check:
+		return checkPrefix + a.Verb
+	case Do:
 	}
 	return a.Verb
 }
@@ -106,6 +122,9 @@ func (s stepStates) afterEnd(a *About, k StepKind) stepStates {
 	}
 	if r, ok := row(UndoTransitions, verbEnded, s.undo); ok {
 		s.undo = r.To
+	}
+	if r, ok := row(CheckTransitions, verbEnded, s.check); ok {
+		s.check = r.To
 	}
 	if at, ok := s.afterRevive(StateUndoing); ok && a.Verb == VerbUndoing {
 		return at
@@ -126,7 +145,7 @@ func (s stepStates) afterRevive(task TaskState) (stepStates, bool) {
 		s.undo = u.To
 	}
 	r, ok := row(table, verbRevived, s.step)
-	return stepStates{r.To, s.undo}, ok
+	return stepStates{r.To, s.undo, s.check}, ok
 }
 
 // checkAttempt checks the number of the fact's attempt. last is the number of the run's last attempt. A fact that

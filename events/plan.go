@@ -39,9 +39,10 @@ type PlanStep struct {
 	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
 	Undo  *PlanUndo // nil: the step is skipped when the task is undone
+	Check *PlanUndo // nil: no agent is asked what became of an unknown effect
 }
 
-// PlanUndo is the undo of a step.
+// PlanUndo is the undo or the check of a step.
 type PlanUndo struct {
 	Agent     string
 	Operation string
@@ -75,6 +76,11 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 			undo.Attempts = undo.Attempts.wholeMillis()
 			s.Undo = &undo
 		}
+		if s.Check != nil {
+			check := *s.Check
+			check.Attempts = check.Attempts.wholeMillis()
+			s.Check = &check
+		}
 	}
 	p := &Plan{OnError: onError, CompleteWithin: completeWithin.Truncate(time.Millisecond), Steps: steps}
 	p.raw = encodeObject(p)
@@ -102,30 +108,44 @@ func (p *Plan) Step(id string) (int, bool) {
 	return i, ok
 }
 
-// AttemptsOf returns the rule for a step's operation or its undo.
+// other returns the undo or the check of a step; nil for the step's operation, and if there is none.
+func (p *Plan) other(step int, k Kind) *PlanUndo {
+	switch k {
+	case Undo:
+		return p.Steps[step].Undo
+	case Check:
+		return p.Steps[step].Check
+	case Do:
+	}
+	return nil
+}
+
+// Has reports whether a step has a run of a kind: its operation, and an undo or a check if the definition gives it one.
+func (p *Plan) Has(step int, k Kind) bool { return k == Do || p.other(step, k) != nil }
+
+// AttemptsOf returns the rule for a step's operation, its undo or its check.
 func (p *Plan) AttemptsOf(step int, k Kind) Attempts {
-	if k == Undo {
-		return p.Steps[step].Undo.Attempts
+	if o := p.other(step, k); o != nil {
+		return o.Attempts
 	}
 	return p.Steps[step].Attempts
 }
 
-// StepKindOf returns the kind of a step. It is CallStep for an undo.
+// StepKindOf returns the kind of a step. It is CallStep for an undo and for a check.
 func (p *Plan) StepKindOf(step int, k Kind) StepKind {
-	if k == Undo {
+	if k != Do {
 		return CallStep
 	}
 	return p.Steps[step].StepKind
 }
 
-// Agent returns the agent and the operation of a step, or of its undo. They are empty if the step's kind calls no
+// Agent returns the agent and the operation of a step, or of its undo or check. They are empty if the step's kind calls no
 // agent.
 func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
-	s := &p.Steps[step]
-	if k == Undo {
-		return s.Undo.Agent, s.Undo.Operation
+	if o := p.other(step, k); o != nil {
+		return o.Agent, o.Operation
 	}
-	return s.Agent, s.Operation
+	return p.Steps[step].Agent, p.Steps[step].Operation
 }
 
 func (p *Plan) fields(c *codec) {
@@ -146,12 +166,15 @@ func (s *PlanStep) fields(c *codec) {
 	s.RetryCodes.fields(c)
 	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)
-	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) {
-		c.str("agent", &u.Agent)
-		c.str("operation", &u.Operation)
-		u.Attempts.fields(c)
-		u.RetryCodes.fields(c)
-	})
+	optional(c, "undo", &s.Undo, func(c *codec, u *PlanUndo) { u.fields(c) })
+	optional(c, "check", &s.Check, func(c *codec, u *PlanUndo) { u.fields(c) })
+}
+
+func (u *PlanUndo) fields(c *codec) {
+	c.str("agent", &u.Agent)
+	c.str("operation", &u.Operation)
+	u.Attempts.fields(c)
+	u.RetryCodes.fields(c)
 }
 
 func (a *Attempts) fields(c *codec) {

@@ -33,6 +33,9 @@ func drawPlan(t *rapid.T) *Plan {
 			if rapid.Bool().Draw(t, "undo") {
 				s.Undo = &PlanUndo{Agent: "storage", Operation: "release", Attempts: drawAttempts(t), RetryCodes: drawRetryCodes(t)}
 			}
+			if rapid.Bool().Draw(t, "check") {
+				s.Check = &PlanUndo{Agent: "archive", Operation: "status", Attempts: drawAttempts(t)}
+			}
 			if rapid.IntRange(0, 3).Draw(t, "repeat") == 0 {
 				s.Repeat = &PlanRepeat{Every: time.Second, Max: 3}
 			}
@@ -118,14 +121,14 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 	if kept := w.live.Signals; len(kept) > 0 {
 		fs = append(fs, &SignalCompleted{Step: id, Attempt: last, Received: kept[rapid.IntRange(0, len(kept)-1).Draw(w.T, "kept")].Seq})
 	}
-	for _, k := range []Kind{Do, Undo} {
-		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage"}
+	fs = append(fs, w.checkCandidates(i)...)
+	for _, k := range []Kind{Do, Undo, Check} {
+		n, agents := 0, map[Kind]string{Do: "inventory", Undo: "storage", Check: "archive"}
 		if r := w.live.Run(i, k); r != nil {
 			n = r.Attempt
 		}
 		fs = append(fs,
 			&AttemptStarted{Kind: k, Step: id, Attempt: n + 1, Agent: agents[k], Operation: "o", Key: "key", TokenHash: rapid.SampledFrom([]string{"", "q1w2e3r4t5y6u7i8o9p0aQ"}).Draw(w.T, "token"), Input: drawRaw(w.T)},
-			&AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectUnknown, Error: drawError(w.T)},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n, Effect: EffectNone, RetryAfter: 5 * time.Second, Deferred: true},
 			&AttemptFailed{Kind: k, Step: id, Attempt: n + 1, Effect: EffectNone, Error: &Error{Code: CodeNoSuchAgent}},
@@ -135,8 +138,22 @@ func (w *walker) stepCandidates(i int, by By) []Fact {
 			&AttemptWaiting{Kind: k, Step: id, Attempt: n, CoolDown: n > 2},
 			&RunErrored{Kind: k, Step: id, Error: &Error{Code: CodeTriesExhausted}},
 		)
+		if k != Check {
+			fs = append(fs, &AttemptCompleted{Kind: k, Step: id, Attempt: n, Output: drawRaw(w.T)})
+		}
 	}
 	return fs
+}
+
+// checkCandidates returns the results of a check.
+func (w *walker) checkCandidates(i int) []Fact {
+	c := w.live.Steps[i].Check
+	if c == nil {
+		return nil
+	}
+	id := w.live.Plan.Steps[i].ID
+	return []Fact{&CheckCompleted{Step: id, Attempt: c.Attempt, Became: BecameCompleted, Output: drawRaw(w.T)},
+		&CheckCompleted{Step: id, Attempt: c.Attempt, Became: BecameNone}, &CheckCompleted{Step: id, Attempt: c.Attempt, Became: BecameUnknown, Error: drawError(w.T)}}
 }
 
 // event makes the owner's event of a fact, with the timer that it arms.
@@ -211,7 +228,7 @@ func isUndoWithoutOne(t *Task, f Fact) bool {
 		step = f.Step
 	}
 	i, ok := t.Plan.Step(step)
-	return ok && t.Plan.Steps[i].Undo == nil && strings.HasPrefix(f.Type(), "waybill.undo.")
+	return ok && !t.Plan.Has(i, f.About().Kind)
 }
 
 // isOfKeptSignals reports whether a fact is refused for the signals that the task has. A Summary doesn't have them.
@@ -296,6 +313,9 @@ func (w *walker) invariants(e *Event, state TaskState, statusSeq uint64, count i
 		if u := t.Steps[i].Undo; u != nil {
 			sum += u.FailureCount
 		}
+		if c := t.Steps[i].Check; c != nil {
+			sum += c.FailureCount
+		}
 	}
 	if t.FailureCount < count || t.FailureCount != w.failures || sum > t.FailureCount {
 		w.Fatalf("failure count %d, before %d; %d failures happened, %d counted by the steps", t.FailureCount, count, w.failures, sum)
@@ -337,6 +357,9 @@ func (w *walker) agree(e *Event) {
 		add(Slot{id, Do}, w.live.Steps[i].Timer)
 		if u := w.live.Steps[i].Undo; u != nil {
 			add(Slot{id, Undo}, u.Timer)
+		}
+		if c := w.live.Steps[i].Check; c != nil {
+			add(Slot{id, Check}, c.Timer)
 		}
 	}
 	theirs := map[Slot]Timer{}
@@ -396,7 +419,7 @@ func (w *walker) heldAgainstTask() {
 		if s.State == StepError {
 			inError = append(inError, w.live.Plan.Steps[i].ID)
 		}
-		for _, k := range []Kind{Do, Undo} {
+		for _, k := range []Kind{Do, Undo, Check} {
 			r := w.live.Run(i, k)
 			if r == nil {
 				continue

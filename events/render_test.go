@@ -37,6 +37,9 @@ func diagram[S ~string](table []Transition[S], terminal func(S) bool) string {
 	for _, r := range table {
 		for _, from := range r.From {
 			for _, to := range r.targets() {
+				if strings.HasPrefix(string(r.Verb), checkPrefix) && string(to) != string(StepCompleted) {
+					continue // the text says what a check does to its step
+				}
 				arrow := [2]S{from, to}
 				if labels[arrow] == nil {
 					order = append(order, arrow)
@@ -79,13 +82,19 @@ func markdownTable[S ~string](table []Transition[S], prefix string, during bool)
 	for _, r := range table {
 		verb := string(r.Verb)
 		name := "`waybill." + prefix + verb + ".v1`"
-		if strings.HasPrefix(verb, undoPrefix) {
+		if strings.HasPrefix(verb, undoPrefix) || strings.HasPrefix(verb, checkPrefix) {
 			name = "`waybill." + verb + ".v1`"
+		}
+		to := joined(r.targets(), " or ")
+		if strings.HasPrefix(verb, checkPrefix) {
+			if to = "see below"; verb == "check.completed" {
+				to = "completed, or see below"
+			}
 		}
 		if verb == "ended" || verb == "interrupted" || verb == "revived" || verb == "undo.revived" || prefix == "undo." && verb == "released" {
 			name = "*" + verb + "*"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |", name, joined(r.From, ", "), joined(r.targets(), " or "))
+		fmt.Fprintf(&b, "| %s | %s | %s |", name, joined(r.From, ", "), to)
 		if during {
 			fmt.Fprintf(&b, " %s |", joined(r.During, ", "))
 		}
@@ -155,6 +164,14 @@ undone meanwhile, ` + "`task.undoing`" + ` does the *undo.revived* for an undo t
 An event of an undo also changes the step, by the ` + "`undo.`" + ` rows above; both tables must allow it. *released* is
 ` + "`step.released`" + ` as undone.
 
+## Check of a step
+
+` + diagram(CheckTransitions, undoEnd) + `
+` + markdownTable(CheckTransitions, "check.", false) + `
+An event of a [check](../guides/unknown-effects.md) must be allowed by the ` + "`check.`" + ` rows of steps, too. While the task is processing, it makes
+the step ` + "`failed`" + `, unless the step is in error, since that error is being caught. Otherwise the step stays as it is. If the answer is that
+the operation completed, the step is ` + "`completed`" + `. While a check runs, no attempt at the step begins, and the step can't be released.
+
 ## Operators' commands
 
 Which command a task accepts in which state. Any other is refused: exit code 8, or 409 from the HTTP API.
@@ -171,6 +188,8 @@ func renderTables() string {
 	docTable(&b, StepTransitions)
 	b.WriteString("//\n// Undos of steps:\n//\n")
 	docTable(&b, UndoTransitions)
+	b.WriteString("//\n// Checks of steps:\n//\n")
+	docTable(&b, CheckTransitions)
 	b.WriteString("//\n// Operator's commands, by the state of the task:\n//\n")
 	names, tasks := commandRows()
 	for i, t := range tasks {

@@ -19,10 +19,10 @@ func (r *RetryCodes) fields(c *codec) {
 	c.texts("retry_except", &r.Except)
 }
 
-// RetryCodesOf returns the lists for a step's operation or its undo.
+// RetryCodesOf returns the lists for a step's operation, its undo or its check.
 func (p *Plan) RetryCodesOf(step int, k Kind) *RetryCodes {
-	if k == Undo {
-		return &p.Steps[step].Undo.RetryCodes
+	if o := p.other(step, k); o != nil {
+		return &o.RetryCodes
 	}
 	return &p.Steps[step].RetryCodes
 }

@@ -18,7 +18,7 @@ const (
 
 // AskedWait returns how long a run waits for its next attempt after its agent asked for retryAfter.
 func AskedWait(k Kind, retryAfter time.Duration) time.Duration {
-	if k == Undo {
+	if k != Do {
 		return min(retryAfter, MaxUndoWait)
 	}
 	return retryAfter

@@ -149,6 +149,9 @@ func TestStoredRoundTrip(t *testing.T) {
 			if s.Undo != nil {
 				s.Undo.shareInput(task)
 			}
+			if s.Check != nil {
+				s.Check.shareInput(task)
+			}
 		}
 		borrowed := task.Encode()
 		got, err := DecodeTask(borrowed)

@@ -78,7 +78,15 @@ func sampleFacts() []Fact {
 		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
 		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
 		&TaskSignalled{Name: "approved", ID: "click-1", By: "ada@example.com", Claimed: "ada", Data: json.RawMessage(`{"yes":true,"limit":12.50}`)},
-		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12}, caughtFact())
+		&SignalStarted{Step: "approve", Attempt: 1, Signal: "approved"}, &SignalCompleted{Step: "approve", Attempt: 1, Received: 12}, caughtFact(),
+		&AttemptStarted{Kind: Check, Step: "charge", Attempt: 1, Agent: "payments", Operation: "status",
+			Key: IdempotencyKey(sampleNS, "order-7", "charge", Check, 0), TokenHash: TokenHash("order-7", RequestRef{"charge", Check, 1}, sampleToken)},
+		&CheckCompleted{Step: "charge", Attempt: 1, Became: BecameCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`)},
+		&AttemptFailed{Kind: Check, Step: "charge", Attempt: 1, Effect: EffectUnknown, Error: sampleError},
+		&AttemptRejected{Kind: Check, Step: "charge", Attempt: 1, Error: sampleError},
+		&AttemptExpired{Kind: Check, Step: "charge", Attempt: 1},
+		&AttemptWaiting{Kind: Check, Step: "charge", Attempt: 2, CoolDown: true},
+		&RunErrored{Kind: Check, Step: "charge", Error: &Error{Code: CodeTriesExhausted, Message: "no attempt is left"}})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -127,7 +135,7 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".instance", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
-		if f, ok := f.(*AttemptStarted); ok {
+		if f, ok := f.(*AttemptStarted); ok && f.Kind != Check {
 			b, shared := *e, *f
 			shared.Input, shared.TaskInput = nil, true
 			b.Fact = &shared
@@ -153,6 +161,13 @@ func eventSamples() []sample {
 				Repeat: &PlanRepeat{Every: 10 * time.Minute, Max: 500}}})
 			b.Fact = &repeats
 			all = append(all, sample{name: f.Type() + ".repeat", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+			checks := repeats
+			checks.Plan = NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "charge", Agent: "payments", Operation: "charge", Attempts: sampleAttempts(),
+				Check: &PlanUndo{Agent: "payments", Operation: "status", Attempts: sampleAttempts()}}})
+			k := *e
+			k.Fact = &checks
+			all = append(all, sample{name: f.Type() + ".check", record: k.Record(sampleNS, "scheduler-0", 3, k.Value()), want: &k, event: &k, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		if f, ok := f.(*TaskReceived); ok {
@@ -214,7 +229,7 @@ func withHeartbeat(e *Event) *Event {
 		b.Fact = &of
 		return &b
 	}
-	if e.Policy == nil {
+	if e.Policy == nil || e.Fact.About().Kind == Check {
 		return nil
 	}
 	b, rule := *e, *e.Policy
@@ -246,6 +261,10 @@ func repliedBy(f Fact, instance string) Fact {
 	case *CallRepeated:
 		c := *f
 		c.Instance = instance
+		return &c
+	case *CheckCompleted:
+		c := *f
+		c.Instance, c.Became, c.Output, c.Error = instance, BecameUnknown, nil, &Error{Code: CodeBadCheck, Message: "the outcome of a check is completed, none or unknown"}
 		return &c
 	case *AttemptFailed:
 		c := *f

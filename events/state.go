@@ -53,7 +53,7 @@ var StepStates = []StepState{StepPending, StepRunning, StepFailed, StepWaiting, 
 // Kind says whether a run is of a step's operation or of its undo.
 type Kind string
 
-// The kinds of run, as in ce_request.
+// The kinds of run, as in ce_request. Check is another one.
 const (
 	Do   Kind = "do"
 	Undo Kind = "undo"
@@ -128,8 +128,14 @@ type Step struct {
 	CompletedSeq uint64
 	// SignalID is the id of the signal that completed the step; empty: none did.
 	SignalID string
-	// Undo is nil until an undo of the step starts.
-	Undo *Run
+	// Undo is nil until an undo of the step starts, Check until a check does.
+	Undo  *Run
+	Check *Run
+	// Checking is the attempt of the step that the last check is about; Checked is that of the last check that ended, and
+	// Became its result.
+	Checking int
+	Checked  int
+	Became   Became
 
 	edition uint64 // of the task that owns it: see Task.OwnStep
 }
@@ -230,6 +236,10 @@ func (t *Task) OwnStep(i int) *Step {
 		undo := *s.Undo
 		own.Undo = &undo
 	}
+	if s.Check != nil {
+		check := *s.Check
+		own.Check = &check
+	}
 	t.Steps[i] = &own
 	return &own
 }
@@ -246,8 +256,12 @@ func newSteps(n int) []*Step {
 
 // Run returns the run of a step's operation or of its undo, for reading; nil: not begun.
 func (t *Task) Run(step int, k Kind) *Run {
-	if k == Undo {
+	switch k {
+	case Undo:
 		return t.Steps[step].Undo
+	case Check:
+		return t.Steps[step].Check
+	case Do:
 	}
 	return &t.Steps[step].Run
 }
@@ -266,6 +280,9 @@ func (t *Task) Bytes() int {
 		n += s.Run.bytes() + len(s.Output)
 		if s.Undo != nil {
 			n += s.Undo.bytes()
+		}
+		if s.Check != nil {
+			n += s.Check.bytes()
 		}
 	}
 	return n

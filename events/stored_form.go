@@ -25,6 +25,9 @@ func DecodeTask(data []byte) (*Task, error) {
 		if s.Undo != nil {
 			s.Undo.shareInput(t)
 		}
+		if s.Check != nil {
+			s.Check.shareInput(t)
+		}
 	}
 	return t, nil
 }
@@ -78,6 +81,10 @@ func (s *Step) fields(c *codec) {
 	c.seq("completed_seq", &s.CompletedSeq)
 	c.str("signal_id", &s.SignalID)
 	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
+	optional(c, "check", &s.Check, func(c *codec, r *Run) { r.fields(c) })
+	c.int("checking", &s.Checking)
+	c.int("checked", &s.Checked)
+	knownText(c, "became", &s.Became)
 }
 
 func (r *Run) fields(c *codec) {

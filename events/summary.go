@@ -46,6 +46,10 @@ type StepSummary struct {
 	// that timer disarmed.
 	Before    int
 	BeforeDue time.Time
+	// Check is the state of its check, empty: not begun; with its last attempt and its timer.
+	Check        StepState
+	CheckAttempt int
+	CheckDue     time.Time
 }
 
 // Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the task elsewhere. The
@@ -130,16 +134,16 @@ func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 			p.setStates(at)
 		}
 	}
-	for _, k := range [...]Kind{Do, Undo} {
+	for _, k := range [...]Kind{Do, Undo, Check} {
 		if _, due := p.run(k); a.Disarms == DisarmsAll || a.Disarms == DisarmsWaiting && !p.isRunning(k) {
 			*due = time.Time{}
 		}
 	}
 }
 
-func (p *StepSummary) states() stepStates { return stepStates{p.State, p.Undo} }
+func (p *StepSummary) states() stepStates { return stepStates{p.State, p.Undo, p.Check} }
 
-func (p *StepSummary) setStates(at stepStates) { p.State, p.Undo = at.step, at.undo }
+func (p *StepSummary) setStates(at stepStates) { p.State, p.Undo, p.Check = at.step, at.undo, at.check }
 
 // codeOf returns a copy of an error's code; empty: there is none.
 func codeOf(e *Error) string {
@@ -157,20 +161,28 @@ func (p *StepSummary) run(k Kind) (attempt *int, due *time.Time) {
 		return &p.Attempt, &p.Due
 	case k == Do:
 		return &p.Before, &p.BeforeDue
+	case k == Check:
+		return &p.CheckAttempt, &p.CheckDue
 	}
 	return new(int), new(time.Time)
 }
 
 // isRunning reports whether an attempt of this kind is running.
 func (p *StepSummary) isRunning(k Kind) bool {
-	if k == Undo {
+	switch k {
+	case Undo:
 		return p.Undo == StepRunning
+	case Check:
+		return p.Check == StepRunning
+	case Do:
 	}
 	return p.State == StepRunning
 }
 
 // hasRunning reports whether an attempt of the step is running.
-func (p *StepSummary) hasRunning() bool { return p.isRunning(Do) || p.isRunning(Undo) }
+func (p *StepSummary) hasRunning() bool {
+	return p.isRunning(Do) || p.isRunning(Undo) || p.isRunning(Check)
+}
 
 // step finds a step by its id.
 func (s *Summary) step(id string) *StepSummary {
@@ -191,6 +203,9 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	if a.Kind == Do && p.StepKind != a.StepKind && !a.AnyKind {
 		return false
 	}
+	if attempts, _ := p.run(Do); a.Kind == Check && *attempts == 0 {
+		return false
+	}
 	at, err := p.states().next(a, s.State)
 	last, _ := p.run(a.Kind)
 	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
@@ -201,8 +216,10 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	}
 	p.setStates(at)
 	if a.Disarms == DisarmsStep {
-		p.Due, p.BeforeDue = time.Time{}, time.Time{}
-		return true
+		p.Due, p.BeforeDue, p.CheckDue = time.Time{}, time.Time{}, time.Time{}
+		if a.Kind != Check {
+			return true
+		}
 	}
 	last, due := p.run(a.Kind)
 	if *due = e.Due; a.Phase != PhaseNone {
@@ -243,7 +260,7 @@ func (s *Summary) KindInError(step string) Kind {
 func (s *Summary) WaitingFor() []string {
 	var agents []string
 	for i := range s.Steps {
-		if s.Steps[i].hasRunning() && s.Steps[i].Agent != "" {
+		if s.Open() && s.Steps[i].hasRunning() && s.Steps[i].Agent != "" {
 			agents = append(agents, s.Steps[i].Agent)
 		}
 	}
@@ -255,7 +272,7 @@ func (s *Summary) WaitingFor() []string {
 func (s *Summary) Due() time.Time {
 	due := s.TaskDue
 	for i := range s.Steps {
-		due = earlier(earlier(due, s.Steps[i].Due), s.Steps[i].BeforeDue)
+		due = earlier(earlier(earlier(due, s.Steps[i].Due), s.Steps[i].BeforeDue), s.Steps[i].CheckDue)
 	}
 	return due
 }
@@ -313,6 +330,9 @@ func (p *StepSummary) fields(c *codec) {
 	knownText(c, "undo", &p.Undo)
 	c.int("before", &p.Before)
 	c.time("before_due", &p.BeforeDue)
+	knownText(c, "check", &p.Check)
+	c.int("check_attempt", &p.CheckAttempt)
+	c.time("check_due", &p.CheckDue)
 }
 
 // SummaryView is a task as a list shows it in JSON.
@@ -384,6 +404,12 @@ func (t *Task) stepSummary(i int) StepSummary {
 		s.Kind, s.Attempt, s.Due, s.Undo, s.Before, s.BeforeDue = Undo, u.Attempt, u.Timer.Due, u.State, r.Attempt, r.Timer.Due
 		if u.StartedSeq > r.StartedSeq {
 			s.Agent, _ = t.Plan.Agent(i, Undo)
+		}
+	}
+	if c := r.Check; c != nil {
+		s.Check, s.CheckAttempt, s.CheckDue = c.State, c.Attempt, c.Timer.Due
+		if c.StartedSeq > r.StartedSeq && (r.Undo == nil || c.StartedSeq > r.Undo.StartedSeq) {
+			s.Agent, _ = t.Plan.Agent(i, Check)
 		}
 	}
 	return s

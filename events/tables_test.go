@@ -17,6 +17,9 @@ func factOf(k Kind, verb Verb, attempt int) Fact {
 	case "skipped":
 		return &RunSkipped{Step: "s0"}
 	case "completed":
+		if k == Check {
+			return &CheckCompleted{Step: "s0", Attempt: attempt, Became: BecameUnknown}
+		}
 		return &AttemptCompleted{Kind: k, Step: "s0", Attempt: attempt}
 	case "failed":
 		return &AttemptFailed{Kind: k, Step: "s0", Attempt: attempt}
@@ -224,6 +227,9 @@ func TestTablesAreWhole(t *testing.T) {
 		if len(verb) > 5 && verb[:5] == "undo." {
 			k, verb = Undo, verb[5:]
 		}
+		if len(verb) > 6 && verb[:6] == "check." {
+			k, verb = Check, verb[6:]
+		}
 		f := factOf(k, verb, 1)
 		if (f == nil) != (r.During == nil) {
 			t.Errorf("row %s: with During it needs an event, without it none", r.Verb)
@@ -249,6 +255,7 @@ func TestTablesAreWhole(t *testing.T) {
 	once(t, "task", TaskTransitions)
 	once(t, "step", StepTransitions)
 	once(t, "undo", UndoTransitions)
+	once(t, "check", CheckTransitions)
 	reachable(t, "task", TaskTransitions, TaskStates, TaskState.Terminal)
 	ends := func(s StepState) bool { return s == StepSkipped || s == StepCaught }
 	reachable(t, "step", StepTransitions, StepStates, ends)

@@ -49,6 +49,8 @@ func (t *Timers) Evolve(e *Event) {
 	case DisarmsStep:
 		t.disarm(Slot{a.Step, Do})
 		t.disarm(Slot{a.Step, Undo})
+		t.disarm(Slot{a.Step, Check})
+		t.set(e, &a)
 	case DisarmsWaiting:
 		t.endWaiting(&a)
 		t.set(e, &a)
@@ -114,7 +116,7 @@ func (t *Task) Timers() Timers {
 		all.Armed = append(all.Armed, Armed{Timer: t.Timer, Policy: *t.TaskPolicy(t.CompleteBy)})
 	}
 	for i := range t.Steps {
-		for _, k := range [...]Kind{Do, Undo} {
+		for _, k := range [...]Kind{Do, Undo, Check} {
 			if r := t.Run(i, k); r != nil && r.Timer.Armed() {
 				all.Armed = append(all.Armed, Armed{Slot: Slot{t.Plan.Steps[i].ID, k}, Timer: r.Timer, Attempt: r.Attempt,
 					Policy: *t.Policy(i, k, t.TimerKind(i, k))})
@@ -134,6 +136,9 @@ func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	p.Final = timer == TimerAttempt && !t.Plan.RetryCodesOf(step, k).Allow(CodeExpired)
 	if r := t.Run(step, k); r != nil {
 		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
+	}
+	if s := t.Steps[step]; k == Check && s.Checking != s.Attempt { // a new check, with the whole budget
+		p.FailureCount, p.CooledDown = 0, false
 	}
 	return p
 }

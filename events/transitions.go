@@ -29,6 +29,7 @@ var (
 	whileRunning    = []TaskState{StateProcessing, StateUndoing, StateError}
 	whileCatching   = []TaskState{StateProcessing, StateError}
 	whileHeld       = []TaskState{StateError}
+	whileChecking   = []TaskState{StateProcessing, StateUndoing}
 )
 
 // TaskTransitions is the table of tasks.
@@ -46,10 +47,14 @@ var TaskTransitions = []Transition[TaskState]{
 // undoable are the states of a step whose undo can begin or has begun.
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
-// StepTransitions is the table of steps, for events of the operation and of the undo ("undo."). The row "ended" is for
-// waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an agent at work at a
-// decision to undo. The rows "revived" are for ended steps when a resubmit continues the
-// task.
+// checkable are the states of a step whose effect may be unknown, and of which no attempt runs.
+var checkable = []StepState{StepPending, StepFailed, StepWaiting, StepCancelled, StepError}
+
+// StepTransitions is the table of steps, for events of the operation, of the undo ("undo.") and of the check ("check."). The
+// row "ended" is for waiting steps at a decision to undo or hold, the row "interrupted" for running steps without an
+// agent at work at a decision to undo. The rows "revived" are for ended steps when a resubmit continues the task. An
+// event of a check doesn't change a step in error, nor any step while the task isn't processed, unless the operation
+// completed.
 var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
@@ -74,22 +79,32 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "undo.waiting", From: []StepState{StepUndoing}, To: StepUndoing, During: whileUndoing},
 	{Verb: "undo.rejected", From: []StepState{StepUndoing}, To: StepError, During: whileRunning},
 	{Verb: "undo.errored", From: undoable, To: StepError, During: whileRunning},
+	{Verb: "check.started", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileChecking},
+	{Verb: "check.completed", From: checkable, Either: []StepState{StepCompleted, StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.failed", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.expired", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.waiting", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileChecking},
+	{Verb: "check.rejected", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
+	{Verb: "check.errored", From: checkable, Either: []StepState{StepFailed, StepError}, During: whileRunning},
 	{Verb: "undo.revived", From: []StepState{StepUndoing, StepError}, To: StepUndoing},
 }
 
 // undoPrefix begins the verbs of an undo in the table of steps.
 const undoPrefix = "undo."
 
-// undoneSteps are the rows of the table of steps for events of undos. Their verbs have no prefix.
-var undoneSteps = func() (rows []Transition[StepState]) {
+// undoneSteps and checkedSteps are the rows of the table of steps for events of undos and of checks. Their verbs have no
+// prefix.
+var undoneSteps, checkedSteps = rowsOf(undoPrefix), rowsOf(checkPrefix)
+
+func rowsOf(prefix string) (rows []Transition[StepState]) {
 	for _, r := range StepTransitions {
-		if verb, undo := strings.CutPrefix(string(r.Verb), undoPrefix); undo {
+		if verb, is := strings.CutPrefix(string(r.Verb), prefix); is {
 			r.Verb = Verb(verb)
 			rows = append(rows, r)
 		}
 	}
 	return rows
-}()
+}
 
 // UndoTransitions is the table of a step's undo. From "" is an undo that hasn't begun. During is in the table of steps,
 // since the same event changes both states.

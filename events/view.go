@@ -48,6 +48,17 @@ type StepView struct {
 	Progress     json.RawMessage `json:"progress,omitempty" jsonschema:"The last progress that the agent reported: any JSON. Absent: none, or the step is completed."`
 	ProgressAt   *string         `json:"progress_at,omitempty" format:"date-time" jsonschema:"When the agent reported the last progress."`
 	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
+	Check        *CheckView      `json:"check,omitempty" jsonschema:"The last check of the step: its agent was asked what became of an attempt with an unknown effect. Absent: none has begun."`
+}
+
+// CheckView is the last check of a StepView.
+type CheckView struct {
+	State        StepState `json:"state" jsonschema:"The state of the check."`
+	Attempt      int       `json:"attempt" jsonschema:"The number of the last attempt to check the step."`
+	FailureCount int       `json:"failure_count" jsonschema:"The number of failed and expired attempts of the last check."`
+	CompleteBy   *string   `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
+	Error        *Error    `json:"error" jsonschema:"Why the last attempt failed, or why its answer can't be used. null: it didn't fail."`
+	Became       Became    `json:"became,omitempty" jsonschema:"What became of the step's last attempt, according to the last check that ended: completed, none or unknown. Absent: no check has ended."`
 }
 
 // UndoView is the undo of a StepView.
@@ -104,6 +115,9 @@ func (t *Task) stepView(i int) StepView {
 	}
 	if u := s.Undo; u != nil {
 		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error, u.Progress, InstantText(u.ProgressAt)}
+	}
+	if c := s.Check; c != nil {
+		v.Check = &CheckView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error, s.Became}
 	}
 	return v
 }

@@ -19,10 +19,12 @@ func (d *decider) catches(i int, codes ...string) bool {
 	return d.canCatch() && d.Task.Plan.Catches(i, codes...)
 }
 
-// catchStep goes on after a step ended in error. If it may have had an effect, its undo begins. During a hold no undo
-// begins: the step stays in error, and a resubmit runs it again.
+// catchStep goes on after a step ended in error. If it may have had an effect, it is checked, and its undo begins. During a
+// hold neither begins: the step stays in error, and a resubmit runs it again.
 func (d *decider) catchStep(i int) {
 	switch s := d.Task.Steps[i]; {
+	case d.Task.State == events.StateProcessing && d.needsCheck(i, events.Undo):
+		d.startAttempt(i, events.Check)
 	case !s.Unknown || d.Task.Plan.Steps[i].Undo == nil:
 		d.emitCaught(i, s.Error)
 		d.advance()

@@ -88,16 +88,17 @@ type Ignored string
 
 // The reasons. Metrics use these names.
 const (
-	IgnoredStaleReply     Ignored = "stale_reply"     // its attempt is no longer current
-	IgnoredNotArmed       Ignored = "not_armed"       // a recovery for a timer that isn't armed (any more)
-	IgnoredNotDue         Ignored = "not_due"         // a recovery that came before the timer is due
-	IgnoredOutsidePolicy  Ignored = "outside_policy"  // a recovery that the policy doesn't allow (yet)
-	IgnoredDuplicate      Ignored = "duplicate"       // a submission or a signal that was accepted before
-	IgnoredRefusedControl Ignored = "refused_control" // a control that the state doesn't allow
-	IgnoredProgressEarly  Ignored = "progress_early"  // a progress too soon after the last recorded one
-	IgnoredProgressLate   Ignored = "progress_late"   // a progress after the complete-by of its attempt
-	IgnoredQueued         Ignored = "queued"          // a retry whose agent has no free slot: the run is queued
-	IgnoredTaskStopped    Ignored = "task_stopped"    // a repeated recovery of a stopped task (its history is unreadable for this build)
+	IgnoredStaleReply      Ignored = "stale_reply"       // its attempt is no longer current
+	IgnoredNotArmed        Ignored = "not_armed"         // a recovery for a timer that isn't armed (any more)
+	IgnoredNotDue          Ignored = "not_due"           // a recovery that came before the timer is due
+	IgnoredOutsidePolicy   Ignored = "outside_policy"    // a recovery that the policy doesn't allow (yet)
+	IgnoredDuplicate       Ignored = "duplicate"         // a submission or a signal that was accepted before
+	IgnoredRefusedControl  Ignored = "refused_control"   // a control that the state doesn't allow
+	IgnoredProgressEarly   Ignored = "progress_early"    // a progress too soon after the last recorded one
+	IgnoredProgressLate    Ignored = "progress_late"     // a progress after the complete-by of its attempt
+	IgnoredProgressOfCheck Ignored = "progress_of_check" // a progress of a check
+	IgnoredQueued          Ignored = "queued"            // a retry whose agent has no free slot: the run is queued
+	IgnoredTaskStopped     Ignored = "task_stopped"      // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
 
 // Decision is the result of one input.
@@ -309,7 +310,7 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 	if !d.Task.Plan.Retries(i, f.Kind, f.Error) {
 		f.Deferred = false // it isn't retried, so it counts
 		d.emit(f, time.Time{}, nil)
-		d.failRun(i, f.Kind, f.Error)
+		d.giveUp(i, f.Kind)
 		return
 	}
 	p := d.policyOf(i, f)
@@ -326,7 +327,7 @@ func (d *decider) failAttempt(i int, f *events.AttemptFailed) {
 func (d *decider) canContinue(k events.Kind) bool { return canContinue(d.Task, k) }
 
 func canContinue(t *events.Task, k events.Kind) bool {
-	return t.State == events.StateProcessing || k == events.Undo && t.State == events.StateUndoing
+	return t.State == events.StateProcessing || k != events.Do && t.State == events.StateUndoing
 }
 
 func (d *decider) handleRecovery(r *events.Recovery) {
@@ -404,7 +405,7 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
-	if ask.Action == events.ActionRetry && !d.now.Before(ask.CompleteBy) {
+	if ask.Action == events.ActionRetry && !d.inTime(i, r.Kind, ask) {
 		d.Ignored = IgnoredOutsidePolicy // the task's complete-by has passed: the task's timer decides
 		return
 	}
@@ -426,6 +427,12 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 	default:
 		d.giveUp(i, r.Kind)
 	}
+}
+
+// inTime reports whether the next attempt of a run may begin: it would have time left. The supervisor knows no complete-by
+// of a check.
+func (d *decider) inTime(i int, k events.Kind, ask events.Ask) bool {
+	return d.now.Before(ask.CompleteBy) && (k != events.Check || d.mayCheck(i))
 }
 
 // isAlmostDue reports whether a retry is early by at most clockTolerance. If it were refused, the supervisor would
@@ -450,6 +457,10 @@ func (d *decider) policyOf(i int, f events.Fact) *events.Policy {
 
 // giveUp ends a run after its last attempt. Tries aren't exhausted by an attempt whose code may not be retried.
 func (d *decider) giveUp(i int, k events.Kind) {
+	if d.needsCheck(i, k) {
+		d.startAttempt(i, k)
+		return
+	}
 	run := d.Task.Run(i, k)
 	last := run.Error
 	switch {
@@ -489,8 +500,13 @@ func (d *decider) failRun(i int, k events.Kind, err *events.Error) {
 	d.onRunError(i, k, err)
 }
 
-// onRunError goes on after a run ended in error: the error is caught, or the task fails.
+// onRunError goes on after a run ended in error: the error is caught, or the task fails. A check that ends in error
+// changes nothing: what became of its step stays unknown.
 func (d *decider) onRunError(i int, k events.Kind, err *events.Error) {
+	if k == events.Check {
+		d.afterCheck(i)
+		return
+	}
 	if k == events.Do && d.catches(i, err.Code) {
 		d.catchStep(i)
 		return

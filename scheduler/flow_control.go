@@ -300,10 +300,12 @@ func (f *flow) refreshTask(t *events.Task, now time.Time, restored bool) {
 	}
 	for i := range t.Plan.Steps {
 		f.setRun(t, i, events.Do, now, restored)
-		// An undo that hasn't started has no run, unless its start was rolled back. An ended task may have dropped its
-		// steps.
-		if t.Plan.Steps[i].Undo != nil && (restored || i >= len(t.Steps) || t.Run(i, events.Undo) != nil) {
-			f.setRun(t, i, events.Undo, now, restored)
+		// An undo or a check that hasn't started has no run, unless its start was rolled back. An ended task may have
+		// dropped its steps.
+		for _, k := range [...]events.Kind{events.Undo, events.Check} {
+			if t.Plan.Has(i, k) && (restored || i >= len(t.Steps) || t.Run(i, k) != nil) {
+				f.setRun(t, i, k, now, restored)
+			}
 		}
 	}
 }
@@ -439,6 +441,8 @@ func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun
 		p.state, p.due = runOutstanding, r.CompleteBy
 		p.began = r.CompleteBy.Add(-p.within)
 	case !canContinue(t, k):
+		return p, false
+	case k == events.Do && t.Steps[i].IsChecking():
 		return p, false
 	case r.State == events.StepPending && k == events.Do && ancestorsDone(t, i):
 		p.state, p.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)

@@ -222,7 +222,7 @@ var forgedFields = []forgery{
 		return true
 	})},
 	{"reply of an undo for a step's, or the other way round", "P3", false, inputOf(func(f *forger, i int, r *events.Record, in *events.Reply) bool {
-		in.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Do}[in.Ref.Kind]
+		in.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Check, events.Check: events.Do}[in.Ref.Kind]
 		rewrite(r, in.Record(ns, in.Source))
 		return true
 	})},
@@ -239,7 +239,7 @@ var forgedFields = []forgery{
 		return true
 	})},
 	{"recovery of an undo for a step's, or the other way round", "P4", false, inputOf(func(f *forger, i int, r *events.Record, in *events.Recovery) bool {
-		in.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Do}[in.Kind]
+		in.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Check, events.Check: events.Do}[in.Kind]
 		rewrite(r, in.Record(ns, "test", r.Partition))
 		return in.Step != ""
 	})},

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,13 +55,18 @@ func sameStep(a, b events.PlanStep) bool {
 	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
-	if (a.Repeat == nil) != (b.Repeat == nil) {
+	if (a.Repeat == nil) != (b.Repeat == nil) || !sameOther(a.Check, b.Check) {
 		return false
 	}
-	if a.Undo == nil || b.Undo == nil {
-		return a.Undo == b.Undo
+	return sameOther(a.Undo, b.Undo)
+}
+
+// sameOther compares the undos or the checks of two steps.
+func sameOther(a, b *events.PlanUndo) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	return a.Undo.Agent == b.Undo.Agent && a.Undo.Operation == b.Undo.Operation
+	return a.Agent == b.Agent && a.Operation == b.Operation
 }
 
 func planOf(p *workflow.Program) *events.Plan {
@@ -94,6 +100,10 @@ func planOf(p *workflow.Program) *events.Plan {
 			within, retry := def.EffectiveUndo(i)
 			steps[i].Undo = &events.PlanUndo{Agent: agent, Operation: u.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
 			_, steps[i].Undo.Attempts.Heartbeat = def.Heartbeats(i)
+		}
+		if c := s.Check; c != nil {
+			within, retry := def.EffectiveCheck(i)
+			steps[i].Check = &events.PlanUndo{Agent: cmp.Or(c.Agent, s.Agent), Operation: c.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
 		}
 	}
 	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
@@ -204,6 +214,9 @@ func stepsDone(t *events.Task) bool {
 
 // startOrSkip starts a step, or skips it. held caches the conditions that evaluated to true in this decision.
 func (d *decider) startOrSkip(i int, held *[workflow.MaxSteps]bool) {
+	if d.Task.Steps[i].IsChecking() { // resubmitted meanwhile: the answer decides
+		return
+	}
 	if !d.loadProgram() {
 		d.failRun(i, events.Do, d.definitionError())
 		return
@@ -240,6 +253,9 @@ func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 
 // startAttempt starts the next attempt of a run. The request is written in the same transaction as the event.
 func (d *decider) startAttempt(i int, k events.Kind) {
+	if d.needsCheck(i, k) {
+		k = events.Check
+	}
 	agent, operation := d.Task.Plan.Agent(i, k)
 	step, number := d.Task.Plan.Steps[i].ID, 1
 	run := d.Task.Run(i, k)
@@ -345,10 +361,10 @@ func gcd(a, b int64) int64 {
 }
 
 // attemptDeadline returns the complete-by of an attempt. It is limited by the attempt's complete_within and by the
-// task's complete-by. An undo is limited by its complete_within only.
+// task's complete-by. An undo, and a check before it, are limited by their complete_within only.
 func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 	by := events.Millis(d.now.Add(d.Task.Plan.AttemptsOf(i, k).CompleteWithin))
-	if k == events.Do && d.Task.CompleteBy.Before(by) {
+	if (k == events.Do || k == events.Check && !d.precedesUndo(i)) && d.Task.CompleteBy.Before(by) {
 		by = d.Task.CompleteBy
 	}
 	return by
@@ -359,6 +375,9 @@ func (d *decider) attemptDeadline(i int, k events.Kind) time.Time {
 func (d *decider) runInput(i int, k events.Kind, run *events.Run) (input json.RawMessage, fresh bool, err *events.Error) {
 	// The log has no input of an undo without undo.input, nor of an attempt whose agent didn't exist. StartedSeq shows
 	// that a request was sent.
+	if k == events.Check { // its value names the operation
+		return nil, false, nil
+	}
 	if run != nil && (len(run.Input) > 0 || k == events.Undo && run.StartedSeq > 0) {
 		return run.Input, false, nil
 	}
@@ -403,8 +422,12 @@ func isTaskInput(t *events.Task, input json.RawMessage) bool {
 
 // requestValue returns the value of a request: the input, or for an undo the step to undo.
 func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (json.RawMessage, *events.Error) {
-	if k == events.Do {
+	switch k {
+	case events.Do:
 		return input, nil
+	case events.Check:
+		return d.checkValue(i)
+	case events.Undo:
 	}
 	s := d.Task.Steps[i]
 	u := events.UndoOf{IdempotencyKey: s.Key, Outcome: "unknown", Input: s.Input, Output: s.Output}
@@ -427,7 +450,7 @@ func (d *decider) advanceUndo() {
 	begun := -1
 	for i, s := range d.Task.Steps {
 		switch {
-		case s.State == events.StepRunning:
+		case s.State == events.StepRunning, s.IsChecking():
 			return
 		case s.Undo == nil:
 		case s.Undo.State == events.StepRunning, s.Undo.State == events.StepFailed, s.Undo.State == events.StepWaiting:

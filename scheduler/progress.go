@@ -13,6 +13,9 @@ import (
 func (d *decider) recordProgress(i int, ref events.RequestRef, instance string, value json.RawMessage) {
 	run, rule := d.Task.Run(i, ref.Kind), d.Task.Plan.AttemptsOf(i, ref.Kind)
 	switch {
+	case ref.Kind == events.Check: // it is a question, without a heartbeat
+		d.Ignored = IgnoredProgressOfCheck
+		return
 	case !d.now.Before(run.CompleteBy):
 		d.Ignored = IgnoredProgressLate
 		return

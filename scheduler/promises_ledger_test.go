@@ -19,7 +19,8 @@ type ledger struct {
 	// refused contains the attempts that the service reported to have no effect. A repetition at another instance must
 	// not have one either, since nothing would undo it.
 	refused map[events.RequestRef]bool
-	repeats func(step string) bool // the calls of such a step have a key each, and an effect each
+	asked   func(step, key string) []events.RequestRef // the attempts that were made under a key
+	repeats func(step string) bool                     // the calls of such a step have a key each, and an effect each
 	tell    func(verify.Effect)
 }
 
@@ -43,8 +44,11 @@ func (l *ledger) deed(key, step string) *deed {
 
 // perform handles a request and returns the reply. luck is from 0 to 9. Below 5 the call succeeds, if it can.
 func (l *ledger) perform(q *events.Request, luck int, output json.RawMessage) *events.Reply {
-	if q.Ref.Kind == events.Undo {
+	switch q.Ref.Kind {
+	case events.Undo:
 		return l.undo(q, luck)
+	case events.Check:
+		return l.check(q, luck)
 	}
 	d := l.deed(q.IdempotencyKey, q.Ref.Step)
 	switch {

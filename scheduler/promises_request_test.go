@@ -48,11 +48,15 @@ func (w *scenario) checkRequest(d *Decision, f *events.AttemptStarted, e *events
 // checkValue checks that all requests with one key have the same value, and that an undo names the step to undo.
 func (w *scenario) checkValue(q *events.Request) {
 	for _, before := range w.sent {
-		if before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
+		if q.Ref.Kind != events.Check && before.IdempotencyKey == q.IdempotencyKey && !bytes.Equal(before.Value, q.Value) {
 			w.failf("key %s asked for %s, now for %s", q.IdempotencyKey, before.Value, q.Value)
 		}
 	}
-	if q.Ref.Kind == events.Do {
+	switch q.Ref.Kind {
+	case events.Do:
+		return
+	case events.Check:
+		w.checkCheckValue(q)
 		return
 	}
 	var v struct {

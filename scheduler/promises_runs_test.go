@@ -47,7 +47,11 @@ func (w *scenario) counted(s events.Slot) {
 // started checks that an attempt starts only in a task that continues, with time left, and with the right key.
 func (w *scenario) started(e *events.Event, f *events.AttemptStarted) {
 	want := events.StateProcessing
-	if f.Kind == events.Undo {
+	w.askedBefore(e, f)
+	switch f.Kind {
+	case events.Check:
+		want = w.checkBegins(f)
+	case events.Undo:
 		if w.fold.Ending != "" {
 			want = events.StateUndoing
 		}
@@ -58,7 +62,7 @@ func (w *scenario) started(e *events.Event, f *events.AttemptStarted) {
 			w.failf("undo of step %q, which was to be kept", f.Step)
 		}
 		w.undoBegins(f.Step)
-	} else {
+	default:
 		w.afterAncestors(f.Step, "started")
 		w.callBegins(e, f.Step)
 		x := w.effects[f.Step]

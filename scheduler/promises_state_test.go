@@ -67,7 +67,7 @@ func (w *scenario) ownTimers() map[events.Slot]events.Timer {
 		own[events.Slot{}] = w.task.Timer
 	}
 	for i := range w.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			run := w.task.Run(i, k)
 			if run == nil {
 				continue

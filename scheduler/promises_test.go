@@ -70,6 +70,8 @@ type ran struct {
 	partition int32 // partition of that request
 	of        int32 // number of partitions
 	calls     int   // of a repeat, since the last resubmit
+	about     int   // of a check: the attempt of the step that it is about
+	checked   int   // of a check: the attempt of the step that the last one that ended is about
 	nextCall  time.Time
 	reported  time.Time // when the last progress was recorded
 }
@@ -94,6 +96,7 @@ func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
 	w.ledger.repeats = w.repeats
+	w.ledger.asked = w.askedUnder
 	for i, a := range agents {
 		w.requests[a] = h.partitions[i]
 	}
@@ -490,9 +493,12 @@ func (w *scenario) observe(e *events.Event) {
 		} else {
 			w.undoEnds(f.Step)
 		}
+	case *events.TaskHeld:
+		w.interruptChecks()
 	case *events.RunCaught:
 		w.caught(f)
 	case *events.TaskUndoing: // ends all waits
+		w.interruptChecks()
 		w.undoingAllowed(f)
 		w.takeOver()
 		w.counts["waits interrupted"] += len(w.waitEnds)
@@ -533,6 +539,7 @@ func (w *scenario) observeAttempt(e *events.Event) {
 		}
 		run := w.fold.Run(w.index(f.Step), f.Kind)
 		if run == nil || run.State != events.StepRunning { // its agent is missing
+			w.checkAbout(f.Step, f.Kind)
 			w.counted(events.Slot{Step: f.Step, Kind: f.Kind})
 			if f.Kind == events.Undo {
 				w.undoBegins(f.Step)
@@ -547,10 +554,13 @@ func (w *scenario) observeAttempt(e *events.Event) {
 		w.endedBy(f.Step, f.Kind, events.CodeExpired)
 		w.ended(f.Step, f.Kind, true)
 	case *events.AttemptRejected:
-		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = true
+		w.run(events.Slot{Step: f.Step, Kind: f.Kind}).rejected = f.Kind != events.Check
+		w.unanswered(f.Step, f.Kind)
 		w.ended(f.Step, f.Kind, false)
 	case *events.CallRepeated:
 		w.callEnded(e, f)
+	case *events.CheckCompleted:
+		w.checked(e, f)
 	case *events.AttemptWaiting:
 		if f.CoolDown {
 			w.counts["cool-downs"]++
@@ -570,6 +580,7 @@ func (w *scenario) observeAttempt(e *events.Event) {
 	case *events.TaskSignalled, *events.SignalStarted, *events.SignalCompleted:
 		w.observeSignal(e)
 	case *events.RunErrored:
+		w.unanswered(f.Step, f.Kind)
 		if w.callsEnd(f); f.Kind == events.Undo {
 			w.undoBegins(f.Step)
 		}

@@ -27,7 +27,7 @@ func (w *scenario) waiting() map[runName]bool {
 		return waits
 	}
 	for i := range w.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			if p, is := agentRunOf(w.task, i, k, w.clock()); is && p.state == runQueued {
 				waits[p.runName] = true
 			}
@@ -47,15 +47,12 @@ func (w *scenario) turn() bool {
 		return false
 	}
 	x := pick(w.dice, names)
-	step, kind := x.run/2, events.Do
-	if x.run%2 == 1 {
-		kind = events.Undo
-	}
+	step, kind := x.run/3, []events.Kind{events.Do, events.Undo, events.Check}[x.run%3]
 	w.say("it is the turn of %s of step %q", kind, w.task.Plan.Steps[step].ID)
 	w.counts["turns"]++
 	env := w.env()
 	d := w.decideBy(env, func(t *events.Task) Decision { return Start(t, step, kind, w.cause, env) })
-	if over := kind == events.Do && !w.clock().Before(w.task.CompleteBy); len(d.Events) == 0 && !over {
+	if over := kind != events.Undo && w.task.State == events.StateProcessing && !w.clock().Before(w.task.CompleteBy); len(d.Events) == 0 && !over {
 		w.failf("it was the turn of %s of step %q, and nothing came of it: %s", kind, w.task.Plan.Steps[step].ID, w.task.Encode())
 	}
 	for _, e := range d.Events {

@@ -495,7 +495,7 @@ func (w *flowScenario) checkAgent(a, fresh *agentFlow, over map[string]bool, now
 // eachSpot calls fn for each run of a task.
 func eachSpot(t *events.Task, now time.Time, fn func(*agentRun)) {
 	for i := range t.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			if s, is := agentRunOf(t, i, k, now); is {
 				fn(&s)
 			}

@@ -209,6 +209,7 @@ func cloneStep(s workflow.Step) workflow.Step {
 	s.Needs = slices.Clone(s.Needs)
 	s.Retry = clone(s.Retry)
 	s.Repeat = clone(s.Repeat)
+	s.Check = clone(s.Check)
 	if s.Undo = clone(s.Undo); s.Undo != nil {
 		s.Undo.Retry = clone(s.Undo.Retry)
 	}
@@ -251,6 +252,9 @@ func (g *graph) smaller() []graph {
 		}
 		if s.Retry != nil {
 			change(i, func(s *workflow.Step) { s.Retry = nil })
+		}
+		if s.Check != nil {
+			change(i, func(s *workflow.Step) { s.Check = nil })
 		}
 		if s.Repeat != nil {
 			change(i, func(s *workflow.Step) { s.Repeat = nil })
@@ -313,6 +317,7 @@ const (
 	waitSeed     = 0x77616974
 	signalSeed   = 0x7369676e
 	repeatSeed   = 0x72657065
+	checkSeed    = 0x63686563
 	beatSeed     = 0x62656174
 	codesSeed    = 0x636f6465
 )
@@ -344,6 +349,9 @@ func drawHistory(seed uint64) history {
 	}
 	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.repeat(d, h.flawed)
+	}
+	if d := newDice(seed ^ checkSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+		h.graph.check(d)
 	}
 	if d := newDice(seed ^ beatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
 		h.graph.beat(d)

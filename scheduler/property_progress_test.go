@@ -53,7 +53,7 @@ func (w *scenario) mayBeIgnored(r *events.Reply, d Decision) bool {
 		return false
 	}
 	w.counts["ignored: "+string(d.Ignored)]++
-	return d.Ignored == IgnoredProgressEarly || d.Ignored == IgnoredProgressLate
+	return d.Ignored == IgnoredProgressEarly || d.Ignored == IgnoredProgressLate || d.Ignored == IgnoredProgressOfCheck
 }
 
 // silenceBegins checks that the timer of an attempt bounds its silence (P22).

@@ -116,7 +116,7 @@ var mustHappen = []string{"replies doubled", "replies late", "replies lost", "re
 	"ignored: stale_reply", "ignored: not_armed", "ignored: not_due", "ignored: outside_policy", "ignored: duplicate", "ignored: refused_control",
 	"controls accepted", "turns", "ignored: queued", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
 	"errors caught", "errors caught after an undo", "errors caught during a hold", "undos of errors to catch, taken over",
-	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "calls repeated", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
+	"progress recorded", "silences", "ignored: progress_early", "ignored: progress_late", "ignored: progress_of_check", "calls repeated", "checks: completed", "checks: none", "checks: unknown", "checks without an answer", "checks of errors to catch", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
 func checkCoverage(t *testing.T, counts map[string]int) {
 	for _, what := range mustHappen {
@@ -375,7 +375,7 @@ func (w *scenario) strayReply() {
 	case 0:
 		q.Ref.Attempt += w.between(1, 3)
 	case 1:
-		q.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Do}[q.Ref.Kind]
+		q.Ref.Kind = map[events.Kind]events.Kind{events.Do: events.Undo, events.Undo: events.Check, events.Check: events.Do}[q.Ref.Kind]
 	case 2:
 		q.Ref.Step = pick(w.dice, w.definition.Steps).ID
 	case 3:
@@ -435,7 +435,7 @@ func (w *scenario) recovery(r *events.Recovery) Decision {
 
 // outOfTime reports whether a retry must be refused because the task's own timer is due. That timer decides then.
 func (w *scenario) outOfTime(r *events.Recovery) bool {
-	return r.Action == events.ActionRetry && r.Kind == events.Do && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
+	return r.Action == events.ActionRetry && r.Kind != events.Undo && w.task.Timer.Armed() && !w.clock().Before(w.task.Timer.Due)
 }
 
 // armed returns the armed timers, the earliest first.

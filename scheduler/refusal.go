@@ -87,6 +87,8 @@ func releaseRefusal(x *events.Control, t *events.Task) (why string) {
 		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
 		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
+	case s.IsChecking():
+		return fmt.Sprintf("step %q is being checked; release it after the answer", x.Step)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:
 		return tooLarge("the output", len(x.Output), MaxOutputBytes, t.Bytes()+len(x.Output))
 	}

@@ -32,10 +32,15 @@ type runName struct {
 }
 
 func nameOf(t *events.Task, i int, k events.Kind) runName {
-	if k == events.Undo {
-		return runName{t.ID, 2*i + 1}
+	const kinds = 3
+	switch k {
+	case events.Undo:
+		return runName{t.ID, kinds*i + 1}
+	case events.Check:
+		return runName{t.ID, kinds*i + 2}
+	case events.Do:
 	}
-	return runName{t.ID, 2 * i}
+	return runName{t.ID, kinds * i}
 }
 
 // agentRun is a run as the flow control of its agent needs it. All fields are derived from the task.

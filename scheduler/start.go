@@ -34,7 +34,7 @@ func (d *decider) startWaiting(i int, k events.Kind) {
 			d.now = due
 		}
 		ask := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
-		if ask.Action == events.ActionRetry && d.now.Before(ask.CompleteBy) {
+		if ask.Action == events.ActionRetry && d.inTime(i, k, ask) {
 			d.startAttempt(i, k)
 		}
 	}

@@ -25,6 +25,10 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 	instance := d.env.Namespace.InstanceOf(agent, r.Source)
 	switch r.Outcome {
 	case events.Completed:
+		if ref.Kind == events.Check {
+			d.completeCheck(i, ref, instance, r)
+			return
+		}
 		d.completeAttempt(i, ref, instance, r)
 	case events.Progress:
 		d.recordProgress(i, ref, instance, r.Body)

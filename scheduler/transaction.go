@@ -227,7 +227,7 @@ func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in event
 	if !ok || t == nil || !t.Open() {
 		return
 	}
-	if i, ok := t.Plan.Step(r.Ref.Step); ok && (r.Ref.Kind == events.Do || t.Plan.Steps[i].Undo != nil) {
+	if i, ok := t.Plan.Step(r.Ref.Step); ok && t.Plan.Has(i, r.Ref.Kind) {
 		run := t.Run(i, r.Ref.Kind)
 		if run == nil || run.Attempt != r.Ref.Attempt || !r.TokenMatches(run.TokenHash) {
 			return

@@ -136,6 +136,7 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	checkRetry(f, path+".retry", s.Retry)
 	checkCatch(f, path+".catch", s.Catch)
 	checkRepeat(f, d, s.Repeat, path+".repeat")
+	checkCheck(f, d, s, path+".check")
 	if u := s.Undo; u != nil {
 		path += ".undo"
 		checkOperation(f, path+".operation", u.Operation)

@@ -274,6 +274,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Catch = c.codes(v, path)
 	case "repeat":
 		s.Repeat = c.repeat(v, path)
+	case "check":
+		s.Check = c.check(v, path)
 	case "pivot":
 		s.Pivot = c.boolean(v, path)
 	case "undo":

@@ -88,6 +88,7 @@ type Step struct {
 	Heartbeat *Duration `json:"heartbeat"`
 	Retry     *Retry    `json:"retry"`
 	Repeat    *Repeat   `json:"repeat"` // nil: the first call that completes ends the step
+	Check     *Check    `json:"check"`  // nil: no agent is asked what became of an unknown effect
 	Undo      *Undo     `json:"undo"`
 	// Catch lists codes of errors, or is ["*"]. If the step ends in error with one of them, the task goes on. What the
 	// step may have changed is undone first.
@@ -177,6 +178,24 @@ func (d *Definition) EffectiveUndo(step int) (completeWithin time.Duration, r Re
 	return completeWithin, mergeRetry(s.Undo.Retry, s.Retry.withoutCodes(), d.Defaults.Retry)
 }
 
+// EffectiveCheck is Effective for a step's check. Fields that the check leaves out are those of the step, except for the
+// lists of error codes, which are about the operation.
+func (d *Definition) EffectiveCheck(step int) (completeWithin time.Duration, r Retry) {
+	s := &d.Steps[step]
+	completeWithin, _ = d.Effective(step)
+	if s.Check == nil {
+		return d.Effective(step)
+	}
+	if s.Check.CompleteWithin != nil {
+		completeWithin = time.Duration(*s.Check.CompleteWithin)
+	}
+	r = mergeRetry(s.Check.Retry, s.Retry, d.Defaults.Retry)
+	if r.Only, r.Except = nil, nil; s.Check.Retry != nil {
+		r.Only, r.Except = s.Check.Retry.Only, s.Check.Retry.Except
+	}
+	return completeWithin, r
+}
+
 // mergeRetry merges rules, the innermost first, and DefaultRetry.
 func mergeRetry(rules ...*Retry) Retry {
 	var r Retry
@@ -214,6 +233,9 @@ func (d *Definition) Agents() []string {
 		add(d.Steps[i].Agent)
 		if u := d.Steps[i].Undo; u != nil {
 			add(u.Agent)
+		}
+		if c := d.Steps[i].Check; c != nil {
+			add(c.Agent)
 		}
 	}
 	return agents

@@ -135,6 +135,7 @@ func (w *writer) step(s *Step) {
 	w.retry(s.Retry)
 	w.texts("catch", s.Catch)
 	w.repeat(s.Repeat)
+	w.check(s.Check)
 	w.boolean("pivot", s.Pivot)
 	if u := s.Undo; u != nil {
 		w.field("undo")

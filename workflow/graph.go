@@ -92,6 +92,9 @@ func (s *Step) notes() (notes []string) {
 	if again := repeatOf(s); again != "" {
 		notes = append(notes, again)
 	}
+	if s.Check != nil {
+		notes = append(notes, "check "+s.Check.Agent+"."+s.Check.Operation)
+	}
 	if s.Undo != nil {
 		notes = append(notes, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 	}

@@ -71,6 +71,10 @@ func Compile(d *Definition) (*Program, error) {
 			undo := *u
 			c.Steps[i].Undo = &undo
 		}
+		if k := c.Steps[i].Check; k != nil {
+			check := *k
+			c.Steps[i].Check = &check
+		}
 	}
 	f := &faults{src: &c.source}
 	normalize(&c, f)

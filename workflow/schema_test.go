@@ -32,6 +32,7 @@ func TestSchemaListsTheFields(t *testing.T) {
 		{"step", parse(root.Defs["step"]), fieldsOf[Step]()},
 		{"undo", parse(root.Defs["undo"]), fieldsOf[Undo]()},
 		{"retry", parse(root.Defs["retry"]), fieldsOf[Retry]()},
+		{"check", parse(root.Defs["check"]), fieldsOf[Check]()},
 		{"repeat", parse(root.Defs["repeat"]), fieldsOf[Repeat]()},
 	} {
 		got, want := slices.Sorted(maps.Keys(c.schema.Properties)), slices.Sorted(slices.Values(c.fields))

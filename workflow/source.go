@@ -136,6 +136,9 @@ func normalize(d *Definition, f *faults) {
 			k.normalize(s)
 		}
 		s.Input = normalTree(s.Input, path+".input", f)
+		if s.Check != nil && s.Check.Agent == "" {
+			s.Check.Agent = s.Agent
+		}
 		if s.Undo == nil {
 			continue
 		}

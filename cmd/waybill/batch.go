@@ -52,7 +52,7 @@ func (b *batchOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&b.id, "batch", "", "with --filter: id of the batch; repeating it has no second effect (default: a new UUID)")
 	f.StringVar(&b.results, "results", "", "with --filter: file that keeps the batch's tasks and results; if it exists, the batch goes on")
 	f.BoolVar(&b.preview, "preview", false, "with --filter: only show what matches")
-	commandLineOnly(f, "filter", "batch", "results", "preview")
+	commandLineOnly(f, "filter", "rate", "canary", "canary-within", "batch", "results", "preview")
 }
 
 // arguments requires a task's id, or --filter.

@@ -53,6 +53,9 @@ func completeNames(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("brokers") == nil {
 		return
 	}
+	if err := cmd.RegisterFlagCompletionFunc("profile", completeProfiles); err != nil {
+		panic(err) // registered twice
+	}
 	for name, of := range flagCompleters {
 		if cmd.Flags().Lookup(name) == nil {
 			continue

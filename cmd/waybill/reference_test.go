@@ -256,11 +256,12 @@ func withSetting(rows []*settingRow, c *cobra.Command, f *pflag.Flag) []*setting
 const settingsHead = generatedNote + `
 # Settings
 
-A setting has one name in three places. The first that is set counts:
+A setting has one name in all places. The first that is set counts:
 
 1. the flag: ` + "`--data-dir /var/lib/waybill`" + `
 2. the environment: ` + "`WAYBILL_DATA_DIR=/var/lib/waybill`" + `
 3. the YAML file that ` + "`--config FILE` or `WAYBILL_CONFIG`" + ` names: ` + "`data-dir: /var/lib/waybill`" + `
+4. the [profile](#profiles) that ` + "`--profile NAME` or `WAYBILL_PROFILE`" + ` names
 
 | rule | |
 |---|---|
@@ -281,6 +282,29 @@ kafka-config: /etc/waybill/client.properties
 data-dir: /var/lib/waybill
 metrics-listen: 0.0.0.0:9101
 ` + "```" + `
+
+## Profiles
+
+A profile is a named cluster: its connection flags. Profiles are in one file, ` + "`waybill/profiles.yaml`" + ` in the user's directory of
+configuration (` + "`~/.config`" + ` on Linux), or the file that ` + "`WAYBILL_PROFILES`" + ` names:
+
+` + "```" + `
+prod:
+  brokers: [kafka-1:9093, kafka-2:9093]
+  namespace: shop.
+  api: https://waybill.example.com
+  api-token-file: prod.token
+  tls-ca: prod-ca.pem
+  sasl-mechanism: SCRAM-SHA-512
+  sasl-user: olga
+  sasl-password-file: prod.password
+staging:
+  brokers: [kafka.staging:9092]
+` + "```" + `
+
+` + "`waybill task list --profile prod`" + ` then needs no other flag. Secrets are never in the file, only the paths of their files; relative paths
+are relative to it. If a flag or a variable names other brokers or another console than the profile, the profile's credentials for them
+aren't used.
 
 ## All settings
 

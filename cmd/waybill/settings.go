@@ -19,7 +19,7 @@ import (
 const envPrefix = "WAYBILL_"
 
 // foreignEnv are variables with the prefix that aren't settings.
-var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true,
+var foreignEnv = map[string]bool{"WAYBILL_TEST": true, "WAYBILL_TEST_KAFKA": true, "WAYBILL_KAFKA_LIBS": true, "WAYBILL_CONFIG": true, profilesVariable: true,
 	"WAYBILL_CONSOLE_TOKEN": true} // deploy/compose.yaml's
 
 // serviceLink matches what Kubernetes sets in each container for a Service whose name begins with
@@ -47,7 +47,7 @@ func isCommandLineOnly(f *pflag.Flag) bool {
 }
 
 // applySettings sets the flags that the command line doesn't set: from the environment, else from the file of
-// --config. Unknown names are errors, and so are flags marked commandLineOnly: a setting without effect is
+// --config, else from the profile. Unknown names are errors, and so are flags marked commandLineOnly: a setting without effect is
 // worse than none.
 //
 // The root command calls it before any command runs, so no command can forget it.
@@ -81,6 +81,14 @@ func applySettings(cmd *cobra.Command) error {
 	}
 	for name, values := range file {
 		take(name, values, settingsFile(cmd)+": "+name, fmt.Sprintf("%s: there is no setting %q", settingsFile(cmd), name))
+	}
+	profile, err := readProfile(cmd)
+	if err != nil {
+		return err
+	}
+	dropCredentials(cmd, profile, cmd.ErrOrStderr())
+	for name, values := range profile {
+		take(name, values, "profile: "+name, "profile: there is no setting "+name)
 	}
 	if len(faults) > 0 {
 		sort.Strings(faults)

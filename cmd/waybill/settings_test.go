@@ -138,6 +138,7 @@ func before(t *testing.T, path []string, args ...string) (*pflag.FlagSet, error)
 // environment, else of the file.
 func TestEverySettingIsHonoured(t *testing.T) {
 	tested := 0
+	t.Setenv(profilesVariable, writeFile(t, "profiles.yaml", []byte("a-value: {}\n"))) // the value of --profile
 	eachCommand(newRoot(), nil, func(cmd *cobra.Command, path []string) {
 		command := strings.Join(path, " ")
 		want, defaults := map[string]string{}, map[string]string{}

@@ -31,3 +31,24 @@ func TestUpAgainWithoutPartitions(t *testing.T) {
 		t.Errorf("asked for 12: exit code %d, %s", code, note)
 	}
 }
+
+// TestUpTrickle: with --rate there are soon tasks that were processed, undone and held, and dead letters.
+func TestUpTrickle(t *testing.T) {
+	addr := freeAddress(t)
+	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace,
+		broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}}}
+	u.args = []string{"up", "--demo", "--rate", "20", "--data-dir", u.dir, "--kafka-listen", addr}
+	u.start(t)
+	for _, state := range []string{"processed", "undone", "held"} {
+		for out := ""; !strings.Contains(out, "demo-"); { // the test's deadline ends it
+			out = u.waybill(t, exitOK, "task", "list", "--workflow", "quick-order", "--state", state, "--limit", "1", "-o", "jsonl")
+		}
+	}
+	if out := u.waybill(t, exitOK, "deadletters"); !strings.Contains(out, "quick-ordr") {
+		t.Errorf("no dead letters:\n%s", out)
+	}
+	u.process.stop(t)
+	if _, note, code := runWaybill(t, nil, "up", "--rate", "1", "--data-dir", t.TempDir()); code != exitUsage || !strings.Contains(note, "--rate goes with --demo") {
+		t.Errorf("exit code %d, %s", code, note)
+	}
+}

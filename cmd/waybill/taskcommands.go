@@ -54,7 +54,7 @@ var commandGroups = []struct {
 	{"Roles", []string{"scheduler", "supervisor", "agent", "console"}},
 	{"Tasks (all but submit also as `waybill task NAME`)", []string{"submit", "task", "list", "get", "timeline", "why", "wait", "cancel", "resubmit", "undo", "release", "signal"}},
 	{"Definitions and topics", []string{"workflow", "topics"}},
-	{"Operation", []string{"top", "alerts", "deadletters", "doctor", "open"}},
+	{"Operation", []string{"top", "alerts", "errors", "deadletters", "doctor", "open"}},
 	{"History", []string{"replay", "export", "view", "verify"}},
 }
 

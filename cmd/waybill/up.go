@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +26,7 @@ type upOptions struct {
 	console     consoleFlags
 	listen      string
 	demo        bool
+	rate        float64
 	workflows   []string
 	capacity    map[string]int
 	maxRunnable int
@@ -38,8 +41,13 @@ func newUp() *cobra.Command {
 		Short: "Run everything in one process, with persistent data and a Kafka port",
 		Long: `Run all roles in one process on an embedded broker, with data in --data-dir. It serves the web console, and
 the Kafka protocol on a loopback port for any client. Use it for development and trying out, on one
-machine. In production, run the roles against your own Kafka cluster.`,
+machine. In production, run the roles against your own Kafka cluster.
+
+With --demo --rate 1 an order is submitted every second, of the workflow quick-order, which has short deadlines. A
+quarter of them fails: it is retried, undone or held. One in twenty names a workflow that doesn't exist, and
+becomes a dead letter. So every screen of the console has something to show within a minute.`,
 		Example: `  waybill up --demo
+  waybill up --demo --rate 1
   waybill up --workflow docs/examples/notice.yaml --data-dir ./waybill-data`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, &o) },
@@ -50,6 +58,7 @@ machine. In production, run the roles against your own Kafka cluster.`,
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
+	f.Float64Var(&o.rate, "rate", 0, "with --demo: number of sample orders to submit a second, some of which fail; 0: none")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")
 	maxRunnableFlag(cmd, &o.maxRunnable)
@@ -88,8 +97,11 @@ func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 	lo.StartIndex = func(ctx context.Context, n *instance.Instance) (string, error) {
 		return o.console.start(ctx, n, anyPort)
 	}
+	trickling, stopTrickle := context.WithCancel(ctx)
+	var trickle sync.WaitGroup
 	serving, unserve := context.WithCancel(context.WithoutCancel(ctx)) // probes are answered until all has stopped
 	defer unserve()
+	defer stopTrickle()
 	sys, err := local.Start(ctx, lo)
 	if err != nil {
 		return orInterrupted(ctx, err)
@@ -107,8 +119,14 @@ func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 		}
 		sys.Broker.Open()
 		o.printStarted(cmd.OutOrStdout(), sys)
+		if o.rate > 0 {
+			t := &demo.Trickle{Namespace: sys.Kafka.Namespace, Send: sys.Producer.Send, Rate: o.rate, Begin: time.Now(), Log: lo.Log}
+			trickle.Go(func() { t.Run(trickling) })
+		}
 		return nil
 	})
+	stopTrickle()
+	trickle.Wait()
 	if cerr := sys.Close(); err == nil {
 		err = cerr
 	}
@@ -125,6 +143,12 @@ func (o *upOptions) check() error {
 	}
 	if err := checkMaxRunnable(o.maxRunnable); err != nil {
 		return err
+	}
+	switch {
+	case o.rate != 0 && !o.demo:
+		return usage("--rate goes with --demo")
+	case !(o.rate >= 0 && o.rate <= demo.TrickleRateMax):
+		return usage("--rate %v: 0 to %d orders a second", o.rate, demo.TrickleRateMax)
 	}
 	if err := checkListen("kafka-listen", o.listen); err != nil {
 		return err
@@ -148,6 +172,9 @@ func (o *upOptions) local() (local.Options, error) {
 		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}}
 	if o.demo {
 		lo.Definitions = append(lo.Definitions, workflow.Order())
+	}
+	if o.rate > 0 {
+		lo.Definitions = append(lo.Definitions, demo.TrickleWorkflow())
 	}
 	for _, file := range o.workflows {
 		src, err := os.ReadFile(file)

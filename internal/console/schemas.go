@@ -25,6 +25,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[events.StepView]():            "A step of a task.",
 	reflect.TypeFor[events.SummaryView]():         "A task in a list.",
 	reflect.TypeFor[events.UndoView]():            "The undo of a step.",
+	reflect.TypeFor[events.CheckView]():           "The last check of a step: an agent is asked what became of an attempt with an unknown effect.",
 	reflect.TypeFor[replay.Why]():                 "Why a task doesn't advance.",
 	reflect.TypeFor[replay.StepWhy]():             "Why a step doesn't advance.",
 	reflect.TypeFor[consoleapi.Task]():            "A task.",
@@ -48,6 +49,10 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.AlertPage]():       "A page of alerts.",
 	reflect.TypeFor[consoleapi.ErrorGroup]():      "The held tasks with the same error: of one workflow, step, kind of run and code, whose messages differ only in values.",
 	reflect.TypeFor[consoleapi.ErrorGroupList]():  "Error groups: those with the most held tasks first, then the latest.",
+	reflect.TypeFor[consoleapi.Stats]():           "What happened to tasks in a time.",
+	reflect.TypeFor[consoleapi.StatsSeries]():     "What happened to tasks, by time.",
+	reflect.TypeFor[consoleapi.StatsList]():       "What happened to tasks, in one or several series.",
+	reflect.TypeFor[consoleapi.Latency]():         "How long tasks took.",
 	reflect.TypeFor[consoleapi.VersionHeld]():     "The held tasks of a version.",
 	reflect.TypeFor[consoleapi.Trend]():           "Counts by hour.",
 	reflect.TypeFor[consoleapi.Deadletter]():      "A record that could not be used.",
@@ -108,8 +113,9 @@ func newSchemas() *schemas {
 	s.types[reflect.TypeFor[int32]()] = &jsonschema.Schema{Type: "integer"}
 	s.types[reflect.TypeFor[openAPIDocument]()] = &jsonschema.Schema{Type: "object"}
 	addEnum(s, "The state of a task.", events.TaskStates)
-	addEnum(s, "The state of a step, or of its undo.", events.StepStates)
-	addEnum(s, "Whether an attempt is one of the step's operation or of its undo.", []events.Kind{events.Do, events.Undo})
+	addEnum(s, "The state of a step, of its undo, or of its check.", events.StepStates)
+	addEnum(s, "Whether an attempt is one of the step's operation, of its undo, or of its check.", []events.Kind{events.Do, events.Undo, events.Check})
+	addEnum(s, "What became of an attempt, as a check found it.", []events.Became{events.BecameCompleted, events.BecameNone, events.BecameUnknown})
 	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")

@@ -108,6 +108,9 @@ func (r *recording) recordReply(e *events.Event, a *events.About) {
 		}
 		says.effect, says.later = f.Effect, f.RetryAfter
 	}
+	if f, ok := e.Fact.(*events.CheckCompleted); ok {
+		says.body = events.CheckAnswer(f.Became, f.Output)
+	}
 	if a.Verb == events.VerbCompleted && a.Kind == events.Do {
 		r.outputs[a.Step] = says.body
 	}
@@ -128,7 +131,7 @@ func (r *recording) agentOf(ref events.RequestRef) string {
 		return ""
 	}
 	i, ok := r.plan.Step(ref.Step)
-	if !ok || ref.Kind == events.Undo && r.plan.Steps[i].Undo == nil {
+	if !ok || !r.plan.Has(i, ref.Kind) {
 		return ""
 	}
 	name, _ := r.plan.Agent(i, ref.Kind)
@@ -183,6 +186,9 @@ func (r *recording) assumedAnswer(ref events.RequestRef, after time.Duration, as
 		a.outcome = events.Completed
 		if out := r.outputs[ref.Step]; out != nil && ref.Kind == events.Do {
 			a.body = out
+		}
+		if ref.Kind == events.Check {
+			a.body = events.CheckAnswer(events.BecameUnknown, nil)
 		}
 	case AssumeFailed:
 		a.outcome, a.effect, a.body = events.Failed, events.EffectNone, errorBody(assumedError)

@@ -247,6 +247,9 @@ func (s *sandbox) migrate() {
 			if plan.Steps[i].Undo == nil {
 				steps[i].Undo = nil
 			}
+			if plan.Steps[i].Check == nil {
+				steps[i].Check = nil
+			}
 		}
 	}
 	if !s.startedAt.IsZero() && plan.CompleteWithin != t.Plan.CompleteWithin && t.State == events.StateProcessing {
@@ -284,15 +287,18 @@ const sandboxToken = "sandbox"
 func (s *sandbox) setTokens() {
 	t := s.task
 	for i := range t.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			run := t.Run(i, k)
 			if run == nil || run.Attempt == 0 {
 				continue
 			}
 			hash := events.TokenHash(t.ID, events.RequestRef{Step: t.Plan.Steps[i].ID, Kind: k, Attempt: run.Attempt}, sandboxToken)
-			if own := t.OwnStep(i); k == events.Undo {
+			switch own := t.OwnStep(i); k {
+			case events.Undo:
 				own.Undo.TokenHash = hash
-			} else {
+			case events.Check:
+				own.Check.TokenHash = hash
+			default:
 				own.TokenHash = hash
 			}
 		}
@@ -310,7 +316,7 @@ func (s *sandbox) rearm() {
 			a.Policy.OnError, a.Policy.CompleteBy, a.Timer.Due = t.Plan.OnError, t.CompleteBy, t.CompleteBy
 			t.Timer.Due = t.CompleteBy
 		case own:
-		case !ok || a.Slot.Kind == events.Undo && t.Plan.Steps[i].Undo == nil:
+		case !ok || !t.Plan.Has(i, a.Slot.Kind):
 			continue
 		default:
 			a.Policy.Attempts = t.Plan.AttemptsOf(i, a.Slot.Kind)

@@ -59,7 +59,7 @@ func (s *sandbox) enqueue() {
 	plan := scheduler.PlanOf(s.fork.Program)
 	for _, q := range s.past.course.queued {
 		i, ok := plan.Step(q.ref.Step)
-		if !ok || q.seq <= s.out.At || q.ref.Kind == events.Undo && plan.Steps[i].Undo == nil {
+		if !ok || q.seq <= s.out.At || !plan.Has(i, q.ref.Kind) {
 			continue
 		}
 		if name, _ := plan.Agent(i, q.ref.Kind); name == q.agent {

@@ -158,7 +158,7 @@ func (c *recordedTiming) recordWaiting(by *events.Event) {
 		return
 	}
 	for i := range c.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			if slot := (events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}); c.waiting[slot] {
 				c.queue(i, slot, moment{by.At, by.Seq, unrecorded})
 			}

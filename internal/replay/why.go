@@ -203,6 +203,9 @@ func present(t *events.Task, i int) (*events.Run, events.Kind) {
 	if s := t.Steps[i].State; t.State == events.StateUndoing && s != events.StepRunning || s == events.StepUndoing {
 		kind = events.Undo
 	}
+	if t.Steps[i].IsChecking() {
+		kind = events.Check
+	}
 	return t.Run(i, kind), kind
 }
 

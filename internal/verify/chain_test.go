@@ -73,6 +73,30 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			dueCall(polled(h)).add(call(2, 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed).
 				add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(&events.TaskProcessed{Output: []byte("null")})
 		},
+		"a check": func(h *history) { answered(silent(h).add(ask(1)), 1, events.BecameCompleted).add(processedNow) },
+		"checks without an answer": func(h *history) {
+			checkable(h)
+			checks := h.steps
+			h.steps = func(steps []events.PlanStep) { checks(steps); steps[0].Check.Attempts = rule }
+			waits := func(n int, cool bool) {
+				h.recovery("a", events.Check, events.ActionWait).add(&events.AttemptWaiting{Kind: events.Check, Step: "a", Attempt: n, CoolDown: cool})
+				h.at = h.timer("a", events.Check).Due
+				h.recovery("a", events.Check, events.ActionRetry).add(ask(n + 1))
+			}
+			silentAs(h).add(ask(1)).fails("a", events.Check, 1)
+			waits(1, false)
+			h.fails("a", events.Check, 2)
+			waits(2, true)
+			h.at = h.timer("a", events.Check).Due
+			h.recovery("a", events.Check, events.ActionHold).add(&events.AttemptExpired{Kind: events.Check, Step: "a", Attempt: 3})
+			h.add(&events.RunErrored{Kind: events.Check, Step: "a", Error: failed}).add(do("a", 2)).later(time.Millisecond).reply("a", events.Do, 2, events.Completed)
+			h.add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(processedNow)
+		},
+		"a check that was rejected": func(h *history) {
+			silent(h).add(ask(1)).later(time.Millisecond).reply("a", events.Check, 1, events.Rejected)
+			h.add(&events.AttemptRejected{Kind: events.Check, Step: "a", Attempt: 1, Error: failed}).add(do("a", 2)).later(time.Millisecond)
+			h.reply("a", events.Do, 2, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(processedNow)
+		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
 		},

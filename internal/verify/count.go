@@ -74,7 +74,7 @@ func (s *eventCheck) countStarted() {
 	r.completeBy, r.due, r.given = f.EndsBy(s.e), s.e.Due, r.last
 	r.index = len(s.t.attempts)
 	s.t.attempts = append(s.t.attempts, attempt{due: millis(r.completeBy), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
-		step: uint16(s.index), number: uint16(f.Attempt), undo: f.Kind == events.Undo,
+		step: uint16(s.index), number: uint16(f.Attempt), run: runNumber(f.Kind),
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
@@ -207,6 +207,7 @@ func (s *eventCheck) countResumed() {
 		k, over := kind, over
 		if kind == events.Do {
 			s.countSettled()
+			s.resumeCheck(i)
 		}
 		if s.t.steps[i].flags.has(catching) {
 			k, over = events.Undo, undone|handUndone

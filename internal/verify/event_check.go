@@ -23,7 +23,8 @@ type eventCheck struct {
 	index int         // of the slot's step in the plan
 	run   *run        // of the slot; nil: the event is about the task itself
 	timer events.Timer
-	erred []string // steps in error that a resubmit may name
+	fired events.Slot // the slot of timer: that of the step's operation, if a check begins when the operation's timer is due
+	erred []string    // steps in error that a resubmit may name
 
 	about events.About // of the event's fact
 	rule  *factRule    // the rule of the event's verb
@@ -45,16 +46,13 @@ func (s *eventCheck) before() (promise, what string) {
 	s.slot = slotOf(&s.about)
 	if s.slot != (events.Slot{}) {
 		i, ok := o.state.Plan.Step(s.slot.Step)
-		if !ok || s.slot.Kind == events.Undo && o.state.Plan.Steps[i].Undo == nil {
+		if !ok || !o.state.Plan.Has(i, s.slot.Kind) {
 			return "", ""
 		}
 		s.index, s.run = i, o.run(i, s.slot.Kind)
 	}
-	for _, a := range o.timers.Armed {
-		if a.Slot == s.slot {
-			s.timer = a.Timer
-		}
-	}
+	s.findTimer()
+	s.beginCheck()
 	for _, check := range checksBefore {
 		if promise, what = check(s); what != "" {
 			return promise, what
@@ -125,7 +123,7 @@ func (s *eventCheck) recovered() (promise, what string) {
 		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
 	}
 	switch {
-	case s.rule.wait && s.e.Cause.Inbox != events.Recoveries:
+	case s.rule.wait && s.e.Cause.Inbox != events.Recoveries && !s.followsCheck():
 		return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", s.e.Fact.Type(), s.e.Cause)
 	case !s.rule.begins && !s.rule.wait || s.about.Phase.Ends() && s.run.running:
 		return "", ""
@@ -198,6 +196,11 @@ func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
 	}
 	if promise, what = s.nextCall(f.Key); what != "" {
 		return promise, what
+	}
+	if f.Kind == events.Do {
+		if promise, what = s.askedBefore("the next attempt"); what != "" {
+			return promise, what
+		}
 	}
 	if promise, what = s.budget(attempts); what != "" {
 		return promise, what
@@ -278,8 +281,12 @@ func ends(key string, own []byte) bool {
 }
 
 func (f *facts) generationOf(k events.Kind) uint16 {
-	if k == events.Undo {
+	switch k {
+	case events.Undo:
 		return f.undoing
+	case events.Check:
+		return 0
+	case events.Do:
 	}
 	return f.generation
 }
@@ -350,15 +357,17 @@ func (s *eventCheck) after() (promise, what string) {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
 		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
 		s.c.received(s.t, f)
-		o.runs = slices.Grow(o.runs, 2*len(f.Plan.Steps))[:2*len(f.Plan.Steps)]
+		o.runs = slices.Grow(o.runs, runsPerStep*len(f.Plan.Steps))[:runsPerStep*len(f.Plan.Steps)]
 	}
 	if s.fires() {
 		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
 	s.countCatching()
+	s.countAsking()
 	if s.rule.count != nil {
 		s.rule.count(s)
 	}
+	s.interruptChecks()
 	armed := o.timers.Armed
 	if o.timers.Evolve(s.e); o.timers.Armed == nil {
 		o.timers.Armed = armed[:0] // reuse the memory

@@ -220,7 +220,7 @@ func (f *finish) checkRequests() {
 	for _, t := range f.c.order {
 		for i := range t.attempts {
 			if a := &t.attempts[i]; !a.asked && !t.broken {
-				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (undo: %v) has no request", a.number, t.plan.Steps[a.step].ID, a.undo))
+				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (%s) has no request", a.number, t.plan.Steps[a.step].ID, kindsOfRun[a.run]))
 				break
 			}
 		}
@@ -283,7 +283,7 @@ func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok b
 func (t *task) wasRequested(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && slices.ContainsFunc(t.attempts, func(a attempt) bool {
-		return int(a.step) == i && a.undo == (ref.Kind == events.Undo)
+		return int(a.step) == i && a.run == runNumber(ref.Kind)
 	})
 }
 

@@ -223,7 +223,7 @@ func (h *history) event(f events.Fact) *events.Event {
 		if i, _ := h.state.Plan.Step(f.Step); !h.state.Plan.Retries(i, f.Kind, f.Error) {
 			break
 		}
-		if h.state.State == events.StateProcessing || f.Kind == events.Undo && h.state.State == events.StateUndoing {
+		if h.state.State == events.StateProcessing || f.Kind != events.Do && h.state.State == events.StateUndoing {
 			h.arm(e, events.TimerFailed, f.Step, f.Kind, h.at.Add(f.RetryAfter))
 			if !f.Deferred {
 				e.Policy.FailureCount++

@@ -213,6 +213,9 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
 		if x.body = sumOf(in.Body); x.outcome != events.Completed && x.outcome != events.Progress {
 			x.body = sumOfError(in.Failure())
+		} else if in.Ref.Kind == events.Check {
+			became, output, _ := in.Became()
+			x.body = sumOfAnswer(became, output)
 		}
 		// A forwarded or redriven reply was written here later than its agent wrote it, which may have been in time.
 		x.exempt = x.hop || events.Redriven(r) || c.o.Exempt != nil && c.o.Exempt(r)

@@ -181,7 +181,7 @@ func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
 	}
 	for i := range o.runs {
 		if o.runs[i].running {
-			return "P6", fmt.Sprintf("%s while an attempt at step %q runs", end, s.t.plan.Steps[i/2].ID)
+			return "P6", fmt.Sprintf("%s while an attempt at step %q runs", end, s.t.plan.Steps[i/runsPerStep].ID)
 		}
 	}
 	return "", ""
@@ -224,6 +224,9 @@ func (s *eventCheck) extendDecision(d *decision) {
 	d.offset, d.loose = s.r.Offset, false
 	if s.rule.loose {
 		d.loose = s.e.Policy == nil && s.mayRetry()
+	}
+	if s.about.Kind == events.Check && s.run.checked == s.run.of {
+		d.loose = s.mustGoOn()
 	}
 }
 

@@ -19,7 +19,7 @@ func init() {
 func (s *eventCheck) attemptEnd() time.Time {
 	t := s.t.open.state
 	by := events.Millis(s.e.At.Add(t.Plan.AttemptsOf(s.index, s.about.Kind).CompleteWithin))
-	if s.about.Kind == events.Do {
+	if s.about.Kind == events.Do || s.about.Kind == events.Check && !s.precedesUndo() {
 		by = earlier(by, t.CompleteBy)
 	}
 	return by

@@ -100,7 +100,11 @@ func (c *Checker) checkReopening(t *task, e *events.Event) (what string) {
 		if s.Undo != nil {
 			undo = run{attempt: s.Undo.Attempt, began: s.Undo.StartedSeq, key: s.Undo.Key}
 		}
-		o.runs = append(o.runs, do, undo)
+		check := run{}
+		if s.Check != nil {
+			check = run{attempt: s.Check.Attempt, began: s.Check.StartedSeq, key: s.Check.Key, of: s.Checking, checked: s.Checked, became: s.Became}
+		}
+		o.runs = append(o.runs, do, undo, check)
 	}
 	return ""
 }

@@ -92,10 +92,7 @@ func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 // checkRequest compares a request with its attempt.
 func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
-	kind := events.Do
-	if a.undo {
-		kind = events.Undo
-	}
+	kind := kindsOfRun[a.run]
 	agent, operation := t.plan.Agent(int(a.step), kind)
 	g := c.given[t]
 	switch {

@@ -28,6 +28,11 @@ func (s *eventCheck) retryable() (promise, what string) {
 // or it has used all its tries.
 func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
 	err, used := s.about.Error(), s.run.failures
+	if err != nil && s.about.Kind == events.Do && (err.Code == events.CodeTriesExhausted || s.run.final && !isOwn[err.Code]) && s.e.At.Before(s.t.open.state.CompleteBy) {
+		if promise, what = s.askedBefore("giving it up"); what != "" {
+			return promise, what
+		}
+	}
 	switch {
 	case err == nil || used >= attempts.MaxAttempts && !s.run.final:
 	case err.Code == events.CodeTriesExhausted && s.run.final:

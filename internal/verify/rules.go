@@ -80,6 +80,8 @@ var noRule = &factRule{}
 func ruleOf(a *events.About) *factRule {
 	rules := taskRules
 	switch {
+	case a.Kind == events.Check:
+		rules = checkRules
 	case a.OfStep() && a.AnyKind:
 		rules = stepRules
 	case a.OfStep():

@@ -48,6 +48,7 @@ const (
 	erred    // in error, and not resumed since
 	catching // its undo began so that its error can be caught
 	caught
+	asking // in error, and checked before its error is caught
 )
 
 func (f flags) has(any flags) bool { return f&any != 0 }
@@ -62,7 +63,7 @@ type attempt struct {
 	below  int64
 	step   uint16
 	number uint16
-	undo   bool
+	run    uint8 // runNumber
 	ended  bool
 	asked  bool // its request was fed
 	// generation is that of the attempt's key; manyGenerations: that or a later one.
@@ -77,7 +78,7 @@ type open struct {
 	state  *events.Task
 	offset int64 // of the last event that state reflects
 	timers events.Timers
-	runs   []run // the run of step i is at 2i, of its undo at 2i+1
+	runs   []run // the run of step i is at 3i, of its undo at 3i+1, of its check at 3i+2
 	done   int   // steps
 	erred  int   // steps
 	// uncaught is the number of steps whose undo is complete, so that they must be caught.
@@ -126,13 +127,30 @@ type run struct {
 	last, given uint64
 	calls       int // of a repeat: those that completed and didn't end it, since submission or the last resubmit
 	lastCall    int // the attempt with which the last of them ended; 0: none
+	of          int // of a check: the step's attempt that it is about
+	checked     int // of a check: the step's attempt that the last check that ended is about
+	became      events.Became
 }
 
 func (o *open) run(i int, k events.Kind) *run {
-	if k == events.Undo {
-		return &o.runs[2*i+1]
+	return &o.runs[runsPerStep*i+int(runNumber(k))]
+}
+
+// runsPerStep is the number of runs that a step may have: its operation, its undo and its check.
+const runsPerStep = 3
+
+// kindsOfRun are the kinds of run by runNumber.
+var kindsOfRun = [runsPerStep]events.Kind{events.Do, events.Undo, events.Check}
+
+func runNumber(k events.Kind) uint8 {
+	switch k {
+	case events.Undo:
+		return 1
+	case events.Check:
+		return 2
+	case events.Do:
 	}
-	return &o.runs[2*i]
+	return 0
 }
 
 // takenBack reports whether all completed steps of the task had to be undone.
@@ -187,7 +205,7 @@ func (t *task) findAttempt(ref events.RequestRef) (int, bool) {
 	}
 	for j := range t.attempts {
 		a := &t.attempts[j]
-		if int(a.step) == i && int(a.number) == ref.Attempt && a.undo == (ref.Kind == events.Undo) {
+		if int(a.step) == i && int(a.number) == ref.Attempt && a.run == runNumber(ref.Kind) {
 			return j, true
 		}
 	}

@@ -84,7 +84,7 @@ func earlier(due, task time.Time) time.Time {
 // mayRetry reports whether the event's run may have further attempts.
 func (s *eventCheck) mayRetry() bool {
 	state := s.t.open.state.State
-	return state == events.StateProcessing || s.slot.Kind == events.Undo && state == events.StateUndoing
+	return state == events.StateProcessing || s.slot.Kind != events.Do && state == events.StateUndoing
 }
 
 // checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).
@@ -102,7 +102,7 @@ func (s *eventCheck) checkPolicy() (promise, what string) {
 		return "", ""
 	}
 	rule, onError, completeBy := t.Plan.AttemptsOf(s.index, s.slot.Kind), t.Plan.OnError, t.CompleteBy
-	if s.slot.Kind == events.Undo {
+	if s.slot.Kind != events.Do {
 		onError, completeBy = events.OnErrorHold, time.Time{}
 	}
 	switch {

@@ -12,12 +12,15 @@ func (s *eventCheck) undoOrder() (promise, what string) {
 	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked|catching) || !s.rule.begins {
 		return "", ""
 	}
+	if promise, what = s.askedBefore("the undo"); what != "" {
+		return promise, what
+	}
 	if s.t.open.state.Ending == "" {
 		return s.mayCatch()
 	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
-			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/2].ID)
+			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/runsPerStep].ID)
 		}
 	}
 	best, ok := s.nextUndo()

@@ -1,6 +1,7 @@
 package workflowtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -53,7 +54,7 @@ type Case struct {
 	keyColumn  int // of the case's fields, from 1; 0: they aren't on lines of their own
 }
 
-// scripts are the replies of agents, by STEP, STEP/undo or AGENT.OPERATION.
+// scripts are the replies of agents, by STEP, STEP/undo, STEP/check or AGENT.OPERATION.
 type scripts map[string]*script
 
 // script is how an agent replies to the attempts of a run.
@@ -237,7 +238,7 @@ func (r *reader) instantOf(n ast.Node, what string) time.Time {
 	return events.Millis(t).UTC()
 }
 
-// readScripts reads replies by STEP, STEP/undo or AGENT.OPERATION.
+// readScripts reads replies by STEP, STEP/undo, STEP/check or AGENT.OPERATION.
 func (f *File) readScripts(r *reader, n ast.Node) scripts {
 	all := scripts{}
 	known := f.callable()
@@ -282,6 +283,9 @@ func (f *File) callable() []string {
 				agent = s.Agent
 			}
 			add(s.ID+"/"+string(events.Undo), agent, u.Operation)
+		}
+		if c := s.Check; c != nil {
+			add(s.ID+"/"+string(events.Check), cmp.Or(c.Agent, s.Agent), c.Operation)
 		}
 	}
 	return append(steps, operations...)
@@ -506,7 +510,7 @@ func (f *File) readExpectation(r *reader, m member) *Expectation {
 			x.inputs = map[string]json.RawMessage{}
 			for _, s := range r.members(m.value, "inputs") {
 				if !slices.Contains(f.callable(), s.name) || strings.Contains(s.name, ".") {
-					r.fault(s.key, "no step calls an agent as "+strconv.Quote(s.name), "write the id of a step, or STEP/undo")
+					r.fault(s.key, "no step calls an agent as "+strconv.Quote(s.name), "write the id of a step, STEP/undo or STEP/check")
 				}
 				x.inputs[s.name] = r.jsonOf(s.value)
 			}

@@ -41,7 +41,7 @@ type Result struct {
 // outcome is the end of a case.
 type outcome struct {
 	task   *events.Task
-	inputs map[string]json.RawMessage // the last input of each run, by STEP or STEP/undo
+	inputs map[string]json.RawMessage // the last input of each run, by STEP, STEP/undo or STEP/check
 	lines  []string
 }
 
@@ -296,8 +296,12 @@ func (s *simulation) read(r *events.Record, in *input) {
 func (s *simulation) call(agent string, q *events.Request) {
 	run := runName(q.Ref)
 	value, undoOf := q.Value, ""
-	if q.Ref.Kind == events.Undo {
+	switch q.Ref.Kind {
+	case events.Undo:
 		value, undoOf = splitUndoOf(q.Value)
+	case events.Check:
+		value = json.RawMessage("{}") // each check has the key and the input of its step, and nothing else
+	case events.Do:
 	}
 	what := agent + "." + q.Operation
 	if text := compact(value); text != "{}" && text != "null" && !bytes.Equal(value, s.inputs[run]) {

@@ -45,6 +45,9 @@ func OfPlan(p *events.Plan) []graph.Vertex {
 		if n := s.Attempts.MaxAttempts; n > 1 {
 			v.Notes = append(v.Notes, fmt.Sprintf("%d attempts", n))
 		}
+		if s.Check != nil {
+			v.Notes = append(v.Notes, "check "+s.Check.Agent+"."+s.Check.Operation)
+		}
 		if s.Undo != nil {
 			v.Notes = append(v.Notes, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 		}

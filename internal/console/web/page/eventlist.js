@@ -1,6 +1,6 @@
 // The events of a task. Long lists are drawn in pieces, and only the pieces near the window are in the document.
 
-import { memo } from './memo.js';
+import { memo } from './components.js';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { html } from './html.js';
 import { durationText } from './format.js';

@@ -23,7 +23,7 @@ const worst = ['error', 'failed', 'undoing', 'running', 'waiting', 'undone', 'ca
 export function Graph({ graph, stateOf = () => undefined, notesOf, choose, chosen, label }) {
   const { steps, layout } = graph;
   const byID = new Map(steps.map((s) => [s.id, s]));
-  const painted = layout.nodes.map((n) => {
+  const painted = layout.boxes.map((n) => {
     const states = n.steps.map(stateOf).filter(Boolean);
     return { n, state: worst.find((s) => states.includes(s)) ?? states[0], counts: states };
   });
@@ -38,15 +38,14 @@ function Node({ n, step, state, counts, notes, choose, chosen }) {
   const name = folded ? `${n.steps.length} steps` : step.id;
   const under = folded ? summaryOf(counts) : notes?.(step.id) ?? step.what ?? step.kind;
   const chars = Math.floor((n.width - 46) / 6.6);
-  const title = folded ? n.steps.join(', ') : [step.id, step.what, state && wordOf(state), step.when && `when ${step.when}`, ...(step.notes ?? [])].filter(Boolean).join('\n');
+  const title = folded ? `${name}: ${n.steps.join(', ')}` : [step.id, step.what, state && wordOf(state), step.when && `when ${step.when}`, ...(step.notes ?? [])].filter(Boolean).join('\n');
   const pick = () => choose?.(n.steps[0]);
   const keys = (e) => {
     if (e.key !== 'Enter' && e.key !== ' ') return;
     e.preventDefault();
     pick();
   };
-  return html`<g class=${`node is-${state ? lookOf(state) : 'none'}${chosen ? ' chosen' : ''}${folded ? ' folded' : ''}`} transform=${`translate(${n.x} ${n.y})`} role=${choose ? 'button' : 'img'} tabindex=${choose ? 0 : undefined}
-      aria-label=${`${name}${state ? `, ${wordOf(state)}` : ''}`} onClick=${pick} onKeyDown=${keys}>
+  return html`<g class=${`node is-${state ? lookOf(state) : 'none'}${chosen ? ' chosen' : ''}${folded ? ' folded' : ''}`} transform=${`translate(${n.x} ${n.y})`} role=${choose ? 'button' : 'img'} tabindex=${choose ? 0 : undefined} onClick=${pick} onKeyDown=${keys}>
     <title>${title}</title><rect width=${n.width} height=${n.height} rx="7" />
     <g class="mark" transform=${`translate(10 ${n.height / 2 - 8})`}>${html`<${Mark} look=${state ? lookOf(state) : step?.pivot ? 'held' : 'pending'} />`}</g>
     <text x="34" y=${n.height / 2 - 3} class="title">${cut(name, chars)}</text><text x="34" y=${n.height / 2 + 13} class="under">${cut(under ?? '', chars + 2)}</text>

@@ -6,6 +6,7 @@ import { html } from './html.js';
 import { opened, Modal } from './dialog.js';
 import { clock, clocks, localText } from './format.js';
 import { prefix } from './keys.js';
+import { Guard } from './components.js';
 import { asOf, forgetToken, giveToken, hasToken, tokenProblem } from './live.js';
 import { route } from './route.js';
 import { token } from './api.js';
@@ -87,7 +88,7 @@ function Page() {
     <${Header} />
     <main id="main" tabindex="-1" ref=${heading} key=${shown.key}>
       ${!shown.own && html`<h1>${shown.title}</h1>`}
-      ${shown.of}
+      <${Guard} key=${shown.key}>${shown.of}<//>
     </main>
     <footer><a href="web/licences.txt">Licences</a> <a href="api/v1/openapi.json">API</a> <span>Press <kbd>?</kbd> for keys</span></footer>
     ${prefix.value && html`<div class="prefix" role="status"><kbd>g</kbd> and then n t h w a d l s</div>`}

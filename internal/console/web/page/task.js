@@ -10,6 +10,7 @@ import { html } from './html.js';
 import { Chain, Elsewhere, Facts, Steps } from './taskparts.js';
 import { Events } from './eventlist.js';
 import { measured } from './lines.js';
+import { Guard } from './components.js';
 import { parse } from './json.js';
 import { follow, useAnswer } from './live.js';
 import { Copy, ErrorText, Instant, Json, Loading, State, Trouble } from './parts.js';
@@ -69,8 +70,8 @@ export function Task({ id }) {
     <div><div role="status">${notice && html`<p class=${notice[0]}>${notice[1]}</p>`}</div>
       <${Commands} task=${task} answer=${commands.data} done=${done} refused=${(why) => setNotice(['problem', `Refused: ${why}`])} /></div>
     <section aria-label="Graph"><div class="title"><h2>Steps</h2>${seq && html`<span class="then">as of event ${seq}</span>`}</div>
-      ${graph.data && html`<${Graph} graph=${graph.data} stateOf=${(s) => stateOfStep(then, s)} notesOf=${(s) => noteOfStep(then, s)} choose=${choose} chosen=${step} />`}
-      <${Gantt} lines=${lines} steps=${graph.data?.steps ?? task.steps} task=${task} at=${at} choose=${choose} /></section>
+      <${Guard}>${graph.data && html`<${Graph} graph=${graph.data.graph} stateOf=${(s) => stateOfStep(then, s)} notesOf=${(s) => noteOfStep(then, s)} choose=${choose} chosen=${step} />`}<//>
+      <${Guard}><${Gantt} lines=${lines} steps=${graph.data?.graph.steps ?? task.steps} task=${task} at=${at} choose=${choose} /><//></section>
     <${Slider} lines=${lines} seq=${seq} answer=${states} go=${(n) => replaceAddress(taskAddress(id, { seq: n }))} />
     <${Steps} task=${then} chosen=${step} />
     <${Events} lines=${lines} unreadable=${timeline.data?.unreadable ?? []} seq=${seq} step=${step} clear=${() => setStep(null)} id=${id} />
