@@ -34,7 +34,7 @@ var screenModes = []screenMode{
 type screen struct{ name, address, shown string }
 
 var screens = []screen{
-	{"now", "#/", "document.querySelector('.sentence a') && document.querySelector('.strip') && document.querySelector('.cards')"},
+	{"now", "#/", "document.querySelector('.sentence a') && document.querySelector('.strip') && document.querySelector('.cards') && document.querySelector('.chart canvas')"},
 	{"tasks", "#/tasks", "document.querySelectorAll('main tr[data-key]').length >= 3 && document.querySelector('.facets')"},
 	{"tasks filtered", "#/tasks?filter=state:error", "document.querySelector('tr[data-key] .is-held') && document.querySelector('.chip')"},
 	{"task held", "#/tasks/held-1", "document.querySelector('.why') && document.querySelector('.gantt') && document.querySelector('.graph .is-held') && document.querySelector('.chain') && document.querySelector('[data-command=resubmit]')"},

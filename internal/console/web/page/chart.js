@@ -29,7 +29,7 @@ export function Chart({ title, x, series, value = countText }) {
     load().then((UPlot) => {
       if (gone) return;
       plot.current = new UPlot(options(title, series, value, at.current), now.current, at.current);
-      observer = new ResizeObserver(() => plot.current.setSize({ width: at.current.clientWidth, height }));
+      observer = new ResizeObserver(([e]) => plot.current?.setSize({ width: e.contentRect.width, height })); // at is null once the chart is gone
       observer.observe(at.current);
     }, () => { library = undefined; }); // the console was replaced by another release: the text above the chart remains
     return () => {
