@@ -8,6 +8,7 @@ import (
 
 // Line is one line of a task's timeline: one event as it is in the log.
 type Line struct {
+	Task      string          `json:"task,omitempty" jsonschema:"The task's id. Absent in answers about one task."`
 	Seq       uint64          `json:"seq" jsonschema:"The number of the event in its task, from 1."`
 	Type      string          `json:"type" jsonschema:"The type of the event."`
 	At        string          `json:"at" format:"date-time" jsonschema:"When the event was decided."`

@@ -32,6 +32,8 @@ type tally struct {
 	DueFrom int64 `json:"due_from,omitempty"`
 	// LastAt is the instant of the last event that was applied, in Unix milliseconds; 0: not known.
 	LastAt int64 `json:"last_at,omitempty"`
+	// Latest is the latest instant of all events that were applied, in Unix milliseconds.
+	Latest int64 `json:"latest,omitempty"`
 	// PastAlerts is the number of past alerts that are kept.
 	PastAlerts int64 `json:"past_alerts,omitempty"`
 }

@@ -111,6 +111,8 @@
 //	kind 'P' <offset>   a past alert, likewise
 //	kind 'h' <task>     the offset of its open alert (8 bytes)
 //	kind 'G' <group>    an error group (JSON)
+//	kind 'S' <level> <start, 8 bytes> <workflow>   stats of a workflow from an instant (Unix seconds) on:
+//	                    counts and the histogram, as varints
 //	kind 'N'            the tally of the rows (JSON): tasks by workflow and state, last claim, the
 //	                    offset and format of rows and index
 //

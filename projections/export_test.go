@@ -87,7 +87,7 @@ func (s *Store) DropViews() {
 func (s *Store) DiskUsage() (map[string]uint64, error) {
 	sizes := map[string]uint64{}
 	for p := range s.id.Partitions {
-		for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index"} {
+		for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index", kindGroup: "groups", kindStats: "stats"} {
 			lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
 			n, err := s.db.EstimateDiskUsage(lower, upper)
 			if err != nil {

@@ -27,6 +27,7 @@ const (
 	kindAlert    = 'L' // open alerts
 	kindPast     = 'P'
 	kindGroup    = 'G' // error groups
+	kindStats    = 'S'
 )
 
 // viewLetters are the letters of the views in keys.

@@ -217,7 +217,7 @@ func BenchmarkList(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, kind := range []string{"places", "rows", "index"} {
+	for _, kind := range []string{"places", "rows", "index", "groups", "stats"} {
 		b.Logf("%d tasks: %s %.1f bytes a task on disk", *listTasks, kind, float64(sizes[kind])/float64(*listTasks))
 	}
 	for _, v := range m.views {

@@ -17,6 +17,7 @@ type taskRows struct {
 	steps     int        // number of steps of the rows that changed since the last Save
 	tally     tally
 	groups    errorGroups
+	stats     statsFold
 	reader    events.EventReader
 	lookup    *lookup // open between BeginLookups and EndLookups
 	lookupsOn bool
@@ -37,7 +38,7 @@ type taskRow struct {
 }
 
 func newRows() taskRows {
-	return taskRows{byTask: map[string]*taskRow{}, groups: newErrorGroups(), reader: events.EventReader{AliasJSON: true}}
+	return taskRows{byTask: map[string]*taskRow{}, groups: newErrorGroups(), stats: newStatsFold(), reader: events.EventReader{AliasJSON: true}}
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.
@@ -102,10 +103,7 @@ func (rs *taskRows) markTouched(r *taskRow) {
 func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.Decode(rec)
 	rs.recordLastAt(e, err)
-	was := events.TaskState("")
-	if r.summary != nil {
-		was = r.summary.State
-	}
+	was := beforeOf(r.summary)
 	switch {
 	case r.summary == nil && (err != nil || seq != 1):
 		return
@@ -115,13 +113,15 @@ func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint
 			return
 		}
 		r.summary = sum
+		rs.stats.add(e, sum, was)
 	case r.summary.Stopped != 0:
 		return
 	case err != nil:
 		r.summary.Stop(seq)
 	default:
 		if r.summary.Evolve(e); r.summary.Stopped == 0 {
-			rs.noteHold(r, e, was, rec.Offset, ceType)
+			rs.noteHold(r, e, was.state, rec.Offset, ceType)
+			rs.stats.add(e, r.summary, was)
 		}
 	}
 	if !r.changed {
@@ -144,6 +144,7 @@ func (rs *taskRows) claim(rec *events.Record) {
 func (rs *taskRows) recordLastAt(e *events.Event, err error) {
 	if rs.tally.LastAt = 0; err == nil {
 		rs.tally.LastAt = e.At.UnixMilli()
+		rs.tally.Latest = max(rs.tally.Latest, rs.tally.LastAt)
 	}
 }
 
@@ -171,6 +172,7 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 	w.finish(t.v.reader, t.v.next)
 	t.prune(b, past)
 	rs.groups.save(b, t.v.keys)
+	rs.stats.save(b, t.v.reader, instant(rs.tally.Latest))
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
@@ -226,7 +228,7 @@ func (t *Timelines) digestRows(d digest) {
 	})
 	t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) })
 	t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil })
-	for _, kind := range [...]byte{kindHold, kindAlert, kindPast, kindGroup} {
+	for _, kind := range [...]byte{kindHold, kindAlert, kindPast, kindGroup, kindStats} {
 		t.v.each(kind, func(rest string, data []byte) error {
 			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
 			return nil

@@ -32,6 +32,7 @@ type Index interface {
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
+	Stats(ps []int32, q projections.StatsQuery) (projections.StatsList, error)
 	ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projections.ErrorGroupList, error)
 }
 

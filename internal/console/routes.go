@@ -40,6 +40,7 @@ var routes = []route{
 	getRoute("listAgents", "/agents", "List the agents", (*call).agents),
 	getRoute("listPartitions", "/partitions", "List the partitions, with owner, lag, open tasks and progress of the index", (*call).partitions),
 	getRoute("listAlerts", "/alerts", "List alerts, the newest first", (*call).alerts),
+	getRoute("getStats", "/stats", "Get what happened to tasks by time: counts, and how long they took", (*call).stats),
 	getRoute("listErrorGroups", "/error-groups", "List what holds tasks: held tasks with the same error are a group", (*call).errorGroups),
 	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
 	postRoute("redriveDeadletters", "/deadletters/redrive", commandRole, "Write the original records of dead letters again", (*call).redrive),

@@ -325,6 +325,7 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 		if err != nil {
 			return false, nil // no event; `waybill verify` names it
 		}
+		line.Task = string(r.Key)
 		return false, appendEvent(text, formatOffsets(from), line)
 	}))
 }

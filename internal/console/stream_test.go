@@ -136,8 +136,8 @@ func TestStream(t *testing.T) {
 		for range most {
 			e := <-came
 			at := strconv.Itoa(int(e.line.Partition)) + ":" + e.line.Offset
-			if e.id == "" || seen[at] {
-				t.Fatalf("%+v came again, or without an id", e)
+			if e.id == "" || e.line.Task == "" || seen[at] {
+				t.Fatalf("%+v came again, or without an id or a task", e)
 			}
 			seen[at], last = true, e.id
 		}
@@ -153,7 +153,7 @@ func TestStream(t *testing.T) {
 	r := w.last(w.some(t, events.StateProcessed).ID)
 	r.Offset += 100
 	w.comes(r)
-	if e := <-came; e.line.Offset != strconv.FormatInt(r.Offset, 10) {
+	if e := <-came; e.line.Offset != strconv.FormatInt(r.Offset, 10) || e.line.Task != string(r.Key) {
 		t.Errorf("%+v, want what came last", e)
 	}
 }

@@ -71,6 +71,11 @@ func (x *Index) ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projecti
 	return x.store.ErrorGroups(ps, q)
 }
 
+// Stats returns the stats of some partitions.
+func (x *Index) Stats(ps []int32, q projections.StatsQuery) (projections.StatsList, error) {
+	return x.store.Stats(ps, q)
+}
+
 // Loop returns the loop that reads the log, so that a watchdog can check it.
 func (x *Index) Loop() *watchdog.Loop { return &x.loop }
 

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
+)
+
+// The stats of a time have each task that was submitted and ended in it.
+func TestStats(t *testing.T) {
+	w := newRecording(t)
+	s := w.console(t, nil)
+	get := func(query string) (l consoleapi.StatsList) {
+		t.Helper()
+		r := ask(t, s, http.MethodGet, "/api/v1/stats?"+query, "")
+		if r.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", query, r.status, r.body)
+		}
+		if err := json.Unmarshal([]byte(r.body), &l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	submitted, processed := int64(0), int64(0)
+	of := map[string]int64{}
+	for _, task := range w.tasks {
+		submitted++
+		of[task.Workflow]++
+		if task.State == events.StateProcessed {
+			processed++
+		}
+	}
+	all := get("")
+	if len(all.Series) != 1 || len(all.Series[0].Points) < 60 || len(all.Series[0].Points) > 61 || all.StepMS != time.Minute.Milliseconds() {
+		t.Fatalf("%d series of %d points, step %d ms", len(all.Series), len(all.Series[0].Points), all.StepMS)
+	}
+	total := all.Series[0].Total
+	if total.Submitted != submitted || total.Processed != processed || total.Latency == nil || total.Latency.Count != processed || total.Latency.P50 > total.Latency.P99 || total.Attempts == 0 || total.Failures == 0 || total.Held == 0 {
+		t.Errorf("%+v; want %d submitted, %d processed", total, submitted, processed)
+	}
+	sum := int64(0)
+	for _, p := range all.Series[0].Points {
+		sum += p.Submitted
+	}
+	if sum != submitted {
+		t.Errorf("the points have %d submissions", sum)
+	}
+	for _, series := range get("by=workflow&step=10m&from=2h").Series {
+		if series.Total.Submitted != of[series.Workflow] || len(series.Points) > 13 {
+			t.Errorf("%s: %+v, want %d", series.Workflow, series.Total, of[series.Workflow])
+		}
+		if one := get("workflow=" + url.QueryEscape(series.Workflow) + "&from=720h"); len(one.Series) != 1 || one.Series[0].Total.Submitted != of[series.Workflow] || len(one.Series[0].Points) > 121 {
+			t.Errorf("%s alone: %+v", series.Workflow, one.Series[0].Total)
+		}
+	}
+	if none := get("from=720h&to=700h"); len(none.Series) != 1 || none.Series[0].Total.Submitted != 0 || none.Series[0].Total.Latency != nil {
+		t.Errorf("before all: %+v", none.Series)
+	}
+	for _, bad := range []string{"from=1h&to=2h", "step=90s", "step=-1m", "step=x", "by=agent", "from=x", "to=x", "from=72h&step=1m", "from=20h&to=19h&step=1m&min_offset=x", "from=70000h", "from=24h&step=30s"} {
+		problem(t, ask(t, s, http.MethodGet, "/api/v1/stats?"+bad, ""), http.StatusBadRequest)
+	}
+}
