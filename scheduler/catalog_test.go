@@ -169,3 +169,21 @@ func (w *scenario) Applied(name string, version int) (*workflow.Program, bool) {
 	}
 	return p, false
 }
+
+// TestDefinitionOfADeletedVersion checks that a definition is found by its version, and that a deleted one is as long as
+// the log has its copy.
+func TestDefinitionOfADeletedVersion(t *testing.T) {
+	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
+	r := version(t, "w", 1, "a")
+	c.Apply(&r)
+	if d, deleted := c.Definition("w", 1); d == nil || d.Key() != "w/1" || deleted {
+		t.Errorf("%v, deleted %v", d, deleted)
+	}
+	if d, _ := c.Definition("w", 2); d != nil {
+		t.Errorf("version 2 is %v", d)
+	}
+	c.Apply(tombstone("w/1"))
+	if d, deleted := c.Definition("w", 1); d == nil || !deleted {
+		t.Errorf("once deleted it is %v, deleted %v", d, deleted)
+	}
+}

@@ -187,6 +187,10 @@ func ranElsewhere(page string, words []string) bool {
 		return words[0] == "kcat" || words[0] == "printf" || words[0] == "docs/examples/agent.py" // TestKcatSessionOfThePage, testKcat, testPython
 	case "docs/guides/refunds.md", "docs/guides/signals.md": // the sessions of docs/tutorials/refund.md and approval.md
 		return words[0] == "waybill" && (words[1] == "undo" || words[1] == "signal")
+	case "docs/guides/batches.md": // testdata/script/batch.txtar
+		return words[0] == "waybill" && words[1] == "resubmit"
+	case "docs/guides/console.md": // view_test.go
+		return words[0] == "waybill" && (words[1] == "view" || words[1] == "export")
 	case "docs/guides/testing-workflows.md": // testdata/script/workflow_test.txtar runs a directory
 		return len(words) > 2 && words[1] == "workflow" && words[2] == "test"
 	case "README.md":

@@ -37,6 +37,7 @@ letters. The graph of a task comes from its first event. --workflow adds the sou
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", defaultConsole, "loopback address of the web console; another port if the default one is in use")
+	f.String("config", "", "YAML file of settings; its keys are flag names")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a definition to show (repeatable)")
 	return cmd
 }

@@ -43,7 +43,7 @@ func (c *call) historyUntil(in *taskRequest, seq uint64) (*history, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.readHistoryUntil(id, p, seq)
+	return c.readHistory(id, p, seq)
 }
 
 // minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
@@ -82,13 +82,8 @@ func contains[T any](of map[int32]T, p int32) bool {
 	return is
 }
 
-// readHistory reads the events of a task.
-func (c *call) readHistory(id string, p int32) (*history, error) {
-	return c.readHistoryUntil(id, p, math.MaxUint64)
-}
-
-// readHistoryUntil is readHistory without the events after one.
-func (c *call) readHistoryUntil(id string, p int32, seq uint64) (*history, error) {
+// readHistory reads the events of a task up to a seq.
+func (c *call) readHistory(id string, p int32, seq uint64) (*history, error) {
 	found, begun := c.cfg.Index.Find(p, id)
 	switch {
 	case !begun:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -221,4 +222,61 @@ func TestWhoAmI(t *testing.T) {
 	if w := answers(c, http.MethodPost, api+"/tasks/nobody/undo", "127.0.0.1:1"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "serves the file") {
 		t.Errorf("a command to a file is answered with %d %s", w.Code, w.Body)
 	}
+}
+
+// BenchmarkStates measures the last state of a task with many events, and of one in the middle, without the network.
+func BenchmarkStates(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		records := longHistory(b, n)
+		for _, at := range []int{n / 2, n} {
+			b.Run(fmt.Sprintf("events=%d/seq=%d", n, at), func(b *testing.B) {
+				for b.Loop() {
+					s := replay.NewStepper(replay.Until{}, false)
+					for i := range at - 1 {
+						s.Skip(&records[i], nil)
+					}
+					if step, err := s.Add(&records[at-1]); err != nil || step.Fault != "" || s.View() == nil {
+						b.Fatal(step, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// longHistory returns n events of a task whose step is retried again and again.
+func longHistory(b *testing.B, n int) []events.Record {
+	b.Helper()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	plan := events.NewPlan("hold", time.Hour*9000, []events.PlanStep{{ID: "a", Agent: "x", Operation: "o", Attempts: events.Attempts{CompleteWithin: time.Hour, MaxAttempts: n}}})
+	var f events.Fold
+	records := make([]events.Record, 0, n)
+	for len(records) < n {
+		at = at.Add(time.Second)
+		e := &events.Event{Task: "t", Seq: uint64(len(records) + 1), At: at, Cause: events.Cause{Inbox: events.Tasks, Offset: int64(len(records))}, Epoch: 1}
+		attempt := len(records) / 2
+		switch {
+		case len(records) == 0:
+			e.Fact = &events.TaskReceived{Workflow: "order", Version: 1, Input: []byte(`{"a":1}`), Plan: plan}
+		case len(records) == 1:
+			e.Due, e.Fact = at.Add(time.Hour*9000), &events.TaskStarted{}
+			e.Policy = f.Task.TaskPolicy(e.Due)
+		case len(records)%2 == 0:
+			e.Due, e.Fact = at.Add(time.Hour), &events.AttemptStarted{Kind: events.Do, Step: "a", Attempt: attempt, Key: "k", Input: []byte(`{}`)}
+			e.Policy = &events.Policy{}
+		default:
+			e.Fact = &events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: attempt, Error: &events.Error{Code: "no"}}
+			e.Due, e.Policy = at, &events.Policy{}
+		}
+		if f.Task != nil {
+			e.Prev = f.Task.Prev
+		}
+		r := e.Record(events.DefaultNamespace, "test", 0, e.Seal(f.Task))
+		r.Offset, r.Time = int64(len(records)), at
+		if _, err := f.Add(&r); err != nil {
+			b.Fatal(err)
+		}
+		records = append(records, r)
+	}
+	return records
 }
