@@ -153,6 +153,7 @@ func (s *Stats) enter(e *events.Event, row *events.Summary, was events.TaskState
 		s.Cancelled++
 	case events.StateError:
 		s.Held++
+	case events.StateProcessing, events.StateUndoing: // counted when they end
 	}
 	if was == events.StateError {
 		s.HoldsEnded++

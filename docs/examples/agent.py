@@ -25,6 +25,12 @@ def refund(key, body):
     return {"refunded": charges.pop(key, None) is not None}  # undoing what never happened succeeds
 
 
+def status(key, body):
+    """What became of a charge. Late requests are skipped, and one is worked on at a time, so a key without a charge has no effect."""
+    found = charges.get(body["check_of"]["idempotency_key"])
+    return {"outcome": "completed", "output": found} if found else {"outcome": "none"}
+
+
 def transfer(key, body):
     """Takes long, part by part. It yields its progress, and goes on where an earlier attempt stopped."""
     while parts.setdefault(key, 0) < body["parts"]:
@@ -34,7 +40,7 @@ def transfer(key, body):
     return {"parts": parts[key]}
 
 
-OPERATIONS = {"charge": charge, "refund": refund, "transfer": transfer}
+OPERATIONS = {"charge": charge, "refund": refund, "status": status, "transfer": transfer}
 
 
 class Over(Exception):
