@@ -29,6 +29,9 @@ func (w *Services) Handler(service string) agent.Handler {
 		if r.UndoOf != nil {
 			c.UndoKey, c.UndoInput = r.UndoOf.IdempotencyKey, r.UndoOf.Input
 		}
+		if r.CheckOf != nil {
+			c.CheckKey = r.CheckOf.IdempotencyKey
+		}
 		out, err := w.Do(ctx, c)
 		var f *Failure
 		if errors.As(err, &f) && f.Permanent {
@@ -57,12 +60,16 @@ func (w *Services) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			Key   string          `json:"idempotency_key"`
 			Input json.RawMessage `json:"input"`
 		} `json:"undo_of"`
+		CheckOf struct {
+			Key string `json:"idempotency_key"`
+		} `json:"check_of"`
 	}
-	_ = json.Unmarshal(body, &v) // input that isn't an object has no undo
+	_ = json.Unmarshal(body, &v) // input that isn't an object has neither
 	c := Call{Service: service, Operation: operation, Key: r.Header.Get("Idempotency-Key"), Request: r.Header.Get("X-Waybill-Request"), Input: body}
 	if c.Deadline, err = time.Parse(time.RFC3339, r.Header.Get("X-Waybill-Complete-By")); err != nil {
 		c.Deadline = time.Now().Add(10 * time.Second)
 	}
+	c.CheckKey = v.CheckOf.Key
 	if v.UndoOf != nil {
 		c.UndoKey, c.UndoInput = v.UndoOf.Key, v.UndoOf.Input
 	}

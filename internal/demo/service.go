@@ -48,6 +48,8 @@ type Call struct {
 	// UndoKey and UndoInput are those of the call that this one undoes; empty: it is no undo.
 	UndoKey   string
 	UndoInput json.RawMessage
+	// CheckKey is the key that this call asks about; empty: it is no check.
+	CheckKey string
 	// Progress reports how far the call is; nil: nobody asks.
 	Progress func(value any) error
 }
@@ -66,11 +68,12 @@ type Services struct {
 	ledger *Ledger
 
 	mu         sync.Mutex
-	effects    map[string]bool // by key: took effect
-	undoneKeys map[string]bool // by key: undone, before or after its effect
-	undosDone  map[string]bool // by the undo's own key: done
-	tries      map[string]int  // by key
-	asked      map[string]int  // by parcel: how often its carrier was asked where it is
+	effects    map[string]string // by key: the operation that took effect
+	calls      map[string]int    // by key: calls that may still take effect
+	undoneKeys map[string]bool   // by key: undone, before or after its effect
+	undosDone  map[string]bool   // by the undo's own key: done
+	tries      map[string]int    // by key
+	asked      map[string]int    // by parcel: how often its carrier was asked where it is
 	repaired   bool
 	pending    sync.WaitGroup
 	ledgerErr  error
@@ -82,13 +85,13 @@ func OpenServices(path string) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Services{ledger: l, effects: map[string]bool{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
+	w := &Services{ledger: l, effects: map[string]string{}, calls: map[string]int{}, undoneKeys: map[string]bool{}, undosDone: map[string]bool{}, tries: map[string]int{}, asked: map[string]int{}}
 	for _, e := range had {
 		switch e.What {
 		case Called:
 			w.tries[e.Key]++
 		case Effect:
-			w.effects[e.Key] = true
+			w.effects[e.Key] = e.Operation
 		case Undone, Nothing:
 			w.undoneKeys[e.UndoOf], w.undosDone[e.Key] = true, true
 		}
@@ -116,6 +119,9 @@ func (w *Services) Repair() {
 
 // Do performs a call. The error is a *Failure, or that of ctx: the call may still take effect then.
 func (w *Services) Do(ctx context.Context, c Call) (json.RawMessage, error) {
+	if c.UndoKey == "" && c.CheckKey == "" {
+		defer w.begin(c.Key)()
+	}
 	timer := time.NewTimer(latency(c.Key))
 	defer timer.Stop()
 	select {
@@ -123,10 +129,43 @@ func (w *Services) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if c.UndoKey != "" {
+	switch {
+	case c.UndoKey != "":
 		return w.undo(c)
+	case c.CheckKey != "":
+		return w.status(c)
 	}
 	return w.do(ctx, c)
+}
+
+// status tells what became of a key. As long as a call may still take effect, nobody can tell.
+func (w *Services) status(c Call) (json.RawMessage, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.ledger.Append(entry(c, Called)); err != nil {
+		return nil, err
+	}
+	operation, happened := w.effects[c.CheckKey]
+	switch {
+	case happened && !w.undoneKeys[c.CheckKey]:
+		out := output(Call{Service: c.Service, Operation: operation, Key: c.CheckKey})
+		return fmt.Appendf(nil, `{"outcome":"completed","output":%s}`, out), nil
+	case w.calls[c.CheckKey] > 0:
+		return json.RawMessage(`{"outcome":"unknown"}`), nil
+	}
+	return json.RawMessage(`{"outcome":"none"}`), nil
+}
+
+// begin counts a call that may take effect, until the returned function is called.
+func (w *Services) begin(key string) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[key]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calls[key]--
+	}
 }
 
 // latency is derived from the key, so that a demo with the same seed repeats.
@@ -202,7 +241,9 @@ func parcelStatus(key string) string {
 
 // effectLater takes effect after the caller's deadline.
 func (w *Services) effectLater(c Call) {
+	end := w.begin(c.Key)
 	w.pending.Go(func() {
+		defer end()
 		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)
 		if err := w.effect(c, true); err != nil {
 			w.mu.Lock()
@@ -224,8 +265,8 @@ func (w *Services) effect(c Call, late bool) error {
 		entries = append(entries, entry(c, Called))
 	}
 	barred := w.undoneKeys[c.Key]
-	if !barred && !w.effects[c.Key] {
-		w.effects[c.Key] = true
+	if _, had := w.effects[c.Key]; !barred && !had {
+		w.effects[c.Key] = c.Operation
 		e := entry(c, Effect)
 		e.Late = late
 		entries = append(entries, e)
@@ -252,7 +293,7 @@ func (w *Services) undo(c Call) (json.RawMessage, error) {
 	if !w.undosDone[c.Key] {
 		w.undosDone[c.Key], w.undoneKeys[c.UndoKey] = true, true
 		what := Nothing
-		if w.effects[c.UndoKey] {
+		if _, happened := w.effects[c.UndoKey]; happened {
 			what = Undone
 		}
 		entries = append(entries, entry(c, what))

@@ -246,3 +246,37 @@ func TestTransferReportsProgress(t *testing.T) {
 		}
 	})
 }
+
+// TestStatus checks what the service tells of a key: nothing while a call may still take effect, the result after it, and
+// that there is none before a call and after an undo.
+func TestStatus(t *testing.T) {
+	w := openServices(t, filepath.Join(t.TempDir(), "ledger.jsonl"))
+	status := func(key string) string {
+		t.Helper()
+		out, err := w.Do(t.Context(), Call{Service: "payments", Operation: "status", Key: "check of " + key, CheckKey: key, Deadline: time.Now().Add(time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if got := status("k"); got != `{"outcome":"none"}` {
+		t.Errorf("before the call: %s", got)
+	}
+	if err := do(t, w, charge("k", CardSlow, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	if got := status("k"); got != `{"outcome":"unknown"}` && !strings.Contains(got, "completed") {
+		t.Errorf("while it may happen: %s", got)
+	}
+	w.pending.Wait()
+	out, err := w.Do(t.Context(), charge("k", CardSlow, time.Second))
+	if got := status("k"); err != nil || got != `{"outcome":"completed","output":`+string(out)+`}` {
+		t.Errorf("after it: %s, and the call's output is %s, %v", got, out, err)
+	}
+	if err := do(t, w, refund("u", "k", CardSlow)); err != nil {
+		t.Fatal(err)
+	}
+	if got := status("k"); got != `{"outcome":"none"}` {
+		t.Errorf("after its undo: %s", got)
+	}
+}

@@ -1,13 +1,46 @@
-// Dead letters: records of the last 24 hours that could not be processed, grouped by reason.
+// Dead letters: records of the last 24 hours that could not be processed, grouped by reason; and their redrive.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
+import { post } from './api.js';
+import { FormDialog, openDialog } from './dialog.js';
 import { html } from './html.js';
 import { bytesText } from './format.js';
 import { useAnswer } from './live.js';
 import { CommandLine, Copy, Incomplete, Instant, Loading, Table, TaskLink, Trouble } from './parts.js';
 import { address, route } from './route.js';
 
+const redrivePath = '/deadletters/redrive';
+const shown = '24h'; // as the list
+
+/** What became of a dead letter. */
+function Fate({ of }) {
+  if (of?.state === 'redriven') return html`written again, now <code>${of.deadletter}</code>`;
+  if (of?.state === 'task') return html`became <${TaskLink} id=${of.task} />`;
+  return 'open';
+}
+
+/** Shows what a redrive of a reason would write, and writes it. */
+function RedriveDialog({ reason, done }) {
+  const [seen, setSeen] = useState(null);
+  const [problem, setProblem] = useState('');
+  const selection = { reasons: [reason], since: shown };
+  useEffect(() => {
+    post(redrivePath, { ...selection, preview: true }).then(setSeen, (e) => setProblem(e.message));
+  }, []);
+  const send = async () => {
+    const answer = await post(redrivePath, selection);
+    done(`${answer.selected - answer.refused} written again, ${answer.refused} refused.`);
+  };
+  return html`<${FormDialog} title=${`redrive ${reason}`} label="redrive" does="Write the original records to their topics again. A record that is written twice counts once." send=${send}>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${seen && html`<p>${seen.selected - seen.refused} of ${seen.selected} would be written${seen.refused > 0 && `; ${seen.refused} would become dead letters again`}.</p>`}
+  <//>`;
+}
+
 export function Deadletters() {
+  const [said, setSaid] = useState('');
+  const { data: me } = useAnswer('/whoami', {}, { once: true });
+  const mayRedrive = me?.roles.includes('operator') && !me.read_only;
   const { params } = route.value;
   const reason = params.get('reason') ?? '';
   const page = params.get('page_token') ?? '';
@@ -23,6 +56,7 @@ export function Deadletters() {
     { head: 'At', cell: (d) => html`<${Instant} at=${d.at} />` },
     { head: 'Reason', cell: (d) => html`<a data-open href=${address(['deadletters'], { reason: d.reason })}><code>${d.reason}</code></a>` },
     { head: 'Key', kind: 'name', cell: (d) => d.key && html`<${TaskLink} id=${d.key} />` },
+    { head: 'Fate', cell: (d) => html`<${Fate} of=${d.fate} />` },
     { head: 'Origin', kind: 'name', cell: (d) => d.origin },
     { head: 'Detail', kind: 'text', cell: (d) => html`${d.detail}<details open=${open.has(keyOf(d))} onToggle=${(e) => { if (e.target.open !== open.has(keyOf(d))) toggle(keyOf(d), e.target.open); }}><summary>${bytesText(d.size)} (${d.encoding})</summary>
       <div class="json"><pre tabindex="0" aria-label="Value of the record">${d.value}</pre><${Copy} text=${d.value} label="Copy the value" /></div></details>` },
@@ -31,6 +65,8 @@ export function Deadletters() {
   const counts = (r) => data.deadletters.filter((d) => d.reason === r).length;
   return html`<p class="quiet">Records of the last 24 hours that could not be processed. Once the cause is fixed, a redrive writes them again.</p>
     <${CommandLine} label="Preview of a redrive" text=${`waybill deadletters redrive${reason && ` --reason ${reason}`}`} />
+    ${reason && mayRedrive && html`<div class="buttons"><button type="button" data-redrive onClick=${() => openDialog(html`<${RedriveDialog} reason=${reason} done=${setSaid} />`)}>redrive</button></div>`}
+    <p role="status">${said}</p>
     <${Trouble} text=${problem} /><${Incomplete} answer=${data} />
     ${reason ? html`<p>Reason <code>${reason}</code>. <a href="#/deadletters">Show all</a></p>` : reasons.length > 0 && html`<div class="chips">${reasons.map((r) => html`<a key=${r} class="chip" href=${address(['deadletters'], { reason: r })}>${r} <b>${counts(r)}</b></a>`)} <span class="quiet">on this page</span></div>`}
     ${data ? html`<${Table} label="Dead letters" columns=${columns} rows=${data.deadletters} keyOf=${keyOf} none="No dead letters." />

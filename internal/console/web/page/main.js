@@ -7,7 +7,7 @@ import { opened, Modal } from './dialog.js';
 import { clock, clocks, localText } from './format.js';
 import { prefix } from './keys.js';
 import { Guard } from './components.js';
-import { asOf, forgetToken, giveToken, hasToken, tokenProblem } from './live.js';
+import { asOf, forgetToken, giveToken, hasToken, tokenProblem, useAnswer } from './live.js';
 import { route } from './route.js';
 import { token } from './api.js';
 import { Agents } from './agents.js';
@@ -48,7 +48,7 @@ function Nav() {
   return html`<nav aria-label="Screens">${nav.map(([name, title]) => html`<a key=${name} href=${`#/${name}`} aria-current=${name === at ? 'page' : undefined}>${title}</a>`)}</nav>`;
 }
 
-function Header() {
+function Header({ me }) {
   return html`<header>
     <a class="name" href="#/">Waybill</a>
     <${Nav} />
@@ -56,7 +56,7 @@ function Header() {
       <span id="freshness" role="status" aria-live="off">${asOf.value > 0 && ['as of ', html`<time>${localText(asOf.value)}</time>`]}</span>
       <label class="beside">Times <select value=${clock.value} onChange=${(e) => { clock.value = e.target.value; }}>${clocks.map((c) => html`<option key=${c} value=${c}>${c === 'utc' ? 'UTC' : c}</option>`)}</select></label>
       ${hasToken.value && html`<button id="forget" type="button" class="quiet" onClick=${forgetToken}>Forget the token</button>`}
-      <a class="button" href="#/submit">Submit</a>
+      ${!me?.read_only && html`<a class="button" href="#/submit">Submit</a>`}
     </div>
   </header>`;
 }
@@ -76,6 +76,7 @@ function AskToken() {
 }
 
 function Page() {
+  const { data: me } = useAnswer('/whoami', {}, { once: true });
   const shown = screenOf(route.value);
   const heading = useRef();
   const first = useRef(true);
@@ -85,8 +86,9 @@ function Page() {
     first.current = false;
   }, [shown.key]);
   return html`<a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.querySelector('#main').focus(); }}>Skip to the content</a>
-    <${Header} />
+    <${Header} me=${me} />
     <main id="main" tabindex="-1" ref=${heading} key=${shown.key}>
+      ${me?.file && html`<p class="quiet">${me.read_only}</p>`}
       ${!shown.own && html`<h1>${shown.title}</h1>`}
       <${Guard} key=${shown.key}>${shown.of}<//>
     </main>
