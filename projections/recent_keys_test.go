@@ -13,13 +13,13 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// sees checks that lookups find exactly the tasks of the model.
+// sees checks that lookups find exactly the tasks of the model, as far as they are conclusive.
 func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 	t.Helper()
 	v.BeginLookups()
 	defer v.EndLookups()
 	for id, want := range tasks {
-		if got := v.Task(id); got == nil || !bytes.Equal(got.Encode(), want.Finished().Encode()) {
+		if got := v.Task(id); v.Knows(id) && (got == nil || !bytes.Equal(got.Encode(), want.Finished().Encode())) {
 			t.Fatalf("task %s at offset %d: %v", id, v.Next(), got)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -153,7 +154,7 @@ func parsePastTime(name, value string, now time.Time) (time.Time, error) {
 	}
 	t, err := events.ParseInstant(value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s:%s: a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, value)
+		return time.Time{}, fmt.Errorf("%s:%s: a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, consoleapi.Printable(value))
 	}
 	return t, nil
 }

@@ -45,7 +45,7 @@ var problemKinds []problemKind
 func problemOf(status int, name, title, when string) func(format string, args ...any) *consoleapi.Problem {
 	problemKinds = append(problemKinds, problemKind{status, name, when})
 	return func(format string, args ...any) *consoleapi.Problem {
-		return &consoleapi.Problem{Type: problemTypes + name, Title: title, Status: status, Detail: fmt.Sprintf(format, args...)}
+		return &consoleapi.Problem{Type: problemTypes + name, Title: title, Status: status, Detail: consoleapi.Visible(fmt.Sprintf(format, args...))}
 	}
 }
 

@@ -54,6 +54,12 @@ func Printable(s string) string {
 	if len(s) > most {
 		s = s[:most]
 	}
+	return Visible(s)
+}
+
+// Visible returns a text with a space in the place of each character that a terminal or a browser could obey: control
+// characters, and those that change the direction of writing.
+func Visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
