@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	readyWithin = 30 * time.Second
+	readyWithin = 3 * time.Minute
 	endWithin   = 30 * time.Second
 	// logBytesMost bounds the part of a process's log that a failed test shows.
 	logBytesMost = 6000

@@ -26,11 +26,12 @@ const (
 	zombieStopped = zombieSession + zombieTransaction + time.Second
 	submitEvery   = 60 * time.Millisecond
 
-	beginWithin    = 60 * time.Second
+	// These only keep a test from hanging.
+	beginWithin    = 3 * time.Minute
 	passWithin     = 30 * time.Second
-	takeoverWithin = 60 * time.Second
+	takeoverWithin = 3 * time.Minute
 	rejoinWithin   = 60 * time.Second
-	drainWithin    = 90 * time.Second
+	drainWithin    = 5 * time.Minute
 )
 
 // zombieCase is a role and the point at which it is stopped.

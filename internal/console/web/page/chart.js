@@ -27,7 +27,7 @@ export function Chart({ title, x, series, value = countText }) {
     let gone = false;
     let observer;
     load().then((UPlot) => {
-      if (gone) return;
+      if (gone || !at.current) return;
       plot.current = new UPlot(options(title, series, value, at.current), now.current, at.current);
       observer = new ResizeObserver(([e]) => plot.current?.setSize({ width: e.contentRect.width, height })); // at is null once the chart is gone
       observer.observe(at.current);
