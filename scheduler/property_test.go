@@ -34,6 +34,7 @@ const (
 var lessons = []uint64{
 	118682059808016, // a recovery requests a hold after a release, and the decision is a cool-down
 	209728059233900, // a step with dependents was released before it ran
+	183540815926831, // after a cool-down a step is checked, and then waits for a slot of its agent
 }
 
 // TestRandomHistories plays random workflows with random histories. Agents, supervisors and operators send inputs in

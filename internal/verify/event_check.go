@@ -167,10 +167,16 @@ func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
 		return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
 	case f.CoolDown && (attempts.CoolDown == 0 || !used):
 		return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, attempts.MaxAttempts, attempts.CoolDown)
-	case !f.CoolDown && used:
+	case !f.CoolDown && used && !s.cooledBeforeCheck(attempts):
 		return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, attempts.MaxAttempts)
 	}
 	return "", ""
+}
+
+// cooledBeforeCheck reports whether the attempt after the cool-down was granted before a check, after which it waits for a
+// slot of its agent.
+func (s *eventCheck) cooledBeforeCheck(attempts events.Attempts) bool {
+	return s.run.cooled && s.run.failures == attempts.MaxAttempts && s.t.open.state.Plan.Steps[s.index].Check != nil
 }
 
 // unsent checks a failure. If no attempt runs, the request couldn't be sent, and the budget must allow the attempt.
