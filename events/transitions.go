@@ -47,7 +47,7 @@ var TaskTransitions = []Transition[TaskState]{
 // undoable are the states of a step whose undo can begin or has begun.
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
-// checkable are the states of a step whose effect may be unknown, and of which no attempt runs.
+// checkable are the states of a step whose effect may be unknown while no attempt runs.
 var checkable = []StepState{StepPending, StepFailed, StepWaiting, StepCancelled, StepError}
 
 // StepTransitions is the table of steps, for events of the operation, of the undo ("undo.") and of the check ("check."). The

@@ -213,7 +213,7 @@ func (r reader) groupOf(s *events.Summary) string {
 // ErrorGroupQuery selects error groups.
 type ErrorGroupQuery struct {
 	Workflow string // empty: all
-	Ended    bool   // also those of which no task is held
+	Ended    bool   // also those that hold no task
 }
 
 // ErrorGroupList is the result of an ErrorGroupQuery.

@@ -90,7 +90,7 @@ func (w *scenario) askedBefore(e *events.Event, f *events.AttemptStarted) {
 func (w *scenario) checkBegins(f *events.AttemptStarted) events.TaskState {
 	x, c := w.effects[f.Step], w.run(events.Slot{Step: f.Step, Kind: events.Check})
 	if !x.unknown || x.completed || x.running {
-		w.failf("a check of step %q, of which is known: %+v", f.Step, *x)
+		w.failf("a check of step %q, whose effect is known: %+v", f.Step, *x)
 	}
 	own := w.fold.Steps[w.index(f.Step)].Attempt
 	if c.checked == own {

@@ -118,7 +118,7 @@ var mustHappen = []string{"replies doubled", "replies late", "replies lost", "re
 	"controls accepted", "turns", "inputs of finished tasks", "cool-downs", "undos of two steps or more", "undos of what may have happened",
 	"errors caught", "errors caught after an undo", "progress recorded", "ignored: progress_early", "ignored: progress_late", "ignored: progress_of_check", "calls repeated", "checks: completed", "checks: none", "repeats exhausted", "errors that aren't retried", "undos past a pivot", "waits ended", "waits ended during a hold", "waits interrupted", "processed tasks undone", "ended undone after processed", "ended processed", "ended undone", "ended cancelled", "held after the faults"}
 
-// mayBeRare are events of which 1,000 graphs have fewer than 12. They must occur in rareGraphs.
+// mayBeRare are events that occur fewer than 12 times in 1,000 graphs. They must occur in rareGraphs.
 var mayBeRare = []string{"ignored: queued", "errors caught during a hold", "undos of errors to catch, taken over", "silences", "checks: unknown", "checks without an answer", "checks of errors to catch"}
 
 const rareGraphs = 10_000

@@ -58,7 +58,7 @@ becomes a dead letter. So every screen of the console has something to show with
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
-	f.Float64Var(&o.rate, "rate", 0, "with --demo: number of sample orders to submit a second, some of which fail; 0: none")
+	f.Float64Var(&o.rate, "rate", 0, "with --demo: number of sample orders to submit a second; some fail; 0: none")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")
 	maxRunnableFlag(cmd, &o.maxRunnable)

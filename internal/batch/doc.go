@@ -1,5 +1,5 @@
 // Package batch gives one command to many tasks: it selects, previews, tries a canary, keeps a rate, and stops when the
-// fault recurs. It is pure: it knows no clock, no Kafka and no API. Whoever runs a batch does what Next says, and
+// fault recurs. It is pure: it knows no clock, no Kafka and no API. The caller does what Next says, and
 // reports what came of it:
 //
 //	for {

@@ -39,7 +39,7 @@ func (n *groupLimit) UnmarshalText(text []byte) error {
 type errorGroupsRequest struct {
 	Workflow string     `query:"workflow" jsonschema:"The name of a workflow. Absent: all."`
 	Limit    groupLimit `query:"limit" jsonschema:"The maximum number of groups."`
-	Ended    bool       `query:"ended" jsonschema:"true: also groups of which no task is held any more."`
+	Ended    bool       `query:"ended" jsonschema:"true: also groups that hold no task any more."`
 	listRequest
 }
 

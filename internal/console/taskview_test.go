@@ -197,7 +197,7 @@ func TestTaskCommands(t *testing.T) {
 	}
 }
 
-// Who asks is told his name and all of his roles.
+// The answer has the caller's name and all of his roles.
 func TestWhoAmI(t *testing.T) {
 	w := newRecording(t)
 	s := w.console(t, someTokens(t))

@@ -35,7 +35,7 @@ func (h *history) undone(seconds float64, step string, outcome events.Outcome) {
 	h.input(seconds, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: step, Kind: events.Undo, Attempt: 1}, Token: token, Outcome: outcome, Body: []byte(`{"code":"never"}`)})
 }
 
-// invoiced goes on to the end: the order is told of, and processed.
+// invoiced goes on to the end: the order is announced, and processed.
 func (h *history) invoiced() {
 	h.undone(12, "charge", events.Completed)
 	h.reply(13, "invoice", 1, events.Completed, `{}`)

@@ -14,7 +14,7 @@ export const tokenProblem = signal(null);
 export const hasToken = signal(Boolean(token.get()));
 let tokenGiven = [];
 
-/** Waits until somebody has given a token. */
+/** Waits until a token was given. */
 function askToken(problem) {
   tokenProblem.value = problem;
   return new Promise((resolve) => { tokenGiven.push(resolve); });
@@ -63,7 +63,7 @@ function pause(ms, signal) {
   });
 }
 
-/** Returns when somebody looks at the page. */
+/** Returns when the page is visible. */
 function looking(signal) {
   if (!document.hidden || signal.aborted) return undefined;
   return new Promise((resolve) => {

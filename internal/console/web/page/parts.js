@@ -42,7 +42,7 @@ export function Instant({ at, exact }) {
 
 export const Duration = ({ ms }) => (ms == null ? null : html`<span class="duration">${durationText(ms)}</span>`);
 
-/** Time that has passed since an instant, which grows while somebody looks. */
+/** Time that has passed since an instant, which grows while the page is visible. */
 export const Ago = ({ at }) => (at ? html`<span title=${localText(at, true)}>${coarse(Math.max(0, now.value - Date.parse(at)))}</span>` : null);
 
 /** A button that copies text. */

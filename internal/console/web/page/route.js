@@ -60,7 +60,7 @@ function arrive() {
   restore(positions.get(entry) ?? 0);
 }
 
-/** Scrolls to a position as soon as the screen is high enough, unless somebody scrolls first. */
+/** Scrolls to a position as soon as the screen is high enough, unless the user scrolls first. */
 function restore(y) {
   scrollTo(0, y);
   if (y === 0) return;
